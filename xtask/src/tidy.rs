@@ -34,6 +34,7 @@ const ORDER: &[&str] = &[
     "driver-test",
     "conformance",
     "dashboard",
+    "hardware",
     "allot",
 ];
 

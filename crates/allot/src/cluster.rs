@@ -6,6 +6,7 @@
 
 mod children;
 mod driver;
+mod hardware;
 mod place;
 pub mod progress;
 mod ready;
@@ -68,6 +69,9 @@ pub struct Args {
     /// The driver to start on every node; gpu where the release serves devices, else none, when absent
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub driver: Option<Driver>,
+    /// Hardware to model: names from `allot hardware list`, or files; =N for the number of nodes, + for several on a node
+    #[arg(long, value_name = "MODEL[+MODEL][=N]", value_delimiter = ',')]
+    pub hardware: Vec<String>,
     /// Start no driver; the same as --driver none
     #[arg(long, conflicts_with = "driver")]
     pub no_driver: bool,
@@ -144,12 +148,15 @@ pub struct Cluster {
     pub kubeconfig: PathBuf,
     /// A client in this process, with every right.
     pub client: Client,
+    /// How many nodes are waited for after their registration.
     nodes: usize,
     /// Every namespace gets an account for its pods.
     accounts_are_made: bool,
     /// Set as each node can be reached.
     registered: Vec<Arc<SetOnce<()>>>,
     driver: Option<children::Driver>,
+    /// How many nodes have ResourceSlices that are written after their registration.
+    published: usize,
     /// Where components run: decisions that take long must not hold up the API server's connections.
     threads: Threads,
     components: JoinSet<anyhow::Result<()>>,
@@ -207,6 +214,7 @@ impl Cluster {
         let Place { directory, scratch } = place;
         // What nobody can start again must leave no containers behind.
         let ephemeral = scratch.is_some();
+        let hardware = hardware::read(&mut args)?;
         progress.step("starting: the API server");
         let nodes = node_directories(&directory, args.nodes)?;
         args.apiserver.data_dir = Some(directory.clone());
@@ -257,10 +265,15 @@ impl Cluster {
             url: running.url,
             kubeconfig: running.kubeconfig,
             client: as_user("kubernetes-admin", "allot"),
-            nodes: args.nodes,
+            // Those that share an agent are ready as soon as they are registered.
+            nodes: match hardware::drivers_can_register(&args) {
+                true => args.nodes,
+                false => 0,
+            },
             accounts_are_made: args.apiserver.accounts_are_made,
             registered: Vec::new(),
             driver: None,
+            published: 0,
             threads: Threads::new()?,
             components: JoinSet::new(),
             alive: Arc::default(),
@@ -285,24 +298,43 @@ impl Cluster {
         cluster.spawn("controllers", |stop| {
             allot_controllers::run(client, config, stop)
         });
+        let (driver, hardware) = driver::choose(&cluster.client, &args, hardware).await?;
+        let hardware = hardware.map(Arc::new);
         if !nodes.is_empty() {
+            let simulated = args.runtime == Runtime::Simulated;
+            let plugins = hardware::drivers_can_register(&args);
             let fleet = nodes
                 .iter()
-                .map(|(name, root)| {
+                .enumerate()
+                .map(|(number, (name, root))| {
                     let mut config =
                         node_config(name, root, args.runtime.into(), &running.authority)?;
                     config.api_server = Some(running.address);
                     config.ephemeral = ephemeral;
                     config.images.mode = args.images;
                     config.images.registries = registries.clone();
+                    config.plugins = plugins;
+                    if let Some(hardware) = &hardware {
+                        hardware::equip(hardware, number, simulated, &mut config)?;
+                    }
                     anyhow::Ok(config)
                 })
                 .collect::<anyhow::Result<Vec<_>>>()?;
             cluster.registered = fleet.iter().map(|node| node.registered.clone()).collect();
             let client = as_user("system:nodes", "allot-node");
             cluster.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
+            if let Some(hardware) = hardware.filter(|_| !simulated) {
+                cluster.published = hardware::equipped(&hardware, args.nodes);
+                let drivers = hardware::Drivers {
+                    client: as_user("system:nodes", "allot-driver"),
+                    fleet: hardware,
+                    nodes: nodes.clone(),
+                    registered: cluster.registered.clone(),
+                };
+                cluster.spawn("hardware", |stop| drivers.run(stop));
+            }
         }
-        cluster.driver = driver::choose(&cluster.client, &args).await?;
+        cluster.driver = driver;
         if let Some(driver) = cluster.driver.clone() {
             let children = children::Drivers::new(driver, &cluster.kubeconfig, nodes);
             cluster.spawn("driver", |stop| children.run(stop));
@@ -342,7 +374,8 @@ impl Cluster {
                 ready::wait_for_account(&self.client, &self.progress).await?;
             }
             let driver = self.driver.as_ref();
-            ready::wait(&self.client, self.nodes, driver, &self.progress).await
+            ready::wait(&self.client, self.nodes, driver, &self.progress).await?;
+            ready::wait_for_slices(&self.client, self.published, &self.progress).await
         };
         let result = tokio::select! {
             result = waited => result,

@@ -18,6 +18,7 @@ pub mod down;
 pub mod drain_driver;
 pub mod driver;
 pub mod explain;
+pub mod hardware;
 pub mod image;
 pub mod lint;
 pub mod logs;

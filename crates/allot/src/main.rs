@@ -63,6 +63,8 @@ enum Command {
     Devices(cmd::devices::Args),
     /// Serve a web page about devices, pods that wait for them, and claims
     Dashboard(cmd::dashboard::Args),
+    /// Models of hardware: list and show them, let devices fail
+    Hardware(cmd::hardware::Args),
     /// Write down what decides about pods and devices of a cluster, to look at it elsewhere
     Snapshot(cmd::snapshot::Args),
     /// Say what a cluster would do with a workload: the scheduler in virtual time, without a cluster
@@ -141,6 +143,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => return cmd::explain::run(args),
         Command::Devices(args) => cmd::devices::run(args),
         Command::Dashboard(args) => cmd::dashboard::run(args),
+        Command::Hardware(args) => cmd::hardware::run(args),
         Command::Snapshot(args) => cmd::snapshot::run(args),
         Command::Simulate(args) => cmd::simulate::run(*args),
         Command::Allocate(args) => cmd::allocate::run(args),

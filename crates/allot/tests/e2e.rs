@@ -19,6 +19,8 @@ mod explain;
 mod explain_gang;
 #[path = "e2e/gang.rs"]
 mod gang;
+#[path = "e2e/hardware.rs"]
+mod hardware;
 #[path = "e2e/harness.rs"]
 mod harness;
 #[path = "e2e/input.rs"]

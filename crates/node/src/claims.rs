@@ -18,6 +18,7 @@ mod cache;
 mod call;
 mod fetch;
 mod names;
+mod simulated;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +39,8 @@ pub(crate) struct Claims {
     /// in the middle of it.
     locks: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
     metrics: Metrics,
+    /// Claims for drivers that never registered are prepared without them.
+    simulated: bool,
 }
 
 /// Calls that go together: of one driver and of one generation.
@@ -48,6 +51,7 @@ impl Claims {
         api: Arc<ResourceApi>,
         plugins: Arc<Plugins>,
         file: PathBuf,
+        simulated: bool,
     ) -> Result<Self, Error> {
         Ok(Self {
             api,
@@ -55,7 +59,20 @@ impl Claims {
             cache: Mutex::new(Cache::open(file)?),
             locks: Mutex::default(),
             metrics: Metrics::default(),
+            simulated,
         })
+    }
+
+    /// The claims of many simulated nodes, which are forgotten with the process.
+    pub(crate) fn in_memory(api: Arc<ResourceApi>, plugins: Arc<Plugins>) -> Self {
+        Self {
+            api,
+            plugins,
+            cache: Mutex::new(Cache::in_memory()),
+            locks: Mutex::default(),
+            metrics: Metrics::default(),
+            simulated: true,
+        }
     }
 
     /// Makes all claims of the pod usable. The text of an error is for the pod's events.
@@ -108,7 +125,11 @@ impl Claims {
             claims.push((name, self.fetch(pod, &wanted, served).await?));
         }
         for (_, claim) in &claims {
-            for driver in &claim.drivers {
+            for driver in claim
+                .drivers
+                .iter()
+                .filter(|driver| !self.simulates(driver))
+            {
                 self.plugins.get(driver).map_err(|error| {
                     if claim.is_classic() {
                         format!(
@@ -134,6 +155,10 @@ impl Claims {
             cache.save()?;
         }
         for ((driver, _), wanted) in batches {
+            if self.simulates(&driver) {
+                self.pretend(&driver, &claims, &wanted);
+                continue;
+            }
             let plugin = self.plugins.get(&driver)?;
             let answers = call::prepare(&plugin, &wanted, &self.metrics).await?;
             let mut cache = self.cache.lock();
@@ -248,6 +273,9 @@ impl Claims {
             }
         }
         for ((driver, _), wanted) in batches {
+            if self.simulates(&driver) {
+                continue;
+            }
             let plugin = self.plugins.get(&driver)?;
             call::unprepare(&plugin, &wanted, &self.metrics).await?;
         }
@@ -377,7 +405,7 @@ impl Claims {
                     if !used || resources.iter().any(|known| known["resourceID"] == id) {
                         continue;
                     }
-                    let (health, message) = self.plugins.health.of(driver, pool, name, now);
+                    let (health, message) = self.health_of(driver, pool, name, now);
                     let mut resource = json!({"resourceID": id, "health": health});
                     if !message.is_empty() {
                         resource["message"] = message.into();

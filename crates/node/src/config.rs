@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_images::{Limits, Registries, Timeouts, backoff};
+use serde_json::Value;
 use tokio::sync::SetOnce;
 
 /// What runs the containers.
@@ -116,6 +117,31 @@ pub struct Tls {
     pub key_pem: Option<Vec<u8>>,
 }
 
+/// ResourceSlices of a simulated node whose drivers are simulated as well: given the UID of the Node, makes the objects of
+/// `resource.k8s.io/v1`. They have the label [`HARDWARE`], by which a later run knows them again.
+#[derive(Clone)]
+pub struct SimulatedSlices(Arc<dyn Fn(&str) -> Vec<Value> + Send + Sync>);
+
+/// Label of ResourceSlices that belong to no driver but to the hardware that a node is modelled with; names that.
+pub const HARDWARE: &str = "allot.dev/hardware";
+
+impl SimulatedSlices {
+    /// Slices that a function makes.
+    pub fn new(make: impl Fn(&str) -> Vec<Value> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    pub(crate) fn of(&self, node_uid: &str) -> Vec<Value> {
+        (self.0)(node_uid)
+    }
+}
+
+impl std::fmt::Debug for SimulatedSlices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimulatedSlices")
+    }
+}
+
 /// A node.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -146,6 +172,8 @@ pub struct Config {
     pub api_server: Option<SocketAddr>,
     /// Whether drivers can register. A simulated node of a large cluster has none.
     pub plugins: bool,
+    /// What the simulated drivers of a simulated node publish.
+    pub slices: Option<SimulatedSlices>,
     /// How often the Lease is renewed; its duration is four times that.
     pub heartbeat: Duration,
     /// How often volumes are compared with the config maps, secrets and tokens that they show.
@@ -176,6 +204,7 @@ impl Config {
             address,
             api_server: None,
             plugins: true,
+            slices: None,
             heartbeat: Duration::from_secs(10),
             sync_frequency: Duration::from_secs(60),
             ephemeral: false,

@@ -35,7 +35,7 @@ struct Key {
 /// Sends events in the background; never makes anybody wait.
 #[derive(Clone)]
 pub struct Recorder {
-    sender: mpsc::Sender<(Key, ObjectReference)>,
+    sender: mpsc::Sender<(Key, ObjectReference, Option<String>)>,
 }
 
 /// Events that are waiting to be sent; more are dropped.
@@ -69,15 +69,24 @@ impl Budget {
 impl Recorder {
     /// A recorder for one node.
     pub fn new(client: Client, node: String) -> Self {
-        let (sender, mut receiver) = mpsc::channel::<(Key, ObjectReference)>(BACKLOG);
+        let (sender, mut receiver) =
+            mpsc::channel::<(Key, ObjectReference, Option<String>)>(BACKLOG);
         tokio::spawn(async move {
             let known: Arc<Mutex<HashMap<Key, (String, i32)>>> = Arc::default();
             let mut budget = Budget::default();
-            while let Some((key, object)) = receiver.recv().await {
+            while let Some((key, object, host)) = receiver.recv().await {
                 if !budget.take(&key.uid, Instant::now()) {
                     continue;
                 }
-                if let Err(error) = send(&client, &node, &key, object, &known).await {
+                if let Err(error) = send(
+                    &client,
+                    host.as_ref().unwrap_or(&node),
+                    &key,
+                    object,
+                    &known,
+                )
+                .await
+                {
                     tracing::debug!(%error, reason = key.reason, "event was not stored");
                 }
             }
@@ -120,7 +129,9 @@ impl Recorder {
                 format!("spec.{list}{{{name}}}")
             }),
         };
-        self.record(object, kind, reason, message.into());
+        // One recorder may serve many simulated nodes.
+        let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        self.record(object, host, kind, reason, message.into());
     }
 
     /// Records something about the node.
@@ -131,10 +142,17 @@ impl Recorder {
             uid: node.metadata.name.clone(),
             ..ObjectReference::default()
         };
-        self.record(object, kind, reason, message.into());
+        self.record(object, None, kind, reason, message.into());
     }
 
-    fn record(&self, object: ObjectReference, kind: Kind, reason: &str, message: String) {
+    fn record(
+        &self,
+        object: ObjectReference,
+        host: Option<String>,
+        kind: Kind,
+        reason: &str,
+        message: String,
+    ) {
         let key = Key {
             kind,
             uid: object.uid.clone().unwrap_or_default(),
@@ -143,7 +161,7 @@ impl Recorder {
             message,
         };
         // A full queue means that the API server does not keep up; events are the least important of its objects.
-        let _ = self.sender.try_send((key, object));
+        let _ = self.sender.try_send((key, object, host));
     }
 }
 

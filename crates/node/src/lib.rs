@@ -34,6 +34,7 @@ mod claims;
 mod config;
 mod error;
 mod events;
+mod fleet;
 mod images;
 mod metrics;
 mod oci;
@@ -46,9 +47,9 @@ mod runtime;
 mod server;
 pub mod shim;
 
-pub use config::{Config, ImageMode, Images, RuntimeKind, Tls};
+pub use config::{Config, HARDWARE, ImageMode, Images, RuntimeKind, SimulatedSlices, Tls};
 pub use error::Error;
-pub use plugins::REGISTERED_DRIVERS;
+pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
 
 use events::{Kind, Recorder};
 use plugins::Plugins;
@@ -86,12 +87,14 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     let made = private.recursive(true).mode(0o750).create(&pods);
     made.map_err(|source| io(&pods, source))?;
     let runtime = make_runtime(&config).await?;
+    let simulated = config.runtime == RuntimeKind::Simulated;
     let plugins = Arc::new(Plugins::of(config.clone()));
     let api = Arc::new(claims::ResourceApi::new(client.clone()));
     let claims = claims::Claims::new(
         Arc::clone(&api),
         Arc::clone(&plugins),
         config.root_dir.join("dra_manager_state"),
+        simulated,
     )?;
     let events = Recorder::new(client.clone(), config.node_name.clone());
     let images = open_images(&client, &config, &*runtime, &events).await?;
@@ -131,8 +134,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: what it publishes now stays.
+        // Slices of simulated drivers are for nobody else to publish again.
         tokio::select! {
-            () = plugins::clean_at_start(&client, &config.node_name) => {}
+            () = plugins::clean_at_start(&client, &config.node_name), if !simulated => {}
+            () = std::future::ready(()), if simulated => {}
             () = shutdown.cancelled() => return Ok(()),
         }
         let (name, grace) = (config.node_name.clone(), config.slice_grace);
@@ -152,6 +157,24 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         result = register::register(&client, &config, &facts) => result?,
         () = shutdown.cancelled() => return Ok(()),
     };
+    if simulated {
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        let slices = config.slices.as_ref().map(|slices| slices.of(uid));
+        let slices = slices.unwrap_or_default();
+        let selector = format!("spec.nodeName={}", config.node_name);
+        tokio::select! {
+            () = async {
+                plugins::keep_slices(&client, &slices).await;
+                plugins::remove_slices(&client, Some(&selector), &slices).await;
+            } => {}
+            () = shutdown.cancelled() => return Ok(()),
+        }
+        tasks.spawn(plugins::follow_health(
+            client.clone(),
+            Some(selector),
+            Arc::clone(&plugins),
+        ));
+    }
     // Set already where a configuration is run again.
     let _ = config.registered.set(());
     events.node(&object, Kind::Normal, "Starting", "Starting kubelet.");
@@ -174,7 +197,12 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
             object.clone(),
             Arc::clone(&plugins),
         ));
-        tasks.spawn(plugins::announce(client, name, Arc::clone(&plugins)));
+        tasks.spawn(plugins::announce(
+            client,
+            name,
+            Arc::clone(&plugins),
+            simulated,
+        ));
     }
     if let Some(images) = images {
         let wanted = &config.images;
@@ -193,7 +221,8 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         object,
     ));
     let (sender, receiver) = mpsc::channel(256);
-    tasks.spawn(pods::source(client, config.node_name.clone(), sender));
+    let selector = format!("spec.nodeName={}", config.node_name);
+    tasks.spawn(pods::source(client, selector, |_| true, sender));
     tasks.spawn(pods::dispatch(node, receiver));
     tracing::info!(node = config.node_name, root = %config.root_dir.display(), runtime = runtime.name(), "node is up");
     tokio::select! {
@@ -223,7 +252,8 @@ async fn stop_all(runtime: &dyn runtime::Runtime) {
     futures::future::join_all(stops).await;
 }
 
-/// Runs several nodes in this process; the first error ends all.
+/// Runs several nodes in this process; the first error ends all. Simulated nodes without plugins share one agent, so that
+/// thousands of them are possible.
 ///
 /// # Errors
 /// See [`run`].
@@ -232,6 +262,10 @@ pub async fn run_fleet(
     nodes: Vec<Config>,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    let alike = |config: &Config| config.runtime == RuntimeKind::Simulated && !config.plugins;
+    if nodes.len() > 1 && nodes.iter().all(alike) {
+        return fleet::run(client, nodes, shutdown).await;
+    }
     let runs = nodes
         .into_iter()
         .map(|config| run(client.clone(), config, shutdown.clone()));

@@ -1,6 +1,6 @@
 //! Which DRA drivers are there: finds registration sockets, talks to their owners, and keeps the connections.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,14 +18,17 @@ use tonic::transport::Channel;
 use crate::claims::ResourceApi;
 use crate::config::Config;
 
-mod health;
+pub(crate) mod health;
 mod resources;
+mod simulated;
 mod slices;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use resources::publish;
-pub use slices::REGISTERED_DRIVERS;
+pub use simulated::UNHEALTHY;
+pub(crate) use simulated::{follow_health, keep_slices, remove_slices, remove_slices_unless};
+pub use slices::{ANY_OTHER, REGISTERED_DRIVERS};
 pub(crate) use slices::{announce, clean_at_start, clean_when_gone};
 
 const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,6 +78,8 @@ impl Plugin {
 #[derive(Debug, Default)]
 pub(crate) struct Plugins {
     by_driver: Mutex<BTreeMap<String, Vec<Arc<Plugin>>>>,
+    /// Drivers that had a plugin at any time.
+    seen: Mutex<BTreeSet<String>>,
     /// Somebody came, went, connected or disconnected.
     pub(crate) changed: Notify,
     /// The API server has claims for plugins of 1.31 and before.
@@ -127,6 +132,16 @@ impl Plugins {
         any.map(|(driver, _)| driver.clone()).collect()
     }
 
+    /// Drivers that had a plugin at any time.
+    pub(crate) fn seen(&self) -> BTreeSet<String> {
+        self.seen.lock().clone()
+    }
+
+    /// Whether a driver had a plugin at any time.
+    pub(crate) fn was_seen(&self, driver: &str) -> bool {
+        self.seen.lock().contains(driver)
+    }
+
     /// Plugins with a service of 1.31 or before.
     fn of_classic_service(&self) -> Vec<Arc<Plugin>> {
         let plugins = self.by_driver.lock();
@@ -150,6 +165,7 @@ impl Plugins {
                 plugin.driver
             ));
         }
+        self.seen.lock().insert(plugin.driver.clone());
         let classic = plugin.service == Service::Classic;
         if classic
             && plugins

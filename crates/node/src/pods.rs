@@ -127,15 +127,21 @@ pub(crate) enum PodEvent {
     Synced(Vec<String>),
 }
 
-/// Watches the pods of one node.
-pub(crate) async fn source(client: Client, node: String, sender: mpsc::Sender<PodEvent>) {
+/// Watches the pods that a field selector selects, those of one node in most cases, and that are to be kept.
+pub(crate) async fn source(
+    client: Client,
+    selector: String,
+    keep: impl Fn(&Pod) -> bool,
+    sender: mpsc::Sender<PodEvent>,
+) {
     let api: Api<Pod> = Api::all(client.clone());
-    let of = Collection::new(api, Some(&format!("spec.nodeName={node}")));
+    let of = Collection::new(api, Some(&selector));
     let mut all = allot_reflector::observe::<Pod>(of);
     while let Some(observed) = all.next().await {
         let mut events = Vec::new();
         match observed {
             Observed::Listed { items, .. } => {
+                let items: Vec<_> = items.into_iter().filter(&keep).collect();
                 let uids = items.iter().map(|pod| pod.uid().unwrap_or_default());
                 let synced = PodEvent::Synced(uids.collect());
                 for pod in items {
@@ -143,6 +149,7 @@ pub(crate) async fn source(client: Client, node: String, sender: mpsc::Sender<Po
                 }
                 events.push(synced);
             }
+            Observed::Applied(pod) | Observed::Deleted(pod) if !keep(&pod) => {}
             Observed::Applied(pod) => {
                 events.push(PodEvent::Applied(complete(&client, *pod).await));
             }

@@ -11,9 +11,9 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::claims::text;
-use crate::config::Config;
+use crate::config::{Config, RuntimeKind};
 use crate::error::Error;
-use crate::plugins::REGISTERED_DRIVERS;
+use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 
 /// What the status says besides the configuration.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub(crate) struct Facts {
 const ISOLATION: &str = "ContainerIsolation";
 /// Condition that says whether the limits of containers are enforced.
 const LIMITS: &str = "ContainerLimits";
-const LEASES: &str = "kube-node-lease";
+pub(crate) const LEASES: &str = "kube-node-lease";
 
 /// Creates the Node, or updates the one of an earlier run; retries until the API server answers.
 pub(crate) async fn register(
@@ -68,6 +68,14 @@ pub(crate) async fn register(
     }
 }
 
+/// The value of [`REGISTERED_DRIVERS`] of a node where no driver registered yet.
+fn no_drivers(config: &Config) -> &'static str {
+    match config.runtime {
+        RuntimeKind::Simulated => ANY_OTHER,
+        _ => "",
+    }
+}
+
 async fn try_register(
     api: &Api<Node>,
     config: &Config,
@@ -85,12 +93,13 @@ async fn try_register(
             });
             let drivers = node.metadata.annotations.as_ref();
             let drivers = drivers.and_then(|all| all.get(REGISTERED_DRIVERS));
-            let stale = drivers.is_some_and(|drivers| !drivers.is_empty());
+            let none = no_drivers(config);
+            let stale = drivers.is_some_and(|drivers| drivers != none);
             if missing || stale {
                 let mut patch = json!({"metadata": {"labels": labels}});
                 if stale {
                     // They were connected to an earlier run.
-                    patch["metadata"]["annotations"] = json!({REGISTERED_DRIVERS: ""});
+                    patch["metadata"]["annotations"] = json!({REGISTERED_DRIVERS: none});
                 }
                 api.patch(
                     &config.node_name,
@@ -130,7 +139,7 @@ async fn try_register(
     .await
 }
 
-fn labels(config: &Config) -> BTreeMap<String, String> {
+pub(crate) fn labels(config: &Config) -> BTreeMap<String, String> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -303,7 +312,8 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
     let full = (300.0 / config.heartbeat.as_secs_f64()).ceil() as u64;
     for tick in 0u64.. {
         ticks.tick().await;
-        if let Err(error) = renew(&leases, &config, &node).await {
+        let uid = node.metadata.uid.as_deref().unwrap_or_default();
+        if let Err(error) = renew(&leases, &config.node_name, uid, config.heartbeat).await {
             let error = text(&error);
             tracing::warn!(node = config.node_name, error, "lease was not renewed");
         }
@@ -328,15 +338,17 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
     }
 }
 
-async fn renew(leases: &Api<Lease>, config: &Config, node: &Node) -> Result<(), kube::Error> {
+/// Renews the Lease of a node, which lasts four times as long as it may take until the next time.
+pub(crate) async fn renew(
+    leases: &Api<Lease>,
+    name: &str,
+    uid: &str,
+    every: std::time::Duration,
+) -> Result<(), kube::Error> {
     let now = MicroTime(Timestamp::now());
-    let patch = json!({"spec": {"renewTime": now, "holderIdentity": config.node_name}});
+    let patch = json!({"spec": {"renewTime": now, "holderIdentity": name}});
     match leases
-        .patch(
-            &config.node_name,
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await
     {
         Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -344,20 +356,20 @@ async fn renew(leases: &Api<Lease>, config: &Config, node: &Node) -> Result<(), 
     }
     let lease = Lease {
         metadata: ObjectMeta {
-            name: Some(config.node_name.clone()),
+            name: Some(name.to_owned()),
             namespace: Some(LEASES.into()),
             owner_references: Some(vec![OwnerReference {
                 api_version: "v1".into(),
                 kind: "Node".into(),
-                name: config.node_name.clone(),
-                uid: node.metadata.uid.clone().unwrap_or_default(),
+                name: name.to_owned(),
+                uid: uid.to_owned(),
                 ..OwnerReference::default()
             }]),
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec {
-            holder_identity: Some(config.node_name.clone()),
-            lease_duration_seconds: Some(config.heartbeat.as_secs() as i32 * 4),
+            holder_identity: Some(name.to_owned()),
+            lease_duration_seconds: Some(every.as_secs() as i32 * 4),
             renew_time: Some(now),
             ..LeaseSpec::default()
         }),

@@ -1,6 +1,7 @@
 //! Which driver runs, and what it needs of the API server before it starts.
 
 use allot_driver::classic::ClassicVersion;
+use allot_hardware::Fleet;
 use anyhow::{Context, bail};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use kube::api::PostParams;
@@ -11,11 +12,25 @@ use super::{Args, Driver, children};
 /// The class that the example driver's devices belong to, as in `examples/`.
 const DEVICE_CLASS: &str = include_str!("../../../../examples/deviceclass.yaml");
 
-/// The driver that is asked for, or else the one that the API server has kinds for; what it needs there is made.
+/// The driver that is asked for, or else the one that the API server has kinds for, unless there is hardware to model; what
+/// both need there is made.
 pub(super) async fn choose(
     client: &Client,
     args: &Args,
-) -> anyhow::Result<Option<children::Driver>> {
+    hardware: Option<Fleet>,
+) -> anyhow::Result<(Option<children::Driver>, Option<Fleet>)> {
+    let asked = !args.hardware.is_empty();
+    let hardware = match hardware {
+        Some(_) if serves_devices(client).await? => hardware,
+        Some(_) if asked => bail!(
+            "this release does not serve the kinds that modelled hardware needs; pass --dra, with --emulated-version \
+             1.31 or newer"
+        ),
+        _ => None,
+    };
+    if let Some(fleet) = &hardware {
+        super::hardware::create_classes(client, fleet).await?;
+    }
     let driver = match args.driver {
         _ if args.no_driver => Driver::None,
         Some(Driver::Gpu) if !serves_devices(client).await? => bail!(
@@ -23,6 +38,8 @@ pub(super) async fn choose(
              1.31 or newer"
         ),
         Some(driver) => driver,
+        // It has drivers of its own.
+        None if hardware.is_some() => Driver::None,
         None if serves_devices(client).await? => Driver::Gpu,
         None => {
             tracing::warn!(
@@ -32,7 +49,7 @@ pub(super) async fn choose(
             Driver::None
         }
     };
-    Ok(match driver {
+    let driver = match driver {
         Driver::None => None,
         Driver::Gpu => {
             create_device_class(client).await?;
@@ -44,7 +61,8 @@ pub(super) async fn choose(
             Some(test_driver(client, name.to_owned()).await?)
         }
         Driver::Net => Some(net_driver(client).await?),
-    })
+    };
+    Ok((driver, hardware))
 }
 
 /// Whether the API server has the kinds that the example driver needs.

@@ -30,12 +30,7 @@ pub(super) async fn wait(
     .context("waiting for the nodes")?;
     match driver {
         None => Ok(()),
-        Some(Driver::Gpu) => wait
-            .until::<ResourceSlice>("nodes with devices", nodes, |slice| {
-                slice.data["spec"]["nodeName"].as_str().map(str::to_owned)
-            })
-            .await
-            .context("waiting for the driver's devices"),
+        Some(Driver::Gpu) => wait_for_slices(client, nodes, progress).await,
         Some(Driver::Test { name, .. }) => wait.registered(nodes, name).await,
         Some(Driver::Net) => {
             wait.until::<CustomResourceDefinition>("kinds", allot_driver_net::KINDS, |kind| {
@@ -54,6 +49,23 @@ pub(super) async fn wait(
             .context("waiting for the interfaces of the nodes")
         }
     }
+}
+
+/// Waits until as many nodes have devices.
+pub(super) async fn wait_for_slices(
+    client: &Client,
+    nodes: usize,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    if nodes == 0 {
+        return Ok(());
+    }
+    Wait { client, progress }
+        .until::<ResourceSlice>("nodes with devices", nodes, |slice| {
+            slice.data["spec"]["nodeName"].as_str().map(str::to_owned)
+        })
+        .await
+        .context("waiting for the driver's devices")
 }
 
 /// Waits for objects, and tells how many have come.

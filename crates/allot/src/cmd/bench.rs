@@ -1,6 +1,7 @@
 //! `allot bench`: measures a cluster through its API.
 
 mod api;
+mod fleet;
 mod measure;
 mod scheduling;
 mod workloads;
@@ -16,6 +17,8 @@ pub struct Args {
 enum What {
     /// Measure how fast an API server creates, changes, lists and delivers objects
     Api(api::Args),
+    /// Start clusters of simulated nodes and measure how long that takes and what they cost
+    Fleet(fleet::Args),
     /// Create the objects of a workload and measure how fast its pods get scheduled
     Scheduling(scheduling::Args),
 }
@@ -24,6 +27,7 @@ enum What {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
         What::Api(args) => api::run(args),
+        What::Fleet(args) => fleet::run(args),
         What::Scheduling(args) => scheduling::run(args),
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
 mod gpu;
+pub mod model;
 mod net;
 mod new;
 mod test;
@@ -23,6 +24,8 @@ pub struct Args {
 enum Driver {
     /// The example GPU driver gpu.example.com: modelled GPUs, no hardware
     Gpu(gpu::Args),
+    /// A driver for modelled hardware: publishes what the real driver would, prepares claims without doing anything
+    Model(model::Args),
     /// The network driver of Spiderpool's documents, netresources.spidernet.io, for Kubernetes 1.27 to 1.30
     Net(net::Args),
     /// Write the project of a new driver: sources, tests, image, chart
@@ -35,6 +38,7 @@ enum Driver {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.driver {
         Driver::Gpu(args) => gpu::run(args),
+        Driver::Model(args) => model::run(args),
         Driver::Net(args) => net::run(args),
         Driver::New(args) => new::run(args),
         Driver::Test(args) => test::run(args),

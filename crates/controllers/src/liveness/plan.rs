@@ -41,9 +41,17 @@ pub(super) fn is_ready(node: &Node) -> bool {
 fn serves(node: Option<&Arc<Node>>, driver: &str) -> bool {
     node.is_some_and(|node| {
         is_ready(node)
-            && meta::annotation(&**node, DRIVERS)
-                .is_none_or(|drivers| drivers.split(',').any(|d| d.trim() == driver))
+            && meta::annotation(&**node, DRIVERS).is_none_or(|drivers| names(drivers, driver))
     })
+}
+
+/// Whether the list of a node's drivers has a driver. An asterisk stands for all that a simulated node prepares claims for
+/// itself, which are those without an entry of their own; the entry of one that has gone begins with an exclamation mark.
+fn names(drivers: &str, driver: &str) -> bool {
+    let mut entries = drivers.split(',').map(str::trim);
+    let any = entries.clone().any(|entry| entry == "*");
+    let gone = |entry: &str| entry.strip_prefix('!') == Some(driver);
+    entries.clone().any(|entry| entry == driver) || (any && !entries.any(gone))
 }
 
 /// The indexes of the devices that nobody serves.

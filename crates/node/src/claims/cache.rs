@@ -78,7 +78,8 @@ impl ClaimInfo {
 /// All claims, and the file that remembers them.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    file: PathBuf,
+    /// `None`: nothing is remembered.
+    file: Option<PathBuf>,
     claims: BTreeMap<Key, ClaimInfo>,
     /// What the file holds.
     saved: Option<String>,
@@ -283,22 +284,33 @@ impl Cache {
         };
         sweep(&file);
         Ok(Self {
-            file,
+            file: Some(file),
             claims,
             saved: None,
         })
     }
 
+    /// An empty cache without a file.
+    pub(crate) fn in_memory() -> Self {
+        Self {
+            file: None,
+            claims: BTreeMap::new(),
+            saved: None,
+        }
+    }
+
     /// Writes the file if something changed.
     pub(crate) fn save(&mut self) -> Result<(), String> {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
         let checkpoint = Checkpoint {
             kind: KIND.into(),
             api_version: API_VERSION.into(),
             claims: some(self.claims.values().map(ClaimState::from).collect()),
         };
-        let fail = |error: &dyn std::fmt::Display| {
-            format!("save DRA state: {}: {error}", self.file.display())
-        };
+        let fail =
+            |error: &dyn std::fmt::Display| format!("save DRA state: {}: {error}", path.display());
         let data = serde_json::to_string(&checkpoint).map_err(|error| fail(&error))?;
         if self.saved.as_ref() == Some(&data) {
             return Ok(());
@@ -308,7 +320,7 @@ impl Cache {
             data,
         };
         let bytes = serde_json::to_vec(&file).map_err(|error| fail(&error))?;
-        allot_cdi::file::write_atomic(&self.file, &bytes, 0o600).map_err(|error| fail(&error))?;
+        allot_cdi::file::write_atomic(path, &bytes, 0o600).map_err(|error| fail(&error))?;
         self.saved = Some(file.data);
         Ok(())
     }

@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::cache::Device;
+
 /// Versions in which an allocation has results by device, best first.
 const NEWER: [&str; 4] = ["v1", "v1beta2", "v1beta1", "v1alpha3"];
 
@@ -29,6 +31,8 @@ pub(crate) struct Found {
     pub(crate) handles: Vec<ResourceHandle>,
     /// Whose plugins have to prepare it, each once.
     pub(crate) drivers: Vec<String>,
+    /// The devices that were allocated, by driver.
+    pub(crate) results: Vec<(String, Device)>,
     pub(crate) allocated: bool,
     /// UIDs of those that may use it.
     pub(crate) reserved_for: Vec<String>,
@@ -66,10 +70,21 @@ impl Found {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let results = list(&status["allocation"]["devices"]["results"]);
         let consumers = list(&status["reservedFor"]);
+        let device = |result: &Value| Device {
+            pool: text(&result["pool"]),
+            device: text(&result["device"]),
+            share_id: result["shareID"].as_str().map(str::to_owned),
+            requests: vec![text(&result["request"])],
+            cdi_ids: Vec::new(),
+        };
         let groups = consumers.iter().filter(|c| c["resource"] == "podgroups");
         Self {
             metadata,
             drivers: unique(results.iter().map(|result| text(&result["driver"]))),
+            results: results
+                .iter()
+                .map(|result| (text(&result["driver"]), device(result)))
+                .collect(),
             allocated: status["allocation"].is_object(),
             reserved_for: consumers
                 .iter()
@@ -101,6 +116,7 @@ impl From<ClassicClaim> for Found {
         }
         Self {
             metadata: claim.metadata,
+            results: Vec::new(),
             class: Some(claim.spec.resource_class_name),
             drivers: unique(handles.iter().map(|handle| handle.driver_name.clone())),
             handles,

@@ -1,6 +1,6 @@
 //! Health of devices, as their drivers report it (KEP-4680). Pods show it in their status.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Longest message in a pod's status, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
 /// What is said of a device that nobody said anything about.
-const UNKNOWN: &str = "Unknown";
+pub(crate) const UNKNOWN: &str = "Unknown";
 
 #[derive(Debug, Clone, PartialEq)]
 struct Report {
@@ -102,6 +102,26 @@ impl Health {
         drop(reports);
         self.changed.send_replace(());
         next
+    }
+
+    /// Takes in which devices of a pool that no plugin serves are unhealthy, with a message for each; the others of
+    /// the pool are healthy again.
+    pub(super) fn set(&self, driver: &str, pool: &str, unhealthy: BTreeMap<String, String>) {
+        // A report without an end.
+        let until = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
+        let mut reports = self.reports.lock();
+        let known = reports.entry(driver.to_owned()).or_default();
+        known.retain(|(of, _), _| of != pool);
+        for (device, message) in unhealthy {
+            let report = Report {
+                health: "Unhealthy",
+                message: shorten(message),
+                until,
+            };
+            known.insert((pool.to_owned(), device), report);
+        }
+        drop(reports);
+        self.changed.send_replace(());
     }
 
     fn clear(&self, driver: &str) {

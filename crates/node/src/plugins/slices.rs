@@ -70,15 +70,32 @@ pub(crate) async fn clean_when_gone(
 /// that look after slices of drivers elsewhere read it.
 pub const REGISTERED_DRIVERS: &str = "allot.dev/registered-drivers";
 
+/// Stands in [`REGISTERED_DRIVERS`] of a simulated node for every driver that never registered there: the node prepares
+/// their claims itself. A driver that is gone has its name after an exclamation mark.
+pub const ANY_OTHER: &str = "*";
+
+/// The value of [`REGISTERED_DRIVERS`].
+fn registered(plugins: &Plugins, simulated: bool) -> String {
+    let mut drivers = plugins.connected();
+    if simulated {
+        let gone = plugins.seen();
+        let gone = gone.iter().filter(|driver| !drivers.contains(driver));
+        let gone: Vec<_> = gone.map(|driver| format!("!{driver}")).collect();
+        drivers.extend(gone);
+        drivers.push(ANY_OTHER.to_owned());
+    }
+    drivers.join(",")
+}
+
 /// Keeps [`REGISTERED_DRIVERS`] up to date.
-pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>) {
+pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>, simulated: bool) {
     let api: Api<kube::core::PartialObjectMeta<Node>> = Api::all(client);
     let mut told: Option<String> = None;
     loop {
         let changed = plugins.changed.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        let drivers = plugins.connected().join(",");
+        let drivers = registered(&plugins, simulated);
         let mut again = false;
         if told.as_ref() != Some(&drivers) {
             let patch =

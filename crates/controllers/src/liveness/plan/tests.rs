@@ -86,3 +86,18 @@ fn a_rule_stands_for_the_taints_of_a_node_only() {
     let shared = slice(json!({"perDeviceNodeSelection": true}));
     assert_eq!(rule(&shared, "resource.k8s.io/v1beta2", "now"), None);
 }
+
+#[test]
+fn a_simulated_node_serves_drivers_that_never_registered() {
+    let own = json!({"nodeName": "n", "devices": [{"name": "a"}]});
+    let check = |drivers: &str, expected: &[usize]| {
+        let found = dead(&own, node(Some("True"), Some(drivers)));
+        assert_eq!(found, expected, "{drivers}");
+    };
+    check("*", &[]);
+    check("other.example.com,*", &[]);
+    check("!other.example.com,*", &[]);
+    check("!d.example.com,*", &[0]);
+    check("d.example.com,*", &[]);
+    check("!d.example.com", &[0]);
+}

@@ -1,0 +1,208 @@
+//! Modelled hardware: which nodes have what, and who publishes and prepares it.
+//!
+//! The ResourceSlices are the cluster's own, not a driver's: nobody publishes them again, so that a device can be made to
+//! fail by changing them (`allot hardware fail`). On simulated nodes the node agent prepares the claims. On others a
+//! driver for each model does, which runs in this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use allot_hardware::Fleet;
+use allot_node::{HARDWARE, SimulatedSlices};
+use anyhow::{Context, ensure};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{Args, Driver, Runtime};
+use crate::cmd::driver::model;
+
+/// Simulated nodes beyond this number share one agent, and drivers can not register at them.
+const MOST_AGENTS: usize = 64;
+
+/// What simulated nodes have unless something is asked for: the devices of the example driver, without its processes.
+const USUAL: &str = "example-gpu";
+
+/// Reads the flags, and sets the number of nodes if the hardware tells it.
+pub(super) fn read(args: &mut Args) -> anyhow::Result<Option<Fleet>> {
+    if args.hardware.is_empty() {
+        let usual = args.runtime == Runtime::Simulated && args.driver.is_none() && !args.no_driver;
+        return Ok(match usual {
+            true => Some(Fleet::parse(&[USUAL])?),
+            false => None,
+        });
+    }
+    let fleet = Fleet::parse(&args.hardware).context("--hardware")?;
+    let counted = fleet.counted();
+    // One node is what there is without a flag.
+    if args.nodes == 1 {
+        args.nodes = counted.max(1);
+    }
+    ensure!(
+        args.nodes >= counted,
+        "--hardware is for {counted} nodes, there are {}: pass --nodes {counted}",
+        args.nodes
+    );
+    let most = *crate::cmd::bounds::NODES.end();
+    ensure!(
+        counted <= most,
+        "--hardware is for {counted} nodes, {most} are possible"
+    );
+    if args.driver == Some(Driver::Gpu) {
+        let models = fleet.models();
+        let mut drivers = models.iter().flat_map(|model| model.drivers());
+        ensure!(
+            !drivers.any(|driver| driver == allot_driver_gpu::DRIVER_NAME),
+            "--driver gpu and hardware of {} are two drivers of one name on a node",
+            allot_driver_gpu::DRIVER_NAME
+        );
+    }
+    Ok(Some(fleet))
+}
+
+/// Whether drivers can register at nodes that are set up like this.
+pub(super) fn drivers_can_register(args: &Args) -> bool {
+    let none = args.no_driver || matches!(args.driver, None | Some(Driver::None));
+    !(args.runtime == Runtime::Simulated && none && args.nodes > MOST_AGENTS)
+}
+
+/// Adds what a node has to its configuration.
+pub(super) fn equip(
+    fleet: &Arc<Fleet>,
+    number: usize,
+    simulated: bool,
+    config: &mut allot_node::Config,
+) -> anyhow::Result<()> {
+    let (labels, capacity) = fleet.node(&config.node_name, number)?;
+    config.labels.extend(labels);
+    config.capacity.extend(capacity);
+    if simulated {
+        let (fleet, node) = (Arc::clone(fleet), config.node_name.clone());
+        config.slices = Some(SimulatedSlices::new(move |uid| {
+            slices(&fleet, &node, number, uid)
+        }));
+    }
+    Ok(())
+}
+
+/// The slices of a node, with the label of modelled hardware.
+fn slices(fleet: &Fleet, node: &str, number: usize, uid: &str) -> Vec<Value> {
+    let name = fleet.name(number);
+    // Every model was tried when it was read.
+    let expanded = fleet.expand(node, number).unwrap_or_default();
+    let labelled = expanded.slices.iter().map(|slice| {
+        let mut object = slice.object(Some(uid));
+        object["metadata"]["labels"] = json!({HARDWARE: name});
+        object
+    });
+    labelled.collect()
+}
+
+/// Creates the classes that come with the hardware, unless they are there.
+pub(super) async fn create_classes(client: &Client, fleet: &Fleet) -> anyhow::Result<()> {
+    let api: Api<DynamicObject> = Api::all_with(
+        client.clone(),
+        &kube::api::ApiResource::erase::<DeviceClass>(&()),
+    );
+    for class in fleet.models().iter().flat_map(|model| &model.classes) {
+        let object = DynamicObject {
+            types: Some(kube::core::TypeMeta::resource::<DeviceClass>()),
+            metadata: kube::core::ObjectMeta {
+                name: Some(class.name.clone()),
+                ..Default::default()
+            },
+            data: json!({"spec": class.spec}),
+        };
+        match api.create(&PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            other => {
+                let name = &class.name;
+                other.with_context(|| format!("cannot create the device class {name}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The drivers of nodes whose containers are processes.
+pub(super) struct Drivers {
+    pub(super) client: Client,
+    pub(super) fleet: Arc<Fleet>,
+    pub(super) nodes: Vec<(String, PathBuf)>,
+    /// Set as each node can be reached.
+    pub(super) registered: Vec<Arc<tokio::sync::SetOnce<()>>>,
+}
+
+impl Drivers {
+    /// Runs until `stop`.
+    pub(super) async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut tasks = JoinSet::new();
+        let nodes = self.nodes.iter().zip(&self.registered).enumerate();
+        for (number, ((node, root), registered)) in nodes {
+            // The agent removes what it finds of earlier drivers before it registers.
+            tokio::select! {
+                _ = registered.wait() => {}
+                () = stop.cancelled() => break,
+            }
+            self.publish(node, number).await?;
+            let Some((models, index)) = self.fleet.of(number) else {
+                continue;
+            };
+            for model in models {
+                for driver in model.drivers() {
+                    let what = model::Modelled::new(model, driver, node, index)?;
+                    let (client, stop) = (self.client.clone(), stop.clone());
+                    let (node, root): (String, PathBuf) = (node.clone(), root.clone());
+                    let cdi = root.join("cdi");
+                    tasks.spawn(
+                        async move { what.run(client, &node, &root, &cdi, false, stop).await },
+                    );
+                }
+            }
+        }
+        while let Some(joined) = tasks.join_next().await {
+            joined??;
+        }
+        stop.cancelled().await;
+        Ok(())
+    }
+
+    async fn publish(&self, node: &str, number: usize) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let uid = nodes
+            .get_metadata(node)
+            .await?
+            .metadata
+            .uid
+            .unwrap_or_default();
+        let slices = slices(&self.fleet, node, number, &uid);
+        let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(self.client.clone());
+        let of_node = ListParams::default()
+            .labels(HARDWARE)
+            .fields(&format!("spec.nodeName={node}"));
+        api.delete_collection(&DeleteParams::default(), &of_node)
+            .await?;
+        for slice in slices {
+            let request = http::Request::post("/apis/resource.k8s.io/v1/resourceslices")
+                .header("content-type", "application/json")
+                .body(serde_json::to_vec(&slice)?)?;
+            self.client
+                .request::<serde::de::IgnoredAny>(request)
+                .await
+                .with_context(|| format!("cannot publish the hardware of {node}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// How many nodes have hardware.
+pub(super) fn equipped(fleet: &Fleet, nodes: usize) -> usize {
+    (0..nodes)
+        .filter(|number| fleet.of(*number).is_some())
+        .count()
+}

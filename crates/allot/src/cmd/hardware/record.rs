@@ -1,0 +1,87 @@
+//! `allot hardware record`.
+
+use std::io::{Write as _, stdout};
+use std::path::PathBuf;
+
+use allot_hardware::{Cluster, record};
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::cmd::{component, count};
+
+/// Flags of `allot hardware record`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Names of nodes, UUIDs, hardware and IP addresses are replaced. Look at the files before you
+pass them on: what a driver writes in a form of its own stays as it is.")]
+pub(super) struct Record {
+    /// Kubeconfig of the cluster; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Only this node
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Where the files go; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    output_dir: PathBuf,
+}
+
+/// Runs the command.
+pub(super) fn run(args: Record) -> anyhow::Result<()> {
+    component::block_on(async move |_| {
+        let client = component::client(args.kubeconfig.as_deref(), "allot-hardware").await?;
+        let mut cluster = Cluster {
+            nodes: list::<Node>(&client).await?,
+            slices: list::<ResourceSlice>(&client).await?,
+            classes: list::<DeviceClass>(&client).await?,
+        };
+        if let Some(node) = &args.node {
+            cluster
+                .nodes
+                .retain(|known| known["metadata"]["name"] == node.as_str());
+            ensure!(!cluster.nodes.is_empty(), "there is no node {node}");
+        }
+        let shared = cluster
+            .slices
+            .iter()
+            .filter(|slice| !slice["spec"]["nodeName"].is_string());
+        let shared = shared.count();
+        let recorded = record(&cluster)?;
+        ensure!(!recorded.is_empty(), "no node has ResourceSlices");
+        std::fs::create_dir_all(&args.output_dir)
+            .with_context(|| format!("cannot create {}", args.output_dir.display()))?;
+        let mut flags = Vec::new();
+        for kind in &recorded {
+            let file = args.output_dir.join(format!("{}.yaml", kind.model.name));
+            std::fs::write(&file, &kind.text)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            flags.push(format!("{}={}", file.display(), kind.nodes));
+        }
+        writeln!(
+            stdout(),
+            "allot up --runtime simulated --hardware {}",
+            flags.join(",")
+        )?;
+        if shared > 0 {
+            let shared = count(shared, "ResourceSlice");
+            writeln!(std::io::stderr(), "{shared} of no single node left out")?;
+        }
+        Ok(())
+    })
+}
+
+/// All objects of a kind, as they are.
+async fn list<K: kube::Resource<DynamicType = ()>>(client: &Client) -> anyhow::Result<Vec<Value>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
+    let kind = K::plural(&());
+    let list = api.list(&ListParams::default()).await;
+    let list = list.with_context(|| format!("cannot list {kind}"))?;
+    list.items
+        .into_iter()
+        .map(|item| Ok(serde_json::to_value(item)?))
+        .collect()
+}

@@ -1,0 +1,45 @@
+//! The models that come with the program.
+
+use crate::format::Model;
+
+/// Lists every file of the catalogue once.
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../catalogue/", $name, ".yaml")))),*];
+    };
+}
+
+files![
+    "a100",
+    "a100-mig",
+    "cpu",
+    "example-gpu",
+    "gaudi3",
+    "gb200-nvl72",
+    "gpu-shared",
+    "h100",
+    "h100-mig",
+    "mi300x",
+    "mi300x-cpx",
+    "nvme",
+    "rdma-nic",
+    "sriov",
+    "tpu-v5e",
+];
+
+/// Names of the models, in order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
+/// The file of a model, as it is in the repository.
+pub fn source(name: &str) -> Option<&'static str> {
+    let file = FILES.iter().find(|(known, _)| *known == name);
+    file.map(|(_, text)| *text)
+}
+
+/// The model of that name.
+pub fn find(name: &str) -> Option<Model> {
+    // Each is tried by a test.
+    Model::parse(source(name)?).ok()
+}

@@ -1,0 +1,246 @@
+//! Which nodes of a cluster have which hardware.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::catalogue;
+use crate::expand::{Expanded, NodeParts};
+use crate::format::Model;
+use crate::{Error, MOST_BYTES};
+
+/// The hardware of some nodes that are alike.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// All that each of the nodes has.
+    pub models: Vec<Arc<Model>>,
+    /// How many nodes; without it all that are left.
+    pub nodes: Option<usize>,
+}
+
+/// The hardware of all nodes.
+#[derive(Debug, Clone, Default)]
+pub struct Fleet {
+    choices: Vec<Choice>,
+}
+
+impl Fleet {
+    /// Reads a list such as `h100-mig=4,mi300x=2`: names of the catalogue or files, each with the number of its nodes.
+    /// The last one may be without a number, and has all nodes that are left. `h100+rdma-nic` are models of one node.
+    ///
+    /// # Errors
+    /// A name is unknown, a file is no model, a number is none, or two models of one node have the same driver.
+    pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, Error> {
+        let entries = texts.iter().flat_map(|text| text.as_ref().split(','));
+        let mut choices: Vec<Choice> = Vec::new();
+        for entry in entries {
+            let (names, nodes) = match entry.rsplit_once('=') {
+                Some((names, nodes)) => {
+                    let wrong =
+                        || Error::Choice(format!("{entry:?}: {nodes:?} is no number of nodes"));
+                    let nodes: usize = nodes.parse().map_err(|_| wrong())?;
+                    (names, Some(nodes))
+                }
+                None => (entry, None),
+            };
+            if choices.last().is_some_and(|last| last.nodes.is_none()) {
+                let text = format!(
+                    "{entry:?} comes after hardware for all nodes that are left: give that a number"
+                );
+                return Err(Error::Choice(text));
+            }
+            let models = names.split('+').map(|name| load(name).map(Arc::new));
+            let models = models.collect::<Result<Vec<_>, _>>()?;
+            let mut drivers = BTreeSet::new();
+            for driver in models.iter().flat_map(|model| model.drivers()) {
+                if !drivers.insert(driver) {
+                    let text =
+                        format!("{names:?}: more than one model of driver {driver} for a node");
+                    return Err(Error::Choice(text));
+                }
+            }
+            choices.push(Choice { models, nodes });
+        }
+        Ok(Self { choices })
+    }
+
+    /// What the nodes of this number and further ones are to have.
+    pub fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+
+    /// How many nodes have their hardware by number.
+    pub fn counted(&self) -> usize {
+        self.choices.iter().filter_map(|choice| choice.nodes).sum()
+    }
+
+    /// The models of a node, and how many nodes before it have the same.
+    pub fn of(&self, node: usize) -> Option<(&[Arc<Model>], usize)> {
+        let mut first = 0;
+        for choice in &self.choices {
+            let end = choice.nodes.map_or(usize::MAX, |nodes| first + nodes);
+            if node < end {
+                return Some((&choice.models, node - first));
+            }
+            first = end;
+        }
+        None
+    }
+
+    /// What a node has, by its name and number.
+    ///
+    /// # Errors
+    /// See [`Model::expand`].
+    pub fn expand(&self, name: &str, node: usize) -> Result<Expanded, Error> {
+        let mut all = Expanded::default();
+        let Some((models, index)) = self.of(node) else {
+            return Ok(all);
+        };
+        for model in models {
+            let some = model.expand(name, index)?;
+            all.labels.extend(some.labels);
+            all.capacity.extend(some.capacity);
+            all.slices.extend(some.slices);
+        }
+        Ok(all)
+    }
+
+    /// Labels and capacity of a node, by its name and number.
+    ///
+    /// # Errors
+    /// See [`Model::expand`].
+    pub fn node(&self, name: &str, node: usize) -> Result<NodeParts, Error> {
+        let mut all = NodeParts::default();
+        let Some((models, index)) = self.of(node) else {
+            return Ok(all);
+        };
+        for model in models {
+            let (labels, capacity) = model.expand_node(name, index)?;
+            all.0.extend(labels);
+            all.1.extend(capacity);
+        }
+        Ok(all)
+    }
+
+    /// The names of a node's models, as a value of a label.
+    pub fn name(&self, node: usize) -> String {
+        let models = self.of(node).map(|(models, _)| models).unwrap_or_default();
+        let names: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
+        let mut name = names.join(".");
+        // A label has room for 63 bytes, and names are of ASCII.
+        name.truncate(63);
+        name.trim_end_matches(['.', '-']).to_owned()
+    }
+
+    /// Every model once.
+    pub fn models(&self) -> Vec<&Model> {
+        let mut models: Vec<&Model> = Vec::new();
+        for model in self.choices.iter().flat_map(|choice| &choice.models) {
+            if models.iter().all(|other| other.name != model.name) {
+                models.push(model);
+            }
+        }
+        models
+    }
+}
+
+/// A model of the catalogue, or of a file.
+fn load(name: &str) -> Result<Model, Error> {
+    if let Some(text) = catalogue::source(name) {
+        return Model::parse(text);
+    }
+    if !name.contains(['/', '.']) {
+        let known: Vec<_> = catalogue::names().collect();
+        return Err(Error::Unknown {
+            name: name.to_owned(),
+            known: known.join(", "),
+        });
+    }
+    read(Path::new(name))
+}
+
+/// Reads the model of a file.
+///
+/// # Errors
+/// The file can not be read, is too large, or is no model.
+pub(crate) fn read(path: &Path) -> Result<Model, Error> {
+    let shown = path.display();
+    let unreadable = |error: std::io::Error| Error::Shape(format!("{shown}: {error}"));
+    let size = fs::metadata(path).map_err(unreadable)?.len();
+    if size > MOST_BYTES as u64 {
+        return Err(Error::Shape(format!(
+            "{shown}: {}",
+            Error::Large(size as usize)
+        )));
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    Model::parse(&text).map_err(|error| Error::Shape(format!("{shown}: {error}")))
+}
+
+impl Model {
+    /// Reads the model of a file.
+    ///
+    /// # Errors
+    /// The file can not be read, is too large, or is no model.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        read(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_get_their_hardware_in_order() {
+        let fleet = Fleet::parse(&["h100-mig=2,mi300x=1", "example-gpu"]).expect("a fleet");
+        let name = |node| {
+            let (models, index) = fleet.of(node).expect("hardware");
+            format!("{} {index}", models[0].name)
+        };
+        assert_eq!(name(1), "h100-mig 1");
+        assert_eq!(name(2), "mi300x 0");
+        assert_eq!(name(3), "example-gpu 0");
+        assert_eq!(name(5), "example-gpu 2");
+        assert_eq!(fleet.counted(), 3);
+        let counted = Fleet::parse(&["h100=1"]).expect("a fleet");
+        assert!(counted.of(1).is_none());
+    }
+
+    #[test]
+    fn several_models_on_a_node_share_pcie_roots() {
+        let fleet = Fleet::parse(&["h100+rdma-nic"]).expect("a fleet");
+        let node = fleet.expand("n", 0).expect("expands");
+        let roots = |driver: &str| {
+            let slices = node.slices.iter().filter(|slice| slice.driver == driver);
+            let devices = slices.flat_map(|slice| &slice.devices);
+            let root = |device: &serde_json::Value| {
+                let root = &device["attributes"]["resource.kubernetes.io/pcieRoot"]["string"];
+                root.as_str().expect("a root").to_owned()
+            };
+            devices.map(root).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(roots("gpu.nvidia.com").len(), 8);
+        assert_eq!(roots("gpu.nvidia.com"), roots("dra.net"));
+    }
+
+    #[test]
+    fn bad_lists_have_a_reason() {
+        for (text, expected) in [
+            ("", "unknown hardware \"\""),
+            (
+                "h200x",
+                "unknown hardware \"h200x\": the catalogue has a100",
+            ),
+            ("h100=x", "is no number of nodes"),
+            ("h100=-1", "is no number of nodes"),
+            ("h100,a100", "comes after hardware for all nodes"),
+            ("h100+a100", "more than one model of driver gpu.nvidia.com"),
+            ("./nowhere.yaml", "No such file"),
+        ] {
+            let error = Fleet::parse(&[text]).expect_err(text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

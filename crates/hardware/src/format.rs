@@ -1,0 +1,207 @@
+//! The file format of a model.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Error, MOST_BYTES};
+
+/// A model of one kind of node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Model {
+    /// Its name in the catalogue: lower case letters, digits and dashes.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Where the facts come from.
+    pub sources: Vec<Source>,
+    /// Values with names, for expressions.
+    #[serde(default)]
+    pub(crate) tables: BTreeMap<String, Value>,
+    /// What the Node object has.
+    #[serde(default)]
+    pub(crate) node: NodeModel,
+    /// The classes that come with the drivers.
+    #[serde(default)]
+    pub classes: Vec<Class>,
+    /// What each driver publishes, one pool for each node.
+    pub(crate) pools: Vec<PoolModel>,
+}
+
+/// Where facts of a model come from.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// A repository with a path in it, or a document.
+    pub from: String,
+    /// Which facts.
+    pub facts: String,
+}
+
+/// What a Node has because of its hardware.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeModel {
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) capacity: BTreeMap<String, String>,
+}
+
+/// A DeviceClass that comes with a driver.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// Name of the object.
+    pub name: String,
+    /// Its spec, as in `resource.k8s.io/v1`.
+    pub spec: Value,
+}
+
+/// What one driver publishes.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PoolModel {
+    pub(crate) driver: String,
+    #[serde(default)]
+    pub(crate) prepare: Prepare,
+    pub(crate) slices: Vec<SliceModel>,
+}
+
+/// What containers get of a driver's devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prepare {
+    /// Environment variables with one value for each device, separated by commas: an attribute, or `name` for the
+    /// device's name.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Environment variables that are always the same.
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+}
+
+/// One or more slices.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SliceModel {
+    /// A slice for each of these; one slice, when empty.
+    #[serde(default)]
+    pub(crate) each: Vec<String>,
+    /// Counters that devices of the pool share.
+    #[serde(default)]
+    pub(crate) counters: Vec<CountersModel>,
+    #[serde(default)]
+    pub(crate) devices: Vec<DeviceModel>,
+}
+
+/// A set of counters, or what a device takes from one.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CountersModel {
+    #[serde(default)]
+    pub(crate) each: Vec<String>,
+    pub(crate) set: String,
+    /// Capacities that are counters as well; their names are brought into the form of counters (`copyEngines`:
+    /// `copy-engines`).
+    pub(crate) of: Option<Value>,
+    /// Counters by name.
+    #[serde(default)]
+    pub(crate) counters: Option<Value>,
+}
+
+/// One or more devices.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct DeviceModel {
+    #[serde(default)]
+    pub(crate) each: Vec<String>,
+    pub(crate) name: String,
+    /// Maps of attributes, later ones win: `{attribute: text, number, flag, or {version: text}}`.
+    #[serde(default)]
+    pub(crate) attributes: Vec<Value>,
+    /// Capacities: quantities, or objects with `value` and `requestPolicy`.
+    #[serde(default)]
+    pub(crate) capacity: Option<Value>,
+    #[serde(default)]
+    pub(crate) consumes: Vec<CountersModel>,
+    #[serde(default)]
+    pub(crate) taints: Option<Value>,
+    #[serde(default)]
+    pub(crate) allow_multiple_allocations: Option<bool>,
+    /// Other members of the device, as in the API.
+    #[serde(default)]
+    pub(crate) more: Option<Value>,
+}
+
+impl Model {
+    /// Reads a model, and tries it.
+    ///
+    /// # Errors
+    /// The text is too long or is no model, or it does not expand.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        if text.len() > MOST_BYTES {
+            return Err(Error::Large(text.len()));
+        }
+        let model: Self =
+            serde_saphyr::from_str(text).map_err(|error| Error::Shape(first_line(&error)))?;
+        model.check()?;
+        Ok(model)
+    }
+
+    /// What containers get of the devices of a driver.
+    pub fn prepare(&self, driver: &str) -> Option<&Prepare> {
+        let pool = self.pools.iter().find(|pool| pool.driver == driver);
+        pool.map(|pool| &pool.prepare)
+    }
+
+    /// The drivers that are modelled, each once.
+    pub fn drivers(&self) -> Vec<&str> {
+        let mut drivers: Vec<&str> = self.pools.iter().map(|pool| pool.driver.as_str()).collect();
+        drivers.sort_unstable();
+        drivers.dedup();
+        drivers
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |place: &str, reason: &str| Error::Value {
+            place: place.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 63 || !self.name.chars().all(name) {
+            return Err(wrong(
+                "name",
+                "must have lower case letters, digits and dashes only, and 63 at most",
+            ));
+        }
+        if self.sources.is_empty() {
+            return Err(wrong("sources", "must name at least one"));
+        }
+        if self.pools.is_empty() {
+            return Err(wrong("pools", "must have at least one"));
+        }
+        for (index, pool) in self.pools.iter().enumerate() {
+            if self.pools[..index]
+                .iter()
+                .any(|other| other.driver == pool.driver)
+            {
+                return Err(wrong(&format!("pools[{index}].driver"), "is there twice"));
+            }
+        }
+        // Expressions may depend on the index, tables may end too early.
+        for index in [0, 1, 4999] {
+            self.expand("node-0", index)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a YAML document, without the excerpt of it that follows.
+fn first_line(error: &serde_saphyr::Error) -> String {
+    let text = error.to_string();
+    let text = text.split("\n --> <input>").next().unwrap_or_default();
+    text.replacen("error: line ", "line ", 1)
+}

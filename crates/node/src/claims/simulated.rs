@@ -1,0 +1,55 @@
+//! Claims on simulated nodes: prepared without the drivers that never registered there.
+
+use tokio::time::Instant;
+
+use super::call::Wanted;
+use super::fetch::Found;
+use super::{Claims, Device};
+use crate::plugins::health::UNKNOWN;
+
+impl Claims {
+    /// Whether the node stands in for a driver. One that registered once is real, and is waited for when it is away.
+    pub(super) fn simulates(&self, driver: &str) -> bool {
+        self.simulated && !driver.is_empty() && !self.plugins.was_seen(driver)
+    }
+
+    /// Prepares claims as a driver would: every allocated device with a CDI device of its own.
+    pub(super) fn pretend(&self, driver: &str, claims: &[(String, Found)], wanted: &[Wanted]) {
+        let mut cache = self.cache.lock();
+        for Wanted {
+            namespace,
+            name,
+            uid,
+            ..
+        } in wanted
+        {
+            let claim = claims.iter().find(|(_, claim)| claim.uid() == uid);
+            let results = claim.map(|(_, claim)| claim.results.as_slice());
+            let results = results.unwrap_or_default().iter();
+            let devices = results
+                .filter(|(of, _)| of == driver)
+                .map(|(_, device)| Device {
+                    cdi_ids: vec![format!("{driver}/device={}", device.device)],
+                    ..device.clone()
+                });
+            if let Some(info) = cache.get_mut(&(namespace.clone(), name.clone())) {
+                info.drivers.insert(driver.to_owned(), devices.collect());
+            }
+        }
+    }
+
+    /// What is known about the health of a device; the devices of simulated drivers are well unless something else was
+    /// said.
+    pub(super) fn health_of(
+        &self,
+        driver: &str,
+        pool: &str,
+        device: &str,
+        now: Instant,
+    ) -> (&'static str, String) {
+        match self.plugins.health.of(driver, pool, device, now) {
+            (UNKNOWN, _) if self.simulates(driver) => ("Healthy", String::new()),
+            known => known,
+        }
+    }
+}

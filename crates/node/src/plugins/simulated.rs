@@ -1,0 +1,197 @@
+//! What a simulated node does for drivers that do not exist: it publishes their ResourceSlices, and follows what a user says
+//! about the health of their devices.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::api::{DeleteParams, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::Plugins;
+use crate::claims::text;
+use crate::config::HARDWARE;
+
+/// Label of a ResourceSlice with devices of simulated drivers that are unhealthy, and annotation with those devices: a JSON
+/// object with a message for each.
+pub const UNHEALTHY: &str = "allot.dev/unhealthy";
+
+/// Until something is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often that is.
+const TRIES: usize = 30;
+
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+
+/// Creates slices. One that is there already for the same hardware stays as it is: devices of it may have failed.
+pub(crate) async fn keep_slices(client: &Client, slices: &[Value]) {
+    for slice in slices {
+        for _ in 0..TRIES {
+            match keep(client, slice).await {
+                Ok(()) => break,
+                // It will not be accepted later.
+                Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 422) => {
+                    let name = slice["metadata"]["name"].as_str().unwrap_or_default();
+                    tracing::warn!(
+                        slice = name,
+                        error = status.message,
+                        "slice was not created"
+                    );
+                    break;
+                }
+                Err(error) => {
+                    tracing::debug!(error = text(&error), "slice was not created yet");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+}
+
+async fn keep(client: &Client, slice: &Value) -> Result<(), kube::Error> {
+    let request = http::Request::post(SLICES)
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(slice).map_err(kube::Error::SerdeError)?)
+        .map_err(kube::Error::HttpError)?;
+    match client.request::<IgnoredAny>(request).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        result => return result.map(drop),
+    }
+    let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
+    let name = slice["metadata"]["name"].as_str().unwrap_or_default();
+    let label = |value: Option<&str>| value.map(str::to_owned);
+    let there = api.get_metadata(name).await?;
+    let there = there.metadata.labels.unwrap_or_default();
+    let wanted = &slice["metadata"]["labels"][HARDWARE];
+    if label(there.get(HARDWARE).map(String::as_str)) == label(wanted.as_str()) {
+        return Ok(());
+    }
+    // Of other hardware: driver and node can not be changed, so that it is made anew.
+    api.delete(name, &DeleteParams::default()).await.map(drop)?;
+    Err(kube::Error::Service(
+        "another slice of this name was removed".into(),
+    ))
+}
+
+/// Removes slices of hardware that nodes had in an earlier run. `selector` is a field selector.
+pub(crate) async fn remove_slices(client: &Client, selector: Option<&str>, keep: &[Value]) {
+    let kept: BTreeSet<&str> = keep
+        .iter()
+        .filter_map(|slice| slice["metadata"]["name"].as_str())
+        .collect();
+    remove_slices_unless(client, selector, |name| kept.contains(name)).await;
+}
+
+/// See [`remove_slices`].
+pub(crate) async fn remove_slices_unless(
+    client: &Client,
+    selector: Option<&str>,
+    keep: impl Fn(&str) -> bool,
+) {
+    let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
+    let mut params = ListParams::default().labels(HARDWARE);
+    params.field_selector = selector.map(str::to_owned);
+    let list = match api.list_metadata(&params).await {
+        Ok(list) => list,
+        // A cluster without DRA has no slices.
+        Err(kube::Error::Api(status)) if status.code == 404 => return,
+        Err(error) => {
+            tracing::warn!(
+                error = text(&error),
+                "slices of earlier hardware were not removed"
+            );
+            return;
+        }
+    };
+    let names = list
+        .items
+        .into_iter()
+        .filter_map(|slice| slice.metadata.name);
+    for name in names.filter(|name| !keep(name)) {
+        if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
+            let error = text(&error);
+            tracing::warn!(
+                slice = name,
+                error,
+                "slice of earlier hardware was not removed"
+            );
+        }
+    }
+}
+
+/// Follows the annotations [`UNHEALTHY`] until dropped. `selector` is a field selector.
+pub(crate) async fn follow_health(client: Client, selector: Option<String>, plugins: Arc<Plugins>) {
+    let api: Api<ResourceSlice> = Api::all(client.clone());
+    loop {
+        // A cluster without DRA has nothing to follow, until its release changes.
+        match client.list_api_group_resources("resource.k8s.io/v1").await {
+            Ok(_) => break,
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                return std::future::pending().await;
+            }
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    }
+    let mut config = watcher::Config::default().labels(UNHEALTHY);
+    if let Some(selector) = &selector {
+        config = config.fields(selector);
+    }
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    // What was said, by slice: driver, pool and its devices.
+    let mut said: BTreeMap<String, (String, String, BTreeMap<String, String>)> = BTreeMap::new();
+    let mut listed: BTreeMap<String, (String, String, BTreeMap<String, String>)> = BTreeMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(slice)) => {
+                let (name, what) = unhealthy(slice);
+                listed.insert(name, what);
+            }
+            Ok(watcher::Event::InitDone) => {
+                let before = std::mem::replace(&mut said, std::mem::take(&mut listed));
+                tell(&plugins, &said, before.values().chain(said.values()));
+            }
+            Ok(watcher::Event::Apply(slice)) => {
+                let (name, what) = unhealthy(slice);
+                said.insert(name, what.clone());
+                tell(&plugins, &said, [&what]);
+            }
+            Ok(watcher::Event::Delete(slice)) => {
+                let (name, what) = unhealthy(slice);
+                said.remove(&name);
+                tell(&plugins, &said, [&what]);
+            }
+            Err(error) => tracing::debug!(%error, "health of simulated devices"),
+        }
+    }
+}
+
+type Said = (String, String, BTreeMap<String, String>);
+
+/// Brings the health of the named pools up to what is said about all their slices.
+fn tell<'a>(
+    plugins: &Plugins,
+    said: &BTreeMap<String, Said>,
+    pools: impl IntoIterator<Item = &'a Said>,
+) {
+    for (driver, pool, _) in pools {
+        let same = said.values().filter(|(d, p, _)| d == driver && p == pool);
+        let devices = same.flat_map(|(_, _, devices)| devices.clone()).collect();
+        plugins.health.set(driver, pool, devices);
+    }
+}
+
+fn unhealthy(slice: ResourceSlice) -> (String, Said) {
+    let annotations = slice.metadata.annotations.unwrap_or_default();
+    let devices = annotations.get(UNHEALTHY).map(String::as_str);
+    // What can not be read says nothing.
+    let devices = serde_json::from_str(devices.unwrap_or_default()).unwrap_or_default();
+    let name = slice.metadata.name.unwrap_or_default();
+    (name, (slice.spec.driver, slice.spec.pool.name, devices))
+}
