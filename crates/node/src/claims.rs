@@ -21,6 +21,7 @@ mod names;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cache::fuzz as fuzz_checkpoint;
 pub(crate) use cache::{Cache, ClaimInfo, Device, Key};
 use call::Wanted;
 pub(crate) use fetch::ResourceApi;

@@ -34,6 +34,8 @@ mod claims;
 mod config;
 mod error;
 mod events;
+#[doc(hidden)]
+pub mod fuzzing;
 mod metrics;
 mod oci;
 mod plugins;
