@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response};
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::{Ask, Decision};
-use crate::body::Body;
+use crate::body::{Body, Observer};
 use crate::identity::User;
 use crate::server::{Core, Incoming, is_long_running};
 
@@ -33,20 +34,31 @@ const ID_HEADER: http::HeaderName = http::HeaderName::from_static("audit-id");
 /// Annotations of the authorizer, as upstream's.
 const DECISION: &str = "authorization.k8s.io/decision";
 const REASON: &str = "authorization.k8s.io/reason";
-/// Tells that an answer was made while it was sent, so that it is not in the log.
+/// Tells that an answer was made while it was sent and is not in the log: it is too large, or was not sent to its end.
 const STREAMED: &str = "audit.allot.dev/response-streamed";
+/// The largest answer that is made while it is sent and goes into the log.
+const MOST_STREAMED: usize = 8 << 20;
+/// What such answers may hold together until they have been sent.
+const ALL_STREAMED: usize = 64 << 20;
 
 /// A policy and where events go.
 #[derive(Debug)]
 pub struct Audit {
     policy: Policy,
     log: Log,
+    /// Bytes that answers on their way may still hold.
+    streamed: Arc<Semaphore>,
 }
 
 impl Audit {
     /// An audit log.
     pub fn new(policy: Policy, log: Log) -> Arc<Self> {
-        Arc::new(Audit { policy, log })
+        let streamed = Arc::new(Semaphore::new(ALL_STREAMED));
+        Arc::new(Audit {
+            policy,
+            log,
+            streamed,
+        })
     }
 
     /// Begins to write about a request whose user is known; `None` if the policy wants nothing.
@@ -109,6 +121,7 @@ impl Audit {
             omit_managed_fields: rule.omit_managed_fields,
             long: is_long_running(info),
             over: false,
+            sent: None,
         };
         trail.write();
         Some(trail)
@@ -133,9 +146,49 @@ pub struct Trail {
     omit_managed_fields: bool,
     long: bool,
     over: bool,
+    /// What has been sent of an answer that is made meanwhile, with its share of what all may hold.
+    sent: Option<(Vec<u8>, Vec<OwnedSemaphorePermit>)>,
+}
+
+impl Observer for Trail {
+    fn piece(&mut self, bytes: &[u8]) {
+        let Some((sent, shares)) = &mut self.sent else {
+            return;
+        };
+        let fits = sent.len() + bytes.len() <= MOST_STREAMED;
+        let wanted = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let streamed = self.audit.streamed.clone();
+        let share = fits.then(|| streamed.try_acquire_many_owned(wanted));
+        match share {
+            Some(Ok(share)) => {
+                sent.extend_from_slice(bytes);
+                shares.push(share);
+            }
+            _ => self.sent = None,
+        }
+    }
+
+    fn ended(&mut self) {
+        let sent = self.sent.take();
+        match sent.and_then(|(sent, _)| object_of(&sent)) {
+            Some(mut object) => {
+                self.clean(&mut object);
+                self.event.response_object = Some(object);
+            }
+            None => self.is_streamed(),
+        }
+        self.over = true;
+        self.stage(Stage::ResponseComplete);
+    }
 }
 
 impl Trail {
+    /// Notes that the answer is not in the event.
+    fn is_streamed(&mut self) {
+        let annotations = &mut self.event.annotations;
+        annotations.insert(STREAMED.to_owned(), "true".to_owned());
+    }
+
     fn write(&self) {
         if !self.omit.contains(&self.event.stage) {
             self.audit.log.write(&self.event);
@@ -248,8 +301,9 @@ impl Trail {
                     self.event.response_object = Some(object);
                 }
                 None if response.body().whole_size().is_none() => {
-                    let annotations = &mut self.event.annotations;
-                    annotations.insert(STREAMED.to_owned(), "true".to_owned());
+                    self.sent = Some((Vec::new(), Vec::new()));
+                    response.body_mut().observe(Box::new(self));
+                    return;
                 }
                 None => {}
             }
@@ -281,6 +335,9 @@ impl Drop for Trail {
         }
         if self.event.response_status.is_none() {
             self.event.response_status = Some(ResponseStatus::closed_early());
+        } else if !self.long {
+            // The client has not read it to its end.
+            self.is_streamed();
         }
         self.stage(Stage::ResponseComplete);
     }

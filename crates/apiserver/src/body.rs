@@ -20,10 +20,19 @@ type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>;
 /// Something that is given up when the body has been sent, or nobody wants it any more: seats, shares of a budget.
 pub(crate) type Held = Box<dyn Send>;
 
+/// Somebody who looks at a body on its way to the client. Dropped before its end, it has seen a part of it.
+pub(crate) trait Observer: Send {
+    /// The next piece.
+    fn piece(&mut self, bytes: &[u8]);
+    /// That was all.
+    fn ended(&mut self);
+}
+
 /// A response body: whole, or a stream (large lists, watches, logs).
 pub struct Body {
     content: Content,
     held: Vec<Held>,
+    observer: Option<Box<dyn Observer>>,
 }
 
 enum Content {
@@ -94,8 +103,16 @@ impl Body {
     }
 
     fn of(content: Content) -> Self {
-        let held = Vec::new();
-        Body { content, held }
+        Body {
+            content,
+            held: Vec::new(),
+            observer: None,
+        }
+    }
+
+    /// Shows somebody what is sent.
+    pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     /// Keeps something until the body ends.
@@ -127,7 +144,10 @@ impl Body {
     /// The same body in small pieces, which ends, and gives up what it holds, when its reader does not keep the pace.
     pub(crate) fn paced(self, pace: Pace) -> Self {
         let (paced, watchdog) = paced::start(self.content, self.held, pace);
-        Self::of(Content::Paced(paced, watchdog))
+        Body {
+            observer: self.observer,
+            ..Self::of(Content::Paced(paced, watchdog))
+        }
     }
 }
 
@@ -140,8 +160,14 @@ impl HttpBody for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         let next = self.content.poll_next(context);
+        match (&next, &mut self.observer) {
+            (Poll::Ready(Some(Ok(bytes))), Some(observer)) => observer.piece(bytes),
+            (Poll::Ready(None), Some(observer)) => observer.ended(),
+            _ => {}
+        }
         if matches!(next, Poll::Ready(None)) {
             self.held.clear();
+            self.observer = None;
         }
         next.map(|item| item.map(|it| it.map(Frame::data)))
     }

@@ -4,6 +4,7 @@
 //! seats and queues decide ([`seats`]). Without, there is one limit for requests that change something and one for the
 //! others. Long-running requests have no seat; a watch has one until it has begun.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,6 @@ use allot_store::ListOptions;
 use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue, Response};
 use parking_lot::Mutex;
-use prometheus_client::metrics::counter::Counter;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -21,25 +21,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::body::Body;
 use crate::identity::MASTERS;
 use crate::limits::Limits;
+use crate::object::meta;
 use crate::server::{Core, Incoming, is_long_running};
 
+mod dangling;
 mod estimate;
 pub(crate) mod metrics;
+mod retry;
 mod rules;
 mod seats;
 #[cfg(test)]
 mod tests;
+mod watches;
 
-use metrics::Metrics;
+use estimate::Width;
+use metrics::{Counted, Metrics};
+use retry::Refused;
 use rules::{Level, Rules, Schema};
 use seats::{Arrival, Refusal, Running, Seats, Ticket};
+use watches::Watches;
+
+pub use watches::Watching;
 
 /// The group of flow schemas and priority levels.
 pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMA_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
-/// What clients are told to wait before they try again, in seconds.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+/// What clients are told to wait before they try again, in seconds, where there are no levels.
+const RETRY_AFTER: u64 = 1;
 /// Longest wait in a queue, whatever the time limit of the request.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -62,6 +71,8 @@ pub struct FlowControl {
     hasher: RandomState,
     read_only: Option<Arc<Semaphore>>,
     mutating: Option<Arc<Semaphore>>,
+    refused: Refused,
+    watches: Arc<Watches>,
     metrics: Metrics,
 }
 
@@ -75,7 +86,7 @@ struct State {
 struct Loaded {
     rules: Rules,
     /// In the order of the schemas.
-    dispatched: Vec<Counter>,
+    counted: Vec<Counted>,
 }
 
 /// The objects that said what becomes of a request; they are named to the client.
@@ -107,11 +118,22 @@ pub enum Seat {
 pub struct Taken {
     control: Arc<FlowControl>,
     running: Running,
+    /// How long the seats are taken after the request has been answered.
+    after: Duration,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.control.finish(self.running);
+        let (control, running, after) = (self.control.clone(), self.running, self.after);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if !after.is_zero() => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(after).await;
+                    control.finish(running);
+                });
+            }
+            _ => control.finish(running),
+        }
     }
 }
 
@@ -139,6 +161,8 @@ impl FlowControl {
             hasher: RandomState::new(),
             read_only: semaphore(reads),
             mutating: semaphore(writes),
+            refused: Refused::default(),
+            watches: Arc::default(),
             metrics,
         })
     }
@@ -157,7 +181,8 @@ impl FlowControl {
             return Ok(Seat::Free);
         }
         if !self.fair {
-            return self.in_flight(request).ok_or_else(too_many_requests);
+            let seat = self.in_flight(request);
+            return seat.ok_or_else(|| too_many_requests(RETRY_AFTER));
         }
         if self.loaded.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire) {
             self.load(core).await;
@@ -172,15 +197,22 @@ impl FlowControl {
             schema: schema.uid.clone(),
             level: level.uid.clone(),
         });
-        match self.seat(core, request, schema, level).await {
+        let counted = &loaded.counted[index];
+        let width = match level.id {
+            Some(_) => estimate::width(core, &self.watches, request, level.most_seats),
+            None => Width::ONE,
+        };
+        counted.estimated.observe(width.seats as f64);
+        match self.seat(request, schema, level, width).await {
             Ok(seat) => {
-                loaded.dispatched[index].inc();
+                counted.dispatched.inc();
                 Ok(seat)
             }
             Err(reason) => {
                 self.metrics.refused(&level.name, &schema.name, reason);
                 self.metrics.dropped(is_mutating(&request.info.verb));
-                Err(too_many_requests())
+                let second = self.epoch.elapsed().as_secs();
+                Err(too_many_requests(self.refused.count(&level.name, second)))
             }
         }
     }
@@ -209,21 +241,20 @@ impl FlowControl {
 
     async fn seat(
         self: &Arc<Self>,
-        core: &Core,
         request: &Incoming,
         schema: &Schema,
         level: &Level,
+        width: Width,
     ) -> Result<Seat, Refusal> {
         let Some(id) = level.id else {
             return Ok(Seat::Free);
         };
         let flow = (&*schema.name, schema.flow(&request.info, &request.user));
         let flow = self.hasher.hash_one(flow);
-        let wanted = estimate::seats(core, request, level.most_seats);
         let (ticket, started) = {
             let mut state = self.state.lock();
-            match state.seats.arrive(id, flow, wanted, self.now()) {
-                Arrival::Start(running) => return Ok(self.taken(running)),
+            match state.seats.arrive(id, flow, width.seats, self.now()) {
+                Arrival::Start(running) => return Ok(self.taken(running, width.after)),
                 Arrival::Refuse(reason) => return Err(reason),
                 Arrival::Wait(ticket) => {
                     let (sender, started) = oneshot::channel();
@@ -248,14 +279,24 @@ impl FlowControl {
         self.metrics
             .waited(&level.name, &schema.name, started, seconds);
         match result {
-            Ok(Ok(running)) => Ok(self.taken(running)),
+            Ok(Ok(running)) => Ok(self.taken(running, width.after)),
             _ => Err(Refusal::TimeOut),
         }
     }
 
-    fn taken(self: &Arc<Self>, running: Running) -> Seat {
+    fn taken(self: &Arc<Self>, running: Running, after: Duration) -> Seat {
         let control = self.clone();
-        Seat::Level(Taken { control, running })
+        Seat::Level(Taken {
+            control,
+            running,
+            after,
+        })
+    }
+
+    /// Counts a watch until what this returns is dropped; nothing for other requests.
+    pub fn watching(&self, request: &Incoming) -> Option<Watching> {
+        let watch = self.fair && request.info.is_resource && request.info.verb == "watch";
+        watch.then(|| self.watches.open(request)).flatten()
     }
 
     fn now(&self) -> f64 {
@@ -291,6 +332,7 @@ impl FlowControl {
             return;
         }
         let mut lists = Vec::new();
+        let mut schemas = Vec::new();
         for plural in ["prioritylevelconfigurations", "flowschemas"] {
             let collection = format!("{GROUP}/{plural}");
             let page = core.backend.list(&collection, ListOptions::default()).await;
@@ -301,18 +343,28 @@ impl FlowControl {
                 .collect();
             crate::bootstrap::flow::add_mandatory(plural, &mut objects);
             lists.push(objects);
+            schemas = page.entries;
         }
+        let levels = lists[0].iter();
+        let levels: BTreeSet<String> = levels.map(|it| meta(it, "name").to_owned()).collect();
+        self.refused.retain(|level| levels.contains(level));
+        self.take_over(&lists[0], &lists[1]);
+        self.loaded.store(seen, Ordering::Release);
+        let collection = format!("{GROUP}/flowschemas");
+        dangling::tell(&*core.backend, &collection, &schemas, &levels).await;
+    }
+
+    fn take_over(&self, levels: &[Value], schemas: &[Value]) {
         let mut state = self.state.lock();
-        let rules = Rules::new(&lists[0], &lists[1], self.total, &mut state.seats);
+        let rules = Rules::new(levels, schemas, self.total, &mut state.seats);
         self.dispatch(&mut state);
         drop(state);
-        let dispatched = rules.schemas.iter().map(|schema| {
+        let counted = rules.schemas.iter().map(|schema| {
             let level = &rules.levels[schema.level];
-            self.metrics.dispatched(&level.name, &schema.name)
+            self.metrics.counted(&level.name, &schema.name)
         });
-        let dispatched = dispatched.collect();
-        self.rules.store(Arc::new(Loaded { rules, dispatched }));
-        self.loaded.store(seen, Ordering::Release);
+        let counted = counted.collect();
+        self.rules.store(Arc::new(Loaded { rules, counted }));
     }
 
     /// Sets the metrics that are read at the moment of a scrape.
@@ -347,10 +399,10 @@ fn is_mutating(verb: &str) -> bool {
 }
 
 /// Upstream's answer, which is no Status.
-fn too_many_requests() -> Response<Body> {
+fn too_many_requests(retry_after: u64) -> Response<Body> {
     let text = "Too many requests, please try again later.\n";
     let mut response = crate::server::text_response(429, text);
     let headers = response.headers_mut();
-    headers.insert(http::header::RETRY_AFTER, RETRY_AFTER);
+    headers.insert(http::header::RETRY_AFTER, retry_after.into());
     response
 }

@@ -286,15 +286,32 @@ async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
     Ok(Endpoint { host, port })
 }
 
+/// A path, which is not encoded, with a query as the target of a request. What would end the path is part of it.
 pub(crate) fn target(path: &str, query: &[(String, String)]) -> String {
-    use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+    use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+    /// Go escapes everything else in a path.
+    const PATH: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'_')
+        .remove(b'.')
+        .remove(b'~')
+        .remove(b'$')
+        .remove(b'&')
+        .remove(b'+')
+        .remove(b',')
+        .remove(b'/')
+        .remove(b':')
+        .remove(b';')
+        .remove(b'=')
+        .remove(b'@');
+    let path = utf8_percent_encode(path, PATH).to_string();
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let pairs: Vec<String> = query
         .iter()
         .map(|(key, value)| format!("{}={}", encode(key), encode(value)))
         .collect();
     if pairs.is_empty() {
-        path.to_owned()
+        path
     } else {
         format!("{path}?{}", pairs.join("&"))
     }
@@ -328,4 +345,26 @@ pub(crate) fn stream_body(body: hyper::body::Incoming) -> Body {
         }
     });
     Body::stream(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::target;
+
+    #[test]
+    fn a_path_stays_a_path() {
+        let query = [("a b".to_owned(), "c&d".to_owned())];
+        for (path, encoded) in [
+            ("/x/y.html", "/x/y.html"),
+            ("/a b", "/a%20b"),
+            ("/a?command=sh", "/a%3Fcommand=sh"),
+            ("/a#b", "/a%23b"),
+            ("/100%", "/100%25"),
+            ("/josé", "/jos%C3%A9"),
+            ("/a\r\nHost: b", "/a%0D%0AHost:%20b"),
+        ] {
+            assert_eq!(target(path, &[]), encoded);
+            assert_eq!(target(path, &query), format!("{encoded}?a%20b=c%26d"));
+        }
+    }
 }

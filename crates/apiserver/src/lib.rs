@@ -42,6 +42,8 @@ pub mod discovery;
 mod encode;
 pub mod error;
 mod flow;
+#[doc(hidden)]
+pub mod fuzzing;
 mod header;
 mod health;
 pub mod identity;

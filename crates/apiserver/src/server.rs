@@ -1,7 +1,6 @@
 //! The server: one cloneable service, and what a request passes through.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use allot_apimachinery::Status;
 use allot_store::{Backend, Embedded};
@@ -22,15 +21,17 @@ use crate::identity::User;
 use crate::limits::{CHUNK, DISCARDS, TREE_FACTOR, until};
 use crate::negotiate::{Media, Offer, negotiate};
 use crate::registry::{self, Registry};
-use crate::request::{Query, RequestInfo, parse_duration};
+use crate::request::{Query, RequestInfo};
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
 
 mod client;
+mod head;
 mod warnings;
 
 pub use client::ClientService;
 use client::InProcess;
+use head::{ambiguous, reads_body, time_limit};
 pub use warnings::Warnings;
 
 /// What all requests share.
@@ -205,6 +206,11 @@ impl Server {
         }
         // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent.
         let seat = request.seat.take().filter(|_| info.verb != "watch");
+        if response.status().is_success()
+            && let Some(watching) = self.0.flow.watching(&request)
+        {
+            response.body_mut().hold(Box::new(watching));
+        }
         if !request.in_process {
             response = self.paced(response, &request, connection, seat).await;
         }
@@ -238,6 +244,14 @@ impl Server {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
+        if let Some(why) = ambiguous(&request) {
+            let mut response = text_response(400, format!("400 Bad Request: {why}"));
+            let close = http::HeaderValue::from_static("close");
+            response
+                .headers_mut()
+                .insert(http::header::CONNECTION, close);
+            return response;
+        }
         match certificate {
             Ok(user) => self.handle(request, user).await,
             Err(_) if matches!(credential::bearer(request.headers()), Ok(Some(_))) => {
@@ -357,7 +371,13 @@ impl Server {
         if !request.info.is_resource {
             return self.other_path(request).await;
         }
-        let body = upload.read().await?;
+        let body = match reads_body(&request.info) {
+            true => tokio::time::timeout(core.config.limits.request_timeout, upload.read())
+                .await
+                .unwrap_or_else(|_| Err(timed_out()))?,
+            // Nobody looks at it. A watch must not keep its seat until it has come, which may be never.
+            false => Bytes::new(),
+        };
         if let Some(trail) = &mut request.audit {
             trail.sent(&body);
         }
@@ -369,6 +389,10 @@ impl Server {
     }
 
     async fn other_path(&self, request: &Incoming) -> Result<Response<Body>> {
+        if request.method == Method::CONNECT {
+            // It names a host and no path, and a success would promise a tunnel.
+            return Err(ApiError::no_such_path());
+        }
         if let Some(response) = health::answer(&self.0, request)? {
             return Ok(response);
         }
@@ -377,30 +401,6 @@ impl Server {
         }
         discovery::answer(&self.0, request)
     }
-}
-
-/// How long a request may take: what `?timeout=` says, at most what the server allows. Long-running ones have no limit.
-///
-/// # Errors
-/// 400 for a `?timeout=` that is no length of time.
-fn time_limit(request: &Incoming, most: Duration) -> Result<Option<Duration>> {
-    if is_long_running(&request.info) {
-        return Ok(None);
-    }
-    let Some(text) = request.query.text("timeout") else {
-        return Ok(Some(most));
-    };
-    let wanted = parse_duration(text).map_err(|error| {
-        ApiError::bad_request(format!(
-            "invalid timeout specified in the request URL - {error}"
-        ))
-    })?;
-    // Nothing, and less than nothing, mean that the client has no opinion.
-    let wanted = u64::try_from(wanted).ok().filter(|wanted| *wanted > 0);
-    Ok(Some(match wanted {
-        Some(wanted) => most.min(Duration::from_nanos(wanted)),
-        None => most,
-    }))
 }
 
 fn timed_out() -> ApiError {

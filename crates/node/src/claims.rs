@@ -22,6 +22,7 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cache::fuzz as fuzz_checkpoint;
 pub(crate) use cache::{Cache, ClaimInfo, Device, Key};
 use call::Wanted;
 pub(crate) use fetch::ResourceApi;

@@ -35,6 +35,8 @@ mod config;
 mod error;
 mod events;
 mod fleet;
+#[doc(hidden)]
+pub mod fuzzing;
 mod images;
 mod metrics;
 mod oci;

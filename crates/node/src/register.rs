@@ -303,7 +303,8 @@ fn node_info(facts: &Facts) -> Value {
     })
 }
 
-/// Renews the Lease for ever, and every five minutes the whole status.
+/// Renews the Lease as long as the process lives. Writes the whole status every five minutes, and at once where the API
+/// says something else: a process that was paused finds its node taken for lost, and only its status says that it is not.
 pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node: Node) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     let nodes: Api<Node> = Api::all(client);
@@ -317,11 +318,13 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
             let error = text(&error);
             tracing::warn!(node = config.node_name, error, "lease was not renewed");
         }
-        if tick % full.max(1) == full.max(1) - 1 {
-            let patch = match nodes.get(&config.node_name).await {
-                Ok(before) => json!({"status": status(&config, &facts, Some(&before))}),
-                Err(_) => continue,
-            };
+        let Ok(before) = nodes.get(&config.node_name).await else {
+            continue;
+        };
+        let status = status(&config, &facts, Some(&before));
+        let due = tick % full.max(1) == full.max(1) - 1;
+        if due || differs(&before, &status) {
+            let patch = json!({"status": status});
             let params = PatchParams::default();
             if let Err(error) = nodes
                 .patch_status(&config.node_name, &params, &Patch::Strategic(patch))
@@ -336,6 +339,22 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
             }
         }
     }
+}
+
+/// A condition that the agent reports is another one in the API.
+fn differs(before: &Node, status: &Value) -> bool {
+    let before = before.status.as_ref();
+    let known = before.and_then(|status| status.conditions.as_deref());
+    let known = known.unwrap_or_default();
+    let mut reported = status["conditions"].as_array().into_iter().flatten();
+    reported.any(|condition| {
+        let same = |key: &str, value: &str| condition[key].as_str().unwrap_or_default() == value;
+        !known.iter().any(|it| {
+            same("type", &it.type_)
+                && same("status", &it.status)
+                && same("reason", it.reason.as_deref().unwrap_or_default())
+        })
+    })
 }
 
 /// Renews the Lease of a node, which lasts four times as long as it may take until the next time.
@@ -378,4 +397,30 @@ pub(crate) async fn renew(
         .create(&PostParams::default(), &lease)
         .await
         .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_taken_for_lost_says_that_it_is_not() {
+        let said = |status: &str, reason: &str| {
+            json!({"conditions": [
+                {"type": "Ready", "status": status, "reason": reason, "lastHeartbeatTime": "2026-01-01T00:00:00Z"},
+            ]})
+        };
+        let node = |status: Value| {
+            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": status});
+            serde_json::from_value::<Node>(node).expect("a node")
+        };
+        let own = said("True", "KubeletReady");
+        let mut later = own.clone();
+        later["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T01:00:00Z".into();
+        assert!(!differs(&node(later), &own));
+        assert!(differs(&node(said("Unknown", "NodeStatusUnknown")), &own));
+        assert!(differs(&node(said("True", "Other")), &own));
+        assert!(differs(&node(json!({})), &own));
+        assert!(!differs(&node(own), &json!({})));
+    }
 }

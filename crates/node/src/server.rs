@@ -99,6 +99,7 @@ async fn accept(api: &Arc<Api>, listener: TcpListener, acceptor: &Mutex<TlsAccep
     }
 }
 
+pub(crate) use spdy::fuzz as fuzz_spdy;
 pub(crate) use tls::acceptor;
 
 /// What answers requests.

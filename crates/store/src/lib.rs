@@ -31,6 +31,8 @@ mod commit;
 mod disk;
 mod embedded;
 mod entry;
+#[doc(hidden)]
+pub mod fuzzing;
 mod lock;
 mod maintenance;
 mod record;

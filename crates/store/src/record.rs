@@ -47,9 +47,16 @@ impl Record {
         out.extend_from_slice(collection);
         out.extend_from_slice(key);
         out.extend_from_slice(value);
-        let sum = checksum(self.entry.revision, &out);
-        out[2..6].copy_from_slice(&sum.to_le_bytes());
+        Self::seal(self.entry.revision, &mut out);
         out
+    }
+
+    /// Writes the checksum into bytes that are otherwise complete; what is shorter than a header is left alone.
+    pub fn seal(revision: u64, bytes: &mut [u8]) {
+        if bytes.len() >= HEADER {
+            let sum = checksum(revision, bytes);
+            bytes[2..6].copy_from_slice(&sum.to_le_bytes());
+        }
     }
 
     /// Reads a record back.

@@ -3,6 +3,7 @@
 //! - [`recordings`] reads `tests/conformance`: what a real Kubernetes 1.36.2 answered.
 //! - [`replay`] plays the recorded HTTP conversations among them.
 //! - [`outcome`] judges a suite of such cases, with the failures that are expected by name.
+//! - [`fuzz`] changes seeds at random places and asserts that an entry point survives.
 //! - `wait` (feature `wait`) waits until something is so, with one deadline for all tests.
 //!
 //! Only a dev-dependency: nothing of this is part of the program.
@@ -14,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fuzz;
 pub mod outcome;
 pub mod recordings;
 pub mod replay;

@@ -276,6 +276,60 @@ async fn impersonation_and_streams_are_told() {
     assert_eq!(events[2]["impersonatedUser"]["username"], "jane");
 }
 
+/// Large answers are made while they are sent, and are in the log all the same.
+#[tokio::test]
+async fn answers_that_are_streamed_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let policy = "rules: [{level: RequestResponse, verbs: [list]}]";
+    let (server, audit) = server(policy, &file, Rotation::default()).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let send = async |request: http::request::Builder, body: Value| {
+        let body = Full::new(bytes::Bytes::from(body.to_string()));
+        let request = request.header("content-type", "application/json");
+        server
+            .handle(request.body(body).unwrap(), Some(User::admin()))
+            .await
+    };
+    for number in 0..3 {
+        let map =
+            json!({"metadata": {"name": format!("m-{number}")}, "data": {"x": "y".repeat(50_000)}});
+        assert_eq!(send(http::Request::post(path), map).await.status(), 201);
+    }
+    let list = async || {
+        send(http::Request::get(path), Value::Null)
+            .await
+            .into_body()
+    };
+    let body = list().await;
+    assert_eq!(body.whole_size(), None, "not a stream");
+    let sent = body.collect().await.unwrap().to_bytes();
+    audit.flush();
+    let events = lines(&file);
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert_eq!(events[1]["stage"], "ResponseComplete");
+    let sent: Value = serde_json::from_slice(&sent).unwrap();
+    assert_eq!(events[1]["responseObject"], sent);
+    // Nobody reads it to its end.
+    drop(list().await);
+    audit.flush();
+    let last = lines(&file).pop().unwrap();
+    assert_eq!(last["stage"], "ResponseComplete");
+    assert_eq!(last["responseStatus"]["code"], 200);
+    assert_eq!(last["annotations"][STREAMED], "true");
+    assert_eq!(last["responseObject"], Value::Null);
+    // All of it together has a bound.
+    let everything = audit
+        .streamed
+        .clone()
+        .try_acquire_many_owned(ALL_STREAMED as u32);
+    let body = list().await;
+    body.collect().await.unwrap();
+    audit.flush();
+    assert_eq!(lines(&file).pop().unwrap()["annotations"][STREAMED], "true");
+    drop(everything.expect("all shares have been given up"));
+}
+
 #[test]
 fn full_files_are_put_aside() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::Status;
+use allot_apimachinery::quote::quote;
 use http::HeaderMap;
 use serde_json::Value;
 
 use super::credential;
-use super::token::{Bound, Signer, TokenError};
+use super::token::{Bound, LEEWAY, Signer, TokenError};
 use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, User};
@@ -109,7 +110,7 @@ impl Authenticator {
                 bound.audiences
             ));
         }
-        still_there(core, &bound).await?;
+        still_there(core, &bound, now).await?;
         Ok((service_account(&bound), matching))
     }
 }
@@ -144,36 +145,68 @@ fn service_account(bound: &Bound) -> User {
     user
 }
 
-/// The account and what the token is bound to exist and are the same objects.
-async fn still_there(core: &Core, bound: &Bound) -> Result<(), String> {
+/// The account and what the token is bound to exist, are the same objects, and are not on their way out. A finalizer that
+/// keeps an object does not keep the tokens that are bound to it.
+///
+/// # Errors
+/// Upstream's text.
+async fn still_there(core: &Core, bound: &Bound, now: i64) -> Result<(), String> {
     let namespaced = |name: &str| format!("{}/{name}", bound.namespace);
-    let mut targets = vec![(
-        "serviceaccounts",
-        namespaced(&bound.account.0),
-        &bound.account.1,
-    )];
-    if let Some((name, uid)) = &bound.pod {
-        targets.push(("pods", namespaced(name), uid));
+    let (name, uid) = &bound.account;
+    let account = stored(core, "serviceaccounts", &namespaced(name)).await?;
+    if account.is_null() {
+        return Err(format!("serviceaccounts {} not found", quote(name)));
     }
+    if meta(&account, "uid") != uid {
+        let found = meta(&account, "uid");
+        return Err(format!(
+            "service account UID ({found}) does not match claim ({uid})"
+        ));
+    }
+    if was_deleted(&account, now) {
+        let namespace = &bound.namespace;
+        return Err(format!(
+            "service account {namespace}/{name} has been deleted"
+        ));
+    }
+    let mut targets = Vec::new();
     if let Some((name, uid)) = &bound.secret {
-        targets.push(("secrets", namespaced(name), uid));
+        targets.push(("secret", "secrets", namespaced(name), uid));
+    }
+    if let Some((name, uid)) = &bound.pod {
+        targets.push(("pod", "pods", namespaced(name), uid));
     }
     // A token for a pod names its node only for information.
     if let (Some((name, uid)), None) = (&bound.node, &bound.pod) {
-        targets.push(("nodes", name.clone(), uid));
+        targets.push(("node", "nodes", name.clone(), uid));
     }
-    for (collection, key, uid) in targets {
-        let entry = core
-            .backend
-            .get(collection, &key)
-            .await
-            .map_err(|error| error.to_string())?;
-        let found: Value = entry
-            .and_then(|entry| serde_json::from_slice(&entry.value).ok())
-            .unwrap_or(Value::Null);
-        if found.is_null() || meta(&found, "uid") != uid {
+    for (kind, collection, key, uid) in targets {
+        let target = stored(core, collection, &key).await?;
+        if target.is_null() || was_deleted(&target, now) && meta(&target, "uid") == uid {
             return Err("service account token has been invalidated".to_owned());
+        }
+        if meta(&target, "uid") != uid {
+            let found = meta(&target, "uid");
+            return Err(format!(
+                "{kind} UID ({found}) does not match service account {kind} ref claim ({uid})"
+            ));
         }
     }
     Ok(())
+}
+
+/// An object, or nothing.
+async fn stored(core: &Core, collection: &str, key: &str) -> Result<Value, String> {
+    let entry = core.backend.get(collection, key).await;
+    let entry = entry.map_err(|error| error.to_string())?;
+    Ok(entry
+        .and_then(|entry| serde_json::from_slice(&entry.value).ok())
+        .unwrap_or_default())
+}
+
+/// The time at which the object was to be gone has passed.
+fn was_deleted(object: &Value, now: i64) -> bool {
+    let deleted = meta(object, "deletionTimestamp");
+    let deleted = deleted.parse::<jiff::Timestamp>().ok();
+    deleted.is_some_and(|deleted| deleted.as_second() < now.saturating_sub(LEEWAY))
 }

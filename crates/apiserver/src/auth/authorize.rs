@@ -1,5 +1,7 @@
 //! What an identity may do: authorizers in order; the first that allows decides.
 
+use std::sync::Arc;
+
 use allot_apimachinery::Status;
 use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::gvk::GroupResource;
@@ -7,7 +9,7 @@ use allot_apimachinery::quote::quote;
 use allot_store::Watcher;
 use tokio::sync::Mutex;
 
-use super::index::{Index, Scope};
+use super::index::{Index, Part, Scope};
 use super::node;
 use crate::config::{AuthorizationMode, Config};
 use crate::error::{ApiError, Result};
@@ -132,14 +134,6 @@ impl Decision {
     }
 }
 
-/// Collections whose changes change the answers.
-const COLLECTIONS: [&str; 4] = [
-    "rbac.authorization.k8s.io/clusterroles",
-    "rbac.authorization.k8s.io/clusterrolebindings",
-    "rbac.authorization.k8s.io/roles",
-    "rbac.authorization.k8s.io/rolebindings",
-];
-
 /// Decides.
 pub struct Authorizer {
     modes: Vec<AuthorizationMode>,
@@ -148,8 +142,30 @@ pub struct Authorizer {
 
 /// The roles and bindings, and watchers that tell when they are out of date.
 struct Cache {
+    /// In the order of the parts.
     watchers: Vec<Watcher>,
-    index: std::sync::Arc<Index>,
+    index: Arc<Index>,
+}
+
+impl Cache {
+    /// Takes over what has changed.
+    ///
+    /// # Errors
+    /// Those of the store, where so much has changed that it has to be read anew.
+    fn follow(&mut self) -> Result<(), allot_store::Error> {
+        for (part, watcher) in Part::ALL.into_iter().zip(&mut self.watchers) {
+            loop {
+                let changes = watcher.poll_changes()?;
+                if changes.is_empty() {
+                    break;
+                }
+                // Nobody else has the index where no request is being judged: then it is changed in place.
+                let index = Arc::make_mut(&mut self.index);
+                changes.iter().for_each(|event| index.apply(part, event));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Authorizer {
@@ -213,23 +229,19 @@ impl Authorizer {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn index(&self, core: &Core) -> Result<std::sync::Arc<Index>> {
+    pub async fn index(&self, core: &Core) -> Result<Arc<Index>> {
         let mut cache = self.cache.lock().await;
-        if let Some(cache) = cache.as_mut() {
-            let unchanged = cache
-                .watchers
-                .iter_mut()
-                .all(|watcher| watcher.poll_changes().is_ok_and(|it| it.is_empty()));
-            if unchanged {
-                return Ok(cache.index.clone());
-            }
+        if let Some(known) = cache.as_mut()
+            && known.follow().is_ok()
+        {
+            return Ok(known.index.clone());
         }
         let revision = core.backend.revision();
-        let watchers = COLLECTIONS
+        let watchers = Part::ALL
             .iter()
-            .map(|collection| core.backend.watch(collection, "", revision))
+            .map(|part| core.backend.watch(part.collection(), "", revision))
             .collect::<Result<Vec<_>, _>>()?;
-        let index = std::sync::Arc::new(Index::load(core, COLLECTIONS).await?);
+        let index = Arc::new(Index::load(core).await?);
         *cache = Some(Cache {
             watchers,
             index: index.clone(),

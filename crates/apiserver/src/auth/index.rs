@@ -1,9 +1,10 @@
 //! Roles and bindings, ready to be asked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use allot_apimachinery::quote::quote;
-use allot_store::ListOptions;
+use allot_store::{Entry, Event, EventKind, ListOptions};
 use serde_json::Value;
 
 use super::authorize::{Ask, Decision};
@@ -181,75 +182,124 @@ pub enum Scope<'a> {
     Namespace(&'a str),
 }
 
-/// All roles and bindings at one moment.
-#[derive(Debug, Default)]
+/// Bindings by name.
+type Bindings = BTreeMap<String, Arc<Binding>>;
+
+/// All roles and bindings at one moment. A copy shares what does not change.
+#[derive(Debug, Default, Clone)]
 pub struct Index {
-    cluster_roles: HashMap<String, Vec<Rule>>,
-    roles: HashMap<(String, String), Vec<Rule>>,
-    cluster_bindings: Vec<Binding>,
-    bindings: HashMap<String, Vec<Binding>>,
+    cluster_roles: HashMap<String, Arc<Vec<Rule>>>,
+    roles: HashMap<(String, String), Arc<Vec<Rule>>>,
+    cluster_bindings: Arc<Bindings>,
+    bindings: HashMap<String, Arc<Bindings>>,
 }
 
-fn rules(value: &Value) -> Vec<Rule> {
-    value["rules"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(Rule::of)
-        .collect()
+/// What a collection of the index holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    ClusterRoles,
+    ClusterBindings,
+    Roles,
+    Bindings,
+}
+
+impl Part {
+    /// All of them.
+    pub(super) const ALL: [Part; 4] = [
+        Part::ClusterRoles,
+        Part::ClusterBindings,
+        Part::Roles,
+        Part::Bindings,
+    ];
+
+    /// Where they are stored.
+    pub(super) fn collection(self) -> &'static str {
+        match self {
+            Part::ClusterRoles => "rbac.authorization.k8s.io/clusterroles",
+            Part::ClusterBindings => "rbac.authorization.k8s.io/clusterrolebindings",
+            Part::Roles => "rbac.authorization.k8s.io/roles",
+            Part::Bindings => "rbac.authorization.k8s.io/rolebindings",
+        }
+    }
+}
+
+fn rules(value: &Value) -> Arc<Vec<Rule>> {
+    let rules = value["rules"].as_array().into_iter().flatten();
+    Arc::new(rules.map(Rule::of).collect())
 }
 
 impl Index {
     /// Reads them from the store.
-    pub(super) async fn load(core: &Core, collections: [&str; 4]) -> Result<Self> {
-        let mut lists: Vec<Vec<Value>> = Vec::with_capacity(collections.len());
-        for collection in collections {
-            let page = core
-                .backend
-                .list(collection, ListOptions::default())
-                .await?;
-            // What the store holds was written by this server as JSON.
-            lists.push(
-                page.entries
-                    .iter()
-                    .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
-                    .collect(),
-            );
-        }
-        let mut lists = lists.into_iter();
-        let mut next = || lists.next().unwrap_or_default();
-        let (cluster_roles, cluster_bindings, roles, bindings) = (next(), next(), next(), next());
+    pub(super) async fn load(core: &Core) -> Result<Self> {
         let mut index = Index::default();
-        for role in &cluster_roles {
-            // What an aggregation rule selects is written into the role by a controller.
-            let name = meta(role, "name").to_owned();
-            index.cluster_roles.insert(name, rules(role));
-        }
-        for role in &roles {
-            let key = (
-                meta(role, "namespace").to_owned(),
-                meta(role, "name").to_owned(),
-            );
-            index.roles.insert(key, rules(role));
-        }
-        index.cluster_bindings = cluster_bindings.iter().map(Binding::of).collect();
-        for binding in &bindings {
-            index
-                .bindings
-                .entry(meta(binding, "namespace").to_owned())
-                .or_default()
-                .push(Binding::of(binding));
+        for part in Part::ALL {
+            let options = ListOptions::default();
+            let page = core.backend.list(part.collection(), options).await?;
+            for entry in &page.entries {
+                index.put(part, entry);
+            }
         }
         Ok(index)
     }
 
+    /// Takes a change over: a tenant that changes its bindings all the time must not make everybody else wait until all
+    /// there are have been read again.
+    pub(super) fn apply(&mut self, part: Part, event: &Event) {
+        match event.kind {
+            EventKind::Added | EventKind::Modified => self.put(part, &event.entry),
+            EventKind::Deleted => self.remove(part, &event.entry.key),
+        }
+    }
+
+    fn put(&mut self, part: Part, entry: &Entry) {
+        // What the store holds was written by this server as JSON.
+        let Ok(object) = serde_json::from_slice::<Value>(&entry.value) else {
+            return self.remove(part, &entry.key);
+        };
+        let (namespace, name) = split(&entry.key);
+        match part {
+            // What an aggregation rule selects is written into the role by a controller.
+            Part::ClusterRoles => drop(self.cluster_roles.insert(name, rules(&object))),
+            Part::Roles => drop(self.roles.insert((namespace, name), rules(&object))),
+            Part::ClusterBindings => {
+                let binding = Arc::new(Binding::of(&object));
+                Arc::make_mut(&mut self.cluster_bindings).insert(name, binding);
+            }
+            Part::Bindings => {
+                let binding = Arc::new(Binding::of(&object));
+                let bindings = self.bindings.entry(namespace).or_default();
+                Arc::make_mut(bindings).insert(name, binding);
+            }
+        }
+    }
+
+    fn remove(&mut self, part: Part, key: &str) {
+        let (namespace, name) = split(key);
+        match part {
+            Part::ClusterRoles => drop(self.cluster_roles.remove(&name)),
+            Part::Roles => drop(self.roles.remove(&(namespace, name))),
+            Part::ClusterBindings => {
+                Arc::make_mut(&mut self.cluster_bindings).remove(&name);
+            }
+            Part::Bindings => {
+                if let Some(bindings) = self.bindings.get_mut(&namespace) {
+                    Arc::make_mut(bindings).remove(&name);
+                    if bindings.is_empty() {
+                        self.bindings.remove(&namespace);
+                    }
+                }
+            }
+        }
+    }
+
     /// The rules of a role by reference.
     pub fn role(&self, cluster: bool, namespace: &str, name: &str) -> Option<&Vec<Rule>> {
-        if cluster {
+        let rules = if cluster {
             self.cluster_roles.get(name)
         } else {
             self.roles.get(&(namespace.to_owned(), name.to_owned()))
-        }
+        };
+        rules.map(|rules| &**rules)
     }
 
     /// What a user's bindings say.
@@ -303,14 +353,11 @@ impl Index {
             }
             Scope::Cluster => None,
         };
-        self.cluster_bindings
-            .iter()
-            .map(|binding| ("", binding))
-            .chain(
-                namespaced
-                    .into_iter()
-                    .flat_map(|(namespace, list)| list.iter().map(move |it| (namespace, it))),
-            )
+        let namespaced = namespaced
+            .into_iter()
+            .flat_map(|(namespace, list)| list.values().map(move |it| (namespace, &**it)));
+        let everywhere = self.cluster_bindings.values();
+        everywhere.map(|binding| ("", &**binding)).chain(namespaced)
     }
 
     /// The roles that bindings give to a user and that do not exist, as errors name them.
@@ -344,6 +391,12 @@ impl Index {
             .cloned()
             .collect()
     }
+}
+
+/// Namespace and name of a key; without a namespace the whole of it is the name.
+fn split(key: &str) -> (String, String) {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    (namespace.to_owned(), name.to_owned())
 }
 
 fn scope_of<'a>(ask: &Ask<'a>) -> Scope<'a> {

@@ -9,6 +9,9 @@ use ring::signature::{
 };
 use serde_json::{Value, json};
 
+/// Seconds by which clocks may differ, and for which what a token is bound to may still be deleted; as upstream.
+pub(super) const LEEWAY: i64 = 60;
+
 /// Signs and verifies.
 pub struct Signer {
     key: EcdsaKeyPair,
@@ -25,9 +28,15 @@ pub enum TokenError {
     /// Signature or form are wrong.
     #[error("go-jose/go-jose: error in cryptographic primitive")]
     Invalid,
-    /// It has expired or is not valid yet.
+    /// Its time is over.
     #[error("service account token has expired")]
     Expired,
+    /// Its time has not come.
+    #[error("service account token is not valid yet")]
+    Early,
+    /// It says that it was made later than now.
+    #[error("service account token is issued in the future")]
+    Future,
     /// The key can not be used.
     #[error("service account key: {0}")]
     Key(String),
@@ -146,10 +155,14 @@ impl Signer {
             )
             .map_err(|_| TokenError::Invalid)?;
         let number = |key: &str| parsed[key].as_i64();
-        if number("exp").is_none_or(|end| now > end)
-            || number("nbf").is_some_and(|start| now < start)
-        {
+        if number("nbf").is_some_and(|start| now.saturating_add(LEEWAY) < start) {
+            return Err(TokenError::Early);
+        }
+        if number("exp").is_none_or(|end| now.saturating_sub(LEEWAY) > end) {
             return Err(TokenError::Expired);
+        }
+        if number("iat").is_some_and(|made| now.saturating_add(LEEWAY) < made) {
+            return Err(TokenError::Future);
         }
         let private = &parsed["kubernetes.io"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -39,16 +39,26 @@ struct Dropped {
     request_kind: &'static str,
 }
 
+/// What is counted for each request of a schema: looked up once, not with every request.
+pub(super) struct Counted {
+    pub(super) dispatched: Counter,
+    pub(super) estimated: Histogram,
+}
+
 /// The numbers of flow control. Cloning shares them.
 #[derive(Clone)]
 pub struct Metrics {
     dispatched: Family<Flow, Counter>,
     rejected: Family<Refused, Counter>,
     waits: Family<Waited, Histogram>,
+    estimated: Family<Flow, Histogram>,
     nominal: Family<Level, Gauge>,
+    lower: Family<Level, Gauge>,
+    upper: Family<Level, Gauge>,
     seats: Family<Level, Gauge>,
     executing: Family<Level, Gauge>,
     waiting: Family<Level, Gauge>,
+    waiting_seats: Family<Level, Gauge>,
     dropped: Family<Dropped, Counter>,
 }
 
@@ -58,6 +68,11 @@ fn histogram() -> Histogram {
     ])
 }
 
+/// Upstream's buckets: up to the most seats that a request takes there.
+fn widths() -> Histogram {
+    Histogram::new([1.0, 2.0, 4.0, 10.0, 100.0])
+}
+
 impl Metrics {
     /// Makes them known to a registry.
     pub fn register(registry: &mut Registry) -> Self {
@@ -65,10 +80,14 @@ impl Metrics {
             dispatched: Family::default(),
             rejected: Family::default(),
             waits: Family::new_with_constructor(histogram),
+            estimated: Family::new_with_constructor(widths),
             nominal: Family::default(),
+            lower: Family::default(),
+            upper: Family::default(),
             seats: Family::default(),
             executing: Family::default(),
             waiting: Family::default(),
+            waiting_seats: Family::default(),
             dropped: Family::default(),
         };
         registry.register(
@@ -85,6 +104,26 @@ impl Metrics {
             "apiserver_flowcontrol_request_wait_duration_seconds",
             "Time that requests have waited in queues",
             metrics.waits.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_work_estimated_seats",
+            "Seats that requests are thought to need",
+            metrics.estimated.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_lower_limit_seats",
+            "Seats that are kept for a priority level",
+            metrics.lower.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_upper_limit_seats",
+            "Most seats that a priority level can have",
+            metrics.upper.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_current_inqueue_seats",
+            "Seats that requests in queues wait for",
+            metrics.waiting_seats.clone(),
         );
         registry.register(
             "apiserver_flowcontrol_nominal_limit_seats",
@@ -114,13 +153,16 @@ impl Metrics {
         metrics
     }
 
-    /// The counter of what a schema lets through: looked up once, not with every request.
-    pub(super) fn dispatched(&self, level: &str, schema: &str) -> Counter {
+    /// What is counted for each request of a schema.
+    pub(super) fn counted(&self, level: &str, schema: &str) -> Counted {
         let flow = Flow {
             priority_level: level.to_owned(),
             flow_schema: schema.to_owned(),
         };
-        self.dispatched.get_or_create(&flow).clone()
+        Counted {
+            dispatched: self.dispatched.get_or_create(&flow).clone(),
+            estimated: self.estimated.get_or_create(&flow).clone(),
+        }
     }
 
     pub(super) fn refused(&self, level: &str, schema: &str, reason: Refusal) {
@@ -156,7 +198,12 @@ impl Metrics {
             self.nominal
                 .get_or_create(&label)
                 .set(number(level.nominal));
+            self.lower.get_or_create(&label).set(number(level.lower));
+            self.upper.get_or_create(&label).set(number(level.upper));
             self.seats.get_or_create(&label).set(number(level.used));
+            self.waiting_seats
+                .get_or_create(&label)
+                .set(number(level.waiting_seats));
             self.executing
                 .get_or_create(&label)
                 .set(number(level.executing));

@@ -105,12 +105,18 @@ pub struct Numbers {
     pub name: Arc<str>,
     /// Seats of its own.
     pub nominal: usize,
+    /// Those that are kept for it.
+    pub lower: usize,
+    /// The most that it can have.
+    pub upper: usize,
     /// Seats in use.
     pub used: usize,
     /// Requests that run.
     pub executing: usize,
     /// Requests that wait.
     pub waiting: usize,
+    /// Seats that they wait for.
+    pub waiting_seats: usize,
 }
 
 /// All levels.
@@ -357,9 +363,12 @@ impl Seats {
         self.levels.values().map(|level| Numbers {
             name: level.spec.name.clone(),
             nominal: level.spec.nominal,
+            lower: level.spec.nominal - level.spec.lendable,
+            upper: level.most().min(self.total),
             used: level.used,
             executing: level.executing,
             waiting: level.waiting,
+            waiting_seats: level.waiting_seats,
         })
     }
 }

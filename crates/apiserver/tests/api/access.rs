@@ -7,6 +7,8 @@ mod headers;
 mod kit;
 mod model;
 mod panics;
+mod paths;
+mod tokens;
 mod verbs;
 
 use allot_apiserver::Server;
@@ -231,4 +233,82 @@ async fn nobody_can_act_as_a_group_alone() {
         "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"devs\"}, \
          Extra:map[string][]string{\"scopes\":[]string{\"view\"}}} without impersonating a user name"
     );
+}
+
+/// Roles and bindings are not read anew with every change: each kind of change must be taken over all the same.
+#[tokio::test]
+async fn every_change_of_roles_and_bindings_counts() {
+    let server = Server::in_memory().await.unwrap();
+    let jane = User::new("jane", Vec::<String>::new());
+    let role = |kind: &str, verbs: Value| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "r"},
+            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}],
+        })
+    };
+    let binding = |kind: &str, role: &str, user: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "r"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": "r"},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+        })
+    };
+    for (scope, role_kind, roles, binding_kind, bindings) in [
+        (
+            "",
+            "ClusterRole",
+            "clusterroles",
+            "ClusterRoleBinding",
+            "clusterrolebindings",
+        ),
+        (
+            "/namespaces/default",
+            "Role",
+            "roles",
+            "RoleBinding",
+            "rolebindings",
+        ),
+    ] {
+        let path = |plural: &str| format!("{RBAC}{scope}/{plural}");
+        let granted = async || get(&server, &jane, MAPS).await.0 == 200;
+        let send = async |method: &str, path: String, body: Value| {
+            let (code, answer) = admin(&server, method, &path, body).await;
+            assert!(code < 300, "{answer}");
+        };
+        assert!(!granted().await);
+        // A binding may come before its role.
+        send(
+            "POST",
+            path(bindings),
+            binding(binding_kind, role_kind, "jane"),
+        )
+        .await;
+        assert!(!granted().await);
+        send("POST", path(roles), role(role_kind, json!(["get"]))).await;
+        assert!(!granted().await);
+        let (one_role, one_binding) = (path(&format!("{roles}/r")), path(&format!("{bindings}/r")));
+        send("PUT", one_role.clone(), role(role_kind, json!(["list"]))).await;
+        assert!(granted().await);
+        send(
+            "PUT",
+            one_binding.clone(),
+            binding(binding_kind, role_kind, "joe"),
+        )
+        .await;
+        assert!(!granted().await);
+        send(
+            "PUT",
+            one_binding.clone(),
+            binding(binding_kind, role_kind, "jane"),
+        )
+        .await;
+        assert!(granted().await);
+        send("DELETE", one_role.clone(), Value::Null).await;
+        assert!(!granted().await);
+        send("POST", path(roles), role(role_kind, json!(["*"]))).await;
+        assert!(granted().await);
+        send("DELETE", one_binding, Value::Null).await;
+        assert!(!granted().await);
+        send("DELETE", one_role, Value::Null).await;
+    }
 }

@@ -389,3 +389,24 @@ impl Cache {
             .collect()
     }
 }
+
+/// See [`crate::fuzzing::checkpoint`].
+pub(crate) fn fuzz(directory: &std::path::Path, bytes: &[u8]) {
+    let file = directory.join("dra_manager_state");
+    let data = String::from_utf8_lossy(bytes).into_owned();
+    let checksum = crc32fast::hash(data.as_bytes());
+    let sealed = serde_json::to_vec(&File { data, checksum }).unwrap_or_default();
+    for content in [bytes, &sealed] {
+        if std::fs::write(&file, content).is_err() {
+            return;
+        }
+        if let Ok(mut cache) = Cache::open(file.clone()) {
+            // What was read can be written and read again.
+            let again = cache.save().map(|()| Cache::open(file.clone()));
+            assert!(
+                matches!(again, Ok(Ok(_))),
+                "a checkpoint is lost when it is written"
+            );
+        }
+    }
+}

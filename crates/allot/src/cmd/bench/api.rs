@@ -5,6 +5,7 @@
 
 mod connect;
 mod fan_out;
+mod hostile;
 mod objects;
 mod report;
 
@@ -29,7 +30,8 @@ use crate::cmd::{bounds, component};
 #[command(after_help = "Example:
   allot apiserver --data-dir /tmp/bench --kubeconfig-out /tmp/bench/config --listen 127.0.0.1:0 &
   allot bench api --kubeconfig /tmp/bench/config --objects 10000 --watchers 1000
-  allot bench api --kubeconfig /tmp/bench/config --phases create,patch --kind claims -o json")]
+  allot bench api --kubeconfig /tmp/bench/config --phases create,patch --kind claims -o json
+  allot bench api --kubeconfig /tmp/bench/config --hostile --objects 100000 --process api=PID")]
 pub struct Args {
     /// Kubeconfig of the cluster
     #[arg(long, value_name = "FILE")]
@@ -67,6 +69,8 @@ pub struct Args {
     /// Leave the objects
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    hostile: hostile::Options,
 }
 
 /// Where custom resources are defined.
@@ -119,6 +123,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let report = result?;
         if bench.args.output == "json" {
             writeln!(stdout(), "{report}")?;
+        } else if bench.args.hostile.hostile {
+            hostile::print(&report)?;
         } else {
             report::print(&report)?;
         }
@@ -144,6 +150,9 @@ impl Bench {
     async fn run(&self) -> anyhow::Result<Value> {
         let start = self.server().await;
         self.prepare().await?;
+        if self.args.hostile.hostile {
+            return hostile::measure(self).await;
+        }
         let mut phases = Vec::new();
         let mut created: Vec<Value> = Vec::new();
         let (mut listed, mut watched) = (Value::Null, Value::Null);

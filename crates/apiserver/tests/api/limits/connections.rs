@@ -93,3 +93,49 @@ async fn nobody_waits_without_end() {
     drop(sender);
     behind.stop().await;
 }
+
+/// What one server takes for one request and another for two, or for another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_can_be_read_in_two_ways_are_refused() {
+    let behind = Behind::start(Limits::default()).await;
+    let token = "Authorization: Bearer secret\r\n";
+    let version = "GET /version HTTP/1.1\r\n";
+    let post = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\n";
+    for (request, wanted) in [
+        (format!("{version}Host: x\r\n\r\n"), "HTTP/1.1 200"),
+        (format!("{version}\r\n"), "HTTP/1.1 400"),
+        (format!("{version}Host: a\r\nHost: b\r\n\r\n"), "HTTP/1.1 400"),
+        (format!("{version}Host: x\r\nA: b\r\n c\r\n\r\n"), "HTTP/1.1 400"),
+        (format!("{version}Host: x\r\nAuthorization : Bearer secret\r\n\r\n"), "HTTP/1.1 400"),
+        (format!("{post}{token}Content-Length: 4\r\nContent-Length: 5\r\n\r\n{{}}   "), "HTTP/1.1 400"),
+        (format!("{post}{token}Content-Length: +4\r\n\r\n{{}}  "), "HTTP/1.1 400"),
+        (format!("{post}{token}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"), "HTTP/1.1 400"),
+        (format!("{post}{token}Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{{}}"), "HTTP/1.1 400"),
+        // A success would promise a tunnel.
+        (format!("CONNECT x:443 HTTP/1.1\r\nHost: x:443\r\n{token}\r\n"), "HTTP/1.1 404"),
+        (format!("OPTIONS * HTTP/1.1\r\nHost: x\r\n{token}\r\n"), "HTTP/1.1 404"),
+        // Nothing but the authenticated user counts.
+        ("GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nX-Remote-User: a\r\nX-Remote-Group: system:masters\r\n\r\n".to_owned(), "HTTP/1.1 403"),
+        (format!("GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nAuthorization: Basic x\r\n{token}\r\n"), "HTTP/1.1 401"),
+        (format!("GET https://elsewhere/api/v1/namespaces/default HTTP/1.1\r\nHost: x\r\n{token}\r\n"), "HTTP/1.1 200"),
+    ] {
+        let mut stream = behind.tls("http/1.1").await;
+        write(&mut stream, request.as_bytes()).await;
+        let answer = super::answer(&mut stream).await;
+        assert!(answer.starts_with(wanted), "{request}\n{answer}");
+    }
+    // What comes after a body with two lengths is no request.
+    let mut stream = behind.tls("http/1.1").await;
+    let second = format!("GET /api/v1/namespaces/default HTTP/1.1\r\nHost: x\r\n{token}\r\n");
+    let both = format!(
+        "{post}{token}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{second}"
+    );
+    write(&mut stream, both.as_bytes()).await;
+    let mut all = Vec::new();
+    // The connection may stay open; what would come would come at once.
+    let read = stream.read_to_end(&mut all);
+    let _ = tokio::time::timeout(Duration::from_secs(3), read).await;
+    let all = String::from_utf8_lossy(&all);
+    assert_eq!(all.matches("HTTP/1.1 ").count(), 1, "{all}");
+    behind.stop().await;
+}

@@ -232,3 +232,109 @@ async fn without_fairness_there_are_two_limits() {
     );
     assert!(dropped.await >= 1.0);
 }
+
+/// What is never sent must not keep a seat: neither the body of a watch nor that of a list.
+#[tokio::test]
+async fn a_request_that_reads_no_body_waits_for_none() {
+    let server = with_level(json!({"type": "Reject"})).await;
+    let mut watches = Vec::new();
+    for path in [
+        MAPS.to_owned(),
+        format!("{MAPS}?watch=true"),
+        format!("{MAPS}/kube-root-ca.crt"),
+    ] {
+        let never = futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>();
+        let request = http::Request::get(&path).header("content-length", "10");
+        let request = request.body(StreamBody::new(never)).unwrap();
+        let answer = within(server.handle(request, Some(person("greedy")))).await;
+        assert!(
+            matches!(answer.status().as_u16(), 200 | 404),
+            "{path}: {}",
+            answer.status()
+        );
+        watches.push(answer);
+    }
+    assert_eq!(get(&server, person("greedy"), MAPS).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_schema_says_whether_its_level_exists() {
+    let server = with_people(Limits::default()).await;
+    let schema = json!({
+        "metadata": {"name": "early"},
+        "spec": {"priorityLevelConfiguration": {"name": "late"}, "matchingPrecedence": 10, "rules": [{
+            "subjects": [{"kind": "User", "user": {"name": "modest"}}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        }]},
+    });
+    let schemas = format!("{GROUP}/flowschemas");
+    assert_eq!(admin(&server, "POST", &schemas, schema).await.0, 201);
+    let condition = async || {
+        let (_, schema) = admin(&server, "GET", &format!("{schemas}/early"), json!(null)).await;
+        assert_eq!(schema["metadata"]["generation"], 1);
+        schema["status"]["conditions"][0].clone()
+    };
+    let dangling = condition().await;
+    assert_eq!(dangling["type"], "Dangling");
+    assert_eq!(
+        (&dangling["status"], &dangling["reason"]),
+        (&json!("True"), &json!("NotFound"))
+    );
+    // A schema without a level takes nothing.
+    let served = get(&server, person("modest"), "/version").await;
+    assert_eq!(served.status(), 200);
+    let level = json!({
+        "metadata": {"name": "late"},
+        "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}},
+    });
+    let levels = format!("{GROUP}/prioritylevelconfigurations");
+    assert_eq!(admin(&server, "POST", &levels, level).await.0, 201);
+    let found = condition().await;
+    assert_eq!(
+        (&found["status"], &found["reason"]),
+        (&json!("False"), &json!("Found"))
+    );
+    let (code, _) = admin(&server, "DELETE", &format!("{levels}/late"), json!(null)).await;
+    assert_eq!(code, 200);
+    assert_eq!(condition().await["status"], "True");
+}
+
+#[tokio::test]
+async fn a_change_that_many_watch_is_wider() {
+    let server = with_people(Limits::default()).await;
+    let labels = "{priority_level=\"global-default\",flow_schema=\"global-default\"}";
+    let name = format!("apiserver_flowcontrol_work_estimated_seats_sum{labels}");
+    let mut watches = Vec::new();
+    for number in 0..40 {
+        let path = match number % 4 {
+            0 => "/api/v1/configmaps?watch=true&resourceVersion=1".to_owned(),
+            _ => format!("{MAPS}?watch=true"),
+        };
+        watches.push(get(&server, person("watcher"), &path).await);
+    }
+    // These are told of nothing that happens there.
+    for path in [
+        "/api/v1/namespaces/kube-system/configmaps?watch=true".to_owned(),
+        format!("{MAPS}?watch=true&fieldSelector=metadata.name=other"),
+        "/api/v1/namespaces/default/secrets?watch=true".to_owned(),
+    ] {
+        watches.push(get(&server, person("watcher"), &path).await);
+    }
+    let width = async |map: &str| {
+        let before = metric(&server, &name).await;
+        let request = http::Request::post(MAPS).header("content-type", "application/json");
+        let body = json!({"metadata": {"name": map}}).to_string();
+        let request = request
+            .body(http_body_util::Full::new(Bytes::from(body)))
+            .unwrap();
+        let made = within(server.handle(request, Some(person("modest")))).await;
+        assert_eq!(made.status(), 201);
+        metric(&server, &name).await - before
+    };
+    assert_eq!(width("one").await, 4.0);
+    watches.clear();
+    assert_eq!(width("two").await, 1.0);
+    // The seats are given up when all have been told.
+    let used = "apiserver_flowcontrol_current_executing_seats{priority_level=\"global-default\"}";
+    wait_for(&server, used, 0.0).await;
+}

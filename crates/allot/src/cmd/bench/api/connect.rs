@@ -25,7 +25,10 @@ pub struct Connections {
 impl Connections {
     /// Connects to the server of a kubeconfig.
     pub async fn open(kubeconfig: Option<&Path>) -> anyhow::Result<Self> {
-        let config = component::config(kubeconfig).await?;
+        Self::to(component::config(kubeconfig).await?).await
+    }
+
+    async fn to(config: kube::Config) -> anyhow::Result<Self> {
         let mut plain = Vec::new();
         for _ in 0..PLAIN {
             plain.push(connect(&config).await?);
@@ -35,6 +38,16 @@ impl Connections {
             plain,
             next: std::sync::atomic::AtomicUsize::new(0),
         })
+    }
+
+    /// The same server as another user, who has a bearer token.
+    pub async fn with_token(&self, token: &str) -> anyhow::Result<Self> {
+        let mut config = self.config.clone();
+        config.auth_info = kube::config::AuthInfo {
+            token: Some(token.to_owned().into()),
+            ..kube::config::AuthInfo::default()
+        };
+        Self::to(config).await
     }
 
     /// Another connection, for up to [`STREAMS`] watches.
@@ -50,12 +63,28 @@ impl Connections {
         content_type: &str,
         body: Vec<u8>,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let at = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let client = &self.plain[at % self.plain.len()];
-        let response = request(client, method, path, content_type, body).await?;
+        let client = self.next();
+        let response = request(&client, method, path, content_type, body).await?;
         let status = response.status();
         Ok((status, response.into_body().collect().await?.to_bytes()))
     }
+
+    /// The connection whose turn it is.
+    pub fn next(&self) -> kube::Client {
+        let at = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.plain[at % self.plain.len()].clone()
+    }
+}
+
+/// Sends a request without a body and reads the whole answer.
+pub async fn whole(
+    client: &kube::Client,
+    method: Method,
+    path: &str,
+) -> anyhow::Result<(StatusCode, Bytes)> {
+    let response = request(client, method, path, "", Vec::new()).await?;
+    let status = response.status();
+    Ok((status, response.into_body().collect().await?.to_bytes()))
 }
 
 /// Sends a request; the body of the answer is still to come.

@@ -1,0 +1,116 @@
+//! The condition of a FlowSchema that tells whether its priority level exists.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use allot_apimachinery::quote::quote;
+use allot_store::{Backend, Entry, Expect, Write};
+use serde_json::{Value, json};
+
+use crate::object::{self, child_mut, items, meta, text};
+
+/// Version of the API that the objects are written in.
+const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
+const CONDITION: &str = "Dangling";
+
+/// Brings the condition of each schema up to date. What somebody else changes at the same time is left to the next look
+/// at the objects, which that change causes.
+pub(super) async fn tell(
+    backend: &dyn Backend,
+    collection: &str,
+    schemas: &[Arc<Entry>],
+    levels: &BTreeSet<String>,
+) {
+    for entry in schemas {
+        let Ok(schema) = serde_json::from_slice::<Value>(&entry.value) else {
+            continue;
+        };
+        let Some(told) = told(schema, levels) else {
+            continue;
+        };
+        let expected = Expect::Revision(entry.revision);
+        let write = Write::put(
+            collection,
+            entry.key.clone(),
+            expected,
+            object::draft(&told),
+        );
+        if let Err(error) = backend.commit(write).await {
+            tracing::debug!(%error, schema = &*entry.key, "the condition of a flow schema is not written");
+        }
+    }
+}
+
+/// The schema with its condition; `None` if it is as it should be.
+fn told(mut schema: Value, levels: &BTreeSet<String>) -> Option<Value> {
+    let level = text(&schema, &["spec", "priorityLevelConfiguration", "name"]);
+    let (status, reason, rest) = match levels.contains(level) {
+        true => ("False", "Found", "it exists"),
+        false => ("True", "NotFound", "there is no such object"),
+    };
+    let (and, level) = (if status == "True" { "but" } else { "and" }, quote(level));
+    let message = format!(
+        "This FlowSchema references the PriorityLevelConfiguration object named {level} {and} {rest}"
+    );
+    let known = items(&schema["status"]["conditions"])
+        .iter()
+        .find(|it| it["type"] == CONDITION)
+        .cloned()
+        .unwrap_or_default();
+    let same = |key: &str, wanted: &str| text(&known, &[key]) == wanted;
+    if same("status", status) && same("reason", reason) && same("message", &message) {
+        return None;
+    }
+    if meta(&schema, "name").is_empty() {
+        return None;
+    }
+    let since = match &known["lastTransitionTime"] {
+        Value::String(since) if same("status", status) => since.clone(),
+        _ => object::now(),
+    };
+    let condition = json!({
+        "type": CONDITION, "status": status, "lastTransitionTime": since, "reason": reason, "message": message,
+    });
+    let conditions = child_mut(&mut schema, "status")
+        .entry("conditions")
+        .or_insert_with(|| json!([]));
+    let list = conditions.as_array_mut()?;
+    match list.iter_mut().find(|it| it["type"] == CONDITION) {
+        Some(known) => *known = condition,
+        None => list.push(condition),
+    }
+    schema["apiVersion"] = API_VERSION.into();
+    schema["kind"] = "FlowSchema".into();
+    Some(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_says_whether_its_level_exists() {
+        let schema = json!({
+            "metadata": {"name": "s"}, "spec": {"priorityLevelConfiguration": {"name": "l"}},
+        });
+        let (none, one) = (BTreeSet::new(), BTreeSet::from(["l".to_owned()]));
+        let dangling = told(schema, &none).unwrap();
+        let condition = &dangling["status"]["conditions"][0];
+        assert_eq!(condition["status"], "True");
+        assert_eq!(condition["reason"], "NotFound");
+        assert_eq!(
+            condition["message"],
+            "This FlowSchema references the PriorityLevelConfiguration object named \"l\" but there is no such object"
+        );
+        assert_eq!(told(dangling.clone(), &none), None);
+        let found = told(dangling, &one).unwrap();
+        let conditions = found["status"]["conditions"].as_array().unwrap();
+        assert_eq!(conditions.len(), 1);
+        assert_eq!(conditions[0]["status"], "False");
+        assert_eq!(
+            conditions[0]["message"],
+            "This FlowSchema references the PriorityLevelConfiguration object named \"l\" and it exists"
+        );
+        assert_eq!(told(found, &one), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! What the head of a request says about how the rest is to be read.
+
+use std::time::Duration;
+
+use http::{Method, Request};
+
+use super::{Incoming, is_long_running};
+use crate::error::{ApiError, Result};
+use crate::request::{RequestInfo, parse_duration};
+
+/// Why it is not clear which host a request of HTTP/1.1 is for, in Go's words. This server has one name for all, but what
+/// stands before it may judge by one of two.
+pub(super) fn ambiguous<B>(request: &Request<B>) -> Option<&'static str> {
+    let strict = request.version() == http::Version::HTTP_11 && request.method() != Method::CONNECT;
+    let hosts = request.headers().get_all(http::header::HOST);
+    match hosts.iter().count() {
+        _ if !strict => None,
+        0 => Some("missing required Host header"),
+        1 => None,
+        _ => Some("too many Host headers"),
+    }
+}
+
+/// The handler of the request looks at its body. What is long-running has no time limit but this one for its body.
+pub(super) fn reads_body(info: &RequestInfo) -> bool {
+    info.subresource == "proxy" || !matches!(info.verb.as_str(), "get" | "list" | "watch")
+}
+
+/// How long a request may take: what `?timeout=` says, at most what the server allows. Long-running ones have no limit.
+///
+/// # Errors
+/// 400 for a `?timeout=` that is no length of time.
+pub(super) fn time_limit(request: &Incoming, most: Duration) -> Result<Option<Duration>> {
+    if is_long_running(&request.info) {
+        return Ok(None);
+    }
+    let Some(text) = request.query.text("timeout") else {
+        return Ok(Some(most));
+    };
+    let wanted = parse_duration(text).map_err(|error| {
+        ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL - {error}"
+        ))
+    })?;
+    // Nothing, and less than nothing, mean that the client has no opinion.
+    let wanted = u64::try_from(wanted).ok().filter(|wanted| *wanted > 0);
+    Ok(Some(match wanted {
+        Some(wanted) => most.min(Duration::from_nanos(wanted)),
+        None => most,
+    }))
+}

@@ -1,0 +1,186 @@
+//! Two spellings of a request are the same request: nobody gets something by writing a path or a query in another way.
+
+use serde_json::{Value, json};
+
+use super::kit::{RBAC, ask, user};
+use crate::admin;
+use crate::api::limits::server;
+use allot_apiserver::Limits;
+
+const TEAM: &str = "/api/v1/namespaces/team";
+
+/// A server on which jane may read the config maps of the namespace `team`, and the secret `mine` there by its name.
+async fn world() -> allot_apiserver::Server {
+    let server = server(Limits::default()).await;
+    let create = |path: String, object: Value| {
+        let server = server.clone();
+        async move {
+            let (code, made) = admin(&server, "POST", &path, object).await;
+            assert_eq!(code, 201, "{made}");
+        }
+    };
+    create(
+        "/api/v1/namespaces".to_owned(),
+        json!({"metadata": {"name": "team"}}),
+    )
+    .await;
+    for name in ["mine", "theirs"] {
+        create(
+            format!("{TEAM}/secrets"),
+            json!({"metadata": {"name": name}, "stringData": {"password": name}}),
+        )
+        .await;
+        create(
+            format!("{TEAM}/configmaps"),
+            json!({"metadata": {"name": name}}),
+        )
+        .await;
+    }
+    let rules = json!([
+        {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["configmaps"]},
+        {"verbs": ["get", "list", "deletecollection"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"]},
+    ]);
+    let role = json!({"metadata": {"name": "reader"}, "rules": rules});
+    create(format!("{RBAC}/namespaces/team/roles"), role).await;
+    let binding = json!({
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    create(format!("{RBAC}/namespaces/team/rolebindings"), binding).await;
+    server
+}
+
+#[tokio::test]
+async fn no_spelling_of_a_path_leads_around_the_rules() {
+    let server = world().await;
+    let jane = user("jane");
+    for (request, expected) in [
+        ("GET /api/v1/namespaces/team/configmaps/mine", "200"),
+        ("GET /api/v1/namespaces/team/secrets/mine", "200"),
+        ("GET /api/v1/namespaces/team/secrets/theirs", "403"),
+        (
+            "GET /api/v1/namespaces/team/configmaps/../secrets/theirs",
+            "403",
+        ),
+        (
+            "GET /api/v1/namespaces/team/configmaps/%2e%2e/secrets/theirs",
+            "403",
+        ),
+        (
+            "GET /api/v1/namespaces/team/configmaps/mine/../../secrets/theirs",
+            "403",
+        ),
+        ("GET /api/v1/namespaces/team%2fsecrets/theirs", "403"),
+        ("GET /api/v1/namespaces/team/secrets%2ftheirs", "403"),
+        (
+            "GET /api/v1/namespaces/team/secrets/mine%2f..%2ftheirs",
+            "403",
+        ),
+        ("GET /api/v1/namespaces/team/secrets//theirs", "403"),
+        ("GET /api/v1/namespaces/team//secrets/theirs", "403"),
+        ("GET /api/v1//namespaces/team/secrets/theirs", "403"),
+        ("GET //api/v1/namespaces/team/secrets/theirs", "403"),
+        ("GET /api/v1/namespaces/team/secrets/theirs/", "403"),
+        ("GET /api/v1/namespaces/team/secrets/theirs?", "403"),
+        ("GET /apis//v1/namespaces/team/secrets/theirs", "403"),
+        ("GET /api/v1/watch/namespaces/team/secrets/theirs", "403"),
+        ("GET /api/v1/namespaces/TEAM/configmaps", "403"),
+        ("GET /api/v1/namespaces/team/Secrets/theirs", "403"),
+        ("GET /api/v1/namespaces/team/secrets/mine%00theirs", "403"),
+        ("GET /api/v1/namespaces/%20team/secrets/mine", "403"),
+        ("GET /API/v1/namespaces/team/secrets/theirs", "403"),
+        // What is allowed is about exactly what is named.
+        ("GET /api/v1/namespaces/team/secrets/mine/status", "403"),
+        ("GET /api/v1/namespaces/team/configmaps/mine/x", "403"),
+    ] {
+        let found = ask(&server, &jane, request, &Value::Null).await;
+        assert!(found.starts_with(expected), "{request}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn no_spelling_of_a_query_leads_around_the_rules() {
+    let server = world().await;
+    let jane = user("jane");
+    for (query, names) in [
+        ("fieldSelector=metadata.name%3Dmine", Ok("mine")),
+        ("fieldSelector=metadata.name==mine", Ok("mine")),
+        ("fieldSelector=metadata.name=theirs", Err("403")),
+        ("fieldSelector=metadata.name!=mine", Err("403")),
+        ("", Err("403")),
+        // The first of several counts for the rules, and then for the answer.
+        (
+            "fieldSelector=metadata.name=mine&fieldSelector=",
+            Ok("mine"),
+        ),
+        (
+            "fieldSelector=metadata.name=mine&fieldSelector=metadata.name=theirs",
+            Ok("mine"),
+        ),
+        (
+            "fieldSelector=&fieldSelector=metadata.name=mine",
+            Err("403"),
+        ),
+        (
+            "fieldSelector=metadata.name=mine,metadata.name=theirs",
+            Ok(""),
+        ),
+        ("fieldSelector=metadata.name=mine;limit=1", Err("")),
+        ("FieldSelector=metadata.name=mine", Err("403")),
+        ("fieldSelector=metadata.name=", Err("403")),
+        ("fieldSelector=metadata.name=../secrets/mine", Err("403")),
+        ("fieldSelector=metadata.name=mine&watch=1", Err("403")),
+        (
+            "fieldSelector=metadata.name=mine&watch=false&watch=true",
+            Ok("mine"),
+        ),
+        // Values are no fields that can be selected by.
+        (
+            "fieldSelector=metadata.name=mine,data.password=bWluZQ==",
+            Err("400"),
+        ),
+    ] {
+        let path = format!("{TEAM}/secrets?{query}");
+        let (code, list) = crate::send(&server, jane.clone(), "GET", &path, "", b"").await;
+        match names {
+            Ok(names) => {
+                assert_eq!(code, 200, "{query}: {list}");
+                let items = list["items"].as_array().unwrap();
+                let found: Vec<&str> = items
+                    .iter()
+                    .map(|it| it["metadata"]["name"].as_str().unwrap())
+                    .collect();
+                assert_eq!(found.join(" "), names, "{query}");
+            }
+            Err(refused) => {
+                assert!(
+                    code >= 400 && code.to_string().starts_with(refused),
+                    "{query}: {code} {list}"
+                );
+            }
+        }
+    }
+    // The same for what changes something.
+    let all = format!("DELETE {TEAM}/secrets");
+    assert!(
+        ask(&server, &jane, &all, &Value::Null)
+            .await
+            .starts_with("403")
+    );
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+    let both = format!(
+        "{all}?fieldSelector=metadata.name=mine&fieldSelector=metadata.name=theirs&dryRun=All"
+    );
+    assert_eq!(ask(&server, &jane, &both, &options).await, "200");
+    let one = format!("{all}?fieldSelector=metadata.name=mine");
+    assert_eq!(ask(&server, &jane, &one, &options).await, "200");
+    let (code, _) = admin(
+        &server,
+        "GET",
+        &format!("{TEAM}/secrets/theirs"),
+        Value::Null,
+    )
+    .await;
+    assert_eq!(code, 200);
+}

@@ -1,0 +1,182 @@
+//! Tokens of service accounts end with what they are bound to.
+
+use std::sync::Arc;
+
+use allot_apiserver::{Config, Server};
+use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
+use bytes::Bytes;
+use http_body_util::Empty;
+use serde_json::{Value, json};
+
+use crate::admin;
+
+const CORE: &str = "/api/v1/namespaces/default";
+
+/// A server and what it stores.
+async fn server() -> (Server, Arc<Embedded>) {
+    let backend = Arc::new(Embedded::in_memory(Options::default()));
+    let config = Config {
+        disabled_admission: vec!["ServiceAccount".to_owned()],
+        ..Config::default()
+    };
+    let server = Server::new(backend.clone(), config);
+    server.bootstrap().await.unwrap();
+    (server, backend)
+}
+
+/// What the server says to a token: the code of a review of oneself.
+async fn code(server: &Server, token: &str) -> u16 {
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let request = http::Request::post(path)
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-type", "application/json");
+    let body = http_body_util::Full::new(Bytes::from_static(b"{}"));
+    let response = server.handle(request.body(body).unwrap(), None);
+    response.await.status().as_u16()
+}
+
+/// What a review says of a token.
+async fn error(server: &Server, token: &str) -> String {
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let (code, review) = admin(server, "POST", path, json!({"spec": {"token": token}})).await;
+    assert_eq!(code, 201, "{review}");
+    review["status"]["error"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+async fn create(server: &Server, plural: &str, object: Value) {
+    let (code, made) = admin(server, "POST", &format!("{CORE}/{plural}"), object).await;
+    assert_eq!(code, 201, "{made}");
+}
+
+async fn token(server: &Server, bound_to: Value) -> String {
+    let request = json!({"spec": {"boundObjectRef": bound_to}});
+    let (code, made) = admin(
+        server,
+        "POST",
+        &format!("{CORE}/serviceaccounts/app/token"),
+        request,
+    )
+    .await;
+    assert_eq!(code, 201, "{made}");
+    made["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// Makes it look as if the object had been deleted so many seconds ago.
+async fn age(backend: &Embedded, collection: &str, key: &str, seconds: i64) {
+    let entry = backend.get(collection, key).await.unwrap().unwrap();
+    let mut object: Value = serde_json::from_slice(&entry.value).unwrap();
+    let then = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+    object["metadata"]["deletionTimestamp"] = then.to_string().into();
+    object["metadata"]["resourceVersion"] = "@".into();
+    let text = object.to_string();
+    let (head, tail) = text.split_once('@').unwrap();
+    let draft = Draft::new(head.as_bytes(), tail.as_bytes());
+    let write = Write::put(
+        collection,
+        entry.key.clone(),
+        Expect::Revision(entry.revision),
+        draft,
+    );
+    backend.commit(write).await.unwrap();
+}
+
+/// A finalizer keeps the object, and must not keep the tokens.
+#[tokio::test]
+async fn what_is_deleted_and_kept_by_a_finalizer_ends_its_tokens() {
+    let (server, backend) = server().await;
+    let kept = |name: &str| json!({"metadata": {"name": name, "finalizers": ["example.com/f"]}});
+    create(&server, "serviceaccounts", kept("app")).await;
+    create(&server, "secrets", kept("bound")).await;
+    let mut pod = kept("bound");
+    pod["spec"] = json!({"serviceAccountName": "app", "containers": [{"name": "c", "image": "i"}]});
+    create(&server, "pods", pod).await;
+    let reference = |kind: &str| json!({"kind": kind, "apiVersion": "v1", "name": "bound"});
+    for (kind, collection, key, error_text) in [
+        (
+            "Pod",
+            "pods",
+            "default/bound",
+            "service account token has been invalidated",
+        ),
+        (
+            "Secret",
+            "secrets",
+            "default/bound",
+            "service account token has been invalidated",
+        ),
+        (
+            "",
+            "serviceaccounts",
+            "default/app",
+            "service account default/app has been deleted",
+        ),
+    ] {
+        let bound_to = if kind.is_empty() {
+            Value::Null
+        } else {
+            reference(kind)
+        };
+        let token = token(&server, bound_to).await;
+        assert_eq!(code(&server, &token).await, 201, "{collection}");
+        // It has a minute to finish.
+        age(&backend, collection, key, 30).await;
+        assert_eq!(code(&server, &token).await, 201, "{collection}");
+        age(&backend, collection, key, 90).await;
+        assert_eq!(code(&server, &token).await, 401, "{collection}");
+        let said = error(&server, &token).await;
+        assert!(said.contains(error_text), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_was_made_again_is_another_one() {
+    let (server, _) = server().await;
+    let named = |name: &str| json!({"metadata": {"name": name}});
+    create(&server, "serviceaccounts", named("app")).await;
+    create(&server, "secrets", named("bound")).await;
+    let reference = json!({"kind": "Secret", "apiVersion": "v1", "name": "bound"});
+    let bound = token(&server, reference).await;
+    let plain = token(&server, Value::Null).await;
+    admin(
+        &server,
+        "DELETE",
+        &format!("{CORE}/secrets/bound"),
+        Value::Null,
+    )
+    .await;
+    assert_eq!(code(&server, &bound).await, 401);
+    create(&server, "secrets", named("bound")).await;
+    let said = error(&server, &bound).await;
+    assert!(
+        said.contains("does not match service account secret ref claim"),
+        "{said}"
+    );
+    assert_eq!(code(&server, &plain).await, 201);
+    admin(
+        &server,
+        "DELETE",
+        &format!("{CORE}/serviceaccounts/app"),
+        Value::Null,
+    )
+    .await;
+    let said = error(&server, &plain).await;
+    assert!(said.contains("serviceaccounts \"app\" not found"), "{said}");
+    create(&server, "serviceaccounts", named("app")).await;
+    assert_eq!(code(&server, &plain).await, 401);
+    let said = error(&server, &plain).await;
+    assert!(said.contains("does not match claim"), "{said}");
+}
+
+/// Who has no token is anonymous, not refused.
+#[tokio::test]
+async fn no_token_is_no_wrong_token() {
+    let (server, _) = server().await;
+    let request = http::Request::get("/version")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    assert_eq!(server.handle(request, None).await.status(), 200);
+    assert_eq!(code(&server, "no-token").await, 401);
+}

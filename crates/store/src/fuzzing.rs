@@ -1,0 +1,23 @@
+//! Entry points for the fuzz targets in `fuzz/`. Each must return, whatever the bytes are.
+
+use crate::record::Record;
+
+/// A record as it lies in the file, with a checksum that fits: what a disk makes of one is found out by that, what
+/// another program writes is not. What can be read is written as it was.
+pub fn record(bytes: &[u8]) {
+    const REVISION: u64 = 7;
+    let _ = Record::decode(REVISION, bytes);
+    let mut bytes = bytes.to_vec();
+    Record::seal(REVISION, &mut bytes);
+    if let Ok(record) = Record::decode(REVISION, &bytes) {
+        let written = record.encode();
+        let again = Record::decode(REVISION, &written);
+        let same = again.is_ok_and(|again| {
+            again.collection == record.collection
+                && again.deleted == record.deleted
+                && again.entry.key == record.entry.key
+                && again.entry.value == record.entry.value
+        });
+        assert!(same, "a record is written otherwise than it was read");
+    }
+}
