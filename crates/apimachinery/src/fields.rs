@@ -76,6 +76,14 @@ impl FieldSelector {
         &self.requirements
     }
 
+    /// The same conditions on fields of other names.
+    pub fn renamed(mut self, name: impl Fn(&str) -> String) -> Self {
+        for requirement in &mut self.requirements {
+            requirement.field = name(&requirement.field);
+        }
+        self
+    }
+
     /// Whether everything is selected.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()

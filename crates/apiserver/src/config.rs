@@ -45,6 +45,8 @@ pub struct Config {
     pub audit: Option<std::sync::Arc<crate::audit::Audit>>,
     /// Limits and time-outs.
     pub limits: Limits,
+    /// Value of the header `Strict-Transport-Security` of all answers; none is sent if absent.
+    pub strict_transport_security: Option<http::HeaderValue>,
 }
 
 /// How the server proves itself to kubelets.
@@ -88,8 +90,39 @@ impl Default for Config {
             features: Default::default(),
             audit: None,
             limits: Limits::default(),
+            strict_transport_security: None,
         }
     }
+}
+
+/// The header `Strict-Transport-Security` from the directives that `--strict-transport-security-directives` names.
+///
+/// ```
+/// use allot_apiserver::config::transport_security;
+///
+/// let directives = ["max-age=60".to_owned(), "preload".to_owned()];
+/// assert_eq!(transport_security(&directives).unwrap().unwrap(), "max-age=60; preload");
+/// assert!(transport_security(&["max-age=x".to_owned()]).is_err());
+/// ```
+///
+/// # Errors
+/// kube-apiserver's text for a directive that RFC 6797 does not have.
+pub fn transport_security(directives: &[String]) -> Result<Option<http::HeaderValue>, String> {
+    let known = |directive: &String| match directive.strip_prefix("max-age=") {
+        Some(age) => !age.is_empty() && age.bytes().all(|byte| byte.is_ascii_digit()),
+        None => matches!(directive.as_str(), "includeSubDomains" | "preload"),
+    };
+    if !directives.iter().all(known) {
+        return Err(
+            "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, \
+             preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
+                .to_owned(),
+        );
+    }
+    // Known directives are plain ASCII.
+    Ok((!directives.is_empty())
+        .then(|| http::HeaderValue::from_str(&directives.join("; ")).ok())
+        .flatten())
 }
 
 /// An IPv4 network for the addresses of services, as `--service-cluster-ip-range` names it.

@@ -2,6 +2,7 @@
 
 mod aggregated;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::Response;
@@ -20,21 +21,22 @@ use crate::server::{Core, Incoming, text_response};
 /// 404, 406.
 pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
     let (registry, in_process) = (core.registry.load(), request.in_process);
-    let parts: Vec<&str> = request
-        .info
-        .path
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .collect();
+    let path = request.info.path.trim_start_matches('/');
+    if path.len() + 1 < request.info.path.len() {
+        return Ok(nothing());
+    }
+    let parts: Vec<&str> = match path.strip_suffix('/').unwrap_or(path) {
+        "" | "index.html" => Vec::new(),
+        path => path.split('/').collect(),
+    };
     let reads = matches!(request.method, http::Method::GET | http::Method::HEAD);
-    // Documents of groups that definitions make are given to any method.
+    // The lists of groups, and documents of groups that definitions make, are given to any method.
     let builtin = match parts.as_slice() {
-        ["api" | "apis"] => true,
+        ["api"] => true,
         ["api", version] => registry.has_version(in_process, "", version),
         ["apis", name, version] => {
             is_builtin(&registry, name) && registry.has_version(in_process, name, version)
         }
-        ["apis", name] => is_builtin(&registry, name),
         _ => false,
     };
     if builtin && !reads {
@@ -52,7 +54,11 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
         [] => paths(&registry),
         ["api"] => json!({
             "kind": "APIVersions", "versions": ["v1"],
-            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": core
+                .config
+                .advertise
+                .map(|address| address.to_string())
+                .unwrap_or_default()}],
         }),
         ["api", version] if registry.has_version(in_process, "", version) => {
             resource_list(&registry, in_process, "", version)
@@ -74,11 +80,16 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
             resource_list(&registry, in_process, name, version)
         }
         ["apis", name, _] if is_builtin(&registry, name) => return Err(ApiError::no_such_path()),
-        ["api" | "apis", ..] => return Ok(text_response(404, "404 page not found\n")),
-        _ => return Err(ApiError::no_such_path()),
+        ["api", _] => return Err(ApiError::no_such_path()),
+        _ => return Ok(nothing()),
     };
     let media = negotiate(&request.headers, &request.query, Offer::Document)?;
     Ok(value_response(200, &value, media))
+}
+
+/// The answer on paths that nothing serves.
+fn nothing() -> Response<Body> {
+    text_response(404, "404 page not found\n")
 }
 
 /// The group is there without any definition.
@@ -89,23 +100,32 @@ fn is_builtin(registry: &Registry, group: &str) -> bool {
 }
 
 fn paths(registry: &Registry) -> Value {
-    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-    for name in groups(registry) {
-        paths.push(format!("/apis/{name}"));
-        for version in versions(registry, &name) {
-            paths.push(format!("/apis/{name}/{version}"));
-        }
-    }
-    for path in [
-        "/healthz",
-        "/livez",
+    let mut paths: BTreeSet<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
         "/metrics",
         "/openapi/v2",
         "/openapi/v3",
-        "/readyz",
+        "/openapi/v3/",
+        "/openid/v1/jwks",
         "/version",
-    ] {
-        paths.push(path.to_owned());
+    ]
+    .map(str::to_owned)
+    .into();
+    for name in groups(registry) {
+        paths.insert(format!("/apis/{name}"));
+        for version in versions(registry, &name) {
+            paths.insert(format!("/apis/{name}/{version}"));
+        }
+    }
+    for endpoint in crate::health::ENDPOINTS {
+        paths.insert(format!("/{endpoint}"));
+        for check in crate::health::checks(endpoint) {
+            paths.insert(format!("/{endpoint}/{check}"));
+        }
     }
     json!({"paths": paths})
 }

@@ -99,13 +99,18 @@ impl View<'_> {
         } else if let Some(mark) = self.mark() {
             self.write_custom(out, entry, mark)?;
         } else {
-            ordered::object(
-                out,
-                &self.object(entry)?,
-                self.resource.schema(self.version),
-            );
+            let object = self.object(entry)?;
+            self.with_texts(entry, || {
+                ordered::object(out, &object, self.resource.schema(self.version));
+            });
         }
         Ok(())
+    }
+
+    /// Does what writes an entry with the texts of its raw fields.
+    pub fn with_texts<T>(&self, entry: &Entry, write: impl FnOnce() -> T) -> T {
+        let schema = self.resource.schema(&self.resource.storage_version);
+        crate::raw::of_stored(schema, &entry.value, write)
     }
 
     /// What entries of a custom resource are marked with that this version shows as they are stored.
@@ -146,7 +151,9 @@ impl View<'_> {
             map.remove("kind");
             map.remove("apiVersion");
         }
-        ordered::object(out, &value, self.resource.schema(self.version));
+        self.with_texts(entry, || {
+            ordered::object(out, &value, self.resource.schema(self.version));
+        });
         Ok(())
     }
 
@@ -198,11 +205,8 @@ impl View<'_> {
             self.write_json(&mut out, entry)?;
             return Ok(bytes_response(code, out, media));
         }
-        Ok(value_response(
-            code,
-            &self.shaped(entry, media.shape, options)?,
-            media,
-        ))
+        let value = self.shaped(entry, media.shape, options)?;
+        Ok(self.with_texts(entry, || value_response(code, &value, media)))
     }
 
     /// The answer with an object that is not stored (dry run).

@@ -1,35 +1,108 @@
 //! `/livez`, `/readyz`, `/healthz`, `/version` and `/metrics`.
 
+use std::collections::BTreeSet;
+
 use allot_apimachinery::exposition;
+use allot_apimachinery::quote::quote;
 use http::{Method, Response};
 use serde_json::json;
 
 use crate::body::Body;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
-use crate::negotiate::Media;
+use crate::negotiate::{Media, only_json};
 use crate::server::{Core, Incoming, text_response};
 
 /// The Kubernetes version that this server speaks.
 pub const VERSION: &str = "v1.36.2+allot";
 
-/// What can be asked for one by one.
-const CHECKS: [&str; 6] = [
-    "ping",
-    "log",
-    "etcd",
-    "etcd-readiness",
-    "informer-sync",
-    "shutdown",
+/// Checks of every endpoint, in kube-apiserver's order. The work behind the hooks is done before the first connection is
+/// accepted, so they never fail here; clients ask for some of them by name.
+const HOOKS: [&str; 30] = [
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/priority-and-fairness-config-consumer",
+    "poststarthook/priority-and-fairness-filter",
+    "poststarthook/storage-object-count-tracker-hook",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/peer-endpoint-reconciler-controller",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/start-kube-apiserver-identity-lease-controller",
+    "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+    "poststarthook/storage-readiness",
+    "poststarthook/start-legacy-token-tracking-controller",
+    "poststarthook/start-service-ip-repair-controllers",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/start-kubernetes-service-cidr-controller",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-discovery-controller",
+    "poststarthook/kube-apiserver-autoregistration",
+    "autoregister-completion",
+    "poststarthook/apiservice-openapi-controller",
+    "poststarthook/apiservice-openapiv3-controller",
 ];
 
-/// All checks of an endpoint, a line for each.
-fn verbose(endpoint: &str) -> String {
-    let checks = CHECKS.iter().filter(|check| {
-        endpoint == "readyz" || !matches!(**check, "etcd-readiness" | "informer-sync" | "shutdown")
-    });
-    let lines: String = checks.map(|check| format!("[+]{check} ok\n")).collect();
-    format!("{lines}{endpoint} check passed\n")
+/// The endpoints that have checks.
+pub(crate) const ENDPOINTS: [&str; 3] = ["healthz", "livez", "readyz"];
+
+/// The names of an endpoint's checks in order.
+pub(crate) fn checks(endpoint: &str) -> impl Iterator<Item = &'static str> {
+    let (first, last): (&[&str], &[&str]) = match endpoint {
+        "readyz" => (
+            &["ping", "log", "etcd", "etcd-readiness", "informer-sync"],
+            &["shutdown"],
+        ),
+        _ => (
+            &["ping", "log", "loopback-serving-certificate", "etcd"],
+            &[],
+        ),
+    };
+    first.iter().chain(HOOKS.iter()).chain(last).copied()
+}
+
+/// The check fails now: a server that stops is not ready.
+fn fails(core: &Core, check: &str) -> bool {
+    check == "shutdown" && core.shutdown.is_cancelled()
+}
+
+/// All checks of an endpoint: a line for each where `?verbose` is given or one fails, without those that `?exclude=` names.
+fn all(core: &Core, request: &Incoming, endpoint: &str) -> Response<Body> {
+    let mut excluded: BTreeSet<&str> = request.query.all("exclude").collect();
+    let (mut lines, mut failed) = (String::new(), false);
+    for check in checks(endpoint) {
+        let line = if excluded.remove(check) {
+            format!("[+]{check} excluded: ok\n")
+        } else if fails(core, check) {
+            failed = true;
+            format!("[-]{check} failed: reason withheld\n")
+        } else {
+            format!("[+]{check} ok\n")
+        };
+        lines.push_str(&line);
+    }
+    if !excluded.is_empty() {
+        let names: Vec<String> = excluded.into_iter().map(quote).collect();
+        let names = names.join(",");
+        lines.push_str(&format!(
+            "warn: some health checks cannot be excluded: no matches for {names}\n"
+        ));
+    }
+    if failed {
+        text_response(500, format!("{lines}{endpoint} check failed\n"))
+    } else if request.query.get("verbose").is_some() {
+        text_response(200, format!("{lines}{endpoint} check passed\n"))
+    } else {
+        text_response(200, "ok")
+    }
 }
 
 /// The answer if the path is one of these.
@@ -37,9 +110,14 @@ fn verbose(endpoint: &str) -> String {
 /// # Errors
 /// 405.
 pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>> {
-    let path = request.info.path.trim_end_matches('/');
+    let path = request.info.path.as_str();
+    let reads = matches!(request.method, Method::GET | Method::HEAD);
     let response = match path {
-        "/version" => {
+        "/version" | "/version/" => {
+            if !reads {
+                return Err(ApiError::method_not_allowed());
+            }
+            only_json(&request.headers)?;
             let emulated = core.config.features.release().minor().to_string();
             let value = json!({
                 "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": emulated,
@@ -75,24 +153,29 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
             });
             value_response(200, &value, Media::JSON)
         }
-        "/livez" | "/healthz" | "/readyz" => {
-            if path == "/readyz" && core.shutdown.is_cancelled() {
-                text_response(500, "shutting down")
-            } else if request.query.get("verbose").is_some() {
-                text_response(200, verbose(path.trim_start_matches('/')))
-            } else {
-                text_response(200, "ok")
-            }
-        }
-        _ => match path.trim_start_matches('/').split_once('/') {
-            Some(("livez" | "readyz" | "healthz", check)) if CHECKS.contains(&check) => {
-                text_response(200, "ok")
+        _ => match endpoint_of(path) {
+            Some((endpoint, "")) => all(core, request, endpoint),
+            Some((endpoint, check)) if checks(endpoint).any(|known| known == check) => {
+                if fails(core, check) {
+                    text_response(500, "internal server error: process is shutting down\n")
+                } else {
+                    text_response(200, "ok")
+                }
             }
             _ => return Ok(None),
         },
     };
-    if request.method != Method::GET && request.method != Method::HEAD {
-        return Err(ApiError::method_not_allowed());
-    }
     Ok(Some(response))
+}
+
+/// The endpoint of a path, and the check in it that the path names; empty for all of them.
+fn endpoint_of(path: &str) -> Option<(&'static str, &str)> {
+    ENDPOINTS.into_iter().find_map(|endpoint| {
+        let rest = path.strip_prefix('/')?.strip_prefix(endpoint)?;
+        if rest.is_empty() {
+            return Some((endpoint, ""));
+        }
+        let check = rest.strip_prefix('/').filter(|check| !check.is_empty())?;
+        Some((endpoint, check))
+    })
 }

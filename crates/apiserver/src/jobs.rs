@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
 use serde_json::{Value, json};
 
-use crate::object::child_mut;
+use crate::object::{child_mut, meta};
 
 /// The labels of a job's pods, with the names they had before 1.27 and have since.
 const UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
@@ -19,10 +19,7 @@ pub fn generate_selector(job: &mut Value) {
     if by_hand(job) {
         return;
     }
-    let (uid, name) = (
-        job["metadata"]["uid"].clone(),
-        job["metadata"]["name"].clone(),
-    );
+    let (uid, name): (Value, Value) = (meta(job, "uid").into(), meta(job, "name").into());
     let spec = child_mut(job, "spec");
     let template = spec.entry("template").or_insert_with(|| json!({}));
     child_mut(template, "metadata");
@@ -55,6 +52,10 @@ pub fn validate_selector(job: &Value, errors: &mut ErrorList) {
     let at = path.child("selector");
     if spec["selector"].is_null() {
         errors.push(Error::required(&at, ""));
+        let at = path.child("template").child("metadata").child("labels");
+        let found = &spec["template"]["metadata"]["labels"];
+        let detail = "`selector` does not match template `labels`";
+        errors.push(Error::invalid(&at, found, detail));
         return;
     }
     let place = path.child("template").child("metadata").child("labels");
@@ -70,19 +71,20 @@ pub fn validate_selector(job: &Value, errors: &mut ErrorList) {
     };
     if !by_hand(job) {
         let mut expected = json!({});
-        for (pair, value) in [
-            (UID, &job["metadata"]["uid"]),
-            (NAME, &job["metadata"]["name"]),
+        let (uid, name) = (meta(job, "uid"), meta(job, "name"));
+        // The old labels come before those with a prefix.
+        for (key, value) in [
+            (UID[0], uid),
+            (NAME[0], name),
+            (UID[1], uid),
+            (NAME[1], name),
         ] {
-            for key in pair {
-                expected[key] = value.clone();
-                if labels[key].is_null() {
-                    let detail = format!("must be '{}'", value.as_str().unwrap_or_default());
-                    errors.push(Error::required(&place.key(key), &detail));
-                } else if &labels[key] != value {
-                    let detail = format!("must be '{}'", value.as_str().unwrap_or_default());
-                    errors.push(Error::invalid(&place.key(key), &labels[key], &detail));
-                }
+            expected[key] = value.into();
+            let detail = format!("must be '{value}'");
+            if labels[key].is_null() {
+                errors.push(Error::required(&place.key(key), &detail));
+            } else if labels[key] != value {
+                errors.push(Error::invalid(&place.key(key), labels, &detail));
             }
         }
         if !matches(&expected) {

@@ -61,6 +61,7 @@ pub mod pki;
 mod pods;
 mod protobuf;
 mod proxy;
+mod raw;
 mod references;
 pub mod registry;
 pub mod request;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::custom::conversion::{self, Known};
 use crate::error::ApiError;
 use crate::registry::Resource;
-use crate::versions;
+use crate::{strategy, versions};
 
 /// The versions of one resource, and through which subresource it is written.
 pub struct ResourceVersions<'a> {
@@ -50,15 +50,24 @@ impl Versions for ResourceVersions<'_> {
     }
 
     fn reset_fields(&self, _api_version: &str) -> Set {
-        let paths: &[&[&str]] = match (self.subresource, self.resource.group.as_str()) {
-            ("", _) if self.resource.subresource("status").is_some() => &[&["status"]],
-            ("status", "resource.k8s.io") => &[&["metadata"], &["spec"]],
-            ("status", _) if self.resource.custom.is_some() => &[&["metadata"], &["spec"]],
-            ("status", _) => &[
+        let kind = (self.resource.group.as_str(), self.resource.plural.as_str());
+        const REQUESTS: (&str, &str) = ("certificates.k8s.io", "certificatesigningrequests");
+        let paths: &[&[&str]] = match self.subresource {
+            "" if kind == REQUESTS => &[&["spec"], &["status"]],
+            "approval" if kind == REQUESTS => &[&["spec"], &["status", "certificate"]],
+            "status" if kind == REQUESTS => &[&["spec"], &["status", "conditions"]],
+            "" if self.resource.subresource("status").is_some() => &[&["status"]],
+            "finalize" if kind == ("", "namespaces") => &[&["status"]],
+            "status" if kind == ("apps", "deployments") => &[&["spec"], &["metadata", "labels"]],
+            "status" if kind == ("", "pods") => &[
                 &["spec"],
                 &["metadata", "deletionTimestamp"],
                 &["metadata", "ownerReferences"],
             ],
+            "status" if strategy::status_keeps_metadata(self.resource) => {
+                &[&["metadata"], &["spec"]]
+            }
+            "status" => &[&["spec"]],
             _ => &[],
         };
         Set::of_fields(paths.iter().copied())

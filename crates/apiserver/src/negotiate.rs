@@ -238,17 +238,37 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
 /// # Errors
 /// 406 with the router's words; `streams` for paths that can be watched.
 pub fn acceptable(headers: &HeaderMap, streams: bool) -> Result<()> {
+    if streams {
+        one_of(headers, &format!("{RESOURCE_TYPES}, {STREAM_TYPES}"))
+    } else {
+        one_of(headers, RESOURCE_TYPES)
+    }
+}
+
+/// As [`acceptable`] for the logs of a pod, which are text.
+///
+/// # Errors
+/// 406 with the router's words.
+pub fn acceptable_log(headers: &HeaderMap) -> Result<()> {
+    one_of(headers, &format!("text/plain, {RESOURCE_TYPES}"))
+}
+
+/// As [`acceptable`] for paths that answer in JSON alone, such as `/version`.
+///
+/// # Errors
+/// 406 with the router's words.
+pub fn only_json(headers: &HeaderMap) -> Result<()> {
+    one_of(headers, "application/json")
+}
+
+fn one_of(headers: &HeaderMap, types: &str) -> Result<()> {
     let known = |item: &Accepted| {
-        item.media_type == "*/*" || RESOURCE_TYPES.split(", ").any(|it| it == item.media_type)
+        item.media_type == "*/*" || types.split(", ").any(|it| it == item.media_type)
     };
     if accepted(headers).iter().any(known) {
         return Ok(());
     }
-    let streams = if streams { STREAM_TYPES } else { "" };
-    let comma = if streams.is_empty() { "" } else { ", " };
-    let message = format!(
-        "406: Not Acceptable\n\nAvailable representations: {RESOURCE_TYPES}{comma}{streams}"
-    );
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {types}");
     let mut status = Status::failure(406, "NotAcceptable", message);
     status.details = Some(Box::default());
     Err(status.into())

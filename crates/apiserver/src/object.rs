@@ -63,6 +63,18 @@ pub fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// The elements of a list at a path, to be changed; none where there is no list. Unlike an index, which leaves a null where
+/// nothing was, it makes nothing: policies and webhooks see what is there.
+pub fn items_mut<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut [Value] {
+    let mut place = Some(value);
+    for key in path {
+        place = place.and_then(|value| value.get_mut(*key));
+    }
+    place
+        .and_then(Value::as_array_mut)
+        .map_or(&mut [], Vec::as_mut_slice)
+}
+
 /// The deepest an object may be nested. What reads JSON here and in clients ends at 128 levels, of which lists and watch
 /// events take some for themselves: one object beyond that would keep a client from reading any.
 const MAX_LEVELS: usize = 100;

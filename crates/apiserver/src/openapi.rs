@@ -25,8 +25,7 @@ pub struct Cache(Mutex<BTreeMap<String, (String, Bytes)>>);
 
 /// Answers a request on the documents; none where the path is another.
 pub fn answer(core: &Arc<Core>, request: &Incoming) -> Option<Response<Body>> {
-    let path = request.info.path.trim_end_matches('/');
-    let rest = path.strip_prefix("/openapi/")?;
+    let rest = request.info.path.strip_prefix("/openapi/")?;
     let registry = core.registry.load();
     if rest == "v2" {
         return Some(document(core, request, "v2", &hash_all(&registry), || {

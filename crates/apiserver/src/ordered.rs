@@ -81,6 +81,7 @@ fn typed(out: &mut Vec<u8>, value: &Value, ty: &Type) {
             }
             out.push(b'}');
         }
+        (value, Type::Raw) => crate::raw::write(out, value),
         _ => plain(out, value),
     }
 }
@@ -101,6 +102,7 @@ pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>)
     let Value::Object(map) = value else {
         return plain(out, value);
     };
+    crate::raw::rewind();
     out.push(b'{');
     let mut first = true;
     let (front, members) = match schema {
@@ -131,6 +133,7 @@ pub fn stored(
     schema: Option<&'static Struct>,
     api_version: Option<&str>,
 ) -> (Vec<u8>, usize) {
+    crate::raw::rewind();
     let empty = Map::new();
     let map = value.as_object().unwrap_or(&empty);
     let metadata = map

@@ -3,6 +3,7 @@
 //! Go clients of built-in kinds send them (`kubectl create configmap`, for example) and prefer them as answers. The
 //! numbers of the fields are in the type data.
 
+use allot_schema::decode::RawText;
 use allot_schema::types::{self, Struct, Type};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -317,9 +318,20 @@ fn value(wire: Wire<'_>, ty: &Type, depth: usize) -> Result<Value, Error> {
                     numbers(bytes)?.1.into()
                 }
             }
-            Type::Raw | Type::Json => {
-                serde_json::from_slice(inner(bytes, 1)?).unwrap_or(Value::Null)
+            Type::Raw => {
+                let text = inner(bytes, 1)?;
+                let value: Value = serde_json::from_slice(text).unwrap_or(Value::Null);
+                if !value.is_null() {
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    let found = RawText {
+                        value: value.clone(),
+                        text,
+                    };
+                    crate::raw::sent(vec![found]);
+                }
+                value
             }
+            Type::Json => serde_json::from_slice(inner(bytes, 1)?).unwrap_or(Value::Null),
             Type::SchemaOrBool | Type::SchemaOrArray => definition_schema(bytes, ty, depth)?,
             Type::List(_) | Type::Map(_) => Value::Null,
             _ => text(bytes).into(),

@@ -11,7 +11,9 @@ use crate::body::Body;
 use crate::custom::{CustomResource, conversion};
 use crate::encode::View;
 use crate::error::{ApiError, Result};
-use crate::negotiate::{Media, Offer, Shape, acceptable, accepted, negotiate};
+use crate::negotiate::{
+    Media, Offer, Shape, acceptable, acceptable_log, accepted, negotiate, not_acceptable,
+};
 use crate::registry::Resource;
 use crate::request::RequestInfo;
 use crate::server::{Core, Incoming};
@@ -242,6 +244,12 @@ pub async fn dispatch(
             &request.headers,
             collection_request && request.method == Method::GET,
         )?;
+    } else if resource.subresource(&info.subresource).is_some() {
+        match info.subresource.as_str() {
+            "log" => acceptable_log(&request.headers)?,
+            "exec" | "attach" | "portforward" | "proxy" => {}
+            _ => acceptable(&request.headers, false)?,
+        }
     }
     let verb = info.verb.as_str();
     let offer = match resource.custom {
@@ -254,7 +262,15 @@ pub async fn dispatch(
         Err(_) if info.subresource == "proxy" => Media::JSON,
         chosen => chosen?,
     };
-    if let Some(version) = resource.version(&info.version) {
+    if matches!(media.shape, Shape::Table | Shape::TableV1beta1) && !has_table(&resource, &info) {
+        return Err(not_acceptable());
+    }
+    // Only a handler tells that its version is old, not a path that has none.
+    let handled = match resource.subresource(&info.subresource) {
+        Some(subresource) => subresource.verbs.iter().any(|known| known == verb),
+        None => info.subresource.is_empty(),
+    };
+    if let Some(version) = resource.version(&info.version).filter(|_| handled) {
         request.warnings.add(version.deprecation.clone());
     }
     let options = options::WriteOptions::of(request, verb)?;
@@ -300,18 +316,38 @@ pub async fn dispatch(
             && !(verb == "watch" && *method != Method::GET)
             && !(collection_request && matches!(*method, Method::PUT | Method::PATCH));
     if !allowed {
-        return Err(ApiError::method_not_allowed());
+        // What is only asked and not stored has no path with a name.
+        let asked_only = call.resource.verbs.iter().all(|verb| verb == "create");
+        return Err(match asked_only && !collection_request {
+            true => ApiError::no_such_path(),
+            false => ApiError::method_not_allowed(),
+        });
     }
     match verb {
         "create" => create::create(call, body).await,
         "get" => read::get(call).await,
         "list" => read::list(call).await,
-        "watch" => watch::watch(call).await,
+        "watch" => {
+            let socket = watch::Socket::of(call.request, core.config.limits.stall_timeout);
+            let answer = watch::watch(call).await?;
+            Ok(match socket {
+                Some(socket) => socket.carry(answer),
+                None => answer,
+            })
+        }
         "update" => update::update(call, body).await,
         "patch" => patch::patch(call, body).await,
         "delete" => delete::delete(call, body).await,
         "deletecollection" => delete::delete_collection(call, body).await,
         _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// Whether answers can be shown as a table: those that tell what has been done, or found out, cannot.
+fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
+    match info.subresource.as_str() {
+        "" => resource.verbs.iter().any(|verb| verb != "create"),
+        subresource => !matches!(subresource, "token" | "eviction" | "binding"),
     }
 }
 

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::Status;
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::gvk::GroupKind;
+use allot_apimachinery::labels::Selector;
+use allot_apimachinery::names;
 use http::Response;
 use serde_json::{Value, json};
 
@@ -96,13 +98,19 @@ fn validate(review: &Value, user: Option<&User>, local: Option<&str>) -> Result<
     let metadata = &review["metadata"];
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let mut errors = ErrorList::new();
+    // Upstream shows it as it is inside.
+    let shown = || {
+        let quoted = |key: &str| Value::from(text(other, &[key])).to_string();
+        BadValue::raw(format!(
+            "{{\"Path\":{},\"Verb\":{}}}",
+            quoted("path"),
+            quoted("verb")
+        ))
+    };
     if resource.is_object() && other.is_object() {
         let text = "cannot be specified in combination with resourceAttributes";
-        errors.push(Error::invalid(
-            &path.child("nonResourceAttributes"),
-            other,
-            text,
-        ));
+        let at = path.child("nonResourceAttributes");
+        errors.push(Error::invalid(&at, shown(), text));
     }
     if !resource.is_object() && !other.is_object() {
         let text = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -128,11 +136,8 @@ fn validate(review: &Value, user: Option<&User>, local: Option<&str>) -> Result<
         }
         if other.is_object() {
             let text = "disallowed on this kind of request";
-            errors.push(Error::invalid(
-                &path.child("nonResourceAttributes"),
-                other,
-                text,
-            ));
+            let at = path.child("nonResourceAttributes");
+            errors.push(Error::invalid(&at, shown(), text));
         }
     }
     selectors(resource, &path.child("resourceAttributes"), &mut errors);
@@ -223,7 +228,51 @@ async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
     if !reason.is_empty() {
         status["reason"] = reason.into();
     }
+    let ignored: Vec<String> = ["fieldSelector", "labelSelector"]
+        .into_iter()
+        .filter_map(|key| ignored(key, &resource[key]))
+        .collect();
+    if !ignored.is_empty() {
+        status["evaluationError"] = ignored.join("; ").into();
+    }
     Ok(status)
+}
+
+/// What an access review is told where its selector, or a part of it, can not be used.
+fn ignored(key: &str, selector: &Value) -> Option<String> {
+    let field = key == "fieldSelector";
+    let usable = |part: &Value| {
+        let (operator, name) = (text(part, &["operator"]), text(part, &["key"]));
+        let values = strings(&part["values"]);
+        if field {
+            return matches!(operator, "In" | "NotIn") && values.len() == 1;
+        }
+        let fits = match operator {
+            "In" | "NotIn" => !values.is_empty(),
+            "Exists" | "DoesNotExist" => values.is_empty(),
+            _ => false,
+        };
+        let valid = |value: &String| names::label_value(value).is_empty();
+        fits && names::qualified_name(name).is_empty() && values.iter().all(valid)
+    };
+    let raw = text(selector, &["rawSelector"]);
+    let parts = crate::object::items(&selector["requirements"]);
+    let (used, all) = match raw {
+        "" => (
+            parts.iter().filter(|part| usable(part)).count(),
+            parts.len(),
+        ),
+        raw if field => (usize::from(FieldSelector::parse(raw).is_ok()), 1),
+        raw => (usize::from(Selector::parse(raw).is_ok()), 1),
+    };
+    let partially = match used {
+        used if used == all => return None,
+        0 => "",
+        _ => "partially ",
+    };
+    Some(format!(
+        "spec.resourceAttributes.{key} {partially}ignored due to parse error"
+    ))
 }
 
 /// `status` of a rules review.

@@ -104,7 +104,7 @@ fn selectable(resource: &Resource) -> Vec<String> {
         ("", "namespaces") => &["status.phase", "name"],
         ("", "secrets") => &["type"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
+        ("", "replicationcontrollers") => &["status.replicas"],
         ("" | "events.k8s.io", "events") => &[
             "involvedObject.kind",
             "involvedObject.namespace",
@@ -225,8 +225,14 @@ impl Selection {
                     .map_err(|error| ApiError::bad_request(error.to_string()))
             })
             .transpose()?;
+        let mut fields = fields;
         if let Some(fields) = &fields {
-            let known = selectable(resource);
+            let mut known = selectable(resource);
+            if resource.group == versions::EVENTS {
+                // It has none for the component that older events name.
+                known.retain(|field| field != "source");
+                known = known.iter().map(|field| public_name(field)).collect();
+            }
             for requirement in fields.requirements() {
                 let field = requirement.field.as_str();
                 let everywhere = field == "metadata.name"
@@ -237,6 +243,9 @@ impl Selection {
                     )));
                 }
             }
+        }
+        if resource.group == versions::EVENTS {
+            fields = fields.map(|fields| fields.renamed(stored_name));
         }
         let exact = |field| {
             fields
@@ -281,6 +290,31 @@ impl Selection {
     }
 }
 
+/// The fields of events that `events.k8s.io` gives other names, as they are stored and as that group calls them.
+const EVENT_FIELDS: [(&str, &str); 8] = [
+    ("involvedObject.kind", "regarding.kind"),
+    ("involvedObject.namespace", "regarding.namespace"),
+    ("involvedObject.name", "regarding.name"),
+    ("involvedObject.uid", "regarding.uid"),
+    ("involvedObject.apiVersion", "regarding.apiVersion"),
+    (
+        "involvedObject.resourceVersion",
+        "regarding.resourceVersion",
+    ),
+    ("involvedObject.fieldPath", "regarding.fieldPath"),
+    ("reportingComponent", "reportingController"),
+];
+
+fn public_name(stored: &str) -> String {
+    let known = EVENT_FIELDS.iter().find(|(known, _)| *known == stored);
+    known.map_or(stored, |(_, public)| public).to_owned()
+}
+
+fn stored_name(public: &str) -> String {
+    let known = EVENT_FIELDS.iter().find(|(_, known)| *known == public);
+    known.map_or(public, |(stored, _)| stored).to_owned()
+}
+
 /// The only kind without namespaces that refuses to be asked for one.
 fn is_slices(resource: &Resource) -> bool {
     resource.is("resource.k8s.io", "resourceslices")
@@ -298,7 +332,7 @@ fn unsupported_field(resource: &Resource, version: &str, field: &str) -> String 
         "events",
     ];
     let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
-    if group.is_empty() && CORE.contains(&plural) {
+    if matches!(group, "" | versions::EVENTS) && CORE.contains(&plural) {
         return format!("field label not supported: {field}");
     }
     if is_slices(resource) {
@@ -315,9 +349,6 @@ fn unsupported_field(resource: &Resource, version: &str, field: &str) -> String 
         ("certificates.k8s.io", "certificatesigningrequests")
     ) {
         return format!("field label not supported: {field}");
-    }
-    if matches!((group, plural), ("apps", "replicasets")) {
-        return format!("field label not supported for ReplicaSet: {field}");
     }
     if resource.custom.is_some() {
         return format!("field label not supported: {field}");

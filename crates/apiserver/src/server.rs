@@ -229,6 +229,11 @@ impl Server {
             http::header::CACHE_CONTROL,
             http::HeaderValue::from_static("no-cache, private"),
         );
+        if let Some(directives) = &self.0.config.strict_transport_security {
+            response
+                .headers_mut()
+                .insert(http::header::STRICT_TRANSPORT_SECURITY, directives.clone());
+        }
         response
     }
 
@@ -314,7 +319,7 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let info = request.info.clone();
-        let answer = Box::pin(self.answer(request, upload, user));
+        let answer = Box::pin(crate::raw::scope(self.answer(request, upload, user)));
         panics::caught(&info, answer).await.unwrap_or_else(|| {
             self.0.metrics.panicked();
             Ok(text_response(500, panics::ANSWER))

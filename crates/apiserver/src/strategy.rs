@@ -15,7 +15,9 @@ mod prepare;
 mod services;
 mod validate;
 
-pub use prepare::{prepare_for_create, prepare_for_update};
+pub use prepare::{
+    prepare_for_create, prepare_for_update, set_generated_name, status_keeps_metadata,
+};
 pub use validate::{validate_create, validate_update};
 
 /// Which part of an object an update may change.

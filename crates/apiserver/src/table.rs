@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::encode::{View, metadata_only};
 use crate::negotiate::Shape;
 use crate::object::meta;
+use crate::registry::Resource;
 use crate::request::Query;
 use crate::versions::{self, dra_kind};
 
@@ -106,13 +107,11 @@ pub fn scale(scale: Value, shape: Shape, options: Options) -> Value {
     };
     let revision = meta(&scale, "resourceVersion").to_owned();
     let mut row = json!({"cells": cells});
-    match options.include {
-        Include::None => {}
-        Include::Metadata => {
-            row["object"] = metadata_only(scale, shape);
-        }
-        Include::Object => row["object"] = scale,
-    }
+    row["object"] = match options.include {
+        Include::None => Value::Null,
+        Include::Metadata => metadata_only(scale, shape),
+        Include::Object => scale,
+    };
     json!({
         "kind": "Table", "apiVersion": version, "metadata": {"resourceVersion": revision},
         "columnDefinitions": definitions, "rows": [row],
@@ -139,13 +138,16 @@ pub fn table(
         .iter()
         .map(|&object| {
             let mut row = json!({"cells": (layout.row)(object)});
-            match options.include {
-                Include::None => {}
-                Include::Metadata => {
-                    row["object"] = view.metadata_only(object.clone(), shape);
-                }
-                Include::Object => row["object"] = object.clone(),
+            if view.resource.is("", "pods")
+                && let Some(completed) = pod::completed(object)
+            {
+                row["conditions"] = json!([completed]);
             }
+            row["object"] = match options.include {
+                Include::None => Value::Null,
+                Include::Metadata => view.metadata_only(object.clone(), shape),
+                Include::Object => object.clone(),
+            };
             row
         })
         .collect();
@@ -215,7 +217,7 @@ fn layout(view: &View<'_>) -> Layout {
     match kinds::find(&resource.group, &resource.plural) {
         Some((columns, row)) => Layout {
             columns: parse_columns(columns),
-            row: Box::new(row),
+            row: in_stored_form(resource, row),
             null_when_empty: false,
         },
         None => Layout {
@@ -228,6 +230,23 @@ fn layout(view: &View<'_>) -> Layout {
             }),
             null_when_empty: true,
         },
+    }
+}
+
+/// Cells are made from one form of an object, whatever version the client sees.
+fn in_stored_form(resource: &Resource, row: fn(&Value) -> Vec<Value>) -> Row {
+    let resource = resource.clone();
+    match resource.group.as_str() {
+        versions::EVENTS => Box::new(move |object| {
+            let mut core = object.clone();
+            versions::events::to_core(&mut core);
+            row(&core)
+        }),
+        "autoscaling" => Box::new(move |object| {
+            let newest = versions::convert(&resource, object.clone(), "v2");
+            row(newest.as_ref().unwrap_or(object))
+        }),
+        _ => Box::new(row),
     }
 }
 

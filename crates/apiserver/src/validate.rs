@@ -51,7 +51,6 @@ pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
     match (group, plural) {
         ("", "pods") => pod::validate_create(object, &mut errors),
         ("batch", "cronjobs") => batch::cron_job(object, true, &mut errors),
-        ("storage.k8s.io", "volumeattachments") => csi::attachment(object, true, &mut errors),
         _ => {}
     }
     errors
@@ -101,11 +100,9 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
             check(group, plural, object, &mut errors);
             if object["roleRef"] != old["roleRef"] {
                 let detail = "cannot change roleRef";
-                errors.push(Error::invalid(
-                    &Path::new("roleRef"),
-                    &object["roleRef"],
-                    detail,
-                ));
+                let kind = ("rbac.authorization.k8s.io", "v1", "RoleBinding");
+                let shown = internal::shown(kind, &["roleRef"], &object["roleRef"]);
+                errors.push(Error::invalid(&Path::new("roleRef"), shown, detail));
             }
         }
         ("", "configmaps", _) => config::config_map_update(object, old, &mut errors),
@@ -143,6 +140,7 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         ("autoscaling", "horizontalpodautoscalers", Part::Status) => {
             scaling::status(object, &mut errors);
         }
+        ("", "persistentvolumes", Part::Main) => storage::volume_update(object, old, &mut errors),
         ("", "persistentvolumeclaims", Part::Main) => {
             storage::claim_update(object, old, &mut errors);
         }
@@ -214,7 +212,7 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
         ("storage.k8s.io", "csidrivers") => csi::driver(object, errors),
         ("storage.k8s.io", "csinodes") => csi::node(object, errors),
         ("storage.k8s.io", "csistoragecapacities") => csi::capacity(object, errors),
-        ("storage.k8s.io", "volumeattachments") => csi::attachment(object, false, errors),
+        ("storage.k8s.io", "volumeattachments") => csi::attachment(object, true, errors),
         ("storage.k8s.io", "volumeattributesclasses") => csi::attributes(object, errors),
         ("node.k8s.io", "runtimeclasses") => config::runtime_class(object, errors),
         ("admissionregistration.k8s.io", _) => installed(plural, object, None, errors),

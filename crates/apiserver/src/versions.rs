@@ -74,6 +74,7 @@ pub fn stored(resource: &Resource, bytes: &[u8]) -> Result<Value> {
 pub fn load(resource: &Resource, bytes: &[u8]) -> Result<Owned> {
     let Owned { object, owners } = Owned::read(bytes).map_err(damaged)?;
     let object = settled(resource, object)?;
+    crate::raw::stored(resource.schema(&resource.storage_version), bytes);
     Ok(Owned { object, owners })
 }
 

@@ -33,6 +33,14 @@ pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         found.extend(formats(object, &Value::Null));
     }
+    let class = "kubernetes.io/ingress.class";
+    if resource.is("networking.k8s.io", "ingresses")
+        && object["metadata"]["annotations"].get(class).is_some()
+    {
+        found.push(format!(
+            "annotation {class:?} is deprecated, please use 'spec.ingressClassName' instead"
+        ));
+    }
     if resource.is("", "pods") {
         found.splice(0..0, host_name(object, "the Pod's hostname"));
         return found;
@@ -71,12 +79,13 @@ fn kind(resource: &Resource, object: &Value) -> Vec<String> {
     }
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => pod::warnings(object, ""),
-        ("apps", _) | ("batch", "jobs") | ("", "replicationcontrollers") => {
+        ("batch", "jobs") => job(&object["spec"], "spec"),
+        ("apps", _) | ("", "replicationcontrollers") => {
             pod::warnings(&object["spec"]["template"], "spec.template.")
         }
-        ("batch", "cronjobs") => pod::warnings(
-            &object["spec"]["jobTemplate"]["spec"]["template"],
-            "spec.jobTemplate.spec.template.",
+        ("batch", "cronjobs") => job(
+            &object["spec"]["jobTemplate"]["spec"],
+            "spec.jobTemplate.spec",
         ),
         ("", "podtemplates") => pod::warnings(&object["template"], "template."),
         ("", "services") => service(object),
@@ -84,7 +93,11 @@ fn kind(resource: &Resource, object: &Value) -> Vec<String> {
         ("", "endpoints") => addresses::endpoints(object),
         ("discovery.k8s.io", "endpointslices") => addresses::endpoint_slice(object),
         ("networking.k8s.io", "networkpolicies") => addresses::policy(&object["spec"]),
-        ("", "persistentvolumeclaims") => pod::claim_spec(&object["spec"], "spec"),
+        ("", "persistentvolumeclaims") => {
+            let mut found = annotation(object, OLD_CLASS);
+            found.extend(pod::claim_spec(&object["spec"], "spec"));
+            found
+        }
         ("", "persistentvolumes") => volume(object),
         _ => Vec::new(),
     }
@@ -162,6 +175,10 @@ fn service(object: &Value) -> Vec<String> {
             "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
         found.push(words.to_owned());
     }
+    let balancer = text("loadBalancerIP");
+    if !balancer.is_empty() {
+        found.extend(addresses::one("spec.loadBalancerIP", balancer));
+    }
     let ranges = "spec.loadBalancerSourceRanges";
     found.extend(addresses::ranges(ranges, &spec["loadBalancerSourceRanges"]));
     if text("type") == "ExternalName" {
@@ -210,14 +227,51 @@ fn driver(object: &Value) -> Option<String> {
     })
 }
 
+/// Annotations of volumes and their claims that fields have replaced, and what is said about them.
+const OLD_CLASS: (&str, &str) = (
+    "volume.beta.kubernetes.io/storage-class",
+    "deprecated since v1.8; use \"storageClassName\" attribute instead",
+);
+const OLD_OPTIONS: (&str, &str) = (
+    "volume.beta.kubernetes.io/mount-options",
+    "deprecated since v1.31; use \"mountOptions\" attribute instead",
+);
+
+fn annotation(object: &Value, (key, message): (&str, &str)) -> Vec<String> {
+    let found = object["metadata"]["annotations"].get(key);
+    let text = |_| format!("metadata.annotations[{key}]: {message}");
+    found.map(text).into_iter().collect()
+}
+
 fn volume(object: &Value) -> Vec<String> {
-    let recycled = object["spec"]["persistentVolumeReclaimPolicy"] == "Recycle";
-    recycled
-        .then(|| {
-            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned()
-        })
-        .into_iter()
-        .collect()
+    let mut found = annotation(object, OLD_CLASS);
+    found.extend(annotation(object, OLD_OPTIONS));
+    if object["spec"]["persistentVolumeReclaimPolicy"] == "Recycle" {
+        found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
+    }
+    found
+}
+
+/// A job with so many indexes that its status may not hold what is to be known about them.
+fn job(spec: &Value, path: &str) -> Vec<String> {
+    const COMPLETIONS: i64 = 100_000;
+    const PARALLELISM: i64 = 10_000;
+    let more = |key: &str, limit| spec[key].as_i64().is_some_and(|number| number > limit);
+    let mut found = Vec::new();
+    if spec["completionMode"] == "Indexed"
+        && more("completions", COMPLETIONS)
+        && more("parallelism", PARALLELISM)
+    {
+        found.push(format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        ));
+    }
+    found.extend(pod::warnings(
+        &spec["template"],
+        &format!("{path}.template."),
+    ));
+    found
 }
 
 /// Takes owners out that are named twice; answers the warning about them. Patches are looked at after admission.

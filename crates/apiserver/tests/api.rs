@@ -13,6 +13,7 @@ mod api {
     pub mod limits;
     pub mod media;
     pub mod policies;
+    pub mod raw;
     pub mod remote;
     pub mod webhooks;
     pub mod writes;

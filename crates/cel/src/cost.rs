@@ -307,7 +307,10 @@ impl<'a> Estimator<'a> {
     /// Size that the declaration of a variable gives to a part of it.
     fn declared_size(&self, path: &[Arc<str>]) -> Option<Size> {
         let (root, steps) = path.split_first()?;
-        let mut ty = self.env.variable_type(root)?;
+        // Upstream's estimator for the rules of custom resources takes any identifier alone, such as the name of a type, for
+        // the value that the rule is about.
+        let own = || self.env.variable_type("self").filter(|_| steps.is_empty());
+        let mut ty = self.env.variable_type(root).or_else(own)?;
         for step in steps {
             ty = ty.step(step)?;
         }

@@ -18,12 +18,14 @@
 //! ```
 
 mod history;
+mod unbuilt;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 pub use history::Feature;
+pub use unbuilt::is_unbuilt;
 
 /// A Kubernetes release that can be emulated, 1.26 to 1.36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -325,6 +327,9 @@ impl Features {
             let known = Feature::from_name(&name)
                 .and_then(|feature| Some((feature, feature.spec(self.release)?)));
             let Some((feature, spec)) = known else {
+                if is_unbuilt(&name) {
+                    continue;
+                }
                 return Err(Error::Unrecognized(name));
             };
             if spec.locked && spec.default != value {

@@ -10,10 +10,12 @@ use serde_json::{Map, Number, Value};
 
 use crate::types::{Field, Struct, Type};
 
+mod raw;
 mod scalar;
 mod shape;
 mod time;
 
+pub use raw::{RawText, raw_texts};
 pub use scalar::json_type;
 pub(crate) use shape::is_always_written;
 pub use shape::{normalize, zero};
@@ -37,6 +39,8 @@ pub struct Decoded {
     pub value: Value,
     /// Unknown and duplicate fields in the order of the document, such as `unknown field "spec.foo"`.
     pub strict: Vec<String>,
+    /// The texts of all raw fields in the order of the document; none of an object that was no text.
+    pub raws: Vec<RawText>,
 }
 
 impl Decoded {
@@ -67,6 +71,7 @@ pub enum DecodeError {
 /// Decodes the JSON text of an object; `schema` is none for custom resources.
 pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decoded, DecodeError> {
     let mut context = Context::new(schema);
+    context.raws = Some(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = Seed {
         context: &mut context,
@@ -121,6 +126,8 @@ struct Context {
     strict: Vec<String>,
     /// Go keeps the first error, goes on, and reports it at the end.
     error: Option<String>,
+    /// Texts of raw fields, where an object is read from its text.
+    raws: Option<Vec<RawText>>,
 }
 
 impl Context {
@@ -132,6 +139,7 @@ impl Context {
             structs: Vec::new(),
             strict: Vec::new(),
             error: None,
+            raws: None,
         }
     }
 
@@ -141,6 +149,7 @@ impl Context {
             None => Ok(Decoded {
                 value,
                 strict: self.strict,
+                raws: self.raws.unwrap_or_default(),
             }),
         }
     }
@@ -390,19 +399,32 @@ fn visit_struct<'de, A: MapAccess<'de>>(
             context.strict("duplicate", field.name);
         }
         context.fields.push(field.name);
-        let value = context.within(field.name, |context| {
-            map.next_value_seed(Seed {
-                context,
-                shape: Shape::Typed(&field.ty, field.go_type),
+        let value = if field.ty == Type::Raw {
+            raw::next_value(context, &mut map)
+        } else {
+            context.within(field.name, |context| {
+                map.next_value_seed(Seed {
+                    context,
+                    shape: Shape::Typed(&field.ty, field.go_type),
+                })
             })
-        });
+        };
         context.fields.pop();
-        result.insert(field.name.to_owned(), value?);
+        let mut value = value?;
+        if field.name == MANAGED_FIELDS && value.as_array().is_some_and(Vec::is_empty) {
+            // The encoder would leave an empty list out, but as a list with one empty entry it says that nobody owns
+            // anything any more.
+            value = serde_json::json!([{}]);
+        }
+        result.insert(field.name.to_owned(), value);
     }
     context.structs.pop();
     shape::settle(structure, &mut result);
     Ok(Value::Object(result))
 }
+
+/// The one field in which an empty list means something else than none.
+const MANAGED_FIELDS: &str = "managedFields";
 
 /// A key as the field that it names, or as text where there is no such field.
 struct FieldOf(&'static Struct);

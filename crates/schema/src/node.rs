@@ -107,7 +107,7 @@ impl<'a> Node<'a> {
                 Type::Json | Type::SchemaOrBool | Type::SchemaOrArray => Atom::Deduced,
                 Type::List(element) => Atom::List(List {
                     relation: match topology {
-                        Topology::Unset | Topology::Atomic => Relation::Atomic,
+                        Topology::Unset | Topology::Atomic | Topology::Granular => Relation::Atomic,
                         Topology::Set => Relation::Set,
                         Topology::Map(keys) => Relation::Map(Keys::Static(keys)),
                     },
@@ -123,7 +123,8 @@ impl<'a> Node<'a> {
                         return Atom::Deduced;
                     }
                     Atom::Map(Map {
-                        atomic: *topology == Topology::Atomic || structure.atomic,
+                        atomic: *topology == Topology::Atomic
+                            || structure.atomic && *topology != Topology::Granular,
                         of: Node::Struct(structure),
                     })
                 }

@@ -177,6 +177,9 @@ fn property(field: &Field, format: Format) -> Value {
     }
     match &field.topology {
         Topology::Unset => {}
+        Topology::Granular => {
+            out.insert("x-kubernetes-map-type".to_owned(), "granular".into());
+        }
         Topology::Set => {
             out.insert("x-kubernetes-list-type".to_owned(), "set".into());
         }

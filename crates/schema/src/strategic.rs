@@ -50,6 +50,7 @@ enum Meta {
 
 static PLAIN: Patch = Patch {
     merge: false,
+    replace: false,
     retain_keys: false,
     merge_key: None,
 };
@@ -117,8 +118,11 @@ fn merge_map(
         }
         let merged = match (original.remove(&key), value) {
             (Some(Value::Object(old)), Value::Object(new)) => {
-                let (below, _) = meta.field(&key)?;
-                Some(Value::Object(merge_map(old, new, below)?))
+                let (below, strategy) = meta.field(&key)?;
+                Some(Value::Object(match strategy.replace {
+                    true => new,
+                    false => merge_map(old, new, below)?,
+                }))
             }
             (Some(Value::Array(old)), Value::Array(new)) => {
                 let (element, strategy) = meta.field(&key)?;

@@ -7,7 +7,7 @@
 //! A type line goes on with `gvk=group/version/kind`, `anygroup` (the type is served in every group), `atomic` (its map merges as a
 //! whole) and `is=type` (not an object). A field line is `name type` and then any of: `!N` required (N = its place in the published
 //! list), `*` pointer, `o` omitempty and `z` omitzero joined to one word, `#N` the protobuf number, `d=` its default as JSON, `t=` its own Go type name,
-//! `set`, `atomic` or `map=keys` for lists (and `atomic` for objects), `patch=strategy:key` for strategic merge patch.
+//! `set`, `atomic` or `map=keys` for lists (and `atomic` or `granular` for objects), `patch=strategy:key` for strategic merge patch.
 
 use std::sync::OnceLock;
 
@@ -31,6 +31,8 @@ pub struct Struct {
     pub any_group: bool,
     /// Set where the type is not an object but a name for something else.
     pub alias: Option<Type>,
+    /// The names of raw fields in the type and below it, found at first use.
+    pub(crate) raw_names: OnceLock<Vec<&'static str>>,
     /// Places in `fields` of those that are always written.
     always: Vec<u16>,
     /// Places in `fields` by name: asked for with every key of every object.
@@ -113,6 +115,8 @@ pub enum Topology {
     Unset,
     /// Owned and replaced as a whole.
     Atomic,
+    /// Merged field by field, though the type of the field is atomic elsewhere.
+    Granular,
     /// A list of distinct scalars.
     Set,
     /// A list of objects told apart by these fields.
@@ -124,6 +128,8 @@ pub enum Topology {
 pub struct Patch {
     /// Lists are merged element by element instead of replaced.
     pub merge: bool,
+    /// Objects are replaced instead of merged.
+    pub replace: bool,
     /// Objects lose the keys that the patch's `$retainKeys` does not name.
     pub retain_keys: bool,
     /// The field that tells the elements of a merged list of objects apart.

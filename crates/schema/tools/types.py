@@ -183,8 +183,8 @@ def merge_attributes(schema):
         out.append("map=" + ",".join(schema["x-kubernetes-list-map-keys"]))
     elif kind:
         out.append(kind)
-    if schema.get("x-kubernetes-map-type") == "atomic":
-        out.append("atomic")
+    if schema.get("x-kubernetes-map-type") in ("atomic", "granular"):
+        out.append(schema["x-kubernetes-map-type"])
     if "x-kubernetes-patch-strategy" in schema:
         key = schema.get("x-kubernetes-patch-merge-key", "")
         out.append("patch=" + schema["x-kubernetes-patch-strategy"].replace(",", "+") + (":" + key if key else ""))

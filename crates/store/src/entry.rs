@@ -39,7 +39,7 @@ impl Draft {
     }
 
     /// Bytes without those of the revision.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.bytes.len()
     }
 

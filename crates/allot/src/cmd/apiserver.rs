@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use allot_apiserver::config::{
-    AuthorizationMode, Config, KubeletClient, NodePorts, ServiceAddresses,
+    AuthorizationMode, Config, KubeletClient, NodePorts, ServiceAddresses, transport_security,
 };
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::pki::{Authority, Identity, write_private};
@@ -43,6 +43,9 @@ pub struct Args {
     /// File of static tokens: token,user,uid,"group1,group2" on each line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    /// Authorities, PEM, whose client certificates are believed beside those of the data directory
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
     /// Authorizers in order: Node, RBAC, AlwaysAllow
     #[arg(
         long,
@@ -85,6 +88,9 @@ pub struct Args {
     /// Controllers beside this server make the service accounts of namespaces
     #[arg(skip)]
     pub accounts_are_made: bool,
+    /// Directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    strict_transport_security_directives: Vec<String>,
     /// Requests without credentials are anonymous instead of refused
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
@@ -175,9 +181,9 @@ impl Args {
     /// The feature gates: the defaults of the emulated version, changed by `--feature-gates`.
     pub fn features(&self) -> anyhow::Result<Features> {
         let mut features = Features::of(self.release()?);
-        for gate in &self.feature_gates {
-            features.set(gate).context("--feature-gates")?;
-        }
+        // All at once: one may need another that comes later.
+        let gates = self.feature_gates.join(",");
+        features.set(&gates).context("--feature-gates")?;
         Ok(features)
     }
 }
@@ -266,14 +272,15 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     config.advertise = Some(advertised);
     let server = Server::new(backend, config);
     server.bootstrap().await?;
-    trust::publish(&server, &authority).await?;
+    let clients = client_authorities(args, &authority)?;
+    trust::publish(&server, &clients).await?;
     let url = format!("https://{host}");
     let kubeconfig = args
         .kubeconfig_out
         .clone()
         .unwrap_or_else(|| data_dir.join("kubeconfig"));
     write_kubeconfig(&kubeconfig, &url, authority.certificate(), &token)?;
-    let tls = serve::tls(&serving, Some(authority.certificate()))?;
+    let tls = serve::tls(&serving, Some(&clients))?;
     let task = tokio::spawn(serve::serve(server.clone(), listener, tls, shutdown));
     Ok(Running {
         url,
@@ -315,6 +322,20 @@ fn cannot_listen(address: SocketAddr, error: std::io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("can not listen on {address}{hint}"))
 }
 
+/// The certificates, PEM, of those who can make clients known: the server's own authority, and `--client-ca-file`.
+fn client_authorities(args: &Args, authority: &Authority) -> anyhow::Result<String> {
+    let mut all = authority.certificate().to_owned();
+    if let Some(file) = &args.client_ca_file {
+        let more = std::fs::read_to_string(file)
+            .with_context(|| format!("--client-ca-file: can not read {}", file.display()))?;
+        if !all.ends_with('\n') {
+            all.push('\n');
+        }
+        all.push_str(&more);
+    }
+    Ok(all)
+}
+
 /// Where the server lives when it runs alone.
 fn data_dir(args: &Args) -> anyhow::Result<PathBuf> {
     match &args.data_dir {
@@ -339,6 +360,12 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         })
         .collect::<anyhow::Result<_>>()?;
     check_plugins(args)?;
+    for gate in &args.feature_gates {
+        let name = gate.split('=').next().unwrap_or_default().trim();
+        if allot_model::features::is_unbuilt(name) {
+            tracing::warn!("the feature gate {name} is known, but nothing depends on it");
+        }
+    }
     Ok(Config {
         tokens,
         authorization,
@@ -354,6 +381,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         accounts_are_made: args.accounts_are_made,
         audit: args.audit.audit()?,
         limits: args.limits.limits()?,
+        strict_transport_security: transport_security(&args.strict_transport_security_directives)
+            .map_err(anyhow::Error::msg)?,
         ..Config::default()
     })
 }

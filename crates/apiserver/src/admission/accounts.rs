@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Attributes, forbidden, stored};
 use crate::error::Result;
-use crate::object::{child_mut, generate_name, text};
+use crate::object::{child_mut, generate_name, items_mut, text};
 use crate::server::Core;
 
 const ACCOUNTS: &str = "serviceaccounts";
@@ -144,7 +144,7 @@ fn mount_token(pod: &mut Value) {
     let name = known.clone().unwrap_or_else(|| generate_name(VOLUME));
     let mut needed = false;
     for key in ["initContainers", "containers"] {
-        for container in spec[key].as_array_mut().into_iter().flatten() {
+        for container in items_mut(spec, &[key]) {
             let mut mounts = container["volumeMounts"]
                 .as_array()
                 .cloned()

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Attributes, Operation, forbidden, stored_in};
 use crate::error::Result;
-use crate::object::{child_mut, items, meta, metadata_mut, text};
+use crate::object::{child_mut, items, items_mut, meta, metadata_mut, text};
 use crate::server::Core;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -56,7 +56,7 @@ pub(super) async fn set_defaults(
             ("containers", "container"),
             ("initContainers", "init container"),
         ] {
-            for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            for container in items_mut(pod, &["spec", list]) {
                 let name = text(container, &["name"]).to_owned();
                 for (key, word, defaults) in [
                     ("requests", "request", &requests),

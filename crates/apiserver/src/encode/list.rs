@@ -207,7 +207,8 @@ impl Listing {
     /// One item as a field of the message of the list: a list of it alone without what comes first.
     fn item_message(&self, entry: &Entry, prefix: &[u8]) -> Result<Vec<u8>> {
         let list = self.skeleton(json!([self.item(entry)?]));
-        let message = protobuf::message_of(&list).unwrap_or_default();
+        let write = || protobuf::message_of(&list).unwrap_or_default();
+        let message = self.view().with_texts(entry, write);
         let item = message.strip_prefix(prefix).map(<[u8]>::to_vec);
         item.ok_or_else(|| ApiError::unknown("the list has no protobuf form"))
     }

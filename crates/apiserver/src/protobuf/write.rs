@@ -64,6 +64,7 @@ pub fn frame(kind: &str, object: &Value) -> Option<Vec<u8>> {
 
 fn raw(object: &Value, api_version: &str, kind: &str) -> Option<Vec<u8>> {
     let map = object.as_object()?;
+    crate::raw::rewind();
     let mut out = Vec::new();
     match (api_version, kind) {
         // Made by the server from objects of any kind.
@@ -240,7 +241,14 @@ fn one(out: &mut Vec<u8>, number: u64, ty: &Type, value: &Value) {
             integer(out, 2, value.as_i64().unwrap_or_default());
             bytes(out, 3, text().as_bytes());
         }),
-        Type::Raw | Type::Json => nested(out, number, |out| {
+        Type::Raw => nested(out, number, |out| {
+            if !value.is_null() {
+                let mut text = Vec::new();
+                crate::raw::write(&mut text, value);
+                bytes(out, 1, &text);
+            }
+        }),
+        Type::Json => nested(out, number, |out| {
             if !value.is_null() {
                 bytes(out, 1, value.to_string().as_bytes());
             }

@@ -97,10 +97,25 @@ impl Call<'_> {
             })
         };
         let mut decoded = decode(schema, version)?;
+        crate::raw::sent(std::mem::take(&mut decoded.raws));
         decoded.strict.splice(0..0, repeated);
-        let sent_version = decoded.value["apiVersion"]
-            .as_str()
-            .unwrap_or_default()
+        let sent_version = decoded.value["apiVersion"].as_str().unwrap_or_default();
+        if sent_version.matches('/').count() > 1 {
+            return Err(unread(format!(
+                "unexpected GroupVersion string: {sent_version}"
+            )));
+        }
+        if sent_version.ends_with('/') && sent_version.len() > 1 {
+            return Err(ApiError::bad_request(format!(
+                "{} in version \"\" cannot be handled as a {kind}: Object 'apiVersion' is missing in '{}'",
+                decoded.value["kind"].as_str().unwrap_or(kind),
+                String::from_utf8_lossy(&text)
+            )));
+        }
+        // A group without a name is the core group.
+        let sent_version = sent_version
+            .strip_prefix('/')
+            .unwrap_or(sent_version)
             .to_owned();
         let sent_kind = decoded.value["kind"]
             .as_str()
@@ -190,12 +205,7 @@ impl Call<'_> {
     }
 
     fn wrong_kind(&self, sent_version: &str, sent_kind: &str, wanted: &str) -> ApiError {
-        let full = |api_version: &str, kind: &str| match api_version.split_once('/') {
-            Some((group, version)) => format!("{group}/{version}, Kind={kind}"),
-            None => format!("/{api_version}, Kind={kind}"),
-        };
-        let (wanted_version, kind) = wanted.split_once(", Kind=").unwrap_or_default();
-        let wanted = full(wanted_version, kind);
+        let (_, kind) = wanted.split_once(", Kind=").unwrap_or_default();
         let own_version = self.resource.api_version(&self.version);
         let sent_version = if sent_version.is_empty() {
             &own_version
@@ -221,11 +231,20 @@ impl Call<'_> {
                 self.resource.api_version(&self.version)
             ));
         }
+        let version = sent_version.rsplit('/').next().unwrap_or_default();
         ApiError::bad_request(format!(
-            "{sent_kind} in version \"{}\" cannot be handled as a {kind}: converting (v1.{sent_kind}) to (v1.{kind}): \
-             unknown conversion, expected {wanted}",
-            sent_version.rsplit('/').next().unwrap_or_default()
+            "{sent_kind} in version \"{version}\" cannot be handled as a {kind}: converting ({version}.{sent_kind}) to \
+             ({}.{kind}): unknown conversion",
+            internal_package(&self.resource.group)
         ))
+    }
+}
+
+/// The Go package of a group's types as they are inside of kube-apiserver.
+fn internal_package(group: &str) -> &str {
+    match group {
+        "" | "events.k8s.io" => "core",
+        group => group.split('.').next().unwrap_or(group),
     }
 }
 

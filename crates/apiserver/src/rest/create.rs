@@ -5,7 +5,7 @@ use std::sync::Arc;
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
 use allot_schema::apply::Managed;
-use allot_store::{Entry, Error as StoreError, Expect, Write};
+use allot_store::{Draft, Entry, Error as StoreError, Expect, Write};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
@@ -18,6 +18,9 @@ use crate::custom::conversion;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut};
 use crate::{managed, services, strategy, versions};
+
+/// The largest object that etcd takes with its default limit of 1.5 MiB for a request.
+const MAX_STORED: usize = 1536 * 1024;
 
 /// How often a generated name may collide before the client is told to try again.
 const NAME_ATTEMPTS: usize = 8;
@@ -99,6 +102,7 @@ impl Call<'_> {
             self.request.warnings.add(warning);
         }
         strategy::default(&self.resource, &self.version, &mut object);
+        let is_applied = applied.is_some();
         let owners = match applied {
             Some(owners) => owners,
             None => {
@@ -120,6 +124,10 @@ impl Call<'_> {
         let sent_name = meta(&object, "name").to_owned();
         let base = meta(&object, "generateName").to_owned();
         let generated = sent_name.is_empty() && !base.is_empty();
+        if sent_name.is_empty() && !generated && self.resource.is("", "limitranges") {
+            let name = uuid::Uuid::new_v4().to_string();
+            metadata_mut(&mut object).insert("name".to_owned(), name.into());
+        }
         let new = Some(&owners);
         let attributes = Attributes {
             operation: Operation::Create,
@@ -148,8 +156,8 @@ impl Call<'_> {
         }
         for attempt in 0.. {
             if generated {
-                metadata_mut(&mut object)
-                    .insert("name".to_owned(), object::generate_name(&base).into());
+                let name = object::generate_name(&base);
+                strategy::set_generated_name(&self.resource, &mut object, name);
             }
             if attempt == 0 {
                 strategy::prepare_for_create(self.core, &self.resource, &mut object);
@@ -196,7 +204,7 @@ impl Call<'_> {
                 self.resource.collection.clone(),
                 key.as_str(),
                 Expect::Absent,
-                conversion::draft(self.core, &self.resource, &object, &owners).await?,
+                self.draft(&object, &owners, is_applied).await?,
             );
             match self.core.backend.commit(write).await {
                 Ok(entry) => {
@@ -221,6 +229,41 @@ impl Call<'_> {
             }
         }
         unreachable!("the loop returns")
+    }
+
+    /// The stored form of an object. Where that is too large, the owners of its fields, often half of it, are left out; but
+    /// not of what is applied, which is about them.
+    ///
+    /// # Errors
+    /// 500 with etcd's words if it is too large all the same.
+    pub(super) async fn draft(
+        &self,
+        object: &Value,
+        owners: &Managed,
+        is_applied: bool,
+    ) -> Result<Draft> {
+        let draft = conversion::draft(self.core, &self.resource, object, owners).await?;
+        if self.fits(&draft, object, owners) {
+            return Ok(draft);
+        }
+        let nobody = Managed::default();
+        let smaller = conversion::draft(self.core, &self.resource, object, &nobody).await?;
+        if !is_applied && self.fits(&smaller, object, &nobody) {
+            return Ok(smaller);
+        }
+        Err(ApiError::unknown("etcdserver: request is too large"))
+    }
+
+    /// Whether etcd would take the object. What counts is the form in which upstream stores it: built-in kinds are smaller
+    /// there than they are here.
+    fn fits(&self, draft: &Draft, object: &Value, owners: &Managed) -> bool {
+        if draft.size() <= MAX_STORED {
+            return true;
+        }
+        let (object, owners) = (object.clone(), owners.clone());
+        let whole = Owned { object, owners }.whole();
+        self.resource.custom.is_none()
+            && crate::protobuf::message_of(&whole).is_some_and(|it| it.len() <= MAX_STORED)
     }
 
     /// The right to create, where the request has another verb: an update or an apply of what is not there.

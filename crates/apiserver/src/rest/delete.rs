@@ -36,6 +36,7 @@ pub(super) enum Deleted {
 pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     call.check_path_name()?;
     let options = DeleteOptions::of(&call, &body)?;
+    call.warn_of_orphans(&options);
     if call.resource.is("scheduling.k8s.io", "priorityclasses")
         && SYSTEM_CLASSES.contains(&call.name())
     {
@@ -46,13 +47,32 @@ pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     let deleted = call
         .delete_one(call.name(), call.namespace(), &options)
         .await?;
-    call.deleted_response(deleted).await
+    // Only who asks for it in the old way is told that the object is still there.
+    let code = match (&deleted, options.orphan_dependents) {
+        (Deleted::Pending(_), Some(false)) => 202,
+        _ => 200,
+    };
+    call.deleted_response(code, deleted).await
 }
 
 impl Call<'_> {
-    pub(super) async fn deleted_response(&self, deleted: Deleted) -> Result<Response<Body>> {
+    /// Jobs leave their pods behind unless the client says otherwise, which is seldom meant.
+    fn warn_of_orphans(&self, options: &DeleteOptions) {
+        if self.resource.is("batch", "jobs") && options.propagation.is_none() {
+            self.request.warnings.add(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+                 them or set propagationPolicy=Orphan to suppress this warning",
+            );
+        }
+    }
+
+    pub(super) async fn deleted_response(
+        &self,
+        code: u16,
+        deleted: Deleted,
+    ) -> Result<Response<Body>> {
         match deleted {
-            Deleted::Pending(stored) => self.stored_response(200, stored).await,
+            Deleted::Pending(stored) => self.stored_response(code, stored).await,
             Deleted::Gone(object) if answers_with_object(&self.resource) => {
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self
@@ -352,6 +372,7 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
     // What is to be deleted is read first, as for a list.
     let (entries, meta) = super::read::page(&call).await?;
     let options = DeleteOptions::of(&call, &body)?;
+    call.warn_of_orphans(&options);
     for entry in &entries {
         let (namespace, name) = match entry.key.split_once('/') {
             Some((namespace, name)) if call.resource.namespaced => (namespace, name),

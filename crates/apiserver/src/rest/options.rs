@@ -161,6 +161,8 @@ pub struct DeleteOptions {
     pub preconditions: Preconditions,
     /// Dependents; the kind's default if absent.
     pub propagation: Option<Propagation>,
+    /// The old way to say what happens to dependents; it is in `propagation` as well.
+    pub orphan_dependents: Option<bool>,
     /// Nothing is stored.
     pub dry_run: bool,
 }
@@ -276,6 +278,7 @@ impl DeleteOptions {
                 resource_version: text("resourceVersion"),
             },
             propagation,
+            orphan_dependents: orphan,
             dry_run,
         })
     }
@@ -361,9 +364,12 @@ fn from_json(body: &[u8]) -> Result<Value> {
 
 /// A number in a query, with upstream's text if it is none.
 pub(super) fn parse_int(text: &str) -> Result<i64> {
-    text.parse().map_err(|_| {
-        ApiError::bad_request(format!(
-            "strconv.ParseInt: parsing {text:?}: invalid syntax"
-        ))
+    text.parse().map_err(|error: std::num::ParseIntError| {
+        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+        let why = match error.kind() {
+            PosOverflow | NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
     })
 }

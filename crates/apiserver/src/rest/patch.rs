@@ -96,10 +96,11 @@ async fn create_by_apply(
     )
     .map_err(managed::apply_error)?;
     check_repeated(call, strict)?;
+    check_convertible(call, config, &object)?;
     let shown = object.clone();
     let mut object = decode_patched(call, object, &[], &|| shown.to_string())?;
-    call.check_name(&object)?;
     call.check_namespace(&mut object)?;
+    call.check_name(&object)?;
     // Nobody applies a version to what is not there.
     metadata_mut(&mut object).remove("resourceVersion");
     let stored = call.store_new(object, Some(owners)).await?;
@@ -123,6 +124,32 @@ fn check_repeated(call: &Call<'_>, repeated: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// What an apply leads to is converted after it has been merged, and upstream's converter has words of its own for values
+/// that do not fit.
+fn check_convertible(call: &Call<'_>, config: &Value, object: &Value) -> Result<()> {
+    let (group, version, kind) = (&call.resource.group, &call.version, &call.resource.kind);
+    let Some(schema) = types::lookup(group, version, kind) else {
+        return Ok(());
+    };
+    let Err(decode::DecodeError::Type(text)) = decode::decode_value(object.clone(), schema) else {
+        return Ok(());
+    };
+    let why = if text.starts_with("json: cannot unmarshal number") {
+        let found = text.rsplit_once(" of type ").map_or("int64", |(_, ty)| ty);
+        format!("cannot convert float64 to {found}")
+    } else if text.starts_with("illegal base64") {
+        format!("error decoding from json: {text}")
+    } else {
+        text
+    };
+    let of_kind = format!("{group}/{version}, Kind={kind}");
+    let (namespace, name) = (meta(config, "namespace"), meta(config, "name"));
+    Err(ApiError::unknown(format!(
+        "failed to convert new object ({namespace}/{name}; {of_kind}) to proper version: unable to convert unstructured \
+         object to {of_kind}: {why}"
+    )))
+}
+
 /// The patched object; an apply answers the new owners as well.
 fn apply(
     call: &Call<'_>,
@@ -141,6 +168,7 @@ fn apply(
         )
         .map_err(managed::apply_error)?;
         check_repeated(call, strict)?;
+        check_convertible(call, config, &value)?;
         let shown = value.clone();
         let mut value = decode_patched(call, value, &[], &|| shown.to_string())?;
         call.check_namespace(&mut value)?;
@@ -165,6 +193,9 @@ fn apply(
     };
     // An error shows the whole object: to patch again for it is cheaper than to print each.
     let shown = || {
+        if let Patch::Strategic(patch) = patch {
+            return go_map(patch);
+        }
         let mut whole = current.clone();
         owners.write(&mut whole);
         patch
@@ -185,8 +216,8 @@ fn apply(
     if let Value::Object(map) = &mut value {
         map.extend(untouched);
     }
-    call.check_name(&value)?;
     call.check_namespace(&mut value)?;
+    call.check_name(&value)?;
     check_custom_version(call, &value)?;
     // Only a version that the patch itself names is a condition.
     if value["metadata"]["resourceVersion"] == current["metadata"]["resourceVersion"]
@@ -380,7 +411,11 @@ fn decode_patched(
                 .read(&mut value)
                 .map_err(|error| refused(&shown(), &error))?;
             let strict = strict.iter().cloned().chain(unknown).collect();
-            let decoded = decode::Decoded { value, strict };
+            let decoded = decode::Decoded {
+                value,
+                strict,
+                raws: Vec::new(),
+            };
             decoded
                 .apply(mode)
                 .map_err(|error| refused(&shown(), &error))?
@@ -395,6 +430,25 @@ fn decode_patched(
         versions::set_type(&mut value, &call.resource, &call.version);
     }
     Ok(value)
+}
+
+/// A value as Go prints what it has read from JSON.
+fn go_map(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_map).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(members) => {
+            let members = members
+                .iter()
+                .map(|(key, value)| format!("{key}:{}", go_map(value)));
+            format!("map[{}]", members.collect::<Vec<_>>().join(" "))
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Decodes a patched object; what is wrong with it is a 422 about the patch.

@@ -20,6 +20,11 @@ use crate::select::Selection;
 
 pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
     call.check_path_name()?;
+    if call.request.query.flag("export") {
+        return Err(ApiError::bad_request(
+            "the export parameter, deprecated since v1.14, is no longer supported",
+        ));
+    }
     if let Some(version) = call.request.query.text("resourceVersion") {
         let wanted = version
             .parse::<u64>()

@@ -14,6 +14,7 @@ use crate::body::Body;
 use crate::custom::conversion;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut};
+use crate::registry::Resource;
 use crate::strategy::{self, Part};
 use crate::{managed, services, versions};
 
@@ -37,16 +38,29 @@ pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     call.stored_response(200, stored).await
 }
 
+/// Where upstream keeps the objects of a resource, which its messages about conflicts tell.
+fn storage_prefix(resource: &Resource) -> String {
+    let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
+    match (group, plural) {
+        ("", "replicationcontrollers") => "controllers".to_owned(),
+        ("", "endpoints") => "services/endpoints".to_owned(),
+        ("", "nodes") => "minions".to_owned(),
+        ("", "services") => "services/specs".to_owned(),
+        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
+        ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => format!("{group}/{plural}"),
+        _ if resource.custom.is_some() => format!("{group}/{plural}"),
+        _ => plural.to_owned(),
+    }
+}
+
 /// Kinds that a `PUT` may create.
 fn creates_on_update(call: &Call<'_>) -> bool {
     match (call.resource.group.as_str(), call.resource.plural.as_str()) {
-        ("", "events" | "endpoints" | "limitranges" | "services") => {
-            call.resource.plural != "services"
-        }
-        ("coordination.k8s.io", "leases")
+        ("", "events" | "endpoints" | "limitranges" | "services")
+        | ("coordination.k8s.io", "leases")
         | ("events.k8s.io", "events")
         | ("node.k8s.io", "runtimeclasses")
-        | ("rbac.authorization.k8s.io", _) => !call.resource.is("node.k8s.io", "runtimeclasses"),
+        | ("rbac.authorization.k8s.io", _) => true,
         _ => false,
     }
 }
@@ -55,8 +69,8 @@ impl Call<'_> {
     /// The object in the body of an update; its name must be that of the path.
     pub(super) fn object_for_update(&self, bytes: &[u8]) -> Result<Value> {
         let mut object = self.object(bytes)?;
-        self.check_name(&object)?;
         self.check_namespace(&mut object)?;
+        self.check_name(&object)?;
         Ok(object)
     }
 
@@ -97,10 +111,7 @@ impl Call<'_> {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
              Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}",
-            match self.resource.custom {
-                Some(_) => format!("{}/{}", self.resource.group, self.resource.plural),
-                None => self.resource.plural.clone(),
-            },
+            storage_prefix(&self.resource),
             self.key(),
         );
         Status::conflict(&self.resource.group_resource(), self.name(), &why).into()
@@ -162,13 +173,14 @@ impl Call<'_> {
             let seen = versions::seen(&self.resource, &old.object, &self.version)?;
             let changed = self.with_conversions(|| change(&seen, &old.owners));
             let (new, applied) = changed.await??;
-            let unconditional = self.check_version(&new, entry.revision)?;
             // Of a patch the uid is validated with the rest of the metadata.
             let uid = meta(&new, "uid");
             let patched = self.request.info.verb == "patch";
             if !patched && !uid.is_empty() && uid != meta(&old.object, "uid") {
                 return Err(self.uid_conflict(uid, meta(&old.object, "uid")));
             }
+            let unconditional = self.check_version(&new, entry.revision)?;
+            let is_applied = applied.is_some();
             let finished = self.finish_update(new, applied, &old, &seen, part);
             let (new, _reserved) = finished.await?;
             if !stale
@@ -188,7 +200,7 @@ impl Call<'_> {
             } else {
                 let expect = Expect::Revision(entry.revision);
                 let (object, owners) = (&new.object, &new.owners);
-                let draft = conversion::draft(self.core, &self.resource, object, owners).await?;
+                let draft = self.draft(object, owners, is_applied).await?;
                 let marked = &old.object["metadata"]["deletionTimestamp"];
                 Write::put(collection, key.as_str(), expect, draft).frees(marked.is_string())
             };

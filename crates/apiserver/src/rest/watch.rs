@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apimachinery::Status;
+use allot_schema::types::Struct;
 use allot_store::{Entry, Error as StoreError, Event, EventKind, ListOptions, Watcher};
 use bytes::Bytes;
 use http::{HeaderValue, Response};
@@ -24,6 +25,10 @@ use crate::registry::Resource;
 use crate::select::Selection;
 use crate::server::Core;
 use crate::table;
+
+mod socket;
+
+pub(super) use socket::Socket;
 
 /// How often an idle watch that allows it gets a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -338,7 +343,11 @@ impl Stream {
             let mut object = view.object(previous).ok()?;
             object["metadata"]["resourceVersion"] = event.revision().to_string().into();
             let value = self.shape(object);
-            return Some(self.frame(kind, &value));
+            let view = View {
+                resource: &self.resource,
+                version: &self.version,
+            };
+            return Some(view.with_texts(previous, || self.frame(kind, &value)));
         }
         if self.media == Media::JSON {
             let format = format_number(kind, &self.resource.group, &self.version);
@@ -366,7 +375,11 @@ impl Stream {
             return;
         };
         let value = self.shape(object);
-        out.extend_from_slice(&self.frame(kind, &value));
+        let view = View {
+            resource: &self.resource,
+            version: &self.version,
+        };
+        out.extend_from_slice(&view.with_texts(entry, || self.frame(kind, &value)));
     }
 
     fn shape(&mut self, object: Value) -> Value {
@@ -381,14 +394,7 @@ impl Stream {
                 let mut options = self.table;
                 // Only the first table of a stream names its columns.
                 options.headers &= !std::mem::replace(&mut self.table_started, true);
-                let mut table = table::table(&view, &[object], None, self.media.shape, options);
-                // Upstream writes rows of events without objects like this.
-                if options.include == table::Include::None {
-                    for row in table["rows"].as_array_mut().into_iter().flatten() {
-                        row["object"] = Value::Null;
-                    }
-                }
-                table
+                table::table(&view, &[object], None, self.media.shape, options)
             }
         }
     }
@@ -416,7 +422,13 @@ impl Stream {
                 .unwrap_or_default()
                 .into();
         }
-        frame(kind, object)
+        let schema = match self.media.shape {
+            Shape::Whole if object["kind"] == self.resource.kind.as_str() => {
+                self.resource.schema(&self.version)
+            }
+            _ => None,
+        };
+        frame(kind, object, schema)
     }
 }
 
@@ -446,10 +458,13 @@ fn encode_state(view: &View<'_>, kind: &str, entry: &Entry) -> Bytes {
     out.into()
 }
 
-fn frame(kind: &str, object: &Value) -> Bytes {
-    let mut out = json!({"type": kind, "object": object})
-        .to_string()
-        .into_bytes();
-    out.push(b'\n');
+/// An event in JSON; an object of a type has its fields in the order of the type.
+fn frame(kind: &str, object: &Value, schema: Option<&'static Struct>) -> Bytes {
+    let mut out = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
+    match schema {
+        Some(schema) => crate::ordered::object(&mut out, object, Some(schema)),
+        None => crate::ordered::plain(&mut out, object),
+    }
+    out.extend_from_slice(b"}\n");
     out.into()
 }

@@ -13,7 +13,8 @@ pub(super) fn prepare_status(request: &mut Value, old: &Value, part: Part) {
     let before: &[Value] = old["status"]["conditions"]
         .as_array()
         .map_or(&[], Vec::as_slice);
-    let Some(conditions) = request["status"]["conditions"].as_array_mut() else {
+    let conditions = request.pointer_mut("/status/conditions");
+    let Some(conditions) = conditions.and_then(Value::as_array_mut) else {
         return;
     };
     if part == Part::Status {

@@ -3,6 +3,7 @@
 use allot_model::features::{Feature, Features};
 use serde_json::Value;
 
+use crate::object::items_mut;
 use crate::registry::Resource;
 
 /// Belong to features that this server does not have.
@@ -23,9 +24,13 @@ pub(super) fn drop_disabled(
     let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
     if resource.is("scheduling.k8s.io", "workloads") {
         const TEMPLATES: &str = "podGroupTemplates";
-        let templates = object["spec"][TEMPLATES].as_array_mut();
-        for (index, template) in templates.into_iter().flatten().enumerate() {
+        let templates = items_mut(object, &["spec", TEMPLATES]);
+        for (index, template) in templates.iter_mut().enumerate() {
             drop_from(template, &old["spec"][TEMPLATES][index], claims);
+            if let Value::Object(map) = template {
+                // Of a template the encoder writes it even where there are none.
+                map.entry("schedulingConstraints").or_insert(Value::Null);
+            }
         }
     } else if resource.is("scheduling.k8s.io", "podgroups") {
         let in_use = uses_claims(&old["spec"]);

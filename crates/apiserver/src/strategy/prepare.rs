@@ -86,9 +86,9 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
                 }]);
             }
             crate::pods::merge_label_keys(object);
-            let grace = &mut object["spec"]["terminationGracePeriodSeconds"];
+            let grace = &object["spec"]["terminationGracePeriodSeconds"];
             if grace.as_i64().is_some_and(|seconds| seconds < 0) {
-                *grace = 1.into();
+                object["spec"]["terminationGracePeriodSeconds"] = 1.into();
             }
         }
         ("", "namespaces") => {
@@ -140,6 +140,20 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
     if resource.is("batch", "jobs") {
         jobs::generate_selector(object);
     }
+}
+
+/// Gives a new object its generated name, and a namespace the label that says the name; other namespaces get that with the
+/// defaults.
+pub fn set_generated_name(resource: &Resource, object: &mut Value, name: String) {
+    if resource.is("", "namespaces") {
+        metadata_mut(object);
+        let labels = child_mut(&mut object["metadata"], "labels");
+        labels.insert(
+            "kubernetes.io/metadata.name".to_owned(),
+            name.as_str().into(),
+        );
+    }
+    metadata_mut(object).insert("name".to_owned(), name.into());
 }
 
 /// The two fields for what a volume begins with say the same.
@@ -341,19 +355,19 @@ fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
     restore(map, old, |key| {
         !matches!(key, "status" | "metadata" | "apiVersion")
     });
-    // Metadata other than what identifies the object may be changed along with the status.
-    let writable = status_updates_metadata(resource);
     if let (Some(Value::Object(metadata)), Some(Value::Object(old))) =
         (map.get_mut("metadata"), old.get("metadata"))
     {
         restore(metadata, old, |key| match key {
-            // The revision of a deployment is an annotation that comes with the status; its labels do not.
-            "labels" if resource.is("apps", "deployments") => true,
-            "labels" | "annotations" | "finalizers" => !writable,
+            "labels" | "annotations" | "finalizers" | "ownerReferences" => {
+                status_keeps(resource, key)
+            }
             "managedFields" | "resourceVersion" => false,
-            // They say which object is meant: validation compares them with those of the present one. Of custom objects
-            // upstream takes the status alone.
-            _ if IDENTITY.contains(&key) => resource.custom.is_some(),
+            // They say which object is meant: validation compares them with those of the present one. Of custom objects and
+            // of flow control upstream takes the status alone.
+            _ if IDENTITY.contains(&key) => {
+                resource.custom.is_some() || resource.group == "flowcontrol.apiserver.k8s.io"
+            }
             "deletionTimestamp" => resets_metadata(resource),
             _ => true,
         });
@@ -395,11 +409,29 @@ fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl 
     }
 }
 
-/// Status endpoints that let labels and annotations through, as most built-in kinds do.
-fn status_updates_metadata(resource: &Resource) -> bool {
-    resource.custom.is_none()
-        && resource.group != "resource.k8s.io"
-        && !resource.is("scheduling.k8s.io", "podgroups")
+/// What of the metadata a status endpoint leaves as it was. Most kinds of Kubernetes let all of it be changed along with
+/// the status; newer ones, by `ResetObjectMetaForStatus`, nothing.
+fn status_keeps(resource: &Resource, key: &str) -> bool {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        // The revision of a deployment is an annotation that comes with the status; its labels do not.
+        ("apps", "deployments") => key == "labels",
+        ("", "pods") => key == "ownerReferences",
+        _ => status_keeps_metadata(resource),
+    }
+}
+
+/// Status endpoints that change nothing of the metadata.
+pub fn status_keeps_metadata(resource: &Resource) -> bool {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies")
+        | ("apiregistration.k8s.io", "apiservices")
+        | ("flowcontrol.apiserver.k8s.io", _)
+        | ("networking.k8s.io", "servicecidrs")
+        | ("resource.k8s.io" | "storagemigration.k8s.io", _)
+        | ("scheduling.k8s.io", "podgroups")
+        | ("storage.k8s.io", "volumeattachments") => true,
+        _ => resource.custom.is_some(),
+    }
 }
 
 /// Everything stays as it was but the value at a path.

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::object::items_mut;
+
 fn kind(service: &Value) -> &str {
     service["spec"]["type"].as_str().unwrap_or("ClusterIP")
 }
@@ -45,11 +47,7 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
             ports.map(|port| port["nodePort"].clone()).collect()
         };
         if ports(&service["spec"]) == ports(before_spec) {
-            for port in service["spec"]["ports"]
-                .as_array_mut()
-                .into_iter()
-                .flatten()
-            {
+            for port in items_mut(service, &["spec", "ports"]) {
                 if let Value::Object(port) = port {
                     port.remove("nodePort");
                 }

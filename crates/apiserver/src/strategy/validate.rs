@@ -25,27 +25,65 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
         return custom.validate(version_of(object), object, None, Part::Main);
     }
     let path = Path::new("metadata");
+    if resource.is("", "events") {
+        // Of old events upstream looks at the metadata last, and only as at that of any object.
+        let errors = validate::create(&resource.group, &resource.plural, object);
+        return match errors.is_empty() {
+            true => meta_rules::any_object_meta(
+                &object["metadata"],
+                resource.namespaced,
+                names::path_segment_name,
+                &path,
+            ),
+            false => errors,
+        };
+    }
     let mut errors = validate_meta(resource, object, &path);
     if is_definition(resource) {
         let name = crate::object::meta(object, "name");
         if !name.is_empty() && name != allot_schema::definition::required_name(object) {
             let detail = "must be spec.names.plural+\".\"+spec.group";
-            errors.push(Error::invalid(&path.child("name"), name, detail));
+            add_name_error(
+                &mut errors,
+                Error::invalid(&path.child("name"), name, detail),
+            );
         }
         errors.extend(allot_schema::definition::validate(object));
     }
-    if resource.group == "events.k8s.io" {
+    if resource.group == versions::EVENTS {
         let mut event = object.clone();
         versions::events::from_core(&mut event);
-        errors.extend(validate::create(&resource.group, &resource.plural, &event));
+        let mut found = validate::create(&resource.group, &resource.plural, &event);
+        // What old events are asked for comes first.
+        let old_rules = found
+            .iter()
+            .take_while(|error| error.field.starts_with("involvedObject"))
+            .count();
+        found.splice(old_rules..old_rules, errors);
+        return found;
+    }
+    if resource.group == "apiregistration.k8s.io" {
+        for error in validate::create(&resource.group, &resource.plural, object) {
+            match error.field.as_str() {
+                "metadata.name" => add_name_error(&mut errors, error),
+                _ => errors.push(error),
+            }
+        }
         return errors;
     }
     if resource.is("batch", "jobs") {
-        // Not in updates: it cannot change any more, and jobs of earlier versions have none.
         jobs::validate_selector(object, &mut errors);
     }
     errors.extend(validate::create(&resource.group, &resource.plural, object));
     errors
+}
+
+/// Adds an error about the name where upstream finds it: behind the others about it, before those about the rest of the
+/// metadata.
+fn add_name_error(errors: &mut ErrorList, error: Error) {
+    let about_name = |known: &Error| known.field == error.field;
+    let at = errors.iter().rposition(about_name).map_or(0, |at| at + 1);
+    errors.insert(at, error);
 }
 
 /// Errors of the metadata of an object as that of a new one.
@@ -137,6 +175,9 @@ fn validate_kind_update(
     if part == Part::Main && checks_meta_again(resource) {
         errors.extend(validate_meta(resource, object, &path));
     }
+    if part == Part::Main && resource.is("batch", "jobs") {
+        jobs::validate_selector(object, &mut errors);
+    }
     errors.extend(validate::update(
         &resource.group,
         &resource.plural,
@@ -197,7 +238,10 @@ fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
         ("", "namespaces") => names::dns1123_label,
         ("", "services") => names::dns1123_label,
         ("apps", "statefulsets") => names::dns1123_label,
-        ("rbac.authorization.k8s.io", _) => names::path_segment_name,
+        ("rbac.authorization.k8s.io", _)
+        | ("policy", "poddisruptionbudgets")
+        | ("certificates.k8s.io", "certificatesigningrequests")
+        | ("apiregistration.k8s.io", _) => names::path_segment_name,
         ("networking.k8s.io", "ipaddresses") => validate::ip_name,
         _ => names::dns1123_subdomain,
     }

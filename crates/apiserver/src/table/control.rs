@@ -143,18 +143,17 @@ pub(super) fn priority_level(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let limited = &spec["limited"];
     let queuing = &limited["limitResponse"]["queuing"];
-    let shown = |value: &Value| {
-        value
-            .as_i64()
-            .map_or("<none>".to_owned(), |value| value.to_string())
+    let shown = |value: &Value| match value.as_i64() {
+        Some(value) => json!(value),
+        None => json!("<none>"),
     };
     vec![
         name(object),
         json!(text(spec, &["type"])),
-        json!(shown(&limited["nominalConcurrencyShares"])),
-        json!(shown(&queuing["queues"])),
-        json!(shown(&queuing["handSize"])),
-        json!(shown(&queuing["queueLengthLimit"])),
+        shown(&limited["nominalConcurrencyShares"]),
+        shown(&queuing["queues"]),
+        shown(&queuing["handSize"]),
+        shown(&queuing["queueLengthLimit"]),
         age(object),
     ]
 }

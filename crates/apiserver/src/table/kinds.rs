@@ -108,7 +108,7 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
     (
         "apps",
         "controllerrevisions",
-        "Name|Controller|Revision:integer|Age",
+        "Name|Controller|Revision|Age",
         workloads::controller_revision,
     ),
     (
@@ -229,7 +229,7 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
     (
         "networking.k8s.io",
         "ipaddresses",
-        "Name|ParentRef|Age",
+        "Name|ParentRef",
         network::ip_address,
     ),
     (
@@ -277,7 +277,7 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
     (
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",
-        "Name|PriorityLevel|MatchingPrecedence:integer|DistinguisherMethod|Age|MissingPL",
+        "Name|PriorityLevel|MatchingPrecedence|DistinguisherMethod|Age|MissingPL",
         control::flow_schema,
     ),
     (

@@ -49,16 +49,14 @@ pub(super) fn service(object: &Value) -> Vec<Value> {
 pub(super) fn endpoints(object: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     for subset in items(&object["subsets"]) {
-        for address in items(&subset["addresses"]) {
-            let ip = address["ip"].as_str().unwrap_or_default();
-            match items(&subset["ports"]) {
-                [] => all.push(ip.to_owned()),
-                ports => all.extend(
-                    ports
-                        .iter()
-                        .map(|port| format!("{ip}:{}", number(&port["port"]))),
-                ),
-            }
+        let addresses = items(&subset["addresses"]).iter();
+        let addresses = addresses.map(|address| address["ip"].as_str().unwrap_or_default());
+        match items(&subset["ports"]) {
+            [] => all.extend(addresses.map(str::to_owned)),
+            ports => all.extend(ports.iter().flat_map(|port| {
+                let port = number(&port["port"]);
+                addresses.clone().map(move |ip| format!("{ip}:{port}"))
+            })),
         }
     }
     vec![name(object), json!(list_with_more(&all, 3)), age(object)]

@@ -15,6 +15,17 @@ struct Summary {
     last_restart: Option<String>,
 }
 
+/// The condition of the row of a pod that will not run again, by which `kubectl get` can leave it out.
+pub(super) fn completed(pod: &Value) -> Option<Value> {
+    let phase = text(pod, &["status", "phase"]);
+    let message = match phase {
+        "Succeeded" => "The pod has completed successfully.",
+        "Failed" => "The pod failed.",
+        _ => return None,
+    };
+    Some(json!({"type": "Completed", "status": "True", "reason": phase, "message": message}))
+}
+
 fn sidecar(pod: &Value, name: &str) -> bool {
     items(&pod["spec"]["initContainers"])
         .iter()

@@ -150,7 +150,10 @@ pub(super) fn cron_job(object: &Value) -> Vec<Value> {
         json!(meta(object, "name")),
         json!(text(spec, &["schedule"])),
         json!(zone),
-        json!(spec["suspend"].as_bool().unwrap_or(false)),
+        json!(match spec["suspend"].as_bool() {
+            Some(true) => "True",
+            _ => "False",
+        }),
         json!(status["active"].as_array().map_or(0, Vec::len)),
         json!(last),
         age(object),

@@ -37,8 +37,13 @@ pub(super) fn validate(plural: &str, object: &Value, errors: &mut ErrorList) {
 /// Checks a change.
 pub(super) fn validate_update(plural: &str, object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
+    // Of these the change is judged first.
+    if plural == "daemonsets" {
+        immutable(spec, before, "selector", &path.child("selector"), errors);
+    }
     validate(plural, object, errors);
     match plural {
+        "daemonsets" => {}
         "statefulsets" => {
             const CHANGEABLE: [&str; 7] = [
                 "replicas",

@@ -1,10 +1,11 @@
 //! Jobs and cron jobs.
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use serde_json::Value;
 
 use super::{
-    IMMUTABLE, domain_prefixed_path, internal, label_selector, not_negative, one_of, pod, text,
+    IMMUTABLE, domain_prefixed_path, internal, label_selector, not_negative, one_of, pod, pod_diff,
+    text,
 };
 
 mod cron;
@@ -34,10 +35,16 @@ pub(super) fn job(object: &Value, errors: &mut ErrorList) {
 /// Checks a change of a job.
 pub(super) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
+    // Upstream checks the job as a new one, and what it specifies once more.
+    job(object, errors);
     job(object, errors);
     let mut fixed = |key: &str, free: bool| {
         if spec[key] != before[key] && !free {
-            let shown = internal::shown(("batch", "v1", "Job"), &["spec", key], &spec[key]);
+            let shown = match key {
+                "template" => BadValue::raw(pod_diff::template(&spec[key])),
+                _ if spec[key].is_null() => BadValue::raw("null".to_owned()),
+                _ => internal::shown(("batch", "v1", "Job"), &["spec", key], &spec[key]),
+            };
             errors.push(Error::invalid(&path.child(key), shown, IMMUTABLE));
         }
     };

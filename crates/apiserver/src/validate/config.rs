@@ -342,13 +342,12 @@ pub(super) fn api_service(object: &Value, errors: &mut ErrorList) {
 }
 
 pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
-    let handler = text(object, "handler");
-    rule(
-        names::dns1123_label(handler),
-        handler,
-        &Path::new("handler"),
-        errors,
-    );
+    let (handler, at) = (text(object, "handler"), Path::new("handler"));
+    if handler.is_empty() {
+        errors.push(Error::required(&at, ""));
+    } else {
+        rule(names::dns1123_label(handler), handler, &at, errors);
+    }
     let fixed = &object["overhead"]["podFixed"];
     if fixed.is_object() {
         let amounts = serde_json::json!({"limits": fixed});

@@ -179,12 +179,13 @@ pub(super) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
 
 /// Checks a change of a slice of endpoints.
 pub(super) fn endpoint_slice_update(object: &Value, old: &Value, errors: &mut ErrorList) {
-    endpoint_slice(object, errors);
     if object["addressType"] != old["addressType"] {
-        errors.push(Error::invalid(
-            &Path::new("addressType"),
-            &object["addressType"],
-            "field is immutable",
-        ));
+        let (at, found) = (Path::new("addressType"), &object["addressType"]);
+        errors.push(Error::invalid(&at, found, "field is immutable"));
+        // The addresses are judged as those of the type that they had.
+        let mut as_before = object.clone();
+        as_before["addressType"] = old["addressType"].clone();
+        return endpoint_slice(&as_before, errors);
     }
+    endpoint_slice(object, errors);
 }

@@ -3,6 +3,7 @@
 //! The structs differ from those of the API in names, order and a few places. [`STRUCTS`] says how, for what pods and
 //! claims of volumes are made of; what it does not know is shown with its own names.
 
+use allot_apimachinery::quote::go_json;
 use serde_json::{Map, Value, json};
 
 /// Lines around a change.
@@ -79,6 +80,10 @@ PodOS Name:s
 PodSchedulingGate Name:s
 PodResourceClaim Name:s ResourceClaimName:n ResourceClaimTemplateName:n
 PersistentVolumeClaimSpec AccessModes:n Selector:n Resources:v:VolumeResources VolumeName:s StorageClassName:n VolumeMode:n DataSource:n:ObjectReference DataSourceRef:n:NamespacedReference VolumeAttributesClassName:n
+PersistentVolumeSource GCEPersistentDisk:n AWSElasticBlockStore:n HostPath:n:HostPath Glusterfs:n NFS:n:NFS RBD:n Quobyte:n ISCSI:n FlexVolume:n Cinder:n CephFS:n FC:n Flocker:n AzureFile:n VsphereVolume:n AzureDisk:n PhotonPersistentDisk:n PortworxVolume:n ScaleIO:n Local:n:LocalVolume StorageOS:n CSI:n:CSIVolume
+LocalVolume Path:s FSType:n
+CSIVolume Driver:s VolumeHandle:s ReadOnly:b FSType:s VolumeAttributes:n ControllerPublishSecretRef:n:SecretReference NodeStageSecretRef:n:SecretReference NodePublishSecretRef:n:SecretReference ControllerExpandSecretRef:n:SecretReference NodeExpandSecretRef:n:SecretReference
+SecretReference Name:s Namespace:s
 VolumeResources Limits:n Requests:n
 ObjectReference APIGroup:n Kind:s Name:s
 NamespacedReference APIGroup:n Kind:s Name:s Namespace:n
@@ -92,6 +97,33 @@ pub(super) fn diff(before: &Value, after: &Value) -> String {
 /// The change of one of [`STRUCTS`].
 pub(super) fn of(name: &str, before: &Value, after: &Value) -> String {
     unified(&lines(name, before), &lines(name, after))
+}
+
+/// A pod template in one line: its metadata, which is a part of it in Go, as in the API, and its spec as it is inside.
+pub(super) fn template(template: &Value) -> String {
+    let mut out = "{".to_owned();
+    for (name, value) in template["metadata"].as_object().into_iter().flatten() {
+        out.push_str(&format!(
+            "{}:{},",
+            Value::from(name.as_str()),
+            go_json(value)
+        ));
+    }
+    out.push_str("\"Spec\":");
+    for line in lines("PodSpec", &pod_spec(&template["spec"])) {
+        let line = line.trim_start();
+        // A member has a space behind its name.
+        match line.split_once("\": ") {
+            Some((name, value)) if line.starts_with('"') => {
+                out.push_str(name);
+                out.push_str("\":");
+                out.push_str(value);
+            }
+            _ => out.push_str(line),
+        }
+    }
+    out.push('}');
+    out
 }
 
 fn lines(name: &str, value: &Value) -> Vec<String> {

@@ -21,8 +21,11 @@ pub(super) fn autoscaler(object: &Value, errors: &mut ErrorList) {
     }
     let most = spec["maxReplicas"].as_i64().unwrap_or_default();
     let at = path.child("maxReplicas");
-    if most < 1 {
-        errors.push(Error::invalid(&at, most, "must be greater than 0"));
+    if most == 0 {
+        errors.push(Error::required(&at, "must be set and greater than 0"));
+    } else if most < 1 {
+        let detail = "must be greater than or equal to 1";
+        errors.push(Error::invalid(&at, most, detail));
     }
     if least.is_some_and(|least| most < least) {
         let detail = "must be greater than or equal to `minReplicas`";
@@ -39,7 +42,13 @@ pub(super) fn autoscaler(object: &Value, errors: &mut ErrorList) {
     if !detail.is_empty() {
         errors.push(Error::invalid(&at.child("apiVersion"), version, detail));
     }
-    metrics::all(list(spec, "metrics"), &path.child("metrics"), errors);
+    let (all, at) = (list(spec, "metrics"), path.child("metrics"));
+    metrics::all(all, &at, errors);
+    let says_when = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+    if least == Some(0) && !all.iter().any(says_when) {
+        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
+        errors.push(Error::forbidden(&at, detail));
+    }
     for direction in ["scaleUp", "scaleDown"] {
         let rules = &spec["behavior"][direction];
         if rules.is_object() {

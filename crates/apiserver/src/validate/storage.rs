@@ -5,7 +5,9 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{entries, label_selector, list, one_of, pod_diff, rule, scheduling, text};
+use super::{
+    IMMUTABLE, entries, internal, label_selector, list, one_of, pod_diff, rule, scheduling, text,
+};
 
 /// Most parameters of a class, and their size in bytes.
 const MAX_PARAMETERS: usize = 512;
@@ -70,18 +72,15 @@ pub(super) fn class(object: &Value, errors: &mut ErrorList) {
 /// Checks a change of a storage class.
 pub(super) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     class(object, errors);
-    for key in ["parameters", "provisioner", "reclaimPolicy"] {
+    for key in [
+        "parameters",
+        "provisioner",
+        "reclaimPolicy",
+        "volumeBindingMode",
+    ] {
         if object[key] != old[key] {
-            let detail = format!("updates to {key} are forbidden.");
-            errors.push(Error::forbidden(&Path::new(key), detail));
+            errors.push(Error::invalid(&Path::new(key), &object[key], IMMUTABLE));
         }
-    }
-    if object["volumeBindingMode"] != old["volumeBindingMode"] {
-        errors.push(Error::invalid(
-            &Path::new("volumeBindingMode"),
-            &object["volumeBindingMode"],
-            "field is immutable",
-        ));
     }
 }
 
@@ -214,8 +213,7 @@ pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) 
     }
     let path = Path::new("spec");
     if now != before {
-        // Upstream shows it the other way round.
-        let shown = pod_diff::of("PersistentVolumeClaimSpec", &now, &before);
+        let shown = pod_diff::of("PersistentVolumeClaimSpec", &before, &now);
         let detail = format!(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{shown}"
         );
@@ -255,6 +253,39 @@ const NO_SOURCE: [&str; 9] = [
     "volumeAttributesClassName",
     "volumeMode",
 ];
+
+/// Checks a change of a volume: what backs it stays, and where it can be reached from, once that is known.
+pub(super) fn volume_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    volume(object, errors);
+    let source = |volume: &Value| {
+        let mut spec = volume["spec"].as_object().cloned().unwrap_or_default();
+        spec.retain(|key, _| !NO_SOURCE.contains(&key.as_str()));
+        Value::Object(spec)
+    };
+    let (now, before) = (source(object), source(old));
+    if now != before {
+        let at = Path::new("spec").child("persistentvolumesource");
+        let shown = pod_diff::of("PersistentVolumeSource", &before, &now);
+        let detail = format!("spec.persistentvolumesource is immutable after creation\n{shown}");
+        errors.push(Error::forbidden(&at, detail));
+    }
+    let (now, before) = (&object["spec"], &old["spec"]);
+    if now["volumeMode"] != before["volumeMode"] {
+        let at = Path::new("volumeMode");
+        errors.push(Error::invalid(&at, &now["volumeMode"], IMMUTABLE));
+    }
+    if before["nodeAffinity"].is_object() && now["nodeAffinity"] != before["nodeAffinity"] {
+        let at = Path::new("nodeAffinity");
+        let detail = "field is immutable, except for updating from beta label to GA";
+        let kind = ("", "v1", "PersistentVolume");
+        let shown = internal::shown(kind, &["spec", "nodeAffinity"], &now["nodeAffinity"]);
+        let shown = match now["nodeAffinity"].is_null() {
+            true => BadValue::raw("null".to_owned()),
+            false => shown,
+        };
+        errors.push(Error::invalid(&at, shown, detail));
+    }
+}
 
 /// Checks a volume.
 pub(super) fn volume(object: &Value, errors: &mut ErrorList) {

@@ -18,6 +18,11 @@ pub(super) fn list(path: &str, addresses: &Value) -> Vec<String> {
     items(addresses).filter_map(about).collect()
 }
 
+/// About an address.
+pub(super) fn one(path: &str, address: &str) -> Option<String> {
+    address_warning(path, address)
+}
+
 /// About a list of ranges.
 pub(super) fn ranges(path: &str, ranges: &Value) -> Vec<String> {
     let about = |(index, it)| range_warnings(&format!("{path}[{index}]"), text(it).trim());

@@ -9,6 +9,8 @@ use crate::validate::pod_annotations::{
     APP_ARMOR_PREFIX, SECCOMP, SECCOMP_PREFIX, app_armor_field,
 };
 
+use crate::object::items_mut;
+
 mod overlaps;
 
 fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
@@ -158,8 +160,7 @@ pub(super) fn app_armor_fields(pod: &mut Value) -> Vec<String> {
     }
     let of_pod = pod["spec"]["securityContext"][FIELD].clone();
     for list in ["initContainers", "containers", "ephemeralContainers"] {
-        let containers = pod["spec"][list].as_array_mut();
-        for container in containers.into_iter().flatten() {
+        for container in items_mut(pod, &["spec", list]) {
             let key = format!("{APP_ARMOR_PREFIX}{}", text(container, "name"));
             let Some(annotation) = annotations[&key].as_str() else {
                 continue;

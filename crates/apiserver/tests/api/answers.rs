@@ -1,8 +1,8 @@
 //! What upstream says to mistakes, file by file in `tests/answers`.
 //!
-//! A file is a conversation with a fresh server: a line with method, path and perhaps the media type, the body if there
-//! is one, and the answer. An answer is the code and, for errors, the message; for other answers JSON that is part of
-//! what comes back. Lines before it that begin with `warning:` are the warnings. `#` begins a remark.
+//! A file is a conversation with a fresh server: a line with method, path and perhaps the media type and what is accepted
+//! (`accept:TYPE`), the body if there is one, and the answer. An answer is the code and, for errors, the message; for other
+//! answers JSON that is part of what comes back, or a quoted string, which is all of it. Lines before it that begin with `warning:` are the warnings. `#` begins a remark.
 
 use std::sync::Arc;
 
@@ -129,14 +129,24 @@ async fn check(file: &str, text: &str) -> Vec<String> {
     for exchange in parse(text) {
         let mut words = exchange.request.split_whitespace();
         let (method, path) = (words.next().unwrap(), words.next().unwrap());
-        let kind = words.next().unwrap_or(match method {
-            "PATCH" => "application/merge-patch+json",
-            _ => "application/json",
-        });
+        let (mut kind, mut accepted) = (
+            match method {
+                "PATCH" => "application/merge-patch+json",
+                _ => "application/json",
+            },
+            "*/*",
+        );
+        for word in words {
+            match word.strip_prefix("accept:") {
+                Some(types) => accepted = types,
+                None => kind = word,
+            }
+        }
         let request = http::Request::builder()
             .method(method)
             .uri(path)
             .header("content-type", kind)
+            .header("accept", accepted)
             .body(Full::new(bytes::Bytes::from(exchange.body)))
             .unwrap();
         let response = server.handle(request, Some(User::admin())).await;
@@ -169,7 +179,13 @@ async fn check(file: &str, text: &str) -> Vec<String> {
         if method == "POST" && path.ends_with("/customresourcedefinitions") && code == "201" {
             served(&server, &body).await;
         }
-        if exchange.answer.starts_with('{') {
+        if exchange.answer.starts_with('"') {
+            let expected: String = serde_json::from_str(exchange.answer).unwrap();
+            let found = String::from_utf8_lossy(&bytes);
+            if found != expected {
+                wrong.push(format!("{asked}:\n  {found:?}\ninstead of\n  {expected:?}"));
+            }
+        } else if exchange.answer.starts_with('{') {
             let part: Value = serde_json::from_str(exchange.answer).unwrap();
             if !contains(&body, &part) {
                 wrong.push(format!("{asked}: {body} has not {part}"));

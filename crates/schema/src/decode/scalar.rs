@@ -1,6 +1,7 @@
 //! Scalars: what fits which type, in which form it is kept, and how Go words a misfit.
 
 use allot_apimachinery::quantity::Quantity;
+use allot_apimachinery::quote::quote;
 use base64::Engine as _;
 use serde_json::{Number, Value};
 
@@ -188,7 +189,11 @@ pub(super) fn syntax_text(text: &[u8], error: &serde_json::Error) -> String {
     let shown = match byte {
         b'\'' => r"'\''".to_owned(),
         b'"' => "'\"'".to_owned(),
-        b => format!("'{}'", char::from(*b).escape_default()),
+        // Go takes the byte for a character.
+        b => {
+            let quoted = quote(&char::from(*b).to_string());
+            format!("'{}'", quoted.trim_matches('"'))
+        }
     };
     let words = error.to_string();
     let context = if words.starts_with("key must be a string") {

@@ -58,6 +58,10 @@ fn pod_ranges(map: &mut Object) {
         .and_then(Value::as_str)
         .map(str::to_owned);
     match first {
+        // Where both are given and differ, the old field is meant.
+        Some(first) if !one.is_empty() && first != one => {
+            spec.insert("podCIDRs".to_owned(), json!([one]));
+        }
         None if !one.is_empty() => {
             spec.insert("podCIDRs".to_owned(), json!([one]));
         }
@@ -144,7 +148,9 @@ pub(super) fn service(map: &mut Object) {
         }
     }
     let kind = text(spec, "type").to_owned();
-    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+    let external = spec.get("externalIPs").and_then(Value::as_array);
+    let has_external = external.is_some_and(|addresses| !addresses.is_empty());
+    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") || kind == "ClusterIP" && has_external {
         set(spec, "externalTrafficPolicy", "Cluster");
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {

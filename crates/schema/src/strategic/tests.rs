@@ -40,6 +40,18 @@ fn lists_with_a_key_merge_by_it_and_put_the_patch_first() {
 }
 
 #[test]
+fn objects_are_replaced_where_the_type_says_so() {
+    let budget = types::lookup("policy", "v1", "PodDisruptionBudget").expect("budgets");
+    let selector = |labels: Value| json!({"spec": {"selector": {"matchLabels": labels}}});
+    let patched = patch(
+        &selector(json!({"a": "1"})),
+        &selector(json!({"b": "2"})),
+        budget,
+    );
+    assert_eq!(patched.as_ref(), Ok(&selector(json!({"b": "2"}))));
+}
+
+#[test]
 fn lists_without_a_strategy_are_replaced() {
     check(
         json!({"spec":{"tolerations":[{"key":"a"}]}}),

@@ -1,5 +1,7 @@
 //! Reading `data/types.txt`.
 
+use std::sync::OnceLock;
+
 use rustc_hash::FxHashMap;
 
 use crate::decode::is_always_written;
@@ -44,6 +46,7 @@ pub(super) fn structure(package: &'static str, text: &'static str) -> Struct {
         gvk: None,
         any_group: false,
         alias: None,
+        raw_names: OnceLock::new(),
         always: Vec::new(),
         places: FxHashMap::default(),
     };
@@ -114,6 +117,7 @@ fn field(package: &'static str, line: &'static str) -> Field {
                 .map_or((patch, None), |(s, k)| (s, Some(k)));
             field.patch = Patch {
                 merge: strategy.split('+').any(|s| s == "merge"),
+                replace: strategy.split('+').any(|s| s == "replace"),
                 retain_keys: strategy.split('+').any(|s| s == "retainKeys"),
                 merge_key: key,
             };
@@ -121,6 +125,7 @@ fn field(package: &'static str, line: &'static str) -> Field {
             match word {
                 "set" => field.topology = Topology::Set,
                 "atomic" => field.topology = Topology::Atomic,
+                "granular" => field.topology = Topology::Granular,
                 flags => {
                     field.pointer = flags.contains('*');
                     field.omit_empty = flags.contains('o');

@@ -66,6 +66,7 @@ fn a_pod_is_known_with_its_merge_facts() {
         volumes.patch,
         Patch {
             merge: true,
+            replace: false,
             retain_keys: true,
             merge_key: Some("name")
         }

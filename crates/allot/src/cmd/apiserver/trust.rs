@@ -2,7 +2,6 @@
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
-use allot_apiserver::pki::Authority;
 use anyhow::Context;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -17,8 +16,8 @@ const KUBELET_ROLE: &str = "system:kubelet-api-admin";
 const MANAGER: &str = "kube-apiserver";
 
 /// Binds the API server's own certificate to the role that lets it use kubelets, as installers of clusters do, and publishes
-/// by whose certificates clients are known, as kube-apiserver does.
-pub(super) async fn publish(server: &Server, authority: &Authority) -> anyhow::Result<()> {
+/// by whose certificates clients are known (PEM), as kube-apiserver does.
+pub(super) async fn publish(server: &Server, clients: &str) -> anyhow::Result<()> {
     let client = Client::new(server.client_service(User::admin()), "kube-system");
     let params = PatchParams::apply(MANAGER).force();
     let subject =
@@ -37,7 +36,7 @@ pub(super) async fn publish(server: &Server, authority: &Authority) -> anyhow::R
     let name = "extension-apiserver-authentication";
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
-        "data": {"client-ca-file": authority.certificate()},
+        "data": {"client-ca-file": clients},
     });
     Api::<ConfigMap>::default_namespaced(client)
         .patch(name, &params, &Patch::Apply(map))

@@ -41,6 +41,10 @@ pub(in crate::rest) struct Read {
 pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     let media_type = content_type(&call.request.headers);
     let custom = call.resource.custom.is_some();
+    // Merge patches and applied configurations have the form of the object: the texts of its raw fields are those to keep.
+    if let Some(schema) = call.resource.schema(&call.version) {
+        crate::raw::sent(decode::raw_texts(body, schema));
+    }
     match media_type.as_str() {
         "application/json-patch+json" => parse_json_patch(call, body),
         "application/merge-patch+json" => {
@@ -90,6 +94,8 @@ fn parse_json_patch(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     if !lenient {
         let unknown = check_operations(&decoded.value).map_err(wrong)?;
         strict.extend(unknown);
+        // In the order of the operations; unknown and repeated fields were found one after the other.
+        strict.sort_by_key(|text| operation(text));
     }
     let patch = json_patch::Patch::from_json(&decoded.value)
         .map_err(|error| ApiError::bad_request(error.to_string()))?;
@@ -105,6 +111,12 @@ fn parse_json_patch(call: &Call<'_>, body: &[u8]) -> Result<Read> {
         patch: Patch::Json(patch),
         strict: strict.collect(),
     })
+}
+
+/// The operation that a remark such as `unknown field "[1].foo"` is about.
+fn operation(remark: &str) -> Option<usize> {
+    let (_, rest) = remark.split_once('[')?;
+    rest.split_once(']')?.0.parse().ok()
 }
 
 /// The unknown fields of operations; the error says what has the wrong type.
@@ -152,7 +164,7 @@ fn parse_merge(
             Patch::Merge(_) => return Err(ApiError::bad_request("Invalid JSON Patch")),
             _ => decode::Decoded {
                 value: Value::Object(Map::new()),
-                strict: decoded.strict,
+                ..decoded
             },
         },
         value => decode::Decoded { value, ..decoded },
@@ -175,12 +187,15 @@ fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     let decoding = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("error decoding YAML: {error}"))
     };
+    // JSON is YAML: the slower reader is asked where it has something to say about keys.
+    let repeats =
+        |body| decode::decode_json(body, None).is_ok_and(|decoded| !decoded.strict.is_empty());
     let read = match serde_json::from_slice(body) {
-        Ok(value) => yaml::Yaml {
+        Ok(value) if !repeats(body) => yaml::Yaml {
             value,
             repeated: None,
         },
-        Err(_) => yaml::read(body).map_err(|error| decoding(&error))?,
+        _ => yaml::read(body).map_err(|error| decoding(&error))?,
     };
     let config = read.value;
     if !config.is_object() && !config.is_null() {

@@ -29,7 +29,19 @@ const ATTEMPTS: usize = 20;
 /// More evictions than these are not under way, as far as the budget's controller has noticed.
 const MAX_DISRUPTED: usize = 2000;
 
+/// The body as an eviction of `policy/v1`. Clients may still send it as one of v1beta1, which looks the same.
+fn in_first_version(body: &Bytes) -> Bytes {
+    match serde_json::from_slice::<Value>(body) {
+        Ok(mut eviction) if eviction["apiVersion"] == "policy/v1beta1" => {
+            eviction["apiVersion"] = "policy/v1".into();
+            eviction.to_string().into()
+        }
+        _ => body.clone(),
+    }
+}
+
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
+    let body = in_first_version(&body);
     let mut eviction = call.object_of(&body, "policy/v1", "Eviction")?;
     call.check_namespace(&mut eviction)?;
     admission::admit_sent(&call, Operation::Create, &mut eviction).await?;

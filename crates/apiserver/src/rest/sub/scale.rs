@@ -47,8 +47,8 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         }
         "update" => {
             let mut wanted = call.object_of(&body, API_VERSION, "Scale")?;
-            call.check_name(&wanted)?;
             call.check_namespace(&mut wanted)?;
+            call.check_name(&wanted)?;
             call.modify(Part::Main, |current| scaled(current, &wanted, declared))
                 .await?
         }

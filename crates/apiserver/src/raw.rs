@@ -1,0 +1,103 @@
+//! The texts of raw extensions: JSON that the server keeps for others, such as the opaque parameters of a driver, the data
+//! of a device's status or of a ControllerRevision.
+//!
+//! Upstream holds such a field as the bytes it was sent. Here an object is a tree of values, which knows neither the order
+//! of members nor repeated members nor the digits of large numbers. So the texts are kept beside the trees while a request
+//! is served: those that were sent, and those of the stored objects that it reads. Where a raw field is written again, its
+//! text is found by its value, the texts of equal values in their order. A patch that leaves the value alone leaves its
+//! text alone, too.
+
+use std::cell::RefCell;
+use std::future::Future;
+
+use allot_schema::decode::{RawText, raw_texts};
+use allot_schema::types::Struct;
+use serde_json::Value;
+
+#[derive(Default)]
+struct Texts {
+    sent: Vec<Known>,
+    stored: Vec<Known>,
+}
+
+struct Known {
+    raw: RawText,
+    /// It has been written into the object that is being written.
+    used: bool,
+}
+
+tokio::task_local! {
+    static TEXTS: RefCell<Texts>;
+}
+
+/// Serves a request with texts of its own.
+pub async fn scope<F: Future>(request: F) -> F::Output {
+    TEXTS.scope(RefCell::default(), request).await
+}
+
+/// Writes an object with the texts of its stored form, whatever else is known.
+pub fn of_stored<T>(schema: Option<&'static Struct>, bytes: &[u8], work: impl FnOnce() -> T) -> T {
+    match schema.map(|schema| raw_texts(bytes, schema)) {
+        Some(found) if !found.is_empty() => TEXTS.sync_scope(RefCell::default(), || {
+            with(|texts| add(&mut texts.stored, found));
+            work()
+        }),
+        _ => work(),
+    }
+}
+
+/// Remembers texts that came with the request.
+pub fn sent(found: Vec<RawText>) {
+    if !found.is_empty() {
+        with(|texts| add(&mut texts.sent, found));
+    }
+}
+
+/// Remembers the texts of a stored object that the request changes.
+pub fn stored(schema: Option<&'static Struct>, bytes: &[u8]) {
+    if let Some(schema) = schema {
+        let found = raw_texts(bytes, schema);
+        if !found.is_empty() {
+            with(|texts| add(&mut texts.stored, found));
+        }
+    }
+}
+
+/// Another object begins to be written: equal values get their texts from the first on.
+pub fn rewind() {
+    with(|texts| {
+        for known in texts.sent.iter_mut().chain(&mut texts.stored) {
+            known.used = false;
+        }
+    });
+}
+
+/// Writes the value of a raw field: its text if there is one.
+pub fn write(out: &mut Vec<u8>, value: &Value) {
+    let found = with(|texts| {
+        let all = texts.sent.iter_mut().chain(&mut texts.stored);
+        let mut equal = all.filter(|known| known.raw.value == *value);
+        let first = equal.next()?;
+        let unused = if first.used {
+            equal.find(|known| !known.used).unwrap_or(first)
+        } else {
+            first
+        };
+        unused.used = true;
+        out.extend_from_slice(unused.raw.text.as_bytes());
+        Some(())
+    });
+    if found.flatten().is_none() {
+        // Writing JSON to memory does not fail.
+        let _ = serde_json::to_writer(out, value);
+    }
+}
+
+fn add(known: &mut Vec<Known>, found: Vec<RawText>) {
+    known.extend(found.into_iter().map(|raw| Known { raw, used: false }));
+}
+
+/// None outside of a request.
+fn with<T>(work: impl FnOnce(&mut Texts) -> T) -> Option<T> {
+    TEXTS.try_with(|texts| work(&mut texts.borrow_mut())).ok()
+}

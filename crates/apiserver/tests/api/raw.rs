@@ -1,0 +1,159 @@
+//! Raw extensions come back as the text that was sent, whatever happens around them.
+
+use allot_apiserver::Server;
+use allot_apiserver::config::Config;
+use allot_apiserver::identity::User;
+use allot_apiserver::registry::RuntimeConfig;
+use http_body_util::{BodyExt, Full};
+use proptest::prelude::*;
+
+const CLAIMS: &str = "namespaces/default/resourceclaims";
+
+async fn server() -> Server {
+    let versions = ["v1beta1", "v1beta2"].map(|it| format!("resource.k8s.io/{it}=true"));
+    let config = Config {
+        runtime_config: RuntimeConfig::parse(&versions.join(",")).unwrap(),
+        ..Config::default()
+    };
+    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
+    let server = Server::new(std::sync::Arc::new(backend), config);
+    server.bootstrap().await.unwrap();
+    server
+}
+
+/// The text of an answer.
+async fn ask(server: &Server, method: &str, path: &str, kind: &str, body: String) -> String {
+    let request = http::Request::builder()
+        .method(method)
+        .uri(format!("/apis/resource.k8s.io/{path}"))
+        .header("content-type", kind)
+        .body(Full::new(bytes::Bytes::from(body)))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    assert!(matches!(code, 200 | 201), "{method} {path}: {text}");
+    text
+}
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+
+/// Parameters of two configurations, and the data of a device, on all ways.
+async fn check(server: &Server, name: &str, [one, two, data]: [&str; 3]) {
+    let config = |text: &str| format!(r#"{{"opaque":{{"driver":"d","parameters":{text}}}}}"#);
+    let claim = format!(
+        r#"{{"metadata":{{"name":"{name}"}},"spec":{{"devices":{{"requests":[{{"name":"r","exactly":{{"deviceClassName":"c"}}}}],"config":[{},{}]}}}}}}"#,
+        config(one),
+        config(two)
+    );
+    let holds = |text: &str, what: &str| {
+        let both = [one, two].map(|text| format!("\"parameters\":{text}}}"));
+        let first = text.find(&both[0]).unwrap_or(usize::MAX);
+        let second = text.rfind(&both[1]).unwrap_or_default();
+        assert!(first <= second, "{what}: {both:?} in {text}");
+    };
+    let path = format!("v1/{CLAIMS}/{name}");
+    holds(
+        &ask(server, "POST", &format!("v1/{CLAIMS}"), JSON, claim).await,
+        "create",
+    );
+    for version in ["v1", "v1beta1", "v1beta2"] {
+        let path = format!("{version}/{CLAIMS}");
+        holds(
+            &ask(server, "GET", &path, JSON, String::new()).await,
+            "list",
+        );
+        let path = format!("{path}/{name}");
+        holds(&ask(server, "GET", &path, JSON, String::new()).await, "get");
+    }
+    let label = r#"{"metadata":{"labels":{"a":"b"}}}"#.to_owned();
+    holds(&ask(server, "PATCH", &path, MERGE, label).await, "patch");
+    let strategic = "application/strategic-merge-patch+json";
+    let label = r#"{"metadata":{"labels":{"a":"c"}}}"#.to_owned();
+    holds(
+        &ask(server, "PATCH", &path, strategic, label).await,
+        "strategic patch",
+    );
+    let now = ask(server, "GET", &path, JSON, String::new()).await;
+    holds(&ask(server, "PUT", &path, JSON, now).await, "update");
+    let allocation =
+        r#"{"devices":{"results":[{"request":"r","driver":"d","pool":"p","device":"x"}]}}"#;
+    let status = format!(
+        r#"{{"allocation":{allocation},"devices":[{{"driver":"d","pool":"p","device":"x","data":{data}}}]}}"#
+    );
+    let now = ask(server, "GET", &path, JSON, String::new()).await;
+    // Of a key that stands twice the last counts.
+    let end = now.strip_suffix('}').expect("an object");
+    let whole = format!(r#"{end},"status":{status}}}"#);
+    let text = ask(server, "PUT", &format!("{path}/status"), JSON, whole).await;
+    holds(&text, "status");
+    assert!(
+        text.contains(&format!("\"data\":{data}")),
+        "{data} in {text}"
+    );
+    let beta = format!("v1beta1/{CLAIMS}/{name}");
+    let text = ask(server, "GET", &beta, JSON, String::new()).await;
+    assert!(
+        text.contains(&format!("\"data\":{data}")),
+        "{data} in {text}"
+    );
+}
+
+#[tokio::test]
+async fn raw_extensions_keep_their_text() {
+    let server = server().await;
+    let odd = r#"{"z":12345678901234567890123,"a":0.1000,"a":1,"e":1e3}"#;
+    check(
+        &server,
+        "odd",
+        [odd, r#"{"b":1,"a":1.0}"#, r#"{"y":1e2,"x":[]}"#],
+    )
+    .await;
+    // Equal values with different texts stay apart.
+    let (one, two) = (r#"{"b":1,"a":2}"#, r#"{"a":2,"b":1}"#);
+    check(&server, "equal", [one, two, r#"{"a":1.50}"#]).await;
+}
+
+/// JSON objects as programs might write them.
+fn text() -> impl Strategy<Value = String> {
+    let number = prop_oneof![
+        "-?(0|[1-9][0-9]{0,24})",
+        "(0|[1-9][0-9]{0,4})\\.[0-9]{1,6}",
+        "[1-9](\\.[0-9])?[eE][+-]?[0-9]"
+    ];
+    let leaf = prop_oneof![
+        number,
+        "\"[a-z \\u00e9]{0,5}\"",
+        Just("true".to_owned()),
+        Just("null".to_owned())
+    ];
+    let value = leaf.prop_recursive(3, 12, 3, |inner| {
+        let member = ("[a-c]", inner.clone()).prop_map(|(key, value)| format!("\"{key}\":{value}"));
+        prop_oneof![
+            prop::collection::vec(inner, 0..3).prop_map(|all| format!("[{}]", all.join(","))),
+            prop::collection::vec(member, 0..3).prop_map(|all| format!("{{{}}}", all.join(","))),
+        ]
+    });
+    prop::collection::vec(("[a-c]", value), 1..4).prop_map(|members| {
+        let members: Vec<String> = members
+            .into_iter()
+            .map(|(key, value)| format!("\"{key}\":{value}"))
+            .collect();
+        format!("{{{}}}", members.join(","))
+    })
+}
+
+#[test]
+fn any_raw_extension_keeps_its_text() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(server());
+    let number = std::cell::Cell::new(0);
+    let config = ProptestConfig::with_cases(32);
+    proptest!(config, |(one in text(), two in text(), data in text())| {
+        number.set(number.get() + 1);
+        let name = format!("c{}", number.get());
+        runtime.block_on(check(&server, &name, [&one, &two, &data]));
+    });
+}

@@ -1,0 +1,98 @@
+//! Raw fields: JSON of others, of which the text counts.
+
+use serde::de::{Error, MapAccess};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Context, decode_json};
+use crate::types::{Struct, Type};
+
+/// A raw field as it was sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RawText {
+    /// What it means.
+    pub value: Value,
+    /// How it is written, without space between tokens.
+    pub text: String,
+}
+
+/// The raw fields of an object that is known to be of this type, such as a stored one, in the order of the text.
+pub fn raw_texts(object: &[u8], schema: &'static Struct) -> Vec<RawText> {
+    // Most objects have none, and need not be read for that.
+    let named = names(schema).iter().any(|name| {
+        let key = [b"\"", name.as_bytes(), b"\":"].concat();
+        object.windows(key.len()).any(|part| part == key)
+    });
+    match named {
+        true => decode_json(object, Some(schema)).map_or_else(|_| Vec::new(), |it| it.raws),
+        false => Vec::new(),
+    }
+}
+
+/// The names of the raw fields in a type and below it.
+fn names(schema: &'static Struct) -> &'static [&'static str] {
+    schema.raw_names.get_or_init(|| {
+        let (mut seen, mut names) = (Vec::new(), Vec::new());
+        collect(schema, &mut seen, &mut names);
+        names
+    })
+}
+
+fn collect(schema: &'static Struct, seen: &mut Vec<&'static str>, names: &mut Vec<&'static str>) {
+    if seen.contains(&schema.name) {
+        return;
+    }
+    seen.push(schema.name);
+    for field in &schema.fields {
+        let mut ty = &field.ty;
+        while let Type::List(inner) | Type::Map(inner) = ty {
+            ty = inner;
+        }
+        match ty {
+            Type::Raw if !names.contains(&field.name) => names.push(field.name),
+            Type::Struct(id) => collect(id.get(), seen, names),
+            _ => {}
+        }
+    }
+}
+
+/// Reads the value of a raw field and, where the object is a text, keeps that of the value.
+pub(super) fn next_value<'de, A: MapAccess<'de>>(
+    context: &mut Context,
+    map: &mut A,
+) -> Result<Value, A::Error> {
+    if context.raws.is_none() {
+        return map.next_value();
+    }
+    let raw: Box<RawValue> = map.next_value()?;
+    let text = compact(raw.get());
+    // As it is read from storage: numbers of others are not brought into a form.
+    let value: Value = serde_json::from_str(&text).map_err(A::Error::custom)?;
+    if let Some(raws) = &mut context.raws
+        && !value.is_null()
+    {
+        let value = value.clone();
+        raws.push(RawText { value, text });
+    }
+    Ok(value)
+}
+
+/// The text without space between its tokens, as Go writes what it was given.
+fn compact(text: &str) -> String {
+    let (mut quoted, mut escaped) = (false, false);
+    text.chars()
+        .filter(|c| {
+            let keep = quoted || !c.is_ascii_whitespace();
+            match (quoted, escaped, c) {
+                (true, true, _) => escaped = false,
+                (true, false, '\\') => escaped = true,
+                (_, false, '"') => quoted = !quoted,
+                _ => {}
+            }
+            keep
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
