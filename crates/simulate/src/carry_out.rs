@@ -8,7 +8,7 @@ use allot_scheduler::actions::{
 };
 use allot_scheduler::core::{BindError, Input};
 use allot_scheduler::dra::claims::{allocation_of, key_of, uid_of};
-use allot_scheduler::dra::podgroup::Consumer;
+use allot_scheduler::podgroups::claims::Consumer;
 use allot_scheduler::pod::{PodInfo, Uid};
 use k8s_openapi::api::core::v1::{PodCondition, PodExtendedResourceClaimStatus};
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, AllocationResult, ResourceClaim};

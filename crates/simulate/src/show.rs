@@ -2,7 +2,7 @@
 
 use allot_reflector::{Observed, everything};
 use allot_scheduler::core::Input;
-use allot_scheduler::dra::podgroup::PodGroup;
+use allot_scheduler::podgroups::claims::PodGroup;
 use allot_scheduler::taint_rules::DeviceTaintRule;
 use allot_scheduler::watched::{self, POD_GROUPS, Plain, TAINT_RULES, Visitor};
 use anyhow::Context as _;

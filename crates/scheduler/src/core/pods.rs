@@ -11,7 +11,7 @@ use crate::actions::Action;
 use crate::dra::claims::Change;
 use crate::dra::resolve::{self, ResolveError};
 use crate::hints::ClusterEvent;
-use crate::plugins::Plugin;
+use crate::framework::Plugin;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use allot_reflector::Observed;
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use allot_apimachinery::suggest;
 use allot_scheduler::dra::claims::allocation_of;
-use allot_scheduler::dra::resolve;
+use allot_scheduler::pod::claims::claim_key;
 use allot_scheduler::pod::Key;
 use serde_json::json;
 
@@ -45,7 +45,7 @@ pub fn explain(
     let mut pods: Vec<(String, String)> = Vec::new();
     for (pod_key, pod) in &loaded.pods {
         let mut entries = pod.spec().resource_claims.iter().flatten();
-        let uses = entries.any(|e| resolve::name(pod, e).ok().flatten().as_ref() == Some(&key));
+        let uses = entries.any(|e| claim_key(pod, e).ok().flatten().as_ref() == Some(&key));
         if uses && !pod.is_finished() && pod_key.0 == namespace {
             pods.push(pod_key.clone());
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use allot_scheduler::dra::claims::allocation_of;
-use allot_scheduler::dra::resolve;
+use allot_scheduler::pod::claims::claim_key;
 use allot_scheduler::pod::PodInfo;
 use serde::Serialize;
 use serde_json::json;
@@ -137,7 +137,7 @@ fn likeness(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
     }
     let mut claims = Vec::new();
     for entry in pod.spec().resource_claims.iter().flatten() {
-        let key = resolve::name(pod, entry).ok()??;
+        let key = claim_key(pod, entry).ok()??;
         let claim = loaded.core.claims().get(&key)?;
         if allocation_of(claim).is_some() || entry.resource_claim_name.is_some() {
             return None;

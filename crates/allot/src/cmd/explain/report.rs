@@ -4,7 +4,7 @@ use allot_allocator::explain::Explanation;
 use allot_apimachinery::suggest;
 use allot_scheduler::attempt::Rank;
 use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
-use allot_scheduler::dra::resolve;
+use allot_scheduler::pod::claims::claim_key;
 use allot_scheduler::framework::Plugin;
 use allot_scheduler::plugins::taints::untolerated;
 use allot_scheduler::pod::{PodInfo, scheduler_name};
@@ -273,7 +273,7 @@ fn charge(loaded: &mut Loaded, pod: &PodInfo) -> Option<String> {
         if entry.resource_claim_template_name.is_none() {
             continue;
         }
-        let key = resolve::name(pod, entry).ok().flatten();
+        let key = claim_key(pod, entry).ok().flatten();
         let claim = key.and_then(|key| loaded.core.claims().get(&key).cloned());
         let Some(claim) = claim.and_then(|claim| serde_json::to_value(&*claim).ok()) else {
             continue;
@@ -292,7 +292,7 @@ fn charge(loaded: &mut Loaded, pod: &PodInfo) -> Option<String> {
 /// What the claims of a pod have.
 fn held(loaded: &Loaded, pod: &PodInfo) -> Vec<ClaimDevices> {
     let entries = pod.spec().resource_claims.iter().flatten();
-    let keys = entries.filter_map(|entry| resolve::name(pod, entry).ok().flatten());
+    let keys = entries.filter_map(|entry| claim_key(pod, entry).ok().flatten());
     keys.map(|key| {
         let claim = loaded.core.claims().get(&key);
         let allocation = claim.and_then(|claim| claim.status.as_ref()?.allocation.as_ref());

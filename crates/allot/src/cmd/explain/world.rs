@@ -8,7 +8,7 @@ use allot_model::features::Feature;
 use allot_reflector::Observed;
 use allot_scheduler::Config;
 use allot_scheduler::core::{Core, Input, Time, has_gangs};
-use allot_scheduler::dra::podgroup::PodGroup;
+use allot_scheduler::podgroups::claims::PodGroup;
 use allot_scheduler::metrics::Metrics;
 use allot_scheduler::pod::{Key, PodInfo};
 use allot_scheduler::taint_rules::DeviceTaintRule;

@@ -3,7 +3,7 @@
 use allot_model::table::human_duration;
 use allot_scheduler::dra::claims::allocation_of;
 use allot_scheduler::dra::conditions::{self, Pending, Readiness};
-use allot_scheduler::dra::resolve;
+use allot_scheduler::pod::claims::claim_key;
 use allot_scheduler::pod::PodInfo;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -128,7 +128,7 @@ fn claims(loaded: &Loaded, pod: &PodInfo, problems: &mut Vec<String>) -> Vec<Res
     let mut claims = Vec::new();
     let is_seen = loaded.unseen("ResourceClaim", &pod.key.namespace).is_none();
     for entry in pod.spec().resource_claims.iter().flatten() {
-        let key = match resolve::name(pod, entry) {
+        let key = match claim_key(pod, entry) {
             Ok(Some(key)) => key,
             Ok(None) => continue,
             Err(error) => {

@@ -1,7 +1,7 @@
 //! What a pod names and nobody has: claims, templates, classes, drivers; with what was probably meant.
 
 use allot_apimachinery::suggest;
-use allot_scheduler::dra::resolve::{self, ResolveError};
+use allot_scheduler::pod::claims::{ResolveError, claim_key};
 use allot_scheduler::pod::PodInfo;
 use serde_json::Value;
 
@@ -80,7 +80,7 @@ fn elsewhere(loaded: &Loaded, kind: &str, name: &str) -> String {
 /// The claims of a pod that have not been made yet, each with the template that it is made from.
 pub(super) fn templates(pod: &PodInfo) -> impl Iterator<Item = (&str, &str)> {
     let entries = pod.spec().resource_claims.iter().flatten();
-    let made = |entry| !matches!(resolve::name(pod, entry), Err(ResolveError::NotCreated(_)));
+    let made = |entry| !matches!(claim_key(pod, entry), Err(ResolveError::NotCreated(_)));
     entries
         .filter(move |entry| !made(*entry))
         .filter_map(|e| Some((&*e.name, e.resource_claim_template_name.as_deref()?)))
@@ -128,7 +128,7 @@ pub(super) fn driver(loaded: &Loaded, pod: &PodInfo, nodes: &[Answer]) -> Option
 /// The drivers that the classes of a pod's claims name, each with its class.
 fn wanted(loaded: &Loaded, pod: &PodInfo) -> Vec<(String, String)> {
     let entries = pod.spec().resource_claims.iter().flatten();
-    let keys = entries.filter_map(|entry| resolve::name(pod, entry).ok().flatten());
+    let keys = entries.filter_map(|entry| claim_key(pod, entry).ok().flatten());
     let claims = keys.filter_map(|key| loaded.core.claims().get(&key));
     let mut classes: Vec<String> = Vec::new();
     for claim in claims {
