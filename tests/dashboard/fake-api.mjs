@@ -75,6 +75,7 @@ export class FakeApi {
     this.#events = [];
     this.#oldest = ++this.#version;
     for (const { response } of this.#watchers) response.end(EXPIRED);
+    this.#watchers.clear();
   }
 
   #tell(plural, type, object) {

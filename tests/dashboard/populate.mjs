@@ -89,12 +89,16 @@ export async function populate(kubeconfig) {
   for (let i = 0; i < 7; i++) await pod(`serve-${i}`, "nic.example.com", { capacity: { requests: { bandwidth: "150G" } } });
   await pod("too-large", "gpu.example.com", {}, 9);
   await pod("wrong-model", "gpu.example.com", { selectors: [{ cel: { expression: 'device.attributes["gpu.example.com"].model == "Aurora-96"' } }] }, 2);
-  // Those that fit run.
+  // Those that fit are on nodes; those whose driver runs there run themselves.
   for (;;) {
     const { items } = await ask("GET", "/api/v1/namespaces/default/pods");
-    const waiting = items.filter((pod) => pod.status.phase !== "Running").map((pod) => pod.metadata.name);
-    if (waiting.every((name) => ["too-large", "wrong-model"].includes(name))) return;
-    if (Date.now() > started + 120_000) throw new Error(`these pods do not run: ${waiting.join(", ")}`);
+    const settled = ({ metadata, spec, status }) => {
+      if (!spec.nodeName) return (status.conditions ?? []).some((c) => c.type === "PodScheduled" && c.status === "False");
+      return status.phase === "Running" || !metadata.name.startsWith("train-");
+    };
+    const waiting = items.filter((pod) => !settled(pod)).map((pod) => pod.metadata.name);
+    if (waiting.length === 0) return;
+    if (Date.now() > started + 120_000) throw new Error(`nothing becomes of these pods: ${waiting.join(", ")}`);
     await new Promise((go) => setTimeout(go, 200));
   }
 }

@@ -78,7 +78,7 @@ test("the API server sees nothing but reads of what the page shows", async () =>
   }
   for (const { method, url } of served.api.requests) {
     assert.equal(method, "GET", url);
-    assert.ok(!/secrets|configmaps|exec|attach|proxy|portforward|\.\./.test(url), url);
+    assert.ok(!/\/(secrets|configmaps|exec|attach|log|proxy|portforward|\.\.)(\/|\?|$)/.test(url), url);
   }
 });
 
