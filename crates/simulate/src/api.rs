@@ -10,7 +10,7 @@ use crate::objects::LivePod;
 use crate::simulation::Simulation;
 
 impl Simulation {
-    /// An object as the API server would show it. Of pods on nodes the specification is only there with
+    /// An object as the API server would show it. Pods that have ended are only there with
     /// [`Options::keep_objects`](crate::Options::keep_objects).
     #[must_use]
     pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {

@@ -98,7 +98,7 @@ impl Simulation {
         self.records.push(record);
         let live = LivePod {
             key: info.key.clone(),
-            pod: self.kept(pod, info),
+            pod: kept(pod, info),
             node,
             claims,
             duration: None,
@@ -231,23 +231,22 @@ impl Simulation {
         self.carry_out();
     }
 
-    /// What is stored of a pod.
-    fn kept(&self, pod: &Pod, info: &PodInfo) -> Arc<Pod> {
-        match self.options.keep_objects {
-            true => Arc::new(pod.clone()),
-            false => info.pod.clone(),
-        }
-    }
-
     /// Stores a new state of a pod and shows it to the scheduler.
     pub(crate) fn show_pod(&mut self, uid: &Uid, mut pod: Pod) {
         pod.metadata.resource_version = Some(self.objects.next_version());
-        let whole = self.options.keep_objects.then(|| Arc::new(pod.clone()));
-        let info = Arc::new(PodInfo::observed(pod));
+        let info = Arc::new(PodInfo::observed(pod.clone()));
         if let Some(live) = self.objects.pods.get_mut(uid) {
-            live.pod = whole.unwrap_or_else(|| info.pod.clone());
+            live.pod = kept(&pod, &info);
         }
         self.tell(Input::Pod(Observed::Applied(Box::new(info))));
+    }
+}
+
+/// What is stored of a pod: all of it, of which the scheduler's own copy lacks parts once it is on a node.
+fn kept(pod: &Pod, info: &PodInfo) -> Arc<Pod> {
+    match info.node_name() {
+        Some(_) => Arc::new(pod.clone()),
+        None => info.pod.clone(),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) type Identity = (String, String, String);
 #[derive(Debug)]
 pub(crate) struct LivePod {
     pub(crate) key: Key,
-    /// As the scheduler has seen it last: of a pod on a node only what it means to others, unless whole objects are kept.
+    /// The pod as it is stored, with everything that was written.
     pub(crate) pod: Arc<Pod>,
     pub(crate) node: Option<Arc<str>>,
     /// The claims that it uses.
@@ -46,7 +46,7 @@ pub(crate) struct Objects {
     pub(crate) others: BTreeMap<Identity, Value>,
     pub(crate) pods: FxHashMap<Uid, LivePod>,
     pub(crate) names: FxHashMap<Key, Uid>,
-    /// Pods that have ended, where whole objects are kept.
+    /// Pods that have ended, where they are kept.
     pub(crate) finished: BTreeMap<Key, Value>,
     pub(crate) claims: FxHashMap<Key, Arc<ResourceClaim>>,
     pub(crate) templates: FxHashMap<Key, ResourceClaimTemplate>,

@@ -22,6 +22,8 @@ mod load;
 /// How long after the last change the timers of the queue still count: longer than the time after which the scheduler
 /// tries every pod again. An attempt that finds everything as it was has the same outcome.
 const TIMERS_COUNT: Duration = Duration::from_secs(310);
+/// How long after the last change a pod on its way to a node may be late.
+const DEADLINES_COUNT: Duration = Duration::from_secs(24 * 3600);
 /// Attempts for each pod that waits that are made at one moment before time goes on: what goes round in a circle must not
 /// stop it.
 const ATTEMPTS_AT_ONCE: usize = 16;
@@ -50,7 +52,7 @@ pub struct Options {
     pub stopping: Duration,
     /// Devices with binding conditions are ready at once; otherwise they never are.
     pub devices_ready: bool,
-    /// Keeps pods as they were written, also after their end, for [`Simulation::get`]. Takes more memory.
+    /// Keeps pods after their end, for [`Simulation::get`]. Takes more memory.
     pub keep_objects: bool,
     /// How often the state is measured; zero: at the start and the end alone.
     pub sample: Duration,
@@ -269,6 +271,8 @@ impl Simulation {
         // A time that is over says that something is ready; that has been tried.
         let timers = timers.map(|at| at.max(self.now + Duration::from_millis(1)));
         let timers = timers.filter(|at| *at <= self.changed + TIMERS_COUNT);
+        // Devices that are never ready are given up and taken again without end.
+        let deadline = deadline.filter(|at| *at <= self.changed + DEADLINES_COUNT);
         let next = [planned, deadline.filter(|at| *at > self.now), timers];
         let next = next.into_iter().flatten().min()?;
         let only_samples = self.agenda.is_over() && deadline.is_none() && timers.is_none();

@@ -99,7 +99,14 @@ pub fn simulate_with(
     expected
         .add(workload, "default", &nodes, &features, now)
         .expect("a workload");
-    let stored = |object| prepare::stored(object, "default", &features, now).expect("an object");
+    let stored = |object| {
+        let mut object = prepare::current(object, now).expect("an object");
+        let kind = object["kind"].as_str().unwrap_or_default();
+        if kind.starts_with("ResourceClaim") || kind == "Pod" {
+            object["metadata"]["namespace"] = json!("default");
+        }
+        object
+    };
     let cluster = cluster.into_iter().map(stored).collect();
     let mut simulation = Simulation::new(config, options, cluster).expect("a cluster");
     simulation.add_workload(expected).expect("new objects");
