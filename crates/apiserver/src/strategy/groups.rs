@@ -27,10 +27,6 @@ pub(super) fn drop_disabled(
         let templates = items_mut(object, &["spec", TEMPLATES]);
         for (index, template) in templates.iter_mut().enumerate() {
             drop_from(template, &old["spec"][TEMPLATES][index], claims);
-            if let Value::Object(map) = template {
-                // Of a template the encoder writes it even where there are none.
-                map.entry("schedulingConstraints").or_insert(Value::Null);
-            }
         }
     } else if resource.is("scheduling.k8s.io", "podgroups") {
         let in_use = uses_claims(&old["spec"]);

@@ -52,7 +52,7 @@ fn templates<'a>(spec: &'a Value, path: &Path, errors: &mut ErrorList) -> (&'a [
 /// Checks a change of a workload. Hand-written rules say the same as the declared ones, so that errors come twice.
 pub(super) fn workload_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
-    let changed = |key: &str| spec[key] != before[key];
+    let changed = |key: &str| without_nulls(&spec[key]) != without_nulls(&before[key]);
     for key in ["controllerRef", "podGroupTemplates"] {
         if changed(key) {
             let shown = BadValue::raw(shown(&spec[key], true));
@@ -65,6 +65,19 @@ pub(super) fn workload_update(object: &Value, old: &Value, errors: &mut ErrorLis
     if changed("podGroupTemplates") {
         let (templates, at) = templates(spec, &path, errors);
         too_many(templates, &at, MAX_TEMPLATES, errors);
+    }
+}
+
+/// What is stored may say of a field that it is null where what is sent leaves it out.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        Value::Object(members) => members
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key.clone(), without_nulls(value)))
+            .collect(),
+        other => other.clone(),
     }
 }
 
