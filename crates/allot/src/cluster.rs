@@ -21,7 +21,7 @@ use std::time::Duration;
 use allot_apiserver::identity::{MASTERS, User};
 use allot_controllers::{Config as Controllers, Controller};
 use allot_node::{Config as Node, ImageMode, RuntimeKind};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;

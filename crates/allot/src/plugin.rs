@@ -119,7 +119,7 @@ fn run() -> ExitCode {
         Ok(plugin) => plugin,
         Err(error) => error.exit(),
     };
-    logging::init(&plugin.log, "warn");
+    logging::init(&plugin.log, "warn", false);
     let result = match plugin.command {
         Command::Explain(args) => return cmd::explain::run(args),
         Command::Devices(args) => cmd::devices::run(args),

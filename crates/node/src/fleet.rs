@@ -62,6 +62,7 @@ pub(crate) async fn run(
         claims: claims::Claims::in_memory(api, Arc::clone(&plugins)),
         events: Recorder::new(client.clone(), config.node_name.clone()),
         services: pods::Services::new(client.clone(), config.api_server),
+        images: None,
         pods: Default::default(),
         synced: Default::default(),
         shutdown: shutdown.clone(),

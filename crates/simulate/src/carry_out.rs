@@ -8,8 +8,8 @@ use allot_scheduler::actions::{
 };
 use allot_scheduler::core::{BindError, Input};
 use allot_scheduler::dra::claims::{allocation_of, key_of, uid_of};
-use allot_scheduler::podgroups::claims::Consumer;
 use allot_scheduler::pod::{PodInfo, Uid};
+use allot_scheduler::podgroups::claims::Consumer;
 use k8s_openapi::api::core::v1::{PodCondition, PodExtendedResourceClaimStatus};
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, AllocationResult, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -84,7 +84,8 @@ impl Simulation {
             // No other scheduler has requests under way.
             Action::Fenced { then, .. } => self.act(*then),
             // What is only told, or about kinds of older releases, which are not simulated.
-            Action::TellPreempted { .. }
+            Action::LacksClaim { .. }
+            | Action::TellPreempted { .. }
             | Action::WaitsForConditions { .. }
             | Action::UpdatePodGroupStatus { .. }
             | Action::Classic(_) => {}

@@ -9,9 +9,10 @@ use super::wake::holds_nothing;
 use super::{BindError, Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::Change;
-use crate::dra::resolve::{self, ResolveError};
-use crate::hints::ClusterEvent;
+use crate::dra::resolve;
 use crate::framework::Plugin;
+use crate::hints::ClusterEvent;
+use crate::pod::claims::ResolveError;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use allot_reflector::Observed;
 

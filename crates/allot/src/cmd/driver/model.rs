@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use allot_driver::{
-    Claim, ClaimRef, ContainerEdits, DeviceMetadata, Driver, Failure, Plugin, Pool, PreparedDevice,
-    Resources, Slice,
+    Claim, ContainerEdits, DeviceMetadata, Driver, Failure, Plugin, Pool, Prepared, PreparedClaim,
+    PreparedDevice, Resources, Slice,
 };
 use allot_hardware::{Fleet, Model, Prepare};
 use anyhow::{Context as _, ensure};
@@ -189,7 +189,7 @@ impl Devices {
 }
 
 impl Driver for Devices {
-    async fn prepare(&self, claim: &Claim) -> Result<Vec<PreparedDevice>, Failure> {
+    async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
         let results: Vec<_> = claim.results(&self.driver).collect();
         let mut prepared = Vec::new();
         for result in &results {
@@ -218,10 +218,10 @@ impl Driver for Devices {
                     .metadata(metadata),
             );
         }
-        Ok(prepared)
+        Ok(prepared.into())
     }
 
-    async fn unprepare(&self, _: &ClaimRef) -> Result<(), Failure> {
+    async fn unprepare(&self, _: &PreparedClaim) -> Result<(), Failure> {
         Ok(())
     }
 }

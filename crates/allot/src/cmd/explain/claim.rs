@@ -4,8 +4,8 @@ use std::io::Write;
 
 use allot_apimachinery::suggest;
 use allot_scheduler::dra::claims::allocation_of;
-use allot_scheduler::pod::claims::claim_key;
 use allot_scheduler::pod::Key;
+use allot_scheduler::pod::claims::claim_key;
 use serde_json::json;
 
 use super::report::Report;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use allot_scheduler::dra::claims::allocation_of;
-use allot_scheduler::pod::claims::claim_key;
 use allot_scheduler::pod::PodInfo;
+use allot_scheduler::pod::claims::claim_key;
 use serde::Serialize;
 use serde_json::json;
 

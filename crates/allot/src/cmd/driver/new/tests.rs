@@ -46,7 +46,7 @@ fn every_template_is_written() {
 
 #[test]
 fn names_that_cannot_be_used_are_refused() {
-    let check = |name, driver, expected: &str| {
+    let check = |name: &str, driver: Option<&str>, expected: &str| {
         let error = Project::new(&args(name, driver, None)).unwrap_err();
         assert!(error.to_string().contains(expected), "{name}: {error}");
     };

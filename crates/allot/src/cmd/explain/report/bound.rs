@@ -3,8 +3,8 @@
 use allot_model::table::human_duration;
 use allot_scheduler::dra::claims::allocation_of;
 use allot_scheduler::dra::conditions::{self, Pending, Readiness};
-use allot_scheduler::pod::claims::claim_key;
 use allot_scheduler::pod::PodInfo;
+use allot_scheduler::pod::claims::claim_key;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;

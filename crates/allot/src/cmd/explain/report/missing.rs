@@ -1,8 +1,8 @@
 //! What a pod names and nobody has: claims, templates, classes, drivers; with what was probably meant.
 
 use allot_apimachinery::suggest;
-use allot_scheduler::pod::claims::{ResolveError, claim_key};
 use allot_scheduler::pod::PodInfo;
+use allot_scheduler::pod::claims::{ResolveError, claim_key};
 use serde_json::Value;
 
 use super::Answer;
