@@ -54,6 +54,8 @@ impl Up {
         let mut child = command
             .args(["up", "--listen", "127.0.0.1:0"])
             .args(flags)
+            // No test waits for a registry that this machine may or may not reach.
+            .env("ALLOT_IMAGES", "host")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

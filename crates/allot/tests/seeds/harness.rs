@@ -34,6 +34,8 @@ impl Cluster {
         let mut up = Command::new(env!("CARGO_BIN_EXE_allot"))
             .args(["up", "--in-memory", "--listen", "127.0.0.1:0"])
             .args(flags.split_whitespace())
+            // No test waits for a registry that this machine may or may not reach.
+            .env("ALLOT_IMAGES", "host")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
