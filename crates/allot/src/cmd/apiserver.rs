@@ -20,6 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio_util::sync::CancellationToken;
 
 mod audit;
+mod hint;
 mod limits;
 mod trust;
 
@@ -242,7 +243,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     };
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
-        .map_err(|error| cannot_listen(args.listen, error))?;
+        .map_err(|error| hint::cannot_listen(args.listen, error))?;
     let address = listener.local_addr()?;
     let pki = data_dir.join("pki");
     let authority = Authority::load_or_generate(&pki, "ca").context("certificate authority")?;
@@ -292,37 +293,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     })
 }
 
-/// Why nothing listens at an address, with what to do about it.
-fn cannot_listen(address: SocketAddr, error: std::io::Error) -> anyhow::Error {
-    use std::io::ErrorKind;
-    let hint = match error.kind() {
-        ErrorKind::AddrInUse => {
-            let other = crate::clusters::registry::all().into_iter().find(|record| {
-                record.server.ends_with(&format!(":{}", address.port())) && record.alive().is_some()
-            });
-            let other = other.map(|record| {
-                let flags = crate::clusters::flags(record.name.as_deref(), &record.data_dir);
-                format!(
-                    "the cluster in {} has it (`allot down{flags}` ends it); ",
-                    record.data_dir.display()
-                )
-            });
-            format!(
-                "; {}choose another with --listen, such as --listen {}",
-                other.unwrap_or_default(),
-                SocketAddr::new(address.ip(), 0)
-            )
-        }
-        ErrorKind::PermissionDenied => {
-            "; ports below 1024 are for root: choose another with --listen".to_owned()
-        }
-        ErrorKind::AddrNotAvailable => "; --listen takes an address of this machine".to_owned(),
-        _ => String::new(),
-    };
-    anyhow::Error::new(error).context(format!("can not listen on {address}{hint}"))
-}
-
-/// The certificates, PEM, of those who can make clients known: the server's own authority, and `--client-ca-file`.
+/// The certificates (PEM) of the authorities that clients are known by: the server's own, and those of `--client-ca-file`.
 fn client_authorities(args: &Args, authority: &Authority) -> anyhow::Result<String> {
     let mut all = authority.certificate().to_owned();
     if let Some(file) = &args.client_ca_file {

@@ -1,0 +1,35 @@
+//! What to do when the API server cannot listen.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+use crate::clusters;
+
+/// Why nothing listens at an address, with what to do about it.
+pub(super) fn cannot_listen(address: SocketAddr, error: std::io::Error) -> anyhow::Error {
+    let hint = match error.kind() {
+        ErrorKind::AddrInUse => {
+            let other = clusters::registry::all().into_iter().find(|record| {
+                record.server.ends_with(&format!(":{}", address.port())) && record.alive().is_some()
+            });
+            let other = other.map(|record| {
+                let flags = clusters::flags(record.name.as_deref(), &record.data_dir);
+                format!(
+                    "the cluster in {} has it (`allot down{flags}` ends it); ",
+                    record.data_dir.display()
+                )
+            });
+            format!(
+                "; {}choose another with --listen, such as --listen {}",
+                other.unwrap_or_default(),
+                SocketAddr::new(address.ip(), 0)
+            )
+        }
+        ErrorKind::PermissionDenied => {
+            "; ports below 1024 are for root: choose another with --listen".to_owned()
+        }
+        ErrorKind::AddrNotAvailable => "; --listen takes an address of this machine".to_owned(),
+        _ => String::new(),
+    };
+    anyhow::Error::new(error).context(format!("can not listen on {address}{hint}"))
+}
