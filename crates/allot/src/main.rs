@@ -32,7 +32,7 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Run an embedded control plane and nodes on this machine
-    Up(cmd::up::Args),
+    Up(Box<cmd::up::Args>),
     /// Tell whether a cluster runs, and what is in it
     Status(cmd::status::Args),
     /// Print the log of a cluster that runs in the background
@@ -124,7 +124,7 @@ fn main() -> ExitCode {
     };
     logging::init(&cli.log, level, into_file);
     let result = match cli.command {
-        Command::Up(args) => cmd::up::run(args),
+        Command::Up(args) => cmd::up::run(*args),
         Command::Status(args) => match cmd::status::run(args) {
             Ok(code) => return code,
             Err(error) => Err(error),

@@ -144,12 +144,12 @@ impl Guard {
         };
         let data = below.strip_prefix("api/");
         let takes_body = data == Some("filter");
-        match &head.method {
-            &Method::GET if !has_body(head) => {}
-            &Method::GET => return Err(Refusal::Body),
+        match head.method {
+            Method::GET if !has_body(head) => {}
+            Method::GET => return Err(Refusal::Body),
             // A page of another site can post without a preflight; browsers name the origin of every POST.
-            &Method::POST if takes_body && single(head, ORIGIN).is_some() => {}
-            &Method::POST if takes_body => return Err(Refusal::Origin),
+            Method::POST if takes_body && single(head, ORIGIN).is_some() => {}
+            Method::POST if takes_body => return Err(Refusal::Origin),
             _ => return Err(Refusal::Method),
         }
         let bearer = match self.login {

@@ -191,8 +191,11 @@ impl PoolModel {
     }
 }
 
+/// The devices and the counter sets of one slice.
+type DevicesAndCounters = (Vec<Value>, Vec<Value>);
+
 impl SliceModel {
-    fn expand(&self, scope: &mut Scope) -> Result<Vec<(Vec<Value>, Vec<Value>)>, Failed> {
+    fn expand(&self, scope: &mut Scope) -> Result<Vec<DevicesAndCounters>, Failed> {
         if self.devices.is_empty() == self.counters.is_empty() {
             return Err(("".into(), "must have either devices or counters".into()));
         }

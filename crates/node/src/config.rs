@@ -120,7 +120,10 @@ pub struct Tls {
 /// ResourceSlices of a simulated node whose drivers are simulated as well: given the UID of the Node, makes the objects of
 /// `resource.k8s.io/v1`. They have the label [`HARDWARE`], by which a later run knows them again.
 #[derive(Clone)]
-pub struct SimulatedSlices(Arc<dyn Fn(&str) -> Vec<Value> + Send + Sync>);
+pub struct SimulatedSlices(Arc<MakeSlices>);
+
+/// Makes slices for the UID of a Node.
+type MakeSlices = dyn Fn(&str) -> Vec<Value> + Send + Sync;
 
 /// Label of ResourceSlices that belong to no driver but to the hardware that a node is modelled with; names that.
 pub const HARDWARE: &str = "allot.dev/hardware";

@@ -168,6 +168,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
             () = async {
                 plugins::keep_slices(&client, &slices).await;
                 plugins::remove_slices(&client, Some(&selector), &slices).await;
+                plugins::take_over_slices(&client, &config.node_name, &slices).await;
             } => {}
             () = shutdown.cancelled() => return Ok(()),
         }

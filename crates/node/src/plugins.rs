@@ -27,7 +27,9 @@ mod tests;
 
 pub(crate) use resources::publish;
 pub use simulated::UNHEALTHY;
-pub(crate) use simulated::{follow_health, keep_slices, remove_slices, remove_slices_unless};
+pub(crate) use simulated::{
+    follow_health, keep_slices, remove_slices, remove_slices_unless, take_over_slices,
+};
 pub use slices::{ANY_OTHER, REGISTERED_DRIVERS};
 pub(crate) use slices::{announce, clean_at_start, clean_when_gone};
 

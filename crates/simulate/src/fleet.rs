@@ -97,14 +97,12 @@ pub fn add_like(objects: &mut Vec<Value>, like: &str, count: usize) -> anyhow::R
             };
             objects.push(copy);
         }
-        for kind in ["CSINode"] {
-            let own = objects
-                .iter()
-                .find(|o| o["kind"] == kind && o["metadata"]["name"] == like);
-            if let Some(own) = own {
-                let copy = renamed(own, &name);
-                objects.push(copy);
-            }
+        let own = objects
+            .iter()
+            .find(|o| o["kind"] == "CSINode" && o["metadata"]["name"] == like);
+        if let Some(own) = own {
+            let copy = renamed(own, &name);
+            objects.push(copy);
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ impl Random {
     }
 
     /// The next number of the sequence.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +22,7 @@ impl Random {
 
     /// A number below `bound`; zero when that is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        let wide = u128::from(self.next()) * u128::from(bound);
+        let wide = u128::from(self.draw()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or_default()
     }
 
@@ -47,12 +47,12 @@ mod tests {
     fn a_seed_decides_all_numbers() {
         let numbers = |seed| {
             let mut random = Random::new(seed);
-            [random.next(), random.next(), random.below(10)]
+            [random.draw(), random.draw(), random.below(10)]
         };
         assert_eq!(numbers(1), numbers(1));
         assert_ne!(numbers(1), numbers(2));
         // The first number of the sequence of seed zero, as published with the algorithm.
-        assert_eq!(Random::new(0).next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(Random::new(0).draw(), 0xe220_a839_7b1d_cdaf);
     }
 
     #[test]

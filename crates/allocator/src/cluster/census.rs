@@ -161,8 +161,10 @@ mod tests {
         for n in 0..in_use {
             let result = json!({"request": "r", "driver": "gpu.example.com", "pool": name, "device": format!("d{n}")});
             let allocation = json!({"devices": {"results": [result]}});
-            let mut holder = Holder::default();
-            holder.uid = format!("{name}-{n}").into();
+            let holder = Holder {
+                uid: format!("{name}-{n}").into(),
+                ..Holder::default()
+            };
             cluster.claim_allocated(&holder, &read(allocation));
         }
     }

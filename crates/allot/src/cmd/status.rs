@@ -198,7 +198,8 @@ async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
     let publishing = slices.iter().map(|slice| slice.spec.driver.as_str());
     let drivers = registered
         .chain(publishing)
-        .filter(|name| !name.is_empty())
+        // A node that prepares claims of any driver says so with `*`, and names exceptions with `!`.
+        .filter(|name| !name.is_empty() && !name.starts_with(['*', '!']))
         .map(str::to_owned)
         .collect();
     let mut count = Pods {

@@ -142,10 +142,9 @@ pod default/p0 goes to no node: waiting for pod's pod group \"g\" to appear in s
 #[test]
 fn regression_a_template_that_is_missing_is_named() {
     let (_files, cluster, file) = two_nodes();
-    std::fs::write(&file, gang(1, 2, "none")).expect("written");
+    std::fs::write(&file, gang(1, 2, "absent")).expect("written");
     let source = ["--from", text(&cluster), "-f", text(&file)];
-    let missing =
-        "there is no ResourceClaimTemplate default/none, from which claim \"dev\" is to be made\n";
+    let missing = "there is no ResourceClaimTemplate default/absent, from which claim \"dev\" is to be made\n";
     let expected = format!(
         "\
 pod default/p1 goes to no node: pod \"default/p1\": ResourceClaim not created yet (DynamicResources)
@@ -156,7 +155,7 @@ pod default/p1 goes to no node: pod \"default/p1\": ResourceClaim not created ye
         expected
     );
     // A gang names the pod of its that can not be tried.
-    std::fs::write(&file, gang(2, 2, "none")).expect("written");
+    std::fs::write(&file, gang(2, 2, "absent")).expect("written");
     let gates = [
         "--feature-gates",
         "GenericWorkload=true,GangScheduling=true",

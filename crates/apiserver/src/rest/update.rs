@@ -55,14 +55,14 @@ fn storage_prefix(resource: &Resource) -> String {
 
 /// Kinds that a `PUT` may create.
 fn creates_on_update(call: &Call<'_>) -> bool {
-    match (call.resource.group.as_str(), call.resource.plural.as_str()) {
+    matches!(
+        (call.resource.group.as_str(), call.resource.plural.as_str()),
         ("", "events" | "endpoints" | "limitranges" | "services")
-        | ("coordination.k8s.io", "leases")
-        | ("events.k8s.io", "events")
-        | ("node.k8s.io", "runtimeclasses")
-        | ("rbac.authorization.k8s.io", _) => true,
-        _ => false,
-    }
+            | ("coordination.k8s.io", "leases")
+            | ("events.k8s.io", "events")
+            | ("node.k8s.io", "runtimeclasses")
+            | ("rbac.authorization.k8s.io", _)
+    )
 }
 
 impl Call<'_> {

@@ -94,10 +94,27 @@ pub(crate) async fn remove_slices_unless(
     selector: Option<&str>,
     keep: impl Fn(&str) -> bool,
 ) {
-    let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
     let mut params = ListParams::default().labels(HARDWARE);
     params.field_selector = selector.map(str::to_owned);
-    let list = match api.list_metadata(&params).await {
+    remove_listed(client, &params, keep).await;
+}
+
+/// Deletes what the drivers of these slices published on the node before they were modelled: a pool with slices of both would
+/// never be complete.
+pub(crate) async fn take_over_slices(client: &Client, node: &str, slices: &[Value]) {
+    let names = slices.iter().filter_map(|s| s["metadata"]["name"].as_str());
+    let kept: BTreeSet<&str> = names.collect();
+    let drivers = slices.iter().filter_map(|s| s["spec"]["driver"].as_str());
+    for driver in drivers.collect::<BTreeSet<_>>() {
+        let selector = format!("spec.driver={driver},spec.nodeName={node}");
+        let params = ListParams::default().fields(&selector);
+        remove_listed(client, &params, |name| kept.contains(name)).await;
+    }
+}
+
+async fn remove_listed(client: &Client, params: &ListParams, keep: impl Fn(&str) -> bool) {
+    let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
+    let list = match api.list_metadata(params).await {
         Ok(list) => list,
         // A cluster without DRA has no slices.
         Err(kube::Error::Api(status)) if status.code == 404 => return,

@@ -32,9 +32,12 @@ struct Rule {
     minor: Option<u32>,
 }
 
+/// Kind, major and minor number, and access of a usual device; `None` stands for any.
+type Usual = (Option<u32>, Option<u32>, Option<u32>, u32);
+
 /// What every container may use: `null`, `zero`, `full`, `random`, `urandom`, `tty`, `console`, `ptmx` and terminals, as
 /// libcontainer has it for the first version. Making nodes is a matter of a capability.
-const USUAL: [(Option<u32>, Option<u32>, Option<u32>, u32); 11] = [
+const USUAL: [Usual; 11] = [
     (Some(CHARACTER), None, None, MAKE),
     (Some(BLOCK), None, None, MAKE),
     (Some(CHARACTER), Some(1), Some(3), ALL),

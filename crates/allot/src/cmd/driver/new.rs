@@ -1,7 +1,7 @@
 //! `allot driver new`: writes the project of a new driver.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use allot_apimachinery::names;
@@ -87,9 +87,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let directory = args.directory.unwrap_or_else(|| args.name.clone().into());
     project.write(&directory)?;
     let shown = directory.display();
-    println!("The driver {} is in {shown:?}.", project.driver);
-    println!("Its tests: cd {shown:?} && cargo test    (the program allot must be on the PATH)");
-    println!("Begin in src/lib.rs; README.md says how to try it in a cluster.");
+    writeln!(
+        stdout(),
+        "The driver {} is in {shown:?}.\n\
+         Its tests: cd {shown:?} && cargo test    (the program allot must be on the PATH)\n\
+         Begin in src/lib.rs; README.md says how to try it in a cluster.",
+        project.driver
+    )?;
     Ok(())
 }
 

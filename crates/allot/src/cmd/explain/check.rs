@@ -116,7 +116,7 @@ fn hint(unknown: &str, schema: &'static types::Struct) -> String {
         };
         current = next;
     }
-    let names = current.fields.iter().map(|field| &*field.name);
+    let names = current.fields.iter().map(|field| field.name);
     allot_apimachinery::suggest::hint(wrong, names)
 }
 

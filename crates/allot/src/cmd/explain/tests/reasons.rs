@@ -209,7 +209,7 @@ fn devices_of_which_too_little_is_left() {
             "pool d/b cannot be used: some of its slices are not published yet (1 of 2 are there)",
         ],
         explain: &[
-            "(b)",
+            "(b, a)",
             "pool d/b can not be used: some of its slices are not published yet (1 of 2 are there)",
         ],
     });
