@@ -137,7 +137,7 @@ async fn no_spelling_of_a_query_leads_around_the_rules() {
         ),
         // Values are no fields that can be selected by.
         (
-            "fieldSelector=metadata.name=mine,data.password=bWluZQ==",
+            "fieldSelector=metadata.name=mine,data.password=bWluZQ",
             Err("400"),
         ),
     ] {
