@@ -104,7 +104,11 @@ fn errors_name_the_place_and_the_reason() {
         "i",
         "devices[0].each[0]: \"i\" is no loop: expected NAME in LIST",
     );
-    check("i in 0..2", "i in bus[0]", "each[0]: \"bus[0]\" is no list");
+    check(
+        "i in 0..2",
+        "'i in bus[0]'",
+        "each[0]: \"bus[0]\" is no list",
+    );
     check(
         "i in 0..2",
         "i in 0..4000, j in 0..4000",

@@ -291,7 +291,7 @@ impl Simulation {
             }
         }
         let mut groups: Vec<Waiting> = groups.into_values().collect();
-        groups.sort_by_key(|group| std::cmp::Reverse(group.count));
+        groups.sort_by_key(|group| (std::cmp::Reverse(group.count), group.message.is_empty()));
         groups
     }
 }

@@ -240,10 +240,18 @@ impl Simulation {
 
     /// Does everything that happens now, then goes to the next moment. Says whether there is one.
     fn step(&mut self, until: Option<Duration>) -> anyhow::Result<bool> {
+        let (mut is_measured, mut has_happened) = (false, false);
         while let Some(event) = self.agenda.due(self.now) {
+            match event {
+                Event::Sample => is_measured = true,
+                _ => has_happened = true,
+            }
             self.happen(event)?;
         }
-        self.settle();
+        // A moment that is there to be measured changes nothing for the scheduler.
+        if has_happened || !is_measured {
+            self.settle();
+        }
         if self.is_stopped() {
             return Ok(false);
         }

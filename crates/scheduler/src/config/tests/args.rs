@@ -81,7 +81,7 @@ fn values_of_the_wrong_type_are_told_with_their_field() {
     wrong(
         "DynamicResources",
         "{filterTimeOut: 10s}",
-        "filterTimeOut: unknown field `filterTimeOut`, expected `filterTimeout` or `bindingTimeout`",
+        "filterTimeOut: unknown field `filterTimeOut`, expected one of `filterTimeout`, `bindingTimeout`, `placementPolicy`, `placementWeight`",
     );
     check_error(
         &with_args("DynamicResources", "5"),
