@@ -111,7 +111,7 @@ fn errors_name_the_place_and_the_reason() {
     );
     check(
         "i in 0..2",
-        "i in 0..4000, j in 0..4000",
+        "k in 0..4000, j in 0..4000, i in 0..2",
         "loops have more than 16384 rounds",
     );
     check(

@@ -134,11 +134,11 @@ fn packages_are_the_same_twice_and_debian_reads_them() {
     assert!(output.status.success(), "{error}");
     let list = String::from_utf8(output.stdout).expect("UTF-8");
     for expected in [
-        " ./usr/bin/allot\n",
-        " ./usr/share/man/man1/allot-up.1.gz\n",
-        " ./usr/share/bash-completion/completions/allot\n",
-        " ./usr/lib/systemd/system/allot.service\n",
-        " ./etc/allot/up.yaml\n",
+        " usr/bin/allot\n",
+        " usr/share/man/man1/allot-up.1.gz\n",
+        " usr/share/bash-completion/completions/allot\n",
+        " usr/lib/systemd/system/allot.service\n",
+        " etc/allot/up.yaml\n",
     ] {
         assert!(list.contains(expected), "{expected} in {list}");
     }

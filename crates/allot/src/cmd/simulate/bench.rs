@@ -9,17 +9,19 @@ use allot_simulate::{Options, Simulation, Workload, trace};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::cmd::bounds;
+
 /// How large the measured simulation is, or the trace that is written.
 #[derive(Debug, clap::Args)]
 pub struct Size {
     /// Number of pods for --bench and --generate
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = bounds::within(bounds::OBJECTS))]
     pub bench_pods: Option<usize>,
     /// Number of nodes for --bench and --generate
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = bounds::within(bounds::OBJECTS))]
     pub bench_nodes: Option<usize>,
     /// Devices of each node for --bench
-    #[arg(long, value_name = "NUMBER", default_value_t = 8)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = bounds::within(bounds::DEVICES))]
     pub bench_devices: usize,
 }
 
