@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use allot_apimachinery::names;
 use anyhow::{Context, bail, ensure};
@@ -187,7 +188,24 @@ impl Project {
             };
             write().with_context(|| format!("{path:?}"))?;
         }
+        format(directory);
         Ok(())
+    }
+}
+
+/// Lets rustfmt break lines, whose lengths depend on the names. Without it the project is the same to the compiler.
+fn format(directory: &Path) {
+    let sources = FILES.iter().map(|(path, _)| directory.join(path));
+    let sources = sources.filter(|path| path.extension().is_some_and(|it| it == "rs"));
+    let formatted = Command::new("rustfmt")
+        .args(["--edition", "2024"])
+        .args(sources)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !formatted.is_ok_and(|status| status.success()) {
+        tracing::info!("rustfmt is not there: `cargo fmt` may move lines");
     }
 }
 
