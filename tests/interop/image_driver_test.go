@@ -123,10 +123,6 @@ func TestDriverFromAnImage(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a privileged pod needs root")
 	}
-	// The image is pulled on all nodes, but its program does not start: "exec process failed". docs/node.md lists it.
-	if os.Getenv("ALLOT_INTEROP_IMAGE_DRIVER") != "1" {
-		t.Skip("privileged containers from images do not start yet; ALLOT_INTEROP_IMAGE_DRIVER=1 tries it")
-	}
 	address := registry(t)
 	dir := t.TempDir()
 	program := filepath.Join(dir, "plugin")

@@ -12,11 +12,11 @@ use crate::{Error, MOST_BYTES};
 
 /// The hardware of some nodes that are alike.
 #[derive(Debug, Clone)]
-pub struct Choice {
+struct Choice {
     /// All that each of the nodes has.
-    pub models: Vec<Arc<Model>>,
+    models: Vec<Arc<Model>>,
     /// How many nodes; without it all that are left.
-    pub nodes: Option<usize>,
+    nodes: Option<usize>,
 }
 
 /// The hardware of all nodes.
@@ -50,7 +50,9 @@ impl Fleet {
                 );
                 return Err(Error::Choice(text));
             }
-            let models = names.split('+').map(|name| load(name).map(Arc::new));
+            let models = names
+                .split('+')
+                .map(|name| Model::named(name).map(Arc::new));
             let models = models.collect::<Result<Vec<_>, _>>()?;
             let mut drivers = BTreeSet::new();
             for driver in models.iter().flat_map(|model| model.drivers()) {
@@ -65,21 +67,19 @@ impl Fleet {
         Ok(Self { choices })
     }
 
-    /// What the nodes of this number and further ones are to have.
-    pub fn choices(&self) -> &[Choice] {
-        &self.choices
-    }
-
     /// How many nodes have their hardware by number.
     pub fn counted(&self) -> usize {
-        self.choices.iter().filter_map(|choice| choice.nodes).sum()
+        let counts = self.choices.iter().filter_map(|choice| choice.nodes);
+        counts.fold(0, usize::saturating_add)
     }
 
     /// The models of a node, and how many nodes before it have the same.
     pub fn of(&self, node: usize) -> Option<(&[Arc<Model>], usize)> {
-        let mut first = 0;
+        let mut first = 0_usize;
         for choice in &self.choices {
-            let end = choice.nodes.map_or(usize::MAX, |nodes| first + nodes);
+            let end = choice
+                .nodes
+                .map_or(usize::MAX, |nodes| first.saturating_add(nodes));
             if node < end {
                 return Some((&choice.models, node - first));
             }
@@ -145,46 +145,41 @@ impl Fleet {
     }
 }
 
-/// A model of the catalogue, or of a file.
-fn load(name: &str) -> Result<Model, Error> {
-    if let Some(text) = catalogue::source(name) {
-        return Model::parse(text);
-    }
-    if !name.contains(['/', '.']) {
-        let known: Vec<_> = catalogue::names().collect();
-        return Err(Error::Unknown {
-            name: name.to_owned(),
-            known: known.join(", "),
-        });
-    }
-    read(Path::new(name))
-}
-
-/// Reads the model of a file.
-///
-/// # Errors
-/// The file can not be read, is too large, or is no model.
-pub(crate) fn read(path: &Path) -> Result<Model, Error> {
-    let shown = path.display();
-    let unreadable = |error: std::io::Error| Error::Shape(format!("{shown}: {error}"));
-    let size = fs::metadata(path).map_err(unreadable)?.len();
-    if size > MOST_BYTES as u64 {
-        return Err(Error::Shape(format!(
-            "{shown}: {}",
-            Error::Large(size as usize)
-        )));
-    }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
-    Model::parse(&text).map_err(|error| Error::Shape(format!("{shown}: {error}")))
-}
-
 impl Model {
+    /// A model of the catalogue, or of a file.
+    ///
+    /// # Errors
+    /// The name is unknown, or see [`Model::read`].
+    pub fn named(name: &str) -> Result<Self, Error> {
+        if let Some(text) = catalogue::source(name) {
+            return Self::parse(text);
+        }
+        if !name.contains(['/', '.']) {
+            let known: Vec<_> = catalogue::names().collect();
+            return Err(Error::Unknown {
+                name: name.to_owned(),
+                known: known.join(", "),
+            });
+        }
+        Self::read(Path::new(name))
+    }
+
     /// Reads the model of a file.
     ///
     /// # Errors
-    /// The file can not be read, is too large, or is no model.
+    /// The file cannot be read, is too large, or is no model.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        read(path)
+        let shown = path.display();
+        let unreadable = |error: std::io::Error| Error::Shape(format!("{shown}: {error}"));
+        let size = fs::metadata(path).map_err(unreadable)?.len();
+        if size > MOST_BYTES as u64 {
+            return Err(Error::Shape(format!(
+                "{shown}: {}",
+                Error::Large(size as usize)
+            )));
+        }
+        let text = fs::read_to_string(path).map_err(unreadable)?;
+        Self::parse(&text).map_err(|error| Error::Shape(format!("{shown}: {error}")))
     }
 }
 

@@ -27,7 +27,7 @@ mod template;
 
 pub use catalogue::{find, names, source};
 pub use expand::{Expanded, NodeParts, Slice};
-pub use fleet::{Choice, Fleet};
+pub use fleet::Fleet;
 pub use format::{Class, Model, Prepare, Source};
 pub use record::{Cluster, Recorded, record};
 

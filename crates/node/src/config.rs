@@ -11,6 +11,8 @@ use allot_images::{Limits, Registries, Timeouts, backoff};
 use serde_json::Value;
 use tokio::sync::SetOnce;
 
+use crate::error::Error;
+
 /// What runs the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RuntimeKind {
@@ -190,6 +192,15 @@ pub struct Config {
 }
 
 impl Config {
+    /// The same with an absolute root directory.
+    pub(crate) fn absolute(mut self) -> Result<Self, Error> {
+        self.root_dir = std::path::absolute(&self.root_dir).map_err(|source| Error::Io {
+            path: self.root_dir.clone(),
+            source,
+        })?;
+        Ok(self)
+    }
+
     /// A node with the defaults.
     pub fn new(node_name: impl Into<String>, root_dir: impl Into<PathBuf>) -> Self {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -21,7 +21,7 @@ use crate::events::Recorder;
 use crate::plugins::{self, ANY_OTHER, Plugins, REGISTERED_DRIVERS};
 use crate::pods::{self, Node};
 use crate::register::{self, Facts};
-use crate::runtime::{Runtime as _, Simulated};
+use crate::runtime::Simulated;
 use crate::server;
 
 /// Nodes that are registered at the same time. The API server writes what comes together in one transaction.
@@ -42,15 +42,11 @@ pub(crate) async fn run(
         return Ok(());
     };
     // What pods have on disk is below one directory; their UIDs tell them apart.
-    let root = std::path::absolute(&first.root_dir).map_err(|source| Error::Io {
-        path: first.root_dir.clone(),
-        source,
-    })?;
     let config = Config {
-        root_dir: root,
         slices: None,
         ..first.clone()
-    };
+    }
+    .absolute()?;
     let pods = config.root_dir.join("pods");
     std::fs::create_dir_all(&pods).map_err(|source| Error::Io { path: pods, source })?;
     let runtime = Arc::new(Simulated::default());
@@ -69,22 +65,8 @@ pub(crate) async fn run(
         config: config.clone(),
     });
     let mut tasks = JoinSet::new();
-    let port = match config.listen {
-        Some(address) => {
-            let listener = server::bind(address).await?;
-            let port = listener.local_addr().ok().map(|address| address.port());
-            let acceptor = server::acceptor(&config)?;
-            tasks.spawn(server::serve(Arc::clone(&node), listener, acceptor));
-            port
-        }
-        None => None,
-    };
-    let facts = Facts {
-        port,
-        runtime: format!("{}://{}", runtime.name(), env!("CARGO_PKG_VERSION")),
-        limitations: runtime.limitations(),
-        limits: false,
-    };
+    let port = server::start(&node, &mut tasks).await?;
+    let facts = Facts::of(&*runtime, port);
     let names: HashSet<String> = nodes.iter().map(|node| node.node_name.clone()).collect();
     let keep = move |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());

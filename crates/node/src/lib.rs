@@ -68,12 +68,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         path: path.to_owned(),
         source,
     };
-    let root =
-        std::path::absolute(&config.root_dir).map_err(|source| io(&config.root_dir, source))?;
-    let config = Config {
-        root_dir: root,
-        ..config
-    };
+    let config = config.absolute()?;
     let mut directories = vec![
         config.registry_dir(),
         config.plugins_dir(),
@@ -114,29 +109,12 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     });
 
     let mut tasks = JoinSet::new();
-    let port = match config.listen {
-        Some(address) => {
-            let listener = server::bind(address).await?;
-            let port = listener.local_addr().ok().map(|address| address.port());
-            tasks.spawn(server::serve(
-                Arc::clone(&node),
-                listener,
-                server::acceptor(&config)?,
-            ));
-            port
-        }
-        None => None,
-    };
-    let facts = register::Facts {
-        port,
-        runtime: format!("{}://{}", runtime.name(), env!("CARGO_PKG_VERSION")),
-        limitations: runtime.limitations(),
-        limits: runtime.enforces_limits(),
-    };
+    let port = server::start(&node, &mut tasks).await?;
+    let facts = register::Facts::of(&*runtime, port);
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: what it publishes now stays.
-        // Slices of simulated drivers are for nobody else to publish again.
+        // No driver publishes the slices of simulated drivers again.
         tokio::select! {
             () = plugins::clean_at_start(&client, &config.node_name), if !simulated => {}
             () = std::future::ready(()), if simulated => {}
@@ -163,18 +141,16 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let slices = config.slices.as_ref().map(|slices| slices.of(uid));
         let slices = slices.unwrap_or_default();
-        let selector = format!("spec.nodeName={}", config.node_name);
         tokio::select! {
             () = async {
                 plugins::keep_slices(&client, &slices).await;
-                plugins::remove_slices(&client, Some(&selector), &slices).await;
-                plugins::take_over_slices(&client, &config.node_name, &slices).await;
+                plugins::remove_other_slices(&client, &config.node_name, &slices).await;
             } => {}
             () = shutdown.cancelled() => return Ok(()),
         }
         tasks.spawn(plugins::follow_health(
             client.clone(),
-            Some(selector),
+            Some(format!("spec.nodeName={}", config.node_name)),
             Arc::clone(&plugins),
         ));
     }

@@ -14,6 +14,7 @@ use crate::claims::text;
 use crate::config::{Config, RuntimeKind};
 use crate::error::Error;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
+use crate::runtime::Runtime;
 
 /// What the status says besides the configuration.
 #[derive(Debug, Clone)]
@@ -26,6 +27,17 @@ pub(crate) struct Facts {
     pub(crate) limitations: Vec<String>,
     /// Limits are enforced by the kernel.
     pub(crate) limits: bool,
+}
+
+impl Facts {
+    pub(crate) fn of(runtime: &dyn Runtime, port: Option<u16>) -> Self {
+        Self {
+            port,
+            runtime: format!("{}://{}", runtime.name(), env!("CARGO_PKG_VERSION")),
+            limitations: runtime.limitations(),
+            limits: runtime.enforces_limits(),
+        }
+    }
 }
 
 /// Condition that says whether containers are isolated as configured.
@@ -311,6 +323,7 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
     let mut ticks = tokio::time::interval(config.heartbeat);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let full = (300.0 / config.heartbeat.as_secs_f64()).ceil() as u64;
+    let mut due = false;
     for tick in 0u64.. {
         ticks.tick().await;
         let uid = node.metadata.uid.as_deref().unwrap_or_default();
@@ -318,13 +331,19 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
             let error = text(&error);
             tracing::warn!(node = config.node_name, error, "lease was not renewed");
         }
-        let Ok(before) = nodes.get(&config.node_name).await else {
-            continue;
+        due |= tick % full.max(1) == full.max(1) - 1;
+        let before = match nodes.get(&config.node_name).await {
+            Ok(before) => before,
+            Err(error) => {
+                let error = text(&error);
+                tracing::debug!(node = config.node_name, error, "node was not read");
+                continue;
+            }
         };
-        let status = status(&config, &facts, Some(&before));
-        let due = tick % full.max(1) == full.max(1) - 1;
-        if due || differs(&before, &status) {
-            let patch = json!({"status": status});
+        let reported = json!({"conditions": conditions(&facts, Some(&before))});
+        if due || differs(&before, &reported) {
+            due = false;
+            let patch = json!({"status": status(&config, &facts, Some(&before))});
             let params = PatchParams::default();
             if let Err(error) = nodes
                 .patch_status(&config.node_name, &params, &Patch::Strategic(patch))

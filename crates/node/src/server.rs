@@ -5,7 +5,6 @@
 //! ([`connections`]).
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,15 +61,25 @@ impl Refusal {
     }
 }
 
-/// Listens, so that the port is known before the Node is registered.
-pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address)
+/// Listens, so that the port is known before the Node is registered, and serves; returns the port.
+pub(crate) async fn start(
+    node: &Arc<Node>,
+    tasks: &mut tokio::task::JoinSet<()>,
+) -> Result<Option<u16>, Error> {
+    let Some(address) = node.config.listen else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(address)
         .await
-        .map_err(|error| Error::Serve(format!("cannot listen on {address}: {error}")))
+        .map_err(|error| Error::Serve(format!("cannot listen on {address}: {error}")))?;
+    let port = listener.local_addr().ok().map(|address| address.port());
+    let acceptor = acceptor(&node.config)?;
+    tasks.spawn(serve(Arc::clone(node), listener, acceptor));
+    Ok(port)
 }
 
 /// Serves until dropped. Without a configured client CA it uses that of the cluster as soon as it can be read.
-pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, acceptor: TlsAcceptor) {
+async fn serve(node: Arc<Node>, listener: TcpListener, acceptor: TlsAcceptor) {
     let acceptor = Mutex::new(acceptor);
     let (client, name) = (node.client.clone(), node.config.node_name.clone());
     let api = Arc::new(Api {
@@ -100,7 +109,7 @@ async fn accept(api: &Arc<Api>, listener: TcpListener, acceptor: &Mutex<TlsAccep
 }
 
 pub(crate) use spdy::fuzz as fuzz_spdy;
-pub(crate) use tls::acceptor;
+use tls::acceptor;
 
 /// What answers requests.
 struct Api {

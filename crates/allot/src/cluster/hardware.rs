@@ -1,6 +1,6 @@
-//! Modelled hardware: which nodes have what, and who publishes and prepares it.
+//! Modelled hardware: which nodes have what, and which component publishes and prepares it.
 //!
-//! The ResourceSlices are the cluster's own, not a driver's: nobody publishes them again, so that a device can be made to
+//! The ResourceSlices are the cluster's own, not a driver's: no driver publishes them again, so that a device can be made to
 //! fail by changing them (`allot hardware fail`). On simulated nodes the node agent prepares the claims. On others a
 //! driver for each model does, which runs in this process.
 
@@ -39,6 +39,11 @@ pub(super) fn read(args: &mut Args) -> anyhow::Result<Option<Fleet>> {
     }
     let fleet = Fleet::parse(&args.hardware).context("--hardware")?;
     let counted = fleet.counted();
+    let most = *crate::cmd::bounds::NODES.end();
+    ensure!(
+        counted <= most,
+        "--hardware is for {counted} nodes, {most} are possible"
+    );
     // One node is what there is without a flag.
     if args.nodes == 1 {
         args.nodes = counted.max(1);
@@ -47,11 +52,6 @@ pub(super) fn read(args: &mut Args) -> anyhow::Result<Option<Fleet>> {
         args.nodes >= counted,
         "--hardware is for {counted} nodes, there are {}: pass --nodes {counted}",
         args.nodes
-    );
-    let most = *crate::cmd::bounds::NODES.end();
-    ensure!(
-        counted <= most,
-        "--hardware is for {counted} nodes, {most} are possible"
     );
     if args.driver == Some(Driver::Gpu) {
         let models = fleet.models();
@@ -145,9 +145,15 @@ impl Drivers {
         let nodes = self.nodes.iter().zip(&self.registered).enumerate();
         for (number, ((node, root), registered)) in nodes {
             // The agent removes what it finds of earlier drivers before it registers.
-            tokio::select! {
-                _ = registered.wait() => {}
-                () = stop.cancelled() => break,
+            loop {
+                tokio::select! {
+                    _ = registered.wait() => break,
+                    () = stop.cancelled() => break,
+                    Some(joined) = tasks.join_next() => joined??,
+                }
+            }
+            if stop.is_cancelled() {
+                break;
             }
             self.publish(node, number).await?;
             let Some((models, index)) = self.fleet.of(number) else {

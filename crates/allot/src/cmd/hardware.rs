@@ -3,7 +3,7 @@
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
-use allot_hardware::{Error, Expanded, Model, names, source};
+use allot_hardware::{Expanded, Model, names, source};
 use allot_model::features::Features;
 use allot_model::{Kind, Version, defaults, validate};
 use anyhow::{Context as _, bail};
@@ -80,22 +80,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// A model of the catalogue, or of a file.
-fn model(name: &str) -> Result<Model, Error> {
-    match source(name) {
-        Some(text) => Model::parse(text),
-        None if name.contains(['/', '.']) => Model::read(name.as_ref()),
-        None => Err(Error::Unknown {
-            name: name.to_owned(),
-            known: names().collect::<Vec<_>>().join(", "),
-        }),
-    }
-}
-
 fn list() -> anyhow::Result<()> {
     let width = names().map(str::len).max().unwrap_or(0);
     for name in names() {
-        let model = model(name)?;
+        let model = Model::named(name)?;
         writeln!(stdout(), "{name:width$}  {}", model.title)?;
     }
     Ok(())
@@ -117,7 +105,7 @@ fn objects(model: &Model, expanded: &Expanded) -> Vec<Value> {
 
 fn show(args: &Show) -> anyhow::Result<()> {
     let mut out = stdout().lock();
-    let model = model(&args.name)?;
+    let model = Model::named(&args.name)?;
     let expanded = model.expand(&args.node, args.index)?;
     match args.output {
         Format::Short => write!(out, "{}", summary(&model, &expanded))?,
@@ -233,7 +221,7 @@ mod tests {
     #[test]
     fn every_object_of_the_catalogue_is_valid() {
         for name in names() {
-            let model = model(name).expect(name);
+            let model = Model::named(name).expect(name);
             assert_eq!(
                 findings(&model).expect(name),
                 Vec::<String>::new(),

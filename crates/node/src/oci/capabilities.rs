@@ -73,20 +73,8 @@ pub(crate) fn of(asked: Option<&Capabilities>, privileged: bool) -> Result<Vec<S
     if privileged {
         return Ok(ALL.map(str::to_owned).to_vec());
     }
-    let known = |name: &String| {
-        let upper = name.to_uppercase();
-        let full = match upper.starts_with("CAP_") {
-            true => upper,
-            false => format!("CAP_{upper}"),
-        };
-        match full.as_str() {
-            "CAP_ALL" => Ok(full),
-            full if ALL.contains(&full) => Ok(full.to_owned()),
-            _ => Err(format!("unknown capability {name:?}")),
-        }
-    };
     let list = |names: Option<&Vec<String>>| -> Result<Vec<String>, String> {
-        names.into_iter().flatten().map(known).collect()
+        names.into_iter().flatten().map(|name| full(name)).collect()
     };
     let add = list(asked.and_then(|asked| asked.add.as_ref()))?;
     let drop = list(asked.and_then(|asked| asked.drop.as_ref()))?;
@@ -101,6 +89,51 @@ pub(crate) fn of(asked: Option<&Capabilities>, privileged: bool) -> Result<Vec<S
         .filter(|name| kept(name))
         .map(|name| (*name).to_owned())
         .collect())
+}
+
+/// The name as Linux has it; `CAP_ALL` stands for all.
+fn full(name: &str) -> Result<String, String> {
+    let upper = name.to_uppercase();
+    let full = match upper.starts_with("CAP_") {
+        true => upper,
+        false => format!("CAP_{upper}"),
+    };
+    match full.as_str() {
+        "CAP_ALL" => Ok(full),
+        known if ALL.contains(&known) => Ok(full),
+        _ => Err(format!("unknown capability {name:?}")),
+    }
+}
+
+/// Those that the agent can hand on: in a container, or on a machine that restricts it, root does not have all.
+pub(crate) fn of_the_agent() -> Vec<String> {
+    let bounding = caps::read(None, caps::CapSet::Bounding).unwrap_or_default();
+    bounding.iter().map(ToString::to_string).collect()
+}
+
+/// Takes out what the agent does not have itself and so cannot give; returns what that is.
+///
+/// # Errors
+/// The container asks for one of them by name.
+pub(crate) fn restrict(
+    capabilities: &mut Vec<String>,
+    asked: Option<&Capabilities>,
+    agents: &[String],
+) -> Result<Vec<String>, String> {
+    let (kept, missing): (Vec<String>, Vec<String>) = std::mem::take(capabilities)
+        .into_iter()
+        .partition(|name| agents.contains(name));
+    *capabilities = kept;
+    let added = asked.and_then(|asked| asked.add.as_ref());
+    for name in added.into_iter().flatten() {
+        let name = full(name)?;
+        if missing.contains(&name) {
+            return Err(format!(
+                "{name} is not possible: the node agent does not have it itself"
+            ));
+        }
+    }
+    Ok(missing)
 }
 
 #[cfg(test)]
@@ -153,6 +186,31 @@ mod tests {
         assert_eq!(
             of(Some(&unknown), false).unwrap_err(),
             "unknown capability \"FLY\""
+        );
+    }
+
+    /// A privileged container did not start on machines whose root lacks a capability.
+    #[test]
+    fn regression_what_the_agent_does_not_have_is_not_given() {
+        let mut agents = of(None, true).unwrap();
+        agents.retain(|name| name != "CAP_SYS_RESOURCE");
+        let mut privileged = of(None, true).unwrap();
+        let missing = restrict(&mut privileged, None, &agents).unwrap();
+        assert_eq!(missing, ["CAP_SYS_RESOURCE"]);
+        assert_eq!(privileged, agents);
+        let asked = |name: &str| {
+            let asked = Capabilities {
+                add: Some(vec![name.into()]),
+                drop: None,
+            };
+            restrict(&mut of(Some(&asked), false).unwrap(), Some(&asked), &agents)
+        };
+        assert_eq!(asked("ALL").unwrap(), ["CAP_SYS_RESOURCE"]);
+        assert_eq!(asked("SYS_ADMIN").unwrap(), Vec::<String>::new());
+        assert!(
+            asked("sys_resource")
+                .unwrap_err()
+                .starts_with("CAP_SYS_RESOURCE")
         );
     }
 }

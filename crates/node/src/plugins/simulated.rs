@@ -32,26 +32,26 @@ const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 /// Creates slices. One that is there already for the same hardware stays as it is: devices of it may have failed.
 pub(crate) async fn keep_slices(client: &Client, slices: &[Value]) {
     for slice in slices {
-        for _ in 0..TRIES {
-            match keep(client, slice).await {
-                Ok(()) => break,
-                // It will not be accepted later.
-                Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 422) => {
-                    let name = slice["metadata"]["name"].as_str().unwrap_or_default();
-                    tracing::warn!(
-                        slice = name,
-                        error = status.message,
-                        "slice was not created"
-                    );
-                    break;
-                }
-                Err(error) => {
-                    tracing::debug!(error = text(&error), "slice was not created yet");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
+        keep_slice(client, slice).await;
     }
+}
+
+async fn keep_slice(client: &Client, slice: &Value) {
+    let name = slice["metadata"]["name"].as_str().unwrap_or_default();
+    for _ in 0..TRIES {
+        match keep(client, slice).await {
+            Ok(()) => return,
+            // It will not be accepted later.
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 422) => {
+                let error = status.message;
+                tracing::warn!(slice = name, error, "slice was not created");
+                return;
+            }
+            Err(error) => tracing::debug!(error = text(&error), "slice was not created yet"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+    tracing::warn!(slice = name, "slice was not created: no more tries");
 }
 
 async fn keep(client: &Client, slice: &Value) -> Result<(), kube::Error> {
@@ -72,23 +72,29 @@ async fn keep(client: &Client, slice: &Value) -> Result<(), kube::Error> {
     if label(there.get(HARDWARE).map(String::as_str)) == label(wanted.as_str()) {
         return Ok(());
     }
-    // Of other hardware: driver and node can not be changed, so that it is made anew.
+    // Of other hardware: driver and node cannot be changed, so that it is made anew.
     api.delete(name, &DeleteParams::default()).await.map(drop)?;
     Err(kube::Error::Service(
         "another slice of this name was removed".into(),
     ))
 }
 
-/// Removes slices of hardware that nodes had in an earlier run. `selector` is a field selector.
-pub(crate) async fn remove_slices(client: &Client, selector: Option<&str>, keep: &[Value]) {
-    let kept: BTreeSet<&str> = keep
-        .iter()
-        .filter_map(|slice| slice["metadata"]["name"].as_str())
-        .collect();
-    remove_slices_unless(client, selector, |name| kept.contains(name)).await;
+/// Removes what a node had before: slices of hardware of an earlier run, and what the drivers of these slices published
+/// before they were modelled. A pool with slices of both would never be complete.
+pub(crate) async fn remove_other_slices(client: &Client, node: &str, slices: &[Value]) {
+    let names = slices.iter().filter_map(|s| s["metadata"]["name"].as_str());
+    let kept: BTreeSet<&str> = names.collect();
+    let keep = |name: &str| kept.contains(name);
+    let selector = format!("spec.nodeName={node}");
+    remove_slices_unless(client, Some(&selector), keep).await;
+    let drivers = slices.iter().filter_map(|s| s["spec"]["driver"].as_str());
+    for driver in drivers.collect::<BTreeSet<_>>() {
+        let selector = format!("spec.driver={driver},spec.nodeName={node}");
+        remove_listed(client, &ListParams::default().fields(&selector), keep).await;
+    }
 }
 
-/// See [`remove_slices`].
+/// Removes slices of hardware that nodes had in an earlier run. `selector` is a field selector.
 pub(crate) async fn remove_slices_unless(
     client: &Client,
     selector: Option<&str>,
@@ -99,47 +105,39 @@ pub(crate) async fn remove_slices_unless(
     remove_listed(client, &params, keep).await;
 }
 
-/// Deletes what the drivers of these slices published on the node before they were modelled: a pool with slices of both would
-/// never be complete.
-pub(crate) async fn take_over_slices(client: &Client, node: &str, slices: &[Value]) {
-    let names = slices.iter().filter_map(|s| s["metadata"]["name"].as_str());
-    let kept: BTreeSet<&str> = names.collect();
-    let drivers = slices.iter().filter_map(|s| s["spec"]["driver"].as_str());
-    for driver in drivers.collect::<BTreeSet<_>>() {
-        let selector = format!("spec.driver={driver},spec.nodeName={node}");
-        let params = ListParams::default().fields(&selector);
-        remove_listed(client, &params, |name| kept.contains(name)).await;
+async fn remove_listed(client: &Client, params: &ListParams, keep: impl Fn(&str) -> bool) {
+    for _ in 0..TRIES {
+        match try_remove(client, params, &keep).await {
+            Ok(()) => return,
+            // A cluster without DRA has no slices.
+            Err(kube::Error::Api(status)) if status.code == 404 => return,
+            Err(error) => {
+                let error = text(&error);
+                tracing::warn!(error, "slices of earlier hardware were not removed");
+            }
+        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 
-async fn remove_listed(client: &Client, params: &ListParams, keep: impl Fn(&str) -> bool) {
+async fn try_remove(
+    client: &Client,
+    params: &ListParams,
+    keep: &impl Fn(&str) -> bool,
+) -> Result<(), kube::Error> {
     let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
-    let list = match api.list_metadata(params).await {
-        Ok(list) => list,
-        // A cluster without DRA has no slices.
-        Err(kube::Error::Api(status)) if status.code == 404 => return,
-        Err(error) => {
-            tracing::warn!(
-                error = text(&error),
-                "slices of earlier hardware were not removed"
-            );
-            return;
-        }
-    };
+    let list = api.list_metadata(params).await?;
     let names = list
         .items
         .into_iter()
         .filter_map(|slice| slice.metadata.name);
     for name in names.filter(|name| !keep(name)) {
-        if let Err(error) = api.delete(&name, &DeleteParams::default()).await {
-            let error = text(&error);
-            tracing::warn!(
-                slice = name,
-                error,
-                "slice of earlier hardware was not removed"
-            );
+        match api.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            result => drop(result?),
         }
     }
+    Ok(())
 }
 
 /// Follows the annotations [`UNHEALTHY`] until dropped. `selector` is a field selector.
@@ -161,8 +159,8 @@ pub(crate) async fn follow_health(client: Client, selector: Option<String>, plug
     }
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     // What was said, by slice: driver, pool and its devices.
-    let mut said: BTreeMap<String, (String, String, BTreeMap<String, String>)> = BTreeMap::new();
-    let mut listed: BTreeMap<String, (String, String, BTreeMap<String, String>)> = BTreeMap::new();
+    let mut said: BTreeMap<String, Said> = BTreeMap::new();
+    let mut listed: BTreeMap<String, Said> = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {
             Ok(watcher::Event::Init) => listed.clear(),
@@ -207,7 +205,7 @@ fn tell<'a>(
 fn unhealthy(slice: ResourceSlice) -> (String, Said) {
     let annotations = slice.metadata.annotations.unwrap_or_default();
     let devices = annotations.get(UNHEALTHY).map(String::as_str);
-    // What can not be read says nothing.
+    // What cannot be read says nothing.
     let devices = serde_json::from_str(devices.unwrap_or_default()).unwrap_or_default();
     let name = slice.metadata.name.unwrap_or_default();
     (name, (slice.spec.driver, slice.spec.pool.name, devices))

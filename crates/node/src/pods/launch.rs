@@ -164,6 +164,7 @@ fn decide(
         profiles: &node.config.root_dir.join("seccomp"),
         apparmor,
         selinux,
+        capabilities: &crate::oci::capabilities::of_the_agent(),
     };
     security::decide(&machine, pod, container, image)
 }

@@ -26,6 +26,8 @@ pub(super) struct Machine<'a> {
     pub(super) apparmor: bool,
     /// The kernel enforces labels of SELinux.
     pub(super) selinux: bool,
+    /// Capabilities of the agent, for containers without a user namespace of their own.
+    pub(super) capabilities: &'a [String],
 }
 
 /// Whether AppArmor and SELinux are there.
@@ -72,6 +74,14 @@ pub(super) fn decide(
     user(security, pod, container, (&own, &of_pod), image)?;
     security.privileged = own.privileged.unwrap_or(false);
     security.capabilities = capabilities::of(own.capabilities.as_ref(), security.privileged)?;
+    let missing = match machine.isolation {
+        Isolation::Namespaces => {
+            let asked = own.capabilities.as_ref();
+            capabilities::restrict(&mut security.capabilities, asked, machine.capabilities)?
+        }
+        // A new user namespace has all of them; plain processes have the agent's.
+        Isolation::UserNamespace | Isolation::None => Vec::new(),
+    };
     security.no_new_privileges = own.allow_privilege_escalation == Some(false);
     security.read_only_root = own.read_only_root_filesystem.unwrap_or(false);
     security.unmasked = own.proc_mount.as_deref() == Some("Unmasked");
@@ -103,6 +113,12 @@ pub(super) fn decide(
     let separate = spec.host_users == Some(false);
     possible(machine.isolation, &decided.security, separate)?;
     decided.notes = shortcomings(machine.isolation, &decided.security, &of_pod);
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        decided.notes.push(format!(
+            "the node agent does not have {missing} and cannot give it"
+        ));
+    }
     Ok(decided)
 }
 

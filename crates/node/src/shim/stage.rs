@@ -133,13 +133,7 @@ pub(super) fn account(spec: &ContainerSpec, root: &Path) -> Result<Account> {
 /// # Errors
 /// What could not be opened, made or mounted.
 pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> {
-    let stage = directory.join("stage");
-    fs::create_dir_all(&stage).step(|| stage.display().to_string())?;
-    // Room for mount points only.
-    tmpfs(&stage, "mode=0700,size=4m")?;
-    private(&stage)?;
-    let root = stage.join("root");
-    make(&root)?;
+    let (stage, root) = begin(directory)?;
     if let Some(copy) = &spec.root.copy {
         layers::bind(copy, &root)?;
     } else if !spec.root.lower.is_empty() {
@@ -199,6 +193,17 @@ fn size(spec: &ContainerSpec) -> String {
     )
 }
 
+/// Room for mount points only, and in it a place for the root directory.
+fn begin(directory: &Path) -> Result<(PathBuf, PathBuf)> {
+    let stage = directory.join("stage");
+    fs::create_dir_all(&stage).step(|| stage.display().to_string())?;
+    tmpfs(&stage, "mode=0700,size=4m")?;
+    private(&stage)?;
+    let root = stage.join("root");
+    make(&root)?;
+    Ok((stage, root))
+}
+
 /// Whether layers can be laid over each other here, tried below a directory after [`enter`].
 ///
 /// # Errors
@@ -208,12 +213,7 @@ pub(super) fn try_layers(spec: &ContainerSpec, directory: &Path) -> Result {
     for layer in &lower {
         fs::create_dir_all(layer).step(|| layer.display().to_string())?;
     }
-    let stage = directory.join("stage");
-    fs::create_dir_all(&stage).step(|| stage.display().to_string())?;
-    tmpfs(&stage, "mode=0700,size=4m")?;
-    private(&stage)?;
-    let root = stage.join("root");
-    make(&root)?;
+    let (stage, root) = begin(directory)?;
     let mut spec = spec.clone();
     spec.root.lower = lower.into();
     layers::writable(&spec, &stage, &root)?;

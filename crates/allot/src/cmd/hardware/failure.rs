@@ -1,6 +1,6 @@
 //! `allot hardware fail` and `restore`.
 //!
-//! What is done is written into the ResourceSlice of the device: nobody publishes the slices of modelled hardware again. The
+//! What is done is written into the ResourceSlice of the device: no driver publishes the slices of modelled hardware again. The
 //! slice remembers devices that were unplugged, so that they can be plugged in again.
 
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@ fn decided(isolation: Isolation, pod: Value, own: Value, image: &str) -> Result<
         profiles: profiles.path(),
         apparmor: false,
         selinux: false,
+        capabilities: &capabilities::of(None, true).unwrap(),
     };
     let container = json!({"name": "c", "securityContext": own});
     let object = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": pod});

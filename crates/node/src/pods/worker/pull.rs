@@ -48,7 +48,7 @@ impl Worker {
             let of = container.clone();
             let task = tokio::spawn(async move {
                 let result = images.ensure(&pod, &of).await;
-                // Nobody waits any more if it fails.
+                // It fails when the receiver is gone: the pod no longer waits.
                 let _ = sender.send(result);
                 news.notify_one();
             });
