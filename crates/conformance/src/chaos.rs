@@ -16,8 +16,8 @@ use crate::case::{Observed, Stop, ensure, fail};
 use crate::kubelet::{ClaimRef, Device};
 use crate::options::Options;
 use crate::report::{Record, Report, Verdict};
-use crate::runner::StartError;
-use crate::world::{World, complete, text};
+use crate::runner::{LINES, StartError, bring_up};
+use crate::world::{SLICES, World, complete, text};
 
 #[cfg(test)]
 mod tests;
@@ -30,9 +30,6 @@ const DELAY: u64 = 100_000;
 const AWAY: u64 = 2_000;
 /// How many of the last steps are shown after a failure.
 const STEPS: usize = 20;
-/// How much of the driver's output is shown.
-const LINES: usize = 15;
-
 const RULE: &str = "Whatever is killed, paused, emptied or away in between: prepared claims keep their answer and their CDI \
     devices, unprepared ones leave nothing, slices come back.";
 const SOURCE: &str = "KEP-4381: NodePrepareResources and NodeUnprepareResources must be idempotent, also over restarts";
@@ -144,22 +141,16 @@ pub async fn chaos(
     mut progress: impl FnMut(u32, &str),
 ) -> Result<Report, StartError> {
     let start = Instant::now();
-    let error = |reason: &str| StartError {
-        reason: reason.to_owned(),
-        output: String::new(),
-    };
     if !options.is_command() {
-        return Err(error("chaos kills the driver: the kit must start it"));
+        return Err(StartError {
+            reason: "chaos kills the driver: the kit must start it".to_owned(),
+            output: String::new(),
+        });
     }
-    let world = World::new(Arc::new(options)).await;
-    let mut world = world.map_err(|reason| error(&reason))?;
-    if let Err(Stop::Fail(reason) | Stop::Skip(reason)) = world.bring_up().await {
-        let output = world.output(LINES);
-        world.end().await;
-        return Err(StartError { reason, output });
-    }
+    let mut world = bring_up(&Arc::new(options)).await?;
     let (driver, versions) = (world.driver().to_owned(), world.versions());
-    let (outcome, steps) = disturb(&mut world, seed, length, &mut progress).await;
+    let mut steps = Vec::new();
+    let outcome = disturb(&mut world, seed, length, &mut progress, &mut steps).await;
     let (verdict, observed) = match outcome {
         Ok(observed) => (Verdict::Pass, observed),
         Err(Stop::Fail(reason) | Stop::Skip(reason)) => {
@@ -191,19 +182,8 @@ pub async fn chaos(
     })
 }
 
-/// The outcome, and the last steps.
+/// Takes steps until the end or the first failure; `steps` are the last ones.
 async fn disturb(
-    world: &mut World,
-    seed: u64,
-    length: Length,
-    progress: &mut impl FnMut(u32, &str),
-) -> (Observed, Vec<String>) {
-    let mut steps = Vec::new();
-    let outcome = run(world, seed, length, progress, &mut steps).await;
-    (outcome, steps)
-}
-
-async fn run(
     world: &mut World,
     seed: u64,
     length: Length,
@@ -274,31 +254,13 @@ impl Chaos<'_> {
             }
             Step::KillDuringPrepare(device, delay) => {
                 let claim = self.world.claim(device).await?;
-                let (plugin, limit) = (self.world.plugin()?, self.world.limit());
-                let interrupted = claim.clone();
-                let call = tokio::spawn(async move {
-                    plugin
-                        .prepare(plugin.version(), &[interrupted], limit)
-                        .await
-                });
-                tokio::time::sleep(delay).await;
-                self.world.restart().await?;
-                call.abort();
+                self.world.kill_during_prepare(&claim, delay).await?;
                 let answer = self.world.prepare(&claim).await?;
                 self.keep(device, claim, answer)
             }
             Step::KillDuringUnprepare(device, delay) => {
                 let claim = self.forget(device)?;
-                let (plugin, limit) = (self.world.plugin()?, self.world.limit());
-                let interrupted = claim.clone();
-                let call = tokio::spawn(async move {
-                    plugin
-                        .unprepare(plugin.version(), &[interrupted], limit)
-                        .await
-                });
-                tokio::time::sleep(delay).await;
-                self.world.restart().await?;
-                call.abort();
+                self.world.kill_during_unprepare(&claim, delay).await?;
                 self.unprepare(&claim).await
             }
             Step::Kill => self.world.restart().await,
@@ -336,12 +298,8 @@ impl Chaos<'_> {
             Step::DeleteSlices => {
                 for slice in self.world.slices().await? {
                     let name = text(&slice["metadata"]["name"]);
-                    let path = format!("/apis/resource.k8s.io/v1/resourceslices/{name}");
-                    let deleted = self.world.api.delete(&path).await;
-                    deleted.or_else(|error| match error.code {
-                        404 => Ok(()),
-                        _ => fail(format!("cannot delete a slice: {error}")),
-                    })?;
+                    let deleted = self.world.api.delete(&format!("{SLICES}/{name}")).await;
+                    deleted.or_else(|error| fail(format!("cannot delete a slice: {error}")))?;
                 }
                 Ok(())
             }

@@ -13,7 +13,7 @@ use crate::world::World;
 /// A case waits for several things one after the other; with this many times the limit of one it has had enough.
 const CASE_LIMIT: u32 = 12;
 /// How much of the driver's output is shown.
-const LINES: usize = 15;
+pub(crate) const LINES: usize = 15;
 
 /// The driver cannot be tested at all.
 #[derive(Debug, thiserror::Error)]
@@ -41,17 +41,7 @@ pub async fn run(
     mut progress: impl FnMut(&Record),
 ) -> Result<Report, StartError> {
     let options = Arc::new(options);
-    let mut first = World::new(Arc::clone(&options))
-        .await
-        .map_err(|reason| StartError {
-            reason,
-            output: String::new(),
-        })?;
-    if let Err(Stop::Fail(reason) | Stop::Skip(reason)) = first.bring_up().await {
-        let output = first.output(LINES);
-        first.end().await;
-        return Err(StartError { reason, output });
-    }
+    let mut first = bring_up(&options).await?;
     let (driver, versions) = (first.driver().to_owned(), first.versions());
     let selected = cases()
         .iter()
@@ -81,6 +71,24 @@ pub async fn run(
         versions,
         cases: records,
     })
+}
+
+/// A node with a driver that runs, is registered and has published its devices.
+///
+/// # Errors
+/// When it does not.
+pub(crate) async fn bring_up(options: &Arc<Options>) -> Result<World, StartError> {
+    let world = World::new(Arc::clone(options)).await;
+    let mut world = world.map_err(|reason| StartError {
+        reason,
+        output: String::new(),
+    })?;
+    if let Err(Stop::Fail(reason) | Stop::Skip(reason)) = world.bring_up().await {
+        let output = world.output(LINES);
+        world.end().await;
+        return Err(StartError { reason, output });
+    }
+    Ok(world)
 }
 
 /// A case on a node of its own.

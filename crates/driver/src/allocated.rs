@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::claim::{ClaimRef, base_request};
 use crate::error::Failure;
-use crate::journal::Journal;
+use crate::journal::{Journal, NOT_PREPARING};
 
 /// An allocated claim.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl Claim {
     /// # Errors
     /// The state is not representable in JSON or larger than [`crate::MAX_STATE_BYTES`], or the disk is full.
     pub async fn save_state(&self, state: &impl Serialize) -> Result<(), Failure> {
-        let journal = self.journal.as_ref().ok_or(NO_JOURNAL)?;
+        let journal = self.journal.as_ref().ok_or(NOT_PREPARING)?;
         journal.save(&self.reference.uid, state).await
     }
 
@@ -51,7 +51,7 @@ impl Claim {
     /// # Errors
     /// The state is of a version that could not be migrated, or has another shape.
     pub async fn saved_state<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
-        let journal = self.journal.as_ref().ok_or(NO_JOURNAL)?;
+        let journal = self.journal.as_ref().ok_or(NOT_PREPARING)?;
         journal.saved(&self.reference.uid).await
     }
 
@@ -93,6 +93,3 @@ impl Claim {
         })
     }
 }
-
-/// Claims reach drivers through the service, which gives each of them a journal.
-const NO_JOURNAL: &str = "the claim is not being prepared";

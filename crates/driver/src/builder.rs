@@ -390,6 +390,7 @@ impl<D: Driver> Builder<D> {
             let diagnostics = Diagnostics {
                 metrics: Arc::clone(&metrics),
                 registration: registration.clone(),
+                checkpoint: Arc::clone(&core.checkpoint),
             };
             let stopped = stop.clone().cancelled_owned();
             tasks.spawn(async move {

@@ -12,9 +12,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::checkpoint::Checkpoint;
 use crate::metrics::Metrics;
 use crate::registrar::RegistrationStatus;
 
@@ -32,6 +33,7 @@ const CONNECTION: Duration = Duration::from_secs(300);
 pub(crate) struct Diagnostics {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registration: watch::Receiver<Option<RegistrationStatus>>,
+    pub(crate) checkpoint: Arc<Mutex<Checkpoint>>,
 }
 
 impl Diagnostics {
@@ -58,9 +60,9 @@ impl Diagnostics {
             let this = self.clone();
             connections.spawn(async move {
                 let _slot = slot;
-                let service = service_fn(move |request| {
-                    let answer = this.answer(&request);
-                    async { Ok::<_, Infallible>(answer) }
+                let service = service_fn(|request| {
+                    let this = this.clone();
+                    async move { Ok::<_, Infallible>(this.answer(&request).await) }
                 });
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -73,14 +75,14 @@ impl Diagnostics {
         }
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<String> {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<String> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served\n");
         }
         match request.uri().path() {
             "/healthz" => text(StatusCode::OK, "ok\n"),
             "/readyz" => self.ready(),
-            "/metrics" => self.exposition(),
+            "/metrics" => self.exposition().await,
             _ => text(
                 StatusCode::NOT_FOUND,
                 "there are /healthz, /readyz and /metrics\n",
@@ -103,13 +105,15 @@ impl Diagnostics {
         }
     }
 
-    fn exposition(&self) -> Response<String> {
+    async fn exposition(&self) -> Response<String> {
         let registered = self
             .registration
             .borrow()
             .as_ref()
             .is_some_and(|s| s.registered);
         self.metrics.set_registered(registered);
+        let claims = self.checkpoint.lock().await.entries().count();
+        self.metrics.set_claims(claims);
         match self.metrics.text() {
             Ok(body) => {
                 let mut response = Response::new(body);

@@ -10,6 +10,9 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Failure;
 use crate::prepared::{State, decode, encode};
 
+/// Why there is no state to read or write. Claims that reach a driver through the service have a journal.
+pub(crate) const NOT_PREPARING: &str = "the claim is not being prepared";
+
 /// Access to the states of claims in the checkpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Journal {
@@ -23,7 +26,7 @@ impl Journal {
         let value = encode(state)?;
         let mut checkpoint = self.checkpoint.lock().await;
         let entry = checkpoint.get(uid).filter(|entry| entry.begun);
-        let mut entry = entry.cloned().ok_or("the claim is not being prepared")?;
+        let mut entry = entry.cloned().ok_or(NOT_PREPARING)?;
         entry.state = Some(State {
             version: self.version,
             value,

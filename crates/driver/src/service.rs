@@ -104,7 +104,8 @@ impl<D: Driver> Core<D> {
                 .prepare(&claim)
                 .await
                 .map_err(|error| error.to_string());
-            self.ended(Operation::Prepare, begun, result.is_err()).await;
+            let (failed, took) = (result.is_err(), begun.elapsed());
+            self.metrics.ended(Operation::Prepare, failed, took);
             if let Err(error) = &result {
                 tracing::warn!(claim = %claim.reference, error, "claim could not be prepared");
             }
@@ -164,12 +165,6 @@ impl<D: Driver> Core<D> {
             }
         };
         Ok(self.answer(&entry))
-    }
-
-    async fn ended(&self, operation: Operation, begun: Instant, failed: bool) {
-        self.metrics.ended(operation, failed, begun.elapsed());
-        let claims = self.checkpoint.lock().await.entries().count();
-        self.metrics.set_claims(claims);
     }
 
     /// Tells the driver about a failure outside of any call.
@@ -297,8 +292,8 @@ impl<D: Driver> Core<D> {
                 .unprepare(&claim)
                 .await
                 .map_err(|error| error.to_string());
-            self.ended(Operation::Unprepare, begun, result.is_err())
-                .await;
+            let (failed, took) = (result.is_err(), begun.elapsed());
+            self.metrics.ended(Operation::Unprepare, failed, took);
             if let Err(error) = &result {
                 tracing::warn!(%claim, error, "claim could not be unprepared");
             }

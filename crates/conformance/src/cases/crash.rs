@@ -74,15 +74,8 @@ async fn during_prepare(w: &mut World) -> Observed {
     let before = w.cdi_devices();
     for micros in DELAYS {
         let claim = w.claim(0).await?;
-        let plugin = w.plugin()?;
-        let limit = w.limit();
-        let call = {
-            let claim = claim.clone();
-            tokio::spawn(async move { plugin.prepare(plugin.version(), &[claim], limit).await })
-        };
-        tokio::time::sleep(Duration::from_micros(micros)).await;
-        w.restart().await?;
-        call.abort();
+        w.kill_during_prepare(&claim, Duration::from_micros(micros))
+            .await?;
         let devices = w.prepare(&claim).await?;
         w.resolves(&devices)?;
         w.unprepare(&claim).await?;
@@ -99,15 +92,8 @@ async fn during_unprepare(w: &mut World) -> Observed {
     for micros in DELAYS {
         let claim = w.claim(0).await?;
         w.prepare(&claim).await?;
-        let plugin = w.plugin()?;
-        let limit = w.limit();
-        let call = {
-            let claim = claim.clone();
-            tokio::spawn(async move { plugin.unprepare(plugin.version(), &[claim], limit).await })
-        };
-        tokio::time::sleep(Duration::from_micros(micros)).await;
-        w.restart().await?;
-        call.abort();
+        w.kill_during_unprepare(&claim, Duration::from_micros(micros))
+            .await?;
         w.unprepare(&claim).await?;
         w.is_clean(&claim, &before)?;
         let devices = w.prepare(&claim).await?;

@@ -1,5 +1,7 @@
 //! Calls of the driver with the answers that a kubelet insists on.
 
+use std::time::Duration;
+
 use super::World;
 use crate::case::{Stop, ensure, fail};
 use crate::kubelet::{Answers, ClaimRef, Device, Version};
@@ -68,6 +70,40 @@ impl World {
             }
             Err(error) => Ok(error),
         }
+    }
+
+    /// Begins to prepare a claim, kills the driver after `delay`, and starts it again.
+    pub(crate) async fn kill_during_prepare(
+        &mut self,
+        claim: &ClaimRef,
+        delay: Duration,
+    ) -> Result<(), Stop> {
+        let (plugin, claim, limit) = (self.plugin()?, claim.clone(), self.limit());
+        let call = async move { plugin.prepare(plugin.version(), &[claim], limit).await };
+        self.kill_during(call, delay).await
+    }
+
+    /// Begins to unprepare a claim, kills the driver after `delay`, and starts it again.
+    pub(crate) async fn kill_during_unprepare(
+        &mut self,
+        claim: &ClaimRef,
+        delay: Duration,
+    ) -> Result<(), Stop> {
+        let (plugin, claim, limit) = (self.plugin()?, claim.clone(), self.limit());
+        let call = async move { plugin.unprepare(plugin.version(), &[claim], limit).await };
+        self.kill_during(call, delay).await
+    }
+
+    async fn kill_during<T: Send + 'static>(
+        &mut self,
+        call: impl Future<Output = T> + Send + 'static,
+        delay: Duration,
+    ) -> Result<(), Stop> {
+        let call = tokio::spawn(call);
+        tokio::time::sleep(delay).await;
+        self.restart().await?;
+        call.abort();
+        Ok(())
     }
 
     /// Unprepares a claim, which has to succeed.

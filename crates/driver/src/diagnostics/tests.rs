@@ -23,6 +23,7 @@ async fn probes_and_metrics_are_answered() {
     let diagnostics = Diagnostics {
         metrics: Arc::clone(&metrics),
         registration,
+        checkpoint: Arc::new(Mutex::new(Checkpoint::open(None).unwrap())),
     };
     let server = tokio::spawn(diagnostics.serve(listener));
     let check = async |request: &str, code: &str, part: &str| {
@@ -54,6 +55,7 @@ async fn probes_and_metrics_are_answered() {
         r#"dra_driver_operations_in_flight{operation="prepare"} 2"#,
         r#"dra_driver_operation_duration_seconds_count{operation="unprepare",result="error"} 1"#,
         "dra_driver_published_devices 8",
+        "dra_driver_prepared_claims 0",
         "dra_driver_registered 1",
         "# EOF",
     ] {
@@ -74,6 +76,7 @@ async fn silent_connections_are_closed() {
     let diagnostics = Diagnostics {
         metrics: Arc::default(),
         registration,
+        checkpoint: Arc::new(Mutex::new(Checkpoint::open(None).unwrap())),
     };
     let server = tokio::spawn(diagnostics.serve(listener));
     let mut silent = Vec::new();

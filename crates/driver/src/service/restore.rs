@@ -31,7 +31,6 @@ impl<D: Driver> Core<D> {
         };
         let restored = self.driver.restore(&claims, boot).await;
         restored.map_err(|source| Error::Restore { source })?;
-        self.metrics.set_claims(claims.len());
         // After the driver succeeded: one that was killed in between is told about the boot again.
         self.checkpoint.lock().await.restored(migrated)
     }
