@@ -63,7 +63,7 @@ pub fn credentials(data: &[u8]) {
     allot_apiserver::fuzzing::credentials(data);
 }
 
-/// Tokens of service accounts: the first byte says what of a genuine one is kept.
+/// Tokens of service accounts: none that this server has not signed is valid.
 pub fn token(data: &[u8]) {
     static SIGNER: OnceLock<Signer> = OnceLock::new();
     let signer = SIGNER.get_or_init(|| Signer::new(None, "https://issuer").expect("a signer"));

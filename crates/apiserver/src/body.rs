@@ -20,7 +20,7 @@ type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>;
 /// Something that is given up when the body has been sent, or nobody wants it any more: seats, shares of a budget.
 pub(crate) type Held = Box<dyn Send>;
 
-/// Somebody who looks at a body on its way to the client. Dropped before its end, it has seen a part of it.
+/// An observer of a body on its way to the client. Dropped before its end, it has seen a part of it.
 pub(crate) trait Observer: Send {
     /// The next piece.
     fn piece(&mut self, bytes: &[u8]);
@@ -110,7 +110,7 @@ impl Body {
         }
     }
 
-    /// Shows somebody what is sent.
+    /// Shows an observer what is sent.
     pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }

@@ -24,7 +24,7 @@ use crate::limits::Limits;
 use crate::object::meta;
 use crate::server::{Core, Incoming, is_long_running};
 
-mod dangling;
+pub(crate) mod dangling;
 mod estimate;
 pub(crate) mod metrics;
 mod retry;
@@ -326,7 +326,7 @@ impl FlowControl {
 
     /// Takes over the objects that are stored. What can not be read changes nothing.
     async fn load(&self, core: &Core) {
-        let _alone = self.loading.lock().await;
+        let alone = self.loading.lock().await;
         let seen = self.changes.load(Ordering::Acquire);
         if self.loaded.load(Ordering::Acquire) == seen {
             return;
@@ -343,13 +343,18 @@ impl FlowControl {
                 .collect();
             crate::bootstrap::flow::add_mandatory(plural, &mut objects);
             lists.push(objects);
-            schemas = page.entries;
+            if plural == "flowschemas" {
+                schemas = page.entries;
+            }
         }
         let levels = lists[0].iter();
         let levels: BTreeSet<String> = levels.map(|it| meta(it, "name").to_owned()).collect();
         self.refused.retain(|level| levels.contains(level));
         self.take_over(&lists[0], &lists[1]);
         self.loaded.store(seen, Ordering::Release);
+        // Other requests need not wait until the conditions are stored; two that write them at once are told apart by the
+        // revision.
+        drop(alone);
         let collection = format!("{GROUP}/flowschemas");
         dangling::tell(&*core.backend, &collection, &schemas, &levels).await;
     }

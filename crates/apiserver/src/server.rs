@@ -380,7 +380,7 @@ impl Server {
             true => tokio::time::timeout(core.config.limits.request_timeout, upload.read())
                 .await
                 .unwrap_or_else(|_| Err(timed_out()))?,
-            // Nobody looks at it. A watch must not keep its seat until it has come, which may be never.
+            // The body is not read. A watch must not keep its seat until it has come, which may be never.
             false => Bytes::new(),
         };
         if let Some(trail) = &mut request.audit {

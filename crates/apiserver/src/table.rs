@@ -235,17 +235,19 @@ fn layout(view: &View<'_>) -> Layout {
 
 /// Cells are made from one form of an object, whatever version the client sees.
 fn in_stored_form(resource: &Resource, row: fn(&Value) -> Vec<Value>) -> Row {
-    let resource = resource.clone();
     match resource.group.as_str() {
         versions::EVENTS => Box::new(move |object| {
             let mut core = object.clone();
             versions::events::to_core(&mut core);
             row(&core)
         }),
-        "autoscaling" => Box::new(move |object| {
-            let newest = versions::convert(&resource, object.clone(), "v2");
-            row(newest.as_ref().unwrap_or(object))
-        }),
+        "autoscaling" => {
+            let resource = resource.clone();
+            Box::new(move |object| {
+                let newest = versions::convert(&resource, object.clone(), "v2");
+                row(newest.as_ref().unwrap_or(object))
+            })
+        }
         _ => Box::new(row),
     }
 }

@@ -45,11 +45,14 @@ pub(crate) fn read(body: &[u8]) -> Result<Yaml, String> {
 
 /// Repeated keys of a document that are named at most.
 const MAX_REPEATED: usize = 64;
+/// Text that is read again to find them, in bytes: each one costs a reading of all that comes before it.
+const MAX_REREAD: usize = 16 << 20;
 
 /// A line for each repeated key. The parser ends at the first one, so each is given another name to find the next.
 fn repeated_keys(text: &str) -> Vec<String> {
+    let most = (MAX_REREAD / text.len().max(1)).clamp(1, MAX_REPEATED);
     let (mut text, mut found) = (text.to_owned(), Vec::new());
-    while found.len() < MAX_REPEATED
+    while found.len() < most
         && let Err(error) = serde_saphyr::from_str::<Value>(&text)
         && let serde_saphyr::Error::DuplicateMappingKey { key, location } = error.without_snippet()
     {

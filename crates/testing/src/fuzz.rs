@@ -1,8 +1,9 @@
 //! Fuzzing without an instrumented compiler: seeds are changed at random places, and an entry point must survive them.
 //!
 //! The changes follow from a number, so a run can be repeated. There is no feedback from coverage: `fuzz/run` uses
-//! libFuzzer with the same entry points where it can. A test runs a few thousand inputs, or for some seconds; with `ALLOT_FUZZ_SECONDS` it
-//! runs for so long, with another beginning each time, and leaves what fails in `fuzz/artifacts`.
+//! libFuzzer with the same entry points where it can. An ordinary test runs a few thousand inputs or for a few seconds; with
+//! `ALLOT_FUZZ_SECONDS` it runs for that long, starts from another number each time, and leaves what fails in
+//! `fuzz/artifacts`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};

@@ -159,7 +159,7 @@ impl Cache {
                 if changes.is_empty() {
                     break;
                 }
-                // Nobody else has the index where no request is being judged: then it is changed in place.
+                // While no request is being judged the index is not shared, and is changed in place.
                 let index = Arc::make_mut(&mut self.index);
                 changes.iter().for_each(|event| index.apply(part, event));
             }

@@ -22,16 +22,10 @@ pub(crate) fn objects(now: &str) -> Vec<(String, String, Value)> {
         if !distinguisher.is_empty() {
             spec["distinguisherMethod"] = json!({"type": distinguisher});
         }
-        let message = format!(
-            "This FlowSchema references the PriorityLevelConfiguration object named {level:?} and it exists"
-        );
         let object = json!({
             "apiVersion": format!("{group}/v1"), "kind": "FlowSchema",
             "metadata": metadata(name), "spec": spec,
-            "status": {"conditions": [{
-                "type": "Dangling", "status": "False", "lastTransitionTime": now,
-                "reason": "Found", "message": message,
-            }]},
+            "status": {"conditions": [crate::flow::dangling::condition(level, true, now)]},
         });
         objects.push((format!("{group}/flowschemas"), name.to_owned(), object));
     }

@@ -7,13 +7,13 @@ use allot_apimachinery::quote::quote;
 use allot_store::{Backend, Entry, Expect, Write};
 use serde_json::{Value, json};
 
-use crate::object::{self, child_mut, items, meta, text};
+use crate::object::{self, child_mut, meta, text};
 
 /// Version of the API that the objects are written in.
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 const CONDITION: &str = "Dangling";
 
-/// Brings the condition of each schema up to date. What somebody else changes at the same time is left to the next look
+/// Brings the condition of each schema up to date. What another writer changes at the same time is left to the next look
 /// at the objects, which that change causes.
 pub(super) async fn tell(
     backend: &dyn Backend,
@@ -41,43 +41,42 @@ pub(super) async fn tell(
     }
 }
 
+/// The condition that says whether the priority level exists.
+pub(crate) fn condition(level: &str, exists: bool, since: &str) -> Value {
+    let (status, reason, rest) = match exists {
+        true => ("False", "Found", "and it exists"),
+        false => ("True", "NotFound", "but there is no such object"),
+    };
+    let level = quote(level);
+    json!({
+        "type": CONDITION, "status": status, "lastTransitionTime": since, "reason": reason,
+        "message": format!("This FlowSchema references the PriorityLevelConfiguration object named {level} {rest}"),
+    })
+}
+
 /// The schema with its condition; `None` if it is as it should be.
 fn told(mut schema: Value, levels: &BTreeSet<String>) -> Option<Value> {
-    let level = text(&schema, &["spec", "priorityLevelConfiguration", "name"]);
-    let (status, reason, rest) = match levels.contains(level) {
-        true => ("False", "Found", "it exists"),
-        false => ("True", "NotFound", "there is no such object"),
-    };
-    let (and, level) = (if status == "True" { "but" } else { "and" }, quote(level));
-    let message = format!(
-        "This FlowSchema references the PriorityLevelConfiguration object named {level} {and} {rest}"
-    );
-    let known = items(&schema["status"]["conditions"])
-        .iter()
-        .find(|it| it["type"] == CONDITION)
-        .cloned()
-        .unwrap_or_default();
-    let same = |key: &str, wanted: &str| text(&known, &[key]) == wanted;
-    if same("status", status) && same("reason", reason) && same("message", &message) {
-        return None;
-    }
     if meta(&schema, "name").is_empty() {
         return None;
     }
-    let since = match &known["lastTransitionTime"] {
-        Value::String(since) if same("status", status) => since.clone(),
-        _ => object::now(),
-    };
-    let condition = json!({
-        "type": CONDITION, "status": status, "lastTransitionTime": since, "reason": reason, "message": message,
-    });
+    let level = text(&schema, &["spec", "priorityLevelConfiguration", "name"]);
+    let mut new = condition(level, levels.contains(level), &object::now());
     let conditions = child_mut(&mut schema, "status")
         .entry("conditions")
         .or_insert_with(|| json!([]));
     let list = conditions.as_array_mut()?;
     match list.iter_mut().find(|it| it["type"] == CONDITION) {
-        Some(known) => *known = condition,
-        None => list.push(condition),
+        Some(known) => {
+            let same = |key: &str| known[key] == new[key];
+            if same("status") && same("reason") && same("message") {
+                return None;
+            }
+            if same("status") && known["lastTransitionTime"].is_string() {
+                new["lastTransitionTime"] = known["lastTransitionTime"].clone();
+            }
+            *known = new;
+        }
+        None => list.push(new),
     }
     schema["apiVersion"] = API_VERSION.into();
     schema["kind"] = "FlowSchema".into();

@@ -60,17 +60,17 @@ impl Watches {
 
     /// How many watches may be told of what a request changes.
     pub(super) fn interested(&self, info: &RequestInfo) -> usize {
+        let mut followed = followed(info, "", "");
         let all = self.0.lock();
-        let count = |namespace: &str, name: &str| {
-            let counted = all.get(&followed(info, namespace, name));
-            counted.copied().unwrap_or_default()
-        };
-        let mut interested = count("", "");
+        let count = |followed: &Followed| all.get(followed).copied().unwrap_or_default();
+        let mut interested = count(&followed);
         if !info.namespace.is_empty() {
-            interested += count(&info.namespace, "");
+            followed.namespace.clone_from(&info.namespace);
+            interested += count(&followed);
         }
         if !info.name.is_empty() {
-            interested += count(&info.namespace, &info.name);
+            followed.name.clone_from(&info.name);
+            interested += count(&followed);
         }
         interested
     }

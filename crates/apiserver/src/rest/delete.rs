@@ -47,7 +47,7 @@ pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     let deleted = call
         .delete_one(call.name(), call.namespace(), &options)
         .await?;
-    // Only who asks for it in the old way is told that the object is still there.
+    // Only a client that asks in the old way is told that the object is still there.
     let code = match (&deleted, options.orphan_dependents) {
         (Deleted::Pending(_), Some(false)) => 202,
         _ => 200,

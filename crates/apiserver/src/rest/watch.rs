@@ -336,25 +336,17 @@ impl Stream {
         if kind == "DELETED" && event.kind != EventKind::Deleted {
             // It left the selection: its state before, at the version of the change.
             let previous = event.previous.as_ref()?;
-            let view = View {
-                resource: &self.resource,
-                version: &self.version,
-            };
-            let mut object = view.object(previous).ok()?;
+            let mut object = self.view().object(previous).ok()?;
             object["metadata"]["resourceVersion"] = event.revision().to_string().into();
             let value = self.shape(object);
-            let view = View {
-                resource: &self.resource,
-                version: &self.version,
-            };
-            return Some(view.with_texts(previous, || self.frame(kind, &value)));
+            return Some(
+                self.view()
+                    .with_texts(previous, || self.frame(kind, &value)),
+            );
         }
         if self.media == Media::JSON {
             let format = format_number(kind, &self.resource.group, &self.version);
-            let view = View {
-                resource: &self.resource,
-                version: &self.version,
-            };
+            let view = self.view();
             return Some(event.encoding(format, |event| encode_state(&view, kind, &event.entry)));
         }
         let mut out = Vec::new();
@@ -363,38 +355,35 @@ impl Stream {
     }
 
     fn write_state(&mut self, out: &mut Vec<u8>, kind: &str, entry: &Entry) {
-        let view = View {
-            resource: &self.resource,
-            version: &self.version,
-        };
         if self.media == Media::JSON {
-            out.extend_from_slice(&encode_state(&view, kind, entry));
+            out.extend_from_slice(&encode_state(&self.view(), kind, entry));
             return;
         }
-        let Ok(object) = view.object(entry) else {
+        let Ok(object) = self.view().object(entry) else {
             return;
         };
         let value = self.shape(object);
-        let view = View {
+        out.extend_from_slice(&self.view().with_texts(entry, || self.frame(kind, &value)));
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
             resource: &self.resource,
             version: &self.version,
-        };
-        out.extend_from_slice(&view.with_texts(entry, || self.frame(kind, &value)));
+        }
     }
 
     fn shape(&mut self, object: Value) -> Value {
-        let view = View {
-            resource: &self.resource,
-            version: &self.version,
-        };
         match self.media.shape {
             Shape::Whole => object,
-            shape @ (Shape::Metadata | Shape::MetadataV1beta1) => view.metadata_only(object, shape),
+            shape @ (Shape::Metadata | Shape::MetadataV1beta1) => {
+                self.view().metadata_only(object, shape)
+            }
             Shape::Table | Shape::TableV1beta1 => {
                 let mut options = self.table;
                 // Only the first table of a stream names its columns.
                 options.headers &= !std::mem::replace(&mut self.table_started, true);
-                table::table(&view, &[object], None, self.media.shape, options)
+                table::table(&self.view(), &[object], None, self.media.shape, options)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The gates of kube-apiserver 1.36 that decide nothing here, because what they are about is not built or is always as it is.
 
 /// Their names. Setting one is no mistake: all components of a cluster are often given the same gates.
-const NAMES: [&str; 129] = [
+const NAMES: [&str; 128] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServingWithRoutine",
@@ -130,7 +130,6 @@ const NAMES: [&str; 129] = [
     "WindowsGracefulNodeShutdown",
     "WorkloadAwarePreemption",
     "WorkloadWithJob",
-    "v1",
 ];
 
 /// kube-apiserver knows the gate, and nothing here depends on it.

@@ -12,10 +12,14 @@ use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
+use crate::auth::credential;
 use crate::body::Body;
 use crate::server::Incoming;
+
+/// The largest message that is read from a client. It means nothing, but would be held until it is complete.
+const MAX_RECEIVED: usize = 64 << 10;
 
 /// The other end of a watch that the client wants by WebSocket.
 pub(in crate::rest) struct Socket {
@@ -29,17 +33,7 @@ pub(in crate::rest) struct Socket {
 impl Socket {
     /// The connection of a request for an upgrade to WebSocket; none of any other request.
     pub(in crate::rest) fn of(request: &Incoming, stall: std::time::Duration) -> Option<Self> {
-        let names = |header, name: &str| {
-            let mut values = request.headers.get_all(header).iter();
-            values.any(|value| {
-                let mut words = value.to_str().unwrap_or_default().split(',');
-                words.any(|word| word.trim().eq_ignore_ascii_case(name))
-            })
-        };
-        if request.method != http::Method::GET
-            || !names(CONNECTION, "upgrade")
-            || !names(UPGRADE, "websocket")
-        {
+        if request.method != http::Method::GET || !credential::is_websocket(&request.headers) {
             return None;
         }
         let key = request.headers.get(SEC_WEBSOCKET_KEY)?;
@@ -94,7 +88,10 @@ async fn send(
     stall: std::time::Duration,
 ) {
     let connection = TokioIo::new(connection);
-    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, None).await;
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MAX_RECEIVED))
+        .max_frame_size(Some(MAX_RECEIVED));
+    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
     let (mut out, mut back) = socket.split();
     let mut pending = Vec::new();
     loop {
