@@ -35,7 +35,7 @@ pub enum Policy {
     /// The one that leaves the least behind that others could need: devices that are shared already and have the least capacity to spare, partitions of what is partitioned
     /// already, small devices. Pools with binding conditions still come last, and among equals the first is taken.
     BestFit,
-    /// The opposite: what nobody uses yet, and of that the largest. Claims keep out of each other's way.
+    /// The opposite: unused devices first, the largest of them before the others. Claims share as little as possible.
     Spread,
     /// As [`Policy::BestFit`], but of partitions the one that keeps the fewest others from being taken, weighted by their
     /// sizes.

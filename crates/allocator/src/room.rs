@@ -53,7 +53,7 @@ impl Room {
         self.units.iter().map(|unit| u64::from(unit.free)).sum()
     }
 
-    /// How many units nobody uses.
+    /// How many units are unused.
     #[must_use]
     pub fn untouched(&self) -> u64 {
         self.units.iter().filter(|unit| unit.is_whole()).count() as u64

@@ -23,8 +23,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
 use crate::Error;
-use crate::kit::context::Context;
-use crate::kit::context::Task;
+use crate::kit::context::{Context, Task};
 use crate::kit::events::Recorder;
 use crate::kit::informer::{Change, Informer, Key, key, key_of};
 use crate::kit::meta;

@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::kit::clock::Clock;
-use crate::kit::context::Context;
-use crate::kit::context::Task;
+use crate::kit::context::{Context, Task};
 use crate::kit::events::reference;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;

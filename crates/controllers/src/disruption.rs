@@ -13,8 +13,7 @@ use serde_json::json;
 
 use crate::Error;
 use crate::kit::clock::Clock;
-use crate::kit::context::Context;
-use crate::kit::context::Task;
+use crate::kit::context::{Context, Task};
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;

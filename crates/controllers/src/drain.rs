@@ -41,7 +41,7 @@ pub struct Drain {
     pub evict: bool,
     /// The time.
     pub clock: Clock,
-    /// Go on until the driver is stopped; otherwise the slices are removed as soon as nobody uses the devices, and a
+    /// Go on until the driver is stopped; otherwise the slices are removed as soon as no pod uses the devices, and a
     /// driver that runs publishes them again.
     pub hold: Option<Hold>,
 }
@@ -66,7 +66,7 @@ pub enum Progress {
     },
     /// These claims (namespace/name) still hold devices.
     InUse(Vec<String>),
-    /// Nobody uses the devices, and the driver runs: it has to be stopped now. The nodes on which it does, if that is
+    /// No pod uses the devices, and the driver runs: it has to be stopped now. The nodes on which it does, if that is
     /// known. Its devices are tainted meanwhile, also those that it publishes again.
     Running(Vec<String>),
     /// So many slices were removed: done.

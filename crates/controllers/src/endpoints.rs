@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::kit::api::{self, Delete, Part};
-use crate::kit::context::Context;
-use crate::kit::context::Task;
+use crate::kit::context::{Context, Task};
 use crate::kit::informer::{Change, Informer, Key, key_of, split_key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};

@@ -12,8 +12,7 @@ use serde_json::json;
 
 use crate::Error;
 use crate::kit::api::{self, Part};
-use crate::kit::context::Context;
-use crate::kit::context::Task;
+use crate::kit::context::{Context, Task};
 use crate::kit::informer::{Cached, Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::kit::clock::{Clock, rfc3339};
-use crate::kit::context::Context;
-use crate::kit::context::Task;
+use crate::kit::context::{Context, Task};
 use crate::kit::informer::{Informer, Key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};

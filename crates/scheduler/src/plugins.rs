@@ -15,7 +15,7 @@ pub mod spread;
 pub mod taints;
 pub mod volumes;
 
-pub use crate::framework::{Plugin, PluginSet};
+use crate::framework::Plugin;
 
 /// Highest score of a plugin for a node.
 pub const MAX_SCORE: i64 = 100;

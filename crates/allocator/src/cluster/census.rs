@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Cluster;
 use super::count::ClassSelectors;
-use super::inventory::{problem, used_up};
+use crate::pool::ViewState;
 
 /// What can be done with a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,52 +87,30 @@ impl Cluster {
         let mut all = BTreeMap::<(String, String), Fullness>::new();
         for id in 0..self.pools.len() {
             let pool = self.pools.get(id).pool(&self.rules);
-            let (info, usage) = (&pool.info, &pool.usage);
-            let mut here = BTreeMap::<&str, (u64, u64)>::new();
-            let slots = info.parts().into_iter().flat_map(|part| {
-                let is_usable = problem(&part).is_none();
-                part.slots.into_iter().map(move |slot| (slot, is_usable))
-            });
-            for (slot, is_usable) in slots {
-                let device = info.device(slot);
-                let in_use = usage.device(&device.name);
-                let shared = in_use.is_some_and(|used| {
-                    device.shareable
-                        && used.dedicated.is_empty()
-                        && !used_up(used, &device.capacity)
-                });
-                let mut taints = device.taints.iter().chain(info.extra_taints(slot));
-                let state = if shared {
-                    DeviceState::Shared
-                } else if in_use.is_some() {
-                    DeviceState::InUse
-                } else if !is_usable {
-                    DeviceState::Unusable
-                } else if info.lacking_counter(slot, usage.available()).is_some() {
-                    DeviceState::Blocked
-                } else if self.features.device_taints && taints.any(|taint| taint.blocks()) {
-                    DeviceState::Tainted
-                } else {
-                    DeviceState::Free
-                };
-                let selecting = classes
-                    .iter()
-                    .filter(|(_, class)| class.select(&device.cel).unwrap_or(false))
-                    .map(|(name, _)| name.as_str());
-                for class in [""].into_iter().chain(selecting) {
-                    let key = (info.driver.to_string(), class.to_owned());
-                    let fullness = all.entry(key).or_default();
-                    *fullness.states.entry(state).or_default() += 1;
-                    let (free, any) = here.entry(class).or_default();
-                    *free += u64::from(state == DeviceState::Free);
-                    *any += 1;
+            let mut here = BTreeMap::<&str, Fullness>::new();
+            for part in pool.info.parts() {
+                let is_usable = part.state == ViewState::Usable;
+                for slot in part.slots {
+                    let state = self.device_state(pool, slot, is_usable);
+                    let device = pool.info.device(slot);
+                    let selecting = classes
+                        .iter()
+                        .filter(|(_, class)| class.select(&device.cel).unwrap_or(false))
+                        .map(|(name, _)| name.as_str());
+                    for class in [""].into_iter().chain(selecting) {
+                        let of_class = here.entry(class).or_default();
+                        *of_class.states.entry(state).or_default() += 1;
+                    }
                 }
             }
-            for (class, (free, any)) in here {
-                let key = (info.driver.to_string(), class.to_owned());
+            for (class, own) in here {
+                let key = (pool.info.driver.to_string(), class.to_owned());
                 let fullness = all.entry(key).or_default();
-                fullness.largest_free = fullness.largest_free.max(free);
-                fullness.largest = fullness.largest.max(any);
+                fullness.largest_free = fullness.largest_free.max(own.count(DeviceState::Free));
+                fullness.largest = fullness.largest.max(own.states.values().sum::<u64>());
+                for (state, count) in own.states {
+                    *fullness.states.entry(state).or_default() += count;
+                }
             }
         }
         all

@@ -1,6 +1,6 @@
 //! All devices and what is left of them, for people who ask; attempts look at what a node sees.
 
-use super::Cluster;
+use super::{Cluster, DeviceState};
 use crate::capacity::Capacity;
 use crate::pool::{DeviceUse, Pool, PoolSection, ViewState};
 
@@ -19,10 +19,8 @@ pub struct Inventoried<'a> {
     pub index: usize,
     /// Why nothing of its pool can be allocated.
     pub problem: Option<PoolProblem>,
-    /// A claim has it, or a share of it. Administrative access does not count.
-    pub in_use: bool,
-    /// Claims have shares of it, and nothing that it has is used up.
-    pub has_more_shares: bool,
+    /// What can be done with it. Administrative access does not count.
+    pub state: DeviceState,
     /// What shares take of each capacity, in the notation of the capacity.
     pub consumed: Vec<(&'a str, String)>,
     /// Taints that matter for allocation, `key=value:effect`; also those of rules.
@@ -81,6 +79,7 @@ impl Cluster {
         };
         let taints = device.taints.iter().chain(info.extra_taints(slot));
         let taints = taints.filter(|t| self.features.device_taints && t.blocks());
+        let state = self.device_state(pool, slot, problem.is_none());
         Inventoried {
             driver: &info.driver,
             pool: &info.name,
@@ -88,9 +87,7 @@ impl Cluster {
             slice: &slice.name,
             index: info.index_in_slice(slot),
             problem,
-            in_use: in_use.is_some(),
-            has_more_shares: shares
-                .is_some_and(|used| used.dedicated.is_empty() && !used_up(used, &device.capacity)),
+            state,
             consumed: shares.into_iter().flat_map(consumed).collect(),
             taints: taints.map(ToString::to_string).collect(),
             lacks: match in_use {
@@ -99,15 +96,35 @@ impl Cluster {
             },
         }
     }
+
+    /// What can be done with a device. `is_usable`: its pool is complete there and does not contradict itself.
+    pub(super) fn device_state(&self, pool: &Pool, slot: u32, is_usable: bool) -> DeviceState {
+        let (info, usage) = (&pool.info, &pool.usage);
+        let device = info.device(slot);
+        let has_more = |used: &DeviceUse| {
+            device.shareable && used.dedicated.is_empty() && !used_up(used, &device.capacity)
+        };
+        let mut taints = device.taints.iter().chain(info.extra_taints(slot));
+        match usage.device(&device.name) {
+            Some(used) if has_more(used) => DeviceState::Shared,
+            Some(_) => DeviceState::InUse,
+            None if !is_usable => DeviceState::Unusable,
+            None if info.lacking_counter(slot, usage.available()).is_some() => DeviceState::Blocked,
+            None if self.features.device_taints && taints.any(|t| t.blocks()) => {
+                DeviceState::Tainted
+            }
+            None => DeviceState::Free,
+        }
+    }
 }
 
 /// Whether nothing is left of a capacity.
-pub(super) fn used_up(used: &DeviceUse, capacities: &[Capacity]) -> bool {
+fn used_up(used: &DeviceUse, capacities: &[Capacity]) -> bool {
     let taken = |c: &Capacity| used.takes(&c.name) && used.consumed(&c.name) >= c.value.amount;
     capacities.iter().any(taken)
 }
 
-pub(super) fn problem(part: &PoolSection) -> Option<PoolProblem> {
+fn problem(part: &PoolSection) -> Option<PoolProblem> {
     let PoolSection {
         generation,
         seen,

@@ -124,7 +124,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 fn select(args: &Args, picture: &Picture, features: Features) -> anyhow::Result<Vec<Device>> {
     let all_claims = picture.has_all("ResourceClaim");
     let mut devices = inventory(&picture.objects, features, all_claims)?;
-    // What nobody has is more likely mistyped than asked for; while watching it may come.
+    // A name that does not exist is more likely mistyped than meant; while watching it may come.
     if !args.watch {
         check_known("driver", &args.driver, &devices, |d| vec![&d.driver])?;
         check_known("node", &args.node, &devices, |d| vec![&d.node])?;

@@ -22,7 +22,7 @@ pub struct Hold {
     pub quiet: Duration,
 }
 
-/// What to do next, when nobody uses the devices.
+/// What to do next, when no pod uses the devices.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Remove the slices.

@@ -67,6 +67,7 @@ impl Devices {
 
     /// Shows what was counted, in place of what was counted before.
     pub(super) fn show(&self, census: BTreeMap<(String, String), Fullness>) {
+        let census: BTreeMap<_, _> = census.into_iter().take(MOST).collect();
         let mut shown = self.shown.lock();
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         for key in shown.drain(..).filter(|key| !census.contains_key(key)) {
@@ -76,7 +77,7 @@ impl Devices {
             self.largest.remove(&of(&key));
             self.fragmentation.remove(&of(&key));
         }
-        for (key, fullness) in census.into_iter().take(MOST) {
+        for (key, fullness) in census {
             for state in DeviceState::ALL {
                 let gauge = self.devices.get_or_create(&of_state(&key, state));
                 gauge.set(number(fullness.count(state)));
@@ -141,5 +142,18 @@ mod tests {
         );
         devices.show([(key("b"), full(0))].into());
         assert!(!page().contains("driver=\"a\""), "{}", page());
+    }
+
+    /// Gauges of a driver that others pushed beyond the bound stayed for the life of the process.
+    #[test]
+    fn regression_what_is_beyond_the_bound_goes() {
+        let mut registry = Registry::default();
+        let devices = Devices::register(&mut registry);
+        let key = |n: usize| (format!("{n:05}"), String::new());
+        devices.show([(key(MOST), Fullness::default())].into());
+        devices.show((0..=MOST).map(|n| (key(n), Fullness::default())).collect());
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).expect("encoded");
+        assert!(!page.contains(&format!("driver=\"{MOST:05}\"")), "{page}");
     }
 }

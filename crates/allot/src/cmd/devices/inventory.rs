@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use allot_allocator::{Cluster, Features, Holder as Claim, Inventoried, PoolProblem};
+use allot_allocator::{Cluster, DeviceState, Features, Holder as Claim, Inventoried, PoolProblem};
 use allot_scheduler::taint_rules::DeviceTaintRule;
 use k8s_openapi::api::resource::v1 as api;
 use kube::api::DynamicObject;
@@ -181,7 +181,7 @@ pub fn cluster(objects: &[Value], features: Features) -> anyhow::Result<Cluster>
     Ok(cluster)
 }
 
-/// All devices, by driver and pool. What is left of them is the allocator's knowledge; who has them, the claims'.
+/// All devices, by driver and pool. What is left of them is the allocator's knowledge; which claims hold them, the claims' own.
 /// `all_claims`: no claim is missing among the objects.
 ///
 /// # Errors
@@ -248,15 +248,15 @@ fn described(
     claims: Vec<Holder>,
     all_claims: bool,
 ) -> Device {
-    let state = match &found.problem {
-        _ if found.has_more_shares => State::Shared,
-        _ if found.in_use => State::InUse,
-        Some(PoolProblem::Invalid(_)) => State::Invalid,
-        Some(PoolProblem::Incomplete { .. }) => State::Incomplete,
-        None if found.lacks.is_some() => State::Blocked,
-        None if !found.taints.is_empty() => State::Tainted,
-        None if !all_claims => State::Unknown,
-        None => State::Free,
+    let state = match (found.state, &found.problem) {
+        (DeviceState::Shared, _) => State::Shared,
+        (DeviceState::InUse, _) => State::InUse,
+        (DeviceState::Unusable, Some(PoolProblem::Invalid(_))) => State::Invalid,
+        (DeviceState::Unusable, _) => State::Incomplete,
+        (DeviceState::Blocked, _) => State::Blocked,
+        (DeviceState::Tainted, _) => State::Tainted,
+        (DeviceState::Free, _) if !all_claims => State::Unknown,
+        (DeviceState::Free, _) => State::Free,
     };
     let (mut invalid, mut incomplete) = (None, None);
     match found.problem {

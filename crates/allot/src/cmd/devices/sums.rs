@@ -1,4 +1,4 @@
-//! How many devices there are, by class, driver or node; and who uses how many, by namespace.
+//! How many devices there are, by class, driver or node; and how many each namespace uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
