@@ -14,6 +14,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 
 use crate::history::{Placement, devices_of};
+use crate::kubelet::claims_of;
 use crate::simulation::Simulation;
 
 impl Simulation {
@@ -122,19 +123,10 @@ impl Simulation {
         }
     }
 
-    /// Notes the claims that the status of a pod names.
+    /// Notes the claims of a pod, now that more of their names are known.
     pub(crate) fn use_claims(&mut self, uid: &Uid, pod: &Pod) {
-        let names = pod.status.iter();
-        let names = names.flat_map(|s| s.resource_claim_statuses.iter().flatten());
-        let names = names.filter_map(|s| s.resource_claim_name.as_deref());
-        let extended = allot_resourceclaim::extended_resource_claim_name(pod);
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let names = names.chain(extended);
-        let keys: Vec<Key> = names.map(|name| Key::new(namespace, name)).collect();
         if let Some(live) = self.objects.pods.get_mut(uid) {
-            live.claims.extend(keys);
-            live.claims.sort_unstable();
-            live.claims.dedup();
+            live.claims = claims_of(pod);
         }
     }
 

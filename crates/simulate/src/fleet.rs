@@ -1,21 +1,13 @@
-//! Other nodes than the cluster has: more like one of them, fewer, or such as a description of hardware says.
+//! Other nodes than the cluster has: more like one of them, or fewer.
 
 use anyhow::Context as _;
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 
 use crate::prepare::{text, title};
 
 /// Most nodes that can be added at once.
 const MOST_NODES: usize = 100_000;
-
-/// Describes nodes by the name of their hardware: where a catalogue plugs in.
-pub trait NodeModel {
-    /// The objects of one node with this hardware: the Node, and the ResourceSlices of the drivers for its devices.
-    ///
-    /// # Errors
-    /// The hardware is not known; the message says which is.
-    fn node(&self, hardware: &str, name: &str) -> anyhow::Result<Vec<Value>>;
-}
 
 /// `NAME=N`.
 ///
@@ -34,30 +26,6 @@ pub fn name_and_count(text: &str) -> anyhow::Result<(String, usize)> {
     Ok((name.to_owned(), count))
 }
 
-/// Adds nodes that a model describes, named `hardware-0` and so on.
-///
-/// # Errors
-/// The model does not know the hardware, or a node of such a name exists.
-pub fn add_hardware(
-    objects: &mut Vec<Value>,
-    model: &dyn NodeModel,
-    hardware: &str,
-    count: usize,
-) -> anyhow::Result<()> {
-    for number in 0..count {
-        let name = format!(
-            "{}-{number}",
-            hardware.to_lowercase().replace(['_', '.'], "-")
-        );
-        anyhow::ensure!(
-            find(objects, &name).is_none(),
-            "there is a node {name} already"
-        );
-        objects.extend(model.node(hardware, &name)?);
-    }
-    Ok(())
-}
-
 /// Adds nodes like one that exists, with its labels, size and devices, and without its pods. Pools and slices that are
 /// local to the node get names of their own.
 ///
@@ -67,12 +35,15 @@ pub fn add_like(objects: &mut Vec<Value>, like: &str, count: usize) -> anyhow::R
     let node = find(objects, like).with_context(|| format!("there is no node {like}"))?;
     let node = node.clone();
     let slices = local_slices(objects, like);
+    let csi = objects
+        .iter()
+        .find(|o| o["kind"] == "CSINode" && o["metadata"]["name"] == like)
+        .cloned();
+    // The names of the copies differ, so that only what was there before can be in the way.
+    let taken = node_names(objects);
     for number in 0..count {
         let name = format!("{like}-copy-{number}");
-        anyhow::ensure!(
-            find(objects, &name).is_none(),
-            "there is a node {name} already"
-        );
+        anyhow::ensure!(!taken.contains(&name), "there is a node {name} already");
         let mut copy = renamed(&node, &name);
         let hostname = &mut copy["metadata"]["labels"]["kubernetes.io/hostname"];
         if !hostname.is_null() {
@@ -97,12 +68,8 @@ pub fn add_like(objects: &mut Vec<Value>, like: &str, count: usize) -> anyhow::R
             };
             objects.push(copy);
         }
-        let own = objects
-            .iter()
-            .find(|o| o["kind"] == "CSINode" && o["metadata"]["name"] == like);
-        if let Some(own) = own {
-            let copy = renamed(own, &name);
-            objects.push(copy);
+        if let Some(csi) = &csi {
+            objects.push(renamed(csi, &name));
         }
     }
     Ok(())
@@ -118,21 +85,16 @@ pub fn remove(objects: &mut Vec<Value>, pattern: &str) -> anyhow::Result<usize> 
         Some(prefix) => name.starts_with(prefix),
         None => name == pattern,
     };
-    let gone: Vec<String> = objects
-        .iter()
-        .filter(|object| object["kind"] == "Node")
-        .map(|node| text(node, "/metadata/name").to_owned())
-        .filter(|name| matches(name))
-        .collect();
+    let mut gone = node_names(objects);
+    gone.retain(|name| matches(name));
     anyhow::ensure!(!gone.is_empty(), "there is no node {pattern}");
-    let is_gone = |name: &str| gone.iter().any(|gone| gone == name);
     objects.retain_mut(|object| {
         let node = match text(object, "/kind") {
             "Node" | "CSINode" => "/metadata/name",
             "ResourceSlice" | "Pod" => "/spec/nodeName",
             _ => return true,
         };
-        !is_gone(text(object, node)) || replace(object)
+        !gone.contains(text(object, node)) || replace(object)
     });
     Ok(gone.len())
 }
@@ -168,6 +130,13 @@ fn find<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
     objects
         .iter()
         .find(|o| o["kind"] == "Node" && o["metadata"]["name"] == name)
+}
+
+fn node_names(objects: &[Value]) -> FxHashSet<String> {
+    let nodes = objects.iter().filter(|o| o["kind"] == "Node");
+    nodes
+        .map(|o| text(o, "/metadata/name").to_owned())
+        .collect()
 }
 
 fn local_slices(objects: &[Value], node: &str) -> Vec<Value> {
@@ -257,21 +226,6 @@ mod tests {
         assert_eq!(remove(&mut objects, "n*").expect("removed"), 2);
         assert!(objects.is_empty());
         assert!(remove(&mut objects, "n1").is_err());
-    }
-
-    #[test]
-    fn hardware_comes_from_a_model() {
-        struct Catalogue;
-        impl NodeModel for Catalogue {
-            fn node(&self, hardware: &str, name: &str) -> anyhow::Result<Vec<Value>> {
-                anyhow::ensure!(hardware == "DGX.A", "only DGX.A is known");
-                Ok(vec![json!({"kind": "Node", "metadata": {"name": name}})])
-            }
-        }
-        let mut objects = Vec::new();
-        add_hardware(&mut objects, &Catalogue, "DGX.A", 2).expect("added");
-        assert_eq!(names(&objects, "Node"), ["dgx-a-0", "dgx-a-1"]);
-        assert!(add_hardware(&mut objects, &Catalogue, "other", 1).is_err());
     }
 
     #[test]

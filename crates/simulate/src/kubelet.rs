@@ -83,9 +83,7 @@ impl Simulation {
     /// Begins to keep a pod.
     pub(crate) fn remember(&mut self, pod: &Pod, info: &PodInfo, found: bool) {
         let spec = info.spec();
-        let mut claims = claims_of(pod);
-        claims.sort_unstable();
-        claims.dedup();
+        let claims = claims_of(pod);
         let whole = pod.spec.as_ref();
         let deadline = whole.and_then(|s| s.active_deadline_seconds);
         let deadline = deadline.and_then(|s| u64::try_from(s).ok());
@@ -139,37 +137,30 @@ impl Simulation {
 
     /// A pod has run for its time. Its job goes on with the next.
     pub(crate) fn pod_ends(&mut self, uid: &Uid) -> anyhow::Result<()> {
-        let Some(job) = self.objects.pod(uid).map(|live| live.job) else {
+        let Some(number) = self.objects.pod(uid).map(|live| live.job) else {
             return Ok(());
         };
         self.forget_pod(uid, End::Completed);
-        let Some(job) = job else {
+        let Some(number) = number else {
             return Ok(());
         };
-        let Some(job) = self.workload.jobs.get_mut(job as usize) else {
+        let job = self.workload.jobs.get_mut(number as usize);
+        let Some(job) = job.filter(|job| job.left > 0) else {
             return Ok(());
         };
-        if job.left == 0 {
-            return Ok(());
-        }
+        let (draft, next) = (job.draft, job.next);
         job.left -= 1;
         job.next += 1;
-        let (draft, number) = (job.draft, job.next - 1);
         let of = &self.workload.drafts[draft as usize];
         let arrival = Arrival {
             at: self.now,
-            name: format!("{}-{number}", of.name).into(),
+            name: format!("{}-{next}", of.name).into(),
             draft,
             duration: of.duration,
             priority: None,
-            job: self.job_of(draft),
+            job: Some(number),
         };
         self.add_pod(&arrival)
-    }
-
-    fn job_of(&self, draft: u32) -> Option<u32> {
-        let at = self.workload.jobs.iter().position(|j| j.draft == draft)?;
-        u32::try_from(at).ok()
     }
 
     /// Deletes a pod: at once where it is on no node, otherwise when it has stopped.
@@ -259,8 +250,8 @@ pub(crate) fn key_of(pod: &Pod) -> Key {
     )
 }
 
-/// The claims that a pod uses, as far as their names are known.
-fn claims_of(pod: &Pod) -> Vec<Key> {
+/// The claims that a pod uses, as far as their names are known: sorted, each once.
+pub(crate) fn claims_of(pod: &Pod) -> Vec<Key> {
     let entries = pod
         .spec
         .iter()
@@ -268,8 +259,9 @@ fn claims_of(pod: &Pod) -> Vec<Key> {
     let names = entries.filter_map(|entry| claim_name(pod, entry).ok().flatten());
     let extended = allot_resourceclaim::extended_resource_claim_name(pod);
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    names
-        .chain(extended)
-        .map(|name| Key::new(namespace, name))
-        .collect()
+    let keys = names.chain(extended).map(|name| Key::new(namespace, name));
+    let mut keys: Vec<Key> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }

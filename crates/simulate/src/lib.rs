@@ -7,7 +7,7 @@
 //!
 //! - [`Workload`] is what arrives: manifests, or a [`trace`].
 //! - [`Report`] is what came of it; [`compare`] sets two of them side by side.
-//! - [`fleet`] changes the nodes before the start; [`fleet::NodeModel`] is where descriptions of hardware plug in.
+//! - [`fleet`] changes the nodes before the start.
 //!
 //! Invariants: no clock, no randomness that a seed does not decide, no I/O; the same input gives the same bytes.
 

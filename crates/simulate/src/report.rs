@@ -19,9 +19,9 @@ pub struct Report {
     pub about: BTreeMap<String, String>,
     /// The numbers.
     pub summary: Summary,
-    /// Who waits in the end, by what the scheduler says.
+    /// The pods that wait in the end, by what the scheduler says.
     pub waiting: Vec<Waiting>,
-    /// Who had to make way for whom.
+    /// Which pods were preempted, and for which.
     pub preemptions: Vec<Preempted>,
     /// What became of each pod, in the order of arrival.
     pub pods: Vec<Pod>,
@@ -129,7 +129,7 @@ pub struct Waiting {
 pub struct Preempted {
     /// When, in seconds from the start.
     pub at: f64,
-    /// Who had to go.
+    /// The victim.
     pub victim: String,
     /// For whom.
     pub preemptor: String,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::agenda::{Agenda, Event};
 use crate::history::{Preemption, Record};
-use crate::measure::{Sample, Sampler, of_cluster, seconds};
+use crate::measure::{Sampler, of_cluster, seconds};
 use crate::objects::Objects;
 use crate::random::Random;
 use crate::workload::{Arrival, Order, Workload};
@@ -335,12 +335,6 @@ impl Simulation {
         }
     }
 
-    /// The time of the simulation.
-    #[must_use]
-    pub fn now(&self) -> Duration {
-        self.now
-    }
-
     pub(crate) fn time(&self) -> Time {
         Time {
             now: self.now,
@@ -362,17 +356,5 @@ impl Simulation {
     /// Something changed that may let a pod fit which did not fit before.
     pub(crate) fn note_change(&mut self) {
         self.changed = self.now;
-    }
-
-    /// What became of the pods, in the order of their arrival.
-    #[must_use]
-    pub fn records(&self) -> &[Record] {
-        &self.records
-    }
-
-    /// What was measured.
-    #[must_use]
-    pub fn samples(&self) -> &[Sample] {
-        self.sampler.samples()
     }
 }

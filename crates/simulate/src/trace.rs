@@ -1,4 +1,4 @@
-//! Traces: who arrived when, for how long, asking for what.
+//! Traces: which pods arrived when, how long they ran, and what they requested.
 //!
 //! The format of this crate is a table, as CSV with a header or as JSON (a list of objects, or one object a line), with
 //! these columns; all but `at` may be left out, a column that is none of them is an error:
@@ -30,14 +30,11 @@ use serde_json::{Map, Value, json};
 use crate::prepare;
 use crate::show::parsed;
 use crate::time::duration;
-use crate::workload::{Arrival, Draft, Workload};
+use crate::workload::{Arrival, Draft, MOST_PODS, Workload};
 
 pub mod csv;
 pub mod generate;
 pub mod openb;
-
-/// Most pods that one row may stand for, and most rows.
-const MOST: usize = 10_000_000;
 
 const COLUMNS: [&str; 13] = [
     "at",
@@ -248,33 +245,29 @@ pub fn add_table(
         "the trace has no column \"at\""
     );
     let place = |name: &str| columns.iter().position(|column| column == name);
-    let places = COLUMNS.map(place);
+    let places = COLUMNS
+        .iter()
+        .filter_map(|name| Some((*name, place(name)?)));
+    let places: FxHashMap<&str, usize> = places.collect();
     let mut demands = Demands::new(features, now);
     for (number, row) in rows.iter().enumerate() {
-        let cell = |at: usize| {
-            let place = places[at]?;
-            row.get(place)
-                .map(String::as_str)
-                .filter(|text| !text.is_empty())
+        let text = |column: &str| {
+            let cell = row.get(*places.get(column)?)?;
+            Some(cell.as_str()).filter(|text| !text.is_empty())
         };
-        let fields = COLUMNS.iter().enumerate();
-        let fields: FxHashMap<&str, &str> = fields
-            .filter_map(|(at, name)| Some((*name, cell(at)?)))
-            .collect();
-        add_row(workload, &mut demands, &fields, number, namespace)
+        add_row(workload, &mut demands, text, number, namespace)
             .with_context(|| format!("row {} of the trace", number + 1))?;
     }
     Ok(())
 }
 
-fn add_row(
+fn add_row<'t>(
     workload: &mut Workload,
     demands: &mut Demands<'_>,
-    row: &FxHashMap<&str, &str>,
+    text: impl Fn(&str) -> Option<&'t str>,
     number: usize,
     namespace: &str,
 ) -> anyhow::Result<()> {
-    let text = |column: &str| row.get(column).copied();
     let at = duration(text("at").context("at is empty")?).context("at")?;
     let runs = text("duration")
         .map(duration)
@@ -286,7 +279,7 @@ fn add_row(
             .transpose()
             .with_context(|| format!("{column} is no number"))?;
         anyhow::ensure!(
-            number.is_none_or(|n| n <= MOST as u64),
+            number.is_none_or(|n| n <= MOST_PODS as u64),
             "{column} is too large"
         );
         Ok(number)
@@ -297,7 +290,7 @@ fn add_row(
         .context("priority")?;
     let count = whole("count")?.unwrap_or(1);
     let total = workload.arrivals.len() as u64 + count;
-    anyhow::ensure!(total <= MOST as u64, "more than {MOST} pods");
+    anyhow::ensure!(total <= MOST_PODS as u64, "more than {MOST_PODS} pods");
     let demand = Demand {
         namespace: text("namespace").unwrap_or(namespace).to_owned(),
         cpu: text("cpu").unwrap_or_default().to_owned(),

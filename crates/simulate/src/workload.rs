@@ -18,7 +18,7 @@ pub const DURATION: &str = "simulate.allot.dev/duration";
 pub const ARRIVAL: &str = "simulate.allot.dev/arrival";
 
 /// Most pods that a workload may have: what fits into memory many times over.
-const MOST_PODS: usize = 10_000_000;
+pub(crate) const MOST_PODS: usize = 10_000_000;
 
 /// A pod that others are copies of.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ pub struct Workload {
     pub objects: Vec<Value>,
     /// Pods to copy.
     pub drafts: Vec<Draft>,
-    /// Who arrives.
+    /// The pods that arrive.
     pub arrivals: Vec<Arrival>,
     /// What is not simulated, for the report.
     pub notes: Vec<String>,
