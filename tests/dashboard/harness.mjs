@@ -49,10 +49,12 @@ export async function start(args, word, options = {}) {
 }
 
 export async function stop(child) {
-  if (child.exitCode !== null) return;
+  if (child.exitCode !== null || child.signalCode !== null) return;
   const gone = new Promise((go) => child.once("exit", go));
   child.kill("SIGTERM");
+  const late = setTimeout(() => child.kill("SIGKILL"), PATIENCE);
   await gone;
+  clearTimeout(late);
 }
 
 /** A dashboard before a made-up cluster. */

@@ -21,14 +21,15 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
   const headers = new Headers(init.headers);
   if (token !== "") headers.set("authorization", `Bearer ${token}`);
   let response: Response;
+  let text: string;
   try {
     response = await fetch(`api/${path}`, { ...init, headers, redirect: "error", credentials: "same-origin" });
+    if (response.ok) return response;
+    text = await response.text();
   } catch (error) {
     if (init.signal?.aborted) throw error;
     throw new Failed(0, "the server of this page does not answer");
   }
-  if (response.ok) return response;
-  const text = await response.text();
   let message = text.trim();
   try {
     message = String((JSON.parse(text) as { error?: unknown }).error);
@@ -38,11 +39,21 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
   throw new Failed(response.status, message);
 }
 
+/** The body of an answer, which can break off as well. */
+async function json<T>(response: Response, signal?: AbortSignal): Promise<T> {
+  try {
+    return (await response.json()) as T;
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Failed(0, "the answer of the server of this page broke off");
+  }
+}
+
 export async function get<T>(path: string, parameters: [string, string][] = [], signal?: AbortSignal): Promise<T> {
   const query = new URLSearchParams(parameters).toString();
   const init = signal ? { signal } : {};
   const response = await request(query === "" ? path : `${path}?${query}`, init);
-  return (await response.json()) as T;
+  return json<T>(response, signal);
 }
 
 export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
@@ -52,7 +63,7 @@ export async function post<T>(path: string, body: unknown, signal?: AbortSignal)
     body: JSON.stringify(body),
     ...(signal ? { signal } : {}),
   });
-  return (await response.json()) as T;
+  return json<T>(response, signal);
 }
 
 /** Reads a stream of JSON lines until it ends. `beat` is called for every piece, also for those that say nothing. */

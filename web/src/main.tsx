@@ -8,7 +8,7 @@ import { HistoryView } from "./history/view";
 import { Live } from "./live";
 import { MapView } from "./map/view";
 import { Fleet } from "./model/fleet";
-import { PendingView } from "./pending/view";
+import { PendingView, waiting } from "./pending/view";
 
 const TABS = [
   { id: "map", name: "Devices" },
@@ -129,7 +129,7 @@ function Dashboard({ session, leave }: { session: Session; leave: () => void }) 
   }, []);
 
   const { version } = fleet;
-  const pending = [...fleet.pods.values()].filter((pod) => (pod.spec.resourceClaims ?? []).length > 0 && !pod.spec.nodeName).length;
+  const pending = waiting(fleet).length;
   return (
     <>
       <header class="top">

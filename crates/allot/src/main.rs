@@ -75,7 +75,7 @@ enum Command {
     Cel(cmd::cel::Args),
     /// Turn manifests of older releases into resource.k8s.io/v1
     Convert(cmd::convert::Args),
-    /// Tell which fields a cluster's release drops or refuses, and which names nobody has
+    /// Tell which fields a cluster's release drops or refuses, and which names do not exist
     Lint(cmd::lint::Args),
     /// Check, dump or compact a store file
     Store(cmd::store::Args),

@@ -39,7 +39,7 @@ enum Command {
     Drain(cmd::drain_driver::Args),
     /// Compile a CEL device selector and evaluate it on devices
     Cel(cmd::cel::Args),
-    /// Tell which fields a cluster's release drops or refuses, and which names nobody has
+    /// Tell which fields a cluster's release drops or refuses, and which names do not exist
     Lint(cmd::lint::Args),
     /// Turn manifests of older releases into resource.k8s.io/v1
     Convert(cmd::convert::Args),
@@ -131,10 +131,7 @@ fn run() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            crate::tell(&error);
-            ExitCode::FAILURE
-        }
+        Err(error) => crate::fail(&error),
     }
 }
 

@@ -1,6 +1,6 @@
 //! "Did you mean": the known name that a mistyped one is most like.
 
-/// Longer names are not compared: nobody types them, and the comparison takes the product of the lengths.
+/// Longer names are not compared: the comparison takes the product of the lengths.
 const LONGEST: usize = 256;
 
 /// The known name that is most like `wanted`, if one is like it at all: a third of its letters may be wrong, missing, too

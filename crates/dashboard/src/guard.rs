@@ -1,4 +1,4 @@
-//! Who may ask: checks of the head of a request, before anything is done for it.
+//! Which requests are served: checks of the head of a request, before anything is done for it.
 //!
 //! Other pages in the reader's browser can send requests to this server, and so can other programs of the machine. The
 //! order of the checks matters: a request for a foreign host is refused before its path is looked at.
@@ -82,6 +82,9 @@ pub enum Pass {
     },
 }
 
+/// The cookie that the link is exchanged for.
+const COOKIE_NAME: &str = "allot-dashboard";
+
 /// The checks, with what they compare to.
 pub struct Guard {
     login: Login,
@@ -95,7 +98,6 @@ pub struct Guard {
     /// Cookies do not know ports: a browser would show this one to every other server of the machine that is asked for
     /// the same path. A random folder makes sure that no other server is.
     base: String,
-    cookie: &'static str,
 }
 
 impl Guard {
@@ -111,7 +113,6 @@ impl Guard {
                 Login::Link => format!("/{:016x}/", rand::random::<u64>()),
                 Login::Token => "/".to_owned(),
             },
-            cookie: "allot-dashboard",
         }
     }
 
@@ -188,9 +189,9 @@ impl Guard {
         if !token.is_some_and(|token| same(token.as_bytes(), self.token.as_bytes())) {
             return Err(Refusal::Link);
         }
-        let (name, session, base) = (self.cookie, &self.session, &self.base);
+        let (session, base) = (&self.session, &self.base);
         Ok(Pass::Enter {
-            cookie: format!("{name}={session}; Path={base}; HttpOnly; SameSite=Strict"),
+            cookie: format!("{COOKIE_NAME}={session}; Path={base}; HttpOnly; SameSite=Strict"),
             to: base.clone(),
         })
     }
@@ -199,7 +200,7 @@ impl Guard {
         let cookies = head.headers.get_all(COOKIE).iter();
         let cookies = cookies.filter_map(|value| value.to_str().ok());
         cookies.flat_map(|value| value.split(';')).any(|pair| {
-            let value = pair.trim().strip_prefix(self.cookie);
+            let value = pair.trim().strip_prefix(COOKIE_NAME);
             let value = value.and_then(|rest| rest.strip_prefix('='));
             value.is_some_and(|value| same(value.as_bytes(), self.session.as_bytes()))
         })

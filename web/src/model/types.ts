@@ -104,10 +104,6 @@ export interface RawPod {
   }[];
 }
 
-export interface RawClass {
-  metadata: Metadata;
-}
-
 /** An array, whatever was sent. */
 export function list<T>(value: readonly T[] | null | undefined): readonly T[] {
   return Array.isArray(value) ? value : [];

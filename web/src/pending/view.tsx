@@ -42,7 +42,7 @@ export function PendingView({ fleet, version }: { fleet: Fleet; version: number 
 }
 
 /** Pods that are on no node and need devices, those that wait longest first. */
-function waiting(fleet: Fleet): RawPod[] {
+export function waiting(fleet: Fleet): RawPod[] {
   const needs = (pod: RawPod) => list(pod.spec.resourceClaims).length > 0 || pod.status.extendedResourceClaimStatus;
   const ends = (pod: RawPod) => pod.spec.nodeName || pod.status.phase === "Succeeded" || pod.status.phase === "Failed";
   const pods = [...fleet.pods.values()].filter((pod) => needs(pod) && !ends(pod));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::tree::{Tree, gzip};
 use super::{Subject, libraries, sbom, sha256};
 
-/// The user that the program runs as unless somebody says otherwise.
+/// The user that the program runs as unless the pod says otherwise.
 const USER: &str = "65532:65532";
 
 /// Where a machine has the certificates of authorities.
@@ -53,9 +53,12 @@ pub(super) fn write(subject: &Subject, out: &Path, name: &str) -> Result<Vec<Str
         serde_json::to_vec(&manifest)?,
     );
     descriptor["platform"] = json!({"architecture": architecture, "os": "linux"});
+    let tag = name.rsplit_once(':').map(|(_, tag)| tag);
+    // What follows a port is no tag.
+    let tag = tag.filter(|tag| !tag.contains('/')).unwrap_or("latest");
     descriptor["annotations"] = json!({
         "io.containerd.image.name": name,
-        "org.opencontainers.image.ref.name": name.rsplit_once(':').map_or("latest", |(_, tag)| tag),
+        "org.opencontainers.image.ref.name": tag,
     });
     let index = json!({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [descriptor],

@@ -1,6 +1,7 @@
 //! What a running `allot up` writes down about itself, for `allot status`, `logs` and `down`.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use allot_node::shim::spec::start_time;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +57,7 @@ pub struct Process {
     /// Its PID.
     pub pid: i32,
     /// Its start time in clock ticks after boot.
-    start: u64,
+    pub(super) start: u64,
     /// Which boot that was.
     boot: String,
 }
@@ -139,14 +141,26 @@ impl Record {
     /// Reads a record. It is believed only about processes of the user that wrote it: another one could name a process
     /// that root would end.
     pub(super) fn read(path: &Path) -> Option<Self> {
-        let file = std::fs::metadata(path).ok()?;
-        if !file.is_file() || file.len() > LONGEST {
+        // Owner and content of one descriptor: the file at the path may be exchanged. A pipe is not waited for.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+        let about = file.metadata().ok()?;
+        if !about.is_file() || about.len() > LONGEST {
             return None;
         }
-        let record: Self = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let mut text = Vec::new();
+        file.take(LONGEST).read_to_end(&mut text).ok()?;
+        let record: Self = serde_json::from_slice(&text).ok()?;
         let process = std::fs::metadata(format!("/proc/{}", record.process.pid)).ok();
-        let others = process.is_some_and(|process| process.uid() != file.uid());
+        let others = process.is_some_and(|process| process.uid() != about.uid());
         (!others).then_some(record)
+    }
+
+    /// What is known of the cluster in a directory: its own record, or else the first of these that is about it.
+    #[must_use]
+    pub fn known(directory: &Path, records: &[Self]) -> Option<Self> {
+        let of = || records.iter().find(|it| it.data_dir == directory).cloned();
+        Self::of(directory).or_else(of)
     }
 
     /// The process that runs the cluster, if it does.
@@ -189,7 +203,7 @@ impl Record {
 }
 
 /// A process that has the lock of a data directory. It may be `allot up` that is still starting, or another command.
-/// The kernel's table is asked and the lock is not tried: whoever starts at that moment would be told that it is taken.
+/// The kernel's table is asked and the lock is not tried: a server that starts at that moment would be told that it is taken.
 #[must_use]
 pub fn holder(directory: &Path) -> Option<i32> {
     let path = directory.join("lock");

@@ -17,9 +17,8 @@ fn directory() -> Option<PathBuf> {
 }
 
 fn file(record: &Record) -> Option<PathBuf> {
-    let process = serde_json::to_value(&record.process).ok()?;
-    let (pid, start) = (process["pid"].as_i64()?, process["start"].as_u64()?);
-    Some(directory()?.join(format!("{pid}-{start}.json")))
+    let process = &record.process;
+    Some(directory()?.join(format!("{}-{}.json", process.pid, process.start)))
 }
 
 /// Adds a cluster, or changes what is known of it.

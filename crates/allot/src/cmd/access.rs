@@ -10,7 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::component::{self, Watches};
 use super::some;
-use crate::cluster::default_directory;
+use crate::clusters::default_directory;
 
 /// Which cluster is meant, and as whom.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -58,8 +58,15 @@ impl Access {
     /// # Errors
     /// There is no cluster to be found, or the kubeconfig can not be used; the message says what was looked at.
     pub async fn client(&self, agent: &str) -> anyhow::Result<kube::Client> {
-        let config = self.config(&Surroundings::of_process()).await?;
-        component::connect(config, agent, Watches::Apart)
+        component::connect(self.find().await?, agent, Watches::Apart)
+    }
+
+    /// How to reach the cluster.
+    ///
+    /// # Errors
+    /// As [`Access::client`].
+    pub async fn find(&self) -> anyhow::Result<kube::Config> {
+        self.config(&Surroundings::of_process()).await
     }
 
     async fn config(&self, around: &Surroundings) -> anyhow::Result<kube::Config> {
@@ -80,9 +87,7 @@ impl Access {
         let mut merged: Option<Kubeconfig> = None;
         for file in &files {
             let cannot = || format!("cannot read kubeconfig {}", file.display());
-            // The library names the file once more, and quotes it twice.
-            std::fs::File::open(file).with_context(cannot)?;
-            let next = Kubeconfig::read_from(file).with_context(cannot)?;
+            let next = component::read_kubeconfig(file)?;
             merged = Some(match merged {
                 None => next,
                 Some(before) => before.merge(next).with_context(cannot)?,

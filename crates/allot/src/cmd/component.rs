@@ -10,8 +10,8 @@ use std::time::Duration;
 use allot_apimachinery::exposition;
 use tokio_util::sync::CancellationToken;
 
-pub use client::{Watches, client, config, connect, throttle};
-pub use serving::SecureServing;
+pub use client::{Watches, client, config, connect, read_kubeconfig, throttle};
+pub use serving::{SecureServing, tls_of_files};
 
 /// Runs a component until it ends or the process is told to stop; told a second time, it does not wait any longer.
 pub fn block_on<F, T>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<T>

@@ -2,16 +2,15 @@
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use allot_dashboard::{Config, Dashboard, Explain, Login, serve, serve_tls};
 use anyhow::Context as _;
 use futures::FutureExt as _;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::CancellationToken;
 
+use super::access::Access;
 use super::component::{self, Watches};
 use super::explain;
 
@@ -29,9 +28,8 @@ passed on; the server has no rights of its own. That is the form for a cluster:
   allot dashboard --login token --listen 0.0.0.0:8443 \\
     --tls-cert-file tls.crt --tls-private-key-file tls.key --host dra.example.com")]
 pub struct Args {
-    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, the pod's service account, or that of allot up
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// Where to serve; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
     listen: SocketAddr,
@@ -63,10 +61,13 @@ enum How {
 
 /// Runs the command until it is told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let tls = tls(&args)?;
+    let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(chain), Some(key)) => Some(component::tls_of_files(chain, key)?),
+        _ => None,
+    };
     let login = check(&args)?;
     component::block_on(async move |stop| {
-        let mut config = config(args.kubeconfig.as_deref()).await?;
+        let mut config = args.access.find().await?;
         if login == Login::Token {
             // The server has no rights of its own.
             config.auth_info = kube::config::AuthInfo::default();
@@ -92,7 +93,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
             _ => address,
         };
-        // The server goes on also if nobody reads this any more.
+        // The server goes on even if standard output is closed.
         let _ = writeln!(
             std::io::stdout(),
             "dashboard: {scheme}://{reached}{}",
@@ -171,19 +172,6 @@ fn hosts(address: SocketAddr, tls: bool, more: &[String]) -> Vec<String> {
     hosts
 }
 
-/// The API server of the kubeconfig, or of `allot up` where there is no other.
-async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
-    let found = component::config(kubeconfig).await;
-    let Err(error) = found else {
-        return found;
-    };
-    let own = crate::cluster::default_directory().map(|directory| directory.join("kubeconfig"));
-    match own {
-        Ok(own) if kubeconfig.is_none() && own.exists() => component::config(Some(&own)).await,
-        _ => Err(error),
-    }
-}
-
 /// The explainer of `allot explain`.
 pub fn explainer() -> Explain {
     Arc::new(|client, pods| {
@@ -193,24 +181,6 @@ pub fn explainer() -> Explain {
         };
         answers.boxed()
     })
-}
-
-fn tls(args: &Args) -> anyhow::Result<Option<Arc<rustls::ServerConfig>>> {
-    let (Some(chain), Some(key)) = (&args.tls_cert_file, &args.tls_private_key_file) else {
-        return Ok(None);
-    };
-    let cannot = |file: &PathBuf| format!("cannot read {}", file.display());
-    let certificates = CertificateDer::pem_file_iter(chain)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .with_context(|| cannot(chain))?;
-    let key = PrivateKeyDer::from_pem_file(key).with_context(|| cannot(key))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .context("--tls-cert-file and --tls-private-key-file do not fit together")?;
-    Ok(Some(Arc::new(config)))
 }
 
 #[cfg(test)]

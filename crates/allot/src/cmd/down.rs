@@ -39,12 +39,13 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let grace = Duration::from_secs(args.grace_period);
     let records = registry::all();
+    let known = |directory: &Path| -> Vec<Record> {
+        let known = records.iter().filter(|record| record.data_dir == directory);
+        known.cloned().chain(Record::of(directory)).collect()
+    };
     if !args.all {
         let directory = args.which.directory()?;
-        let known = records.iter().filter(|record| record.data_dir == directory);
-        let mut known: Vec<Record> = known.cloned().collect();
-        known.extend(Record::of(&directory));
-        if !end(&directory, &known, grace)? {
+        if !end(&directory, &known(&directory), grace)? {
             writeln!(stdout(), "nothing runs in {}", directory.display())?;
             name_others(&directory, &records);
         }
@@ -65,10 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     directories.dedup();
     let (mut any, mut failed) = (false, Vec::new());
     for directory in directories {
-        let known = records.iter().filter(|record| record.data_dir == directory);
-        let mut known: Vec<Record> = known.cloned().collect();
-        known.extend(Record::of(&directory));
-        match end(&directory, &known, grace) {
+        match end(&directory, &known(&directory), grace) {
             Ok(ended) => any |= ended,
             Err(error) => failed.push(crate::describe(&error)),
         }

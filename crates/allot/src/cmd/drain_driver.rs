@@ -145,7 +145,7 @@ struct Seen {
     tainted: bool,
     removed: Option<usize>,
     users: Vec<String>,
-    /// Nobody uses the devices, and the driver runs: on these nodes.
+    /// No pod uses the devices, and the driver runs: on these nodes.
     running: Option<Vec<String>>,
 }
 

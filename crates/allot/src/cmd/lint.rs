@@ -1,4 +1,4 @@
-//! `allot lint`: what a cluster of some release does to manifests, and which objects they name that nobody has.
+//! `allot lint`: what a cluster of some release does to manifests, and which objects they name that do not exist.
 
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;

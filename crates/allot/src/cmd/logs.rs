@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _, stdout}
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
 use inotify::{Inotify, WatchMask};
 
@@ -68,11 +68,7 @@ impl Component {
 /// Prints the log.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let directory = args.which.directory()?;
-    let record = Record::of(&directory).or_else(|| {
-        registry::all()
-            .into_iter()
-            .find(|it| it.data_dir == directory)
-    });
+    let record = Record::known(&directory, &registry::all());
     let log = match &record {
         Some(record) if record.alive().is_some() && record.log.is_none() => bail!(
             "process {} runs in the foreground and logs there; `allot up --detach` and --log-file log into a file",
@@ -120,7 +116,7 @@ async fn follow(log: PathBuf, old: Vec<PathBuf>, mut filter: Filter) -> anyhow::
     for file in old.iter().filter(|file| **file != log) {
         filter.copy(&mut Tail::of(File::open(file)?))?;
     }
-    let mut current = File::open(&log).ok().map(Tail::of);
+    let mut current = opened(&log)?;
     loop {
         if let Some(tail) = &mut current {
             filter.copy(tail)?;
@@ -131,7 +127,7 @@ async fn follow(log: PathBuf, old: Vec<PathBuf>, mut filter: Filter) -> anyhow::
             if let Some(tail) = &mut current {
                 filter.copy(tail)?;
             }
-            current = File::open(&log).ok().map(Tail::of);
+            current = opened(&log)?;
             continue;
         }
         match events.next().await {
@@ -142,6 +138,15 @@ async fn follow(log: PathBuf, old: Vec<PathBuf>, mut filter: Filter) -> anyhow::
         if !directory.is_dir() {
             return Ok(());
         }
+    }
+}
+
+/// The log as it is now; nothing where there is none yet.
+fn opened(log: &Path) -> anyhow::Result<Option<Tail>> {
+    match File::open(log) {
+        Ok(file) => Ok(Some(Tail::of(file))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", log.display())),
     }
 }
 

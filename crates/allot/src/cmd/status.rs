@@ -14,6 +14,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::Serialize;
 
+use super::output;
 use crate::clusters::record::{self, Record};
 use crate::clusters::{self, Which, registry};
 
@@ -108,13 +109,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         match args.output.as_str() {
             "json" => writeln!(stdout(), "{}", serde_json::to_string_pretty(&all)?)?,
-            _ => write!(stdout(), "{}", table(&all))?,
+            _ => output::table(&mut stdout(), &rows(&all))?,
         }
         return Ok(code(all.iter().any(|status| status.running)));
     }
     let directory = args.which.directory()?;
-    let known = Record::of(&directory);
-    let known = known.or_else(|| records.iter().find(|it| it.data_dir == directory).cloned());
+    let known = Record::known(&directory, &records);
     let found = runtime.block_on(status(&directory, known));
     match args.output.as_str() {
         "json" => writeln!(stdout(), "{}", serde_json::to_string_pretty(&found)?)?,
@@ -302,10 +302,10 @@ fn text(status: &Status, name: Option<&str>) -> String {
     lines.concat()
 }
 
-/// Several clusters, one a line.
-fn table(all: &[Status]) -> String {
-    let mut rows =
-        vec![["NAME", "STATE", "PID", "NODES", "PODS", "AGE", "DIRECTORY"].map(str::to_owned)];
+/// Several clusters, one a line, below the headings.
+fn rows(all: &[Status]) -> Vec<Vec<String>> {
+    let titles = ["NAME", "STATE", "PID", "NODES", "PODS", "AGE", "DIRECTORY"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
     rows.extend(all.iter().map(|status| {
         let state = match (status.running, status.ready) {
             (true, true) => "running",
@@ -313,7 +313,7 @@ fn table(all: &[Status]) -> String {
             (false, _) => "containers",
         };
         let content = status.content.as_ref();
-        [
+        vec![
             status.name.clone().unwrap_or_else(|| "-".into()),
             state.to_owned(),
             status.pid.map_or_else(|| "-".into(), |pid| pid.to_string()),
@@ -326,20 +326,10 @@ fn table(all: &[Status]) -> String {
             status.data_dir.clone(),
         ]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..6).map(width).collect();
-    let line = |row: &[String; 7]| {
-        let (last, cells) = row.split_last().unwrap_or((&row[6], &row[..6]));
-        let cells = cells.iter().zip(&widths);
-        let cells: String = cells
-            .map(|(cell, width)| format!("{cell:<width$}   "))
-            .collect();
-        format!("{cells}{last}\n")
-    };
-    rows.iter().map(line).collect()
+    rows
 }
 
-/// A time as kubectl shows ages: the largest unit, or two of them while the first is small.
+/// A time in its largest unit, with the second one below ten minutes.
 fn age(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {

@@ -227,8 +227,11 @@ impl End {
             false => remains::find(&self.directory),
         };
         if remaining.is_empty() {
-            if let (true, Some(merged)) = (self.temporary, &record.merged_into) {
-                let _ = context::remove(merged, &record.data_dir);
+            if let (true, Some(merged)) = (self.temporary, &record.merged_into)
+                && let Err(error) = context::remove(merged, &record.data_dir)
+            {
+                let error = crate::describe(&error);
+                let _ = writeln!(stderr(), "the context of this cluster stays: {error}");
             }
             record.forget();
             return;

@@ -100,7 +100,11 @@ impl Rotating {
         for number in (1..KEPT).rev() {
             let _ = std::fs::rename(old(&self.path, number), old(&self.path, number + 1));
         }
-        std::fs::rename(&self.path, old(&self.path, 1))?;
+        match std::fs::rename(&self.path, old(&self.path, 1)) {
+            // It was removed meanwhile: a new one is made.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let redirected = is_standard_error(&self.file);
         self.file = open(&self.path)?;
         self.size = 0;

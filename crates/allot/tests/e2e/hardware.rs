@@ -3,23 +3,22 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 
-use super::harness::{ALLOT, PATIENCE, Up};
+use super::harness::{ALLOT, Up};
 
 /// A cluster of simulated nodes.
-async fn up(hardware: &str) -> Up {
+pub(super) async fn up(hardware: &str) -> Up {
     Up::in_memory_with(&["--runtime", "simulated", "--hardware", hardware]).await
 }
 
 /// A request of a claim: name, class, count, and a selector if any.
-fn request(name: &str, class: &str, count: usize, selector: &str) -> Value {
+pub(super) fn request(name: &str, class: &str, count: usize, selector: &str) -> Value {
     let mut request = json!({"name": name, "exactly": {"deviceClassName": class, "count": count}});
     if !selector.is_empty() {
         request["exactly"]["selectors"] = json!([{"cel": {"expression": selector}}]);
@@ -28,12 +27,12 @@ fn request(name: &str, class: &str, count: usize, selector: &str) -> Value {
 }
 
 /// Creates a pod with a claim of its own name.
-async fn pod(up: &Up, name: &str, devices: Value) {
+pub(super) async fn pod(up: &Up, name: &str, devices: Value) {
     pod_with(up, name, devices, json!({})).await;
 }
 
 /// The same, with more members of the pod's spec.
-async fn pod_with(up: &Up, name: &str, devices: Value, more: Value) {
+pub(super) async fn pod_with(up: &Up, name: &str, devices: Value, more: Value) {
     let claims: Api<ResourceClaim> = Api::default_namespaced(up.client.clone());
     let claim = json!({"metadata": {"name": name}, "spec": {"devices": devices}});
     let claim = serde_json::from_value(claim).expect("a claim");
@@ -59,7 +58,7 @@ async fn pod_with(up: &Up, name: &str, devices: Value, more: Value) {
 }
 
 /// The devices of a claim: request, node or pool, and device.
-async fn allocated(up: &Up, claim: &str) -> Vec<(String, String, String)> {
+pub(super) async fn allocated(up: &Up, claim: &str) -> Vec<(String, String, String)> {
     let claims: Api<ResourceClaim> = Api::default_namespaced(up.client.clone());
     let claim = claims.get(claim).await.expect("the claim");
     let allocation = claim.status.and_then(|status| status.allocation);
@@ -71,31 +70,9 @@ async fn allocated(up: &Up, claim: &str) -> Vec<(String, String, String)> {
 }
 
 /// Waits until the scheduler has said that a pod fits nowhere.
-async fn unschedulable(up: &Up, pod: &str) {
-    let refused = |pod: Option<&Pod>| {
-        let status = pod.and_then(|pod| pod.status.as_ref());
-        let conditions = status.and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|condition| {
-            condition.type_ == "PodScheduled"
-                && condition.reason.as_deref() == Some("Unschedulable")
-        })
-    };
-    up.until(pod, "become unschedulable", refused).await;
-}
-
-/// Runs a command of the program; its output, or its error.
-fn allot(up: &Up, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(ALLOT)
-        .args(arguments)
-        .arg("--kubeconfig")
-        .arg(&up.kubeconfig)
-        .output()
-        .expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    match output.status.success() {
-        true => Ok(text(output.stdout)),
-        false => Err(text(output.stderr)),
-    }
+pub(super) async fn unschedulable(up: &Up, pod: &str) {
+    up.until(pod, "become unschedulable", super::scarcity::unschedulable)
+        .await;
 }
 
 const MIG: &str = "mig.nvidia.com";
@@ -446,166 +423,4 @@ async fn the_other_entries_are_allocated_as_their_documents_do() {
     // Three times 20Gi fit into 81559Mi, the fourth goes to the next GPU.
     let used: BTreeSet<_> = devices.iter().collect();
     assert!(used.len() < devices.len(), "a GPU is shared: {devices:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_driver_that_is_not_there_is_prepared() {
-    let up = Up::in_memory_with(&["--runtime", "simulated", "--no-driver"]).await;
-    let slice = "
-apiVersion: resource.k8s.io/v1
-kind: ResourceSlice
-metadata: {name: hand-written}
-spec:
-  driver: hand.example.com
-  nodeName: node-0
-  pool: {name: node-0, generation: 1, resourceSliceCount: 1}
-  devices: [{name: a}]
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: hand}
-spec: {selectors: [{cel: {expression: device.driver == 'hand.example.com'}}]}
-";
-    up.create(slice).await;
-    pod(
-        &up,
-        "user",
-        json!({"requests": [request("a", "hand", 1, "")]}),
-    )
-    .await;
-    up.running("user").await;
-    let user = up.pods().get("user").await.expect("the pod");
-    let status = serde_json::to_value(user.status).expect("JSON");
-    let devices = &status["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"];
-    assert_eq!(devices[0]["health"], "Healthy", "{status}");
-    up.pods()
-        .delete("user", &DeleteParams::default())
-        .await
-        .expect("deleted");
-    let gone = |pod: Option<&Pod>| pod.is_none();
-    up.until("user", "end", gone).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn devices_fail_and_are_restored() {
-    let up = up("h100=2").await;
-    let one = json!({"requests": [request("gpu", "gpu.nvidia.com", 1, "")]});
-    let on = |node: &str| json!({"nodeSelector": {"kubernetes.io/hostname": node}});
-    pod_with(&up, "user", one.clone(), on("node-1")).await;
-    up.running("user").await;
-    let device = allocated(&up, "user").await[0].2.clone();
-
-    // Unhealthy: the pod goes on, and says so.
-    allot(
-        &up,
-        &[
-            "hardware",
-            "fail",
-            "node-1",
-            &device,
-            "--unhealthy",
-            "--message",
-            "fan",
-        ],
-    )
-    .expect("done");
-    let shows = |health: &'static str| {
-        move |pod: Option<&Pod>| {
-            let status =
-                serde_json::to_value(pod.and_then(|pod| pod.status.as_ref())).unwrap_or_default();
-            status["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"][0]["health"]
-                == health
-        }
-    };
-    up.until("user", "be told", shows("Unhealthy")).await;
-    allot(&up, &["hardware", "restore", "node-1", &device]).expect("done");
-    up.until("user", "be told", shows("Healthy")).await;
-    let error = allot(&up, &["hardware", "restore", "node-1", &device]).expect_err("nothing to do");
-    assert!(error.contains("has not failed"), "{error}");
-
-    // A failure evicts.
-    let said = allot(&up, &["hardware", "fail", "node-1", &device]).expect("done");
-    assert_eq!(
-        said,
-        format!("{device} of gpu.nvidia.com on node-1 is unhealthy, with a taint NoExecute\n")
-    );
-    up.until("user", "be evicted", |pod: Option<&Pod>| pod.is_none())
-        .await;
-
-    // Seven are left, and six when one is pulled out.
-    allot(&up, &["hardware", "fail", "node-1", "gpu-7", "--unplug"]).expect("done");
-    let all = json!({"requests": [request("gpu", "gpu.nvidia.com", 8, "")]});
-    pod_with(&up, "all", all, on("node-1")).await;
-    unschedulable(&up, "all").await;
-    let error = allot(&up, &["hardware", "fail", "node-1", "gpu-7"]).expect_err("it is gone");
-    assert!(error.contains("has no device gpu-7"), "{error}");
-    assert_eq!(
-        allot(&up, &["hardware", "restore", "node-1"]).expect("done"),
-        "2 devices restored\n"
-    );
-    up.running("all").await;
-    let error = allot(&up, &["hardware", "fail", "nowhere", "gpu-0"]).expect_err("no such node");
-    assert!(error.contains("node nowhere has no devices"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn processes_get_the_environment_of_modelled_devices() {
-    let up = Up::in_memory_with(&["--runtime", "process", "--hardware", "tpu-v5e"]).await;
-    let all = json!({"requests": [{"name": "tpu", "exactly": {"deviceClassName": "tpu.google.com", "allocationMode": "All"}}]});
-    let container = json!([{
-        "name": "ctr", "image": "x", "command": ["sleep", "600"], "resources": {"claims": [{"name": "devices"}]},
-    }]);
-    pod_with(&up, "user", all, json!({"containers": container})).await;
-    up.running("user").await;
-    let environment = up.exec("user", "ctr", &["printenv"]).await;
-    for line in ["TPU_VISIBLE_CHIPS=0,1,2,3", "TPU_TOPOLOGY=4x4"] {
-        assert!(
-            environment.lines().any(|found| found == line),
-            "{environment}"
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_runs_pods_and_stops() {
-    let up = Up::in_memory_with(&["--runtime", "simulated", "--nodes", "200"]).await;
-    let one = json!({"requests": [request("gpu", "gpu.example.com", 8, "")]});
-    let mut nodes = BTreeSet::new();
-    for number in 0..20 {
-        pod(&up, &format!("pod-{number}"), one.clone()).await;
-    }
-    for number in 0..20 {
-        let name = format!("pod-{number}");
-        up.running(&name).await;
-        nodes.insert(
-            up.pods()
-                .get(&name)
-                .await
-                .expect("the pod")
-                .spec
-                .and_then(|spec| spec.node_name),
-        );
-    }
-    assert_eq!(nodes.len(), 20);
-    // Devices of a fleet fail as well.
-    let node = nodes.first().cloned().flatten().expect("a node");
-    allot(&up, &["hardware", "fail", &node, "gpu-0"]).expect("done");
-    let evicted = async {
-        loop {
-            let left = up
-                .pods()
-                .list(&ListParams::default())
-                .await
-                .expect("pods")
-                .items;
-            if left.len() < 20 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, evicted)
-        .await
-        .expect("a pod is evicted");
-    assert!(up.stop(), "it stops well");
 }

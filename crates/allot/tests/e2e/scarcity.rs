@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams};
 
 use super::harness::{PATIENCE, Up};
 
-fn unschedulable(pod: Option<&Pod>) -> bool {
+pub(super) fn unschedulable(pod: Option<&Pod>) -> bool {
     let conditions = pod.and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
     conditions.into_iter().flatten().any(|condition| {
         condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::json;
 
 use super::super::bounds;
+use super::measure::Process;
 
 /// How long a cluster may take to come up, and to end.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -149,16 +150,15 @@ fn measure(nodes: usize, hardware: &str) -> anyhow::Result<Figures> {
         }
     }
     let ready = started.elapsed();
-    let pid = cluster.0.id();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let mebibytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        let number = kibibytes.and_then(|text| text.trim().parse::<u64>().ok());
-        number.map_or(0, |number| number / 1024)
-    };
-    let (memory, peak) = (mebibytes("VmRSS:"), mebibytes("VmHWM:"));
-    let cpu = cpu_time(&std::fs::read_to_string(format!("/proc/{pid}/stat"))?);
+    let process = Process::new("cluster", cluster.0.id());
+    let memory = process
+        .resident_mib()
+        .context("no memory use of the cluster")? as u64;
+    let peak = process.peak_mib().context("no memory use of the cluster")? as u64;
+    let cpu = process
+        .cpu_seconds()
+        .context("no CPU time of the cluster")?;
+    let cpu = Duration::from_secs_f64(cpu);
     let stopping = Instant::now();
     let pid = Pid::from_child(&cluster.0);
     rustix::process::kill_process(pid, Signal::TERM)?;
@@ -171,33 +171,7 @@ fn measure(nodes: usize, hardware: &str) -> anyhow::Result<Figures> {
         stopped,
         memory,
         peak,
-        cpu: cpu.unwrap_or_default(),
+        cpu,
         warnings: log.len(),
     })
-}
-
-/// User and system time of a process, from its `/proc/PID/stat`. The program's name, which is the second field, may contain
-/// spaces.
-fn cpu_time(stat: &str) -> Option<Duration> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split(' ').skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    let ticks = rustix::param::clock_ticks_per_second();
-    Some(Duration::from_secs_f64(
-        (user + system) as f64 / ticks as f64,
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_time_is_user_and_system_time() {
-        let ticks = rustix::param::clock_ticks_per_second();
-        let stat = format!("7 (a) b (c) S 1 7 7 0 -1 0 1 2 3 4 {ticks} {ticks} 0 0 20");
-        assert_eq!(cpu_time(&stat), Some(Duration::from_secs(2)));
-        assert_eq!(cpu_time(""), None);
-    }
 }

@@ -126,17 +126,29 @@ impl Process {
         Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
+    /// A process by its id.
+    pub fn new(label: &str, pid: u32) -> Self {
+        let label = label.to_owned();
+        Self { label, pid }
+    }
+
     /// Resident memory in MiB.
     pub fn resident_mib(&self) -> Option<f64> {
+        self.memory_mib("VmRSS:")
+    }
+
+    /// The most resident memory so far, in MiB.
+    pub fn peak_mib(&self) -> Option<f64> {
+        self.memory_mib("VmHWM:")
+    }
+
+    fn memory_mib(&self, name: &str) -> Option<f64> {
         let status =
             std::fs::read_to_string(Path::new("/proc").join(self.pid.to_string()).join("status"))
                 .ok()?;
-        let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
-        line.split_whitespace()
-            .nth(1)?
-            .parse::<f64>()
-            .ok()
-            .map(|kib| kib / 1024.0)
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        let kib = line.split_whitespace().nth(1)?.parse::<f64>().ok()?;
+        Some(kib / 1024.0)
     }
 }
 

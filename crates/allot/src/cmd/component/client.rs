@@ -264,10 +264,7 @@ fn traffic(request: &Request<Body>) -> Traffic {
 pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
     Ok(match kubeconfig {
         Some(path) => {
-            let cannot = || format!("cannot read kubeconfig {}", path.display());
-            // The library names the file once more, and quotes it twice.
-            std::fs::File::open(path).with_context(cannot)?;
-            let file = Kubeconfig::read_from(path).with_context(cannot)?;
+            let file = read_kubeconfig(path)?;
             kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
                 .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
@@ -276,6 +273,17 @@ pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
             .await
             .context("no kubeconfig found; name one with --kubeconfig")?,
     })
+}
+
+/// A kubeconfig file.
+///
+/// # Errors
+/// It cannot be read, or is no kubeconfig; the message names it.
+pub fn read_kubeconfig(path: &Path) -> anyhow::Result<Kubeconfig> {
+    let cannot = || format!("cannot read kubeconfig {}", path.display());
+    // The library names the file once more, and quotes it twice.
+    std::fs::File::open(path).with_context(cannot)?;
+    Kubeconfig::read_from(path).with_context(cannot)
 }
 
 /// The same client, with at most `qps` requests per second after the first `burst`; without a limit if `qps` is 0.

@@ -6,7 +6,7 @@
 mod auth;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,35 +80,41 @@ impl SecureServing {
     }
 
     fn tls(&self, component: &str) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-        let (chain, key) = match (&self.tls_cert_file, &self.tls_private_key_file) {
-            (Some(chain), Some(key)) => {
-                let cannot = |file: &PathBuf| format!("cannot read {}", file.display());
-                let certificates = CertificateDer::pem_file_iter(chain)
-                    .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                    .with_context(|| cannot(chain))?;
-                (
-                    certificates,
-                    PrivateKeyDer::from_pem_file(key).with_context(|| cannot(key))?,
-                )
-            }
-            _ => {
-                let made = rcgen::generate_simple_self_signed([
-                    component.to_owned(),
-                    "localhost".to_owned(),
-                ])?;
-                let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())
-                    .map_err(anyhow::Error::msg)?;
-                (vec![made.cert.der().clone()], key)
-            }
-        };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .context("--tls-cert-file and --tls-private-key-file do not fit together")?;
-        Ok(Arc::new(config))
+        if let (Some(chain), Some(key)) = (&self.tls_cert_file, &self.tls_private_key_file) {
+            return tls_of_files(chain, key);
+        }
+        let names = [component.to_owned(), "localhost".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names)?;
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())
+            .map_err(anyhow::Error::msg)?;
+        tls_of(vec![made.cert.der().clone()], key)
     }
+}
+
+/// A TLS configuration without client certificates, from PEM files.
+///
+/// # Errors
+/// A file cannot be read, or they do not fit together.
+pub fn tls_of_files(chain: &Path, key: &Path) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    let cannot = |file: &Path| format!("cannot read {}", file.display());
+    let certificates = CertificateDer::pem_file_iter(chain)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| cannot(chain))?;
+    let key = PrivateKeyDer::from_pem_file(key).with_context(|| cannot(key))?;
+    tls_of(certificates, key)
+}
+
+fn tls_of(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .context("--tls-cert-file and --tls-private-key-file do not fit together")?;
+    Ok(Arc::new(config))
 }
 
 /// What the port serves.

@@ -12,7 +12,7 @@ use crate::cmd::snapshot::told;
 const LABEL: &str = "allot.dev/draining";
 /// The annotation with the node that a rule is for.
 const NODE: &str = "allot.dev/draining-node";
-/// Who writes them.
+/// The field manager that writes them.
 const MANAGER: &str = "allot-drain-driver";
 
 /// The rules of a server.

@@ -108,7 +108,7 @@ impl Modelled {
         })
     }
 
-    /// Runs until `stop`. Without `publish` somebody else looks after the ResourceSlices.
+    /// Runs until `stop`. Without `publish` another component looks after the ResourceSlices.
     pub async fn run(
         self,
         client: Client,

@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::suggest;
 use allot_model::migrate;
+use allot_scheduler::device_allocator::classes::IMPLICIT_PREFIX;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cmd::snapshot::{Picture, completed};
 use crate::cmd::some;
 
-/// Prefix of the extended resource that every class stands for.
-const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
 /// Suffix of the quota for the devices of a class.
 const QUOTA: &str = ".deviceclass.resource.k8s.io/devices";
 
@@ -261,7 +260,7 @@ impl Across {
                 .pointer(&format!("/resources/{kind}"))
                 .and_then(Value::as_object);
             for name in amounts.into_iter().flatten().map(|(name, _)| name) {
-                if let Some(class) = name.strip_prefix(IMPLICIT) {
+                if let Some(class) = name.strip_prefix(IMPLICIT_PREFIX) {
                     self.class(class, format!("{at}.{kind}"), found);
                 }
             }

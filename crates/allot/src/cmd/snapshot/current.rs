@@ -42,7 +42,7 @@ fn version_of(object: &Value) -> anyhow::Result<Option<(Kind, Version)>> {
     };
     let version = text("apiVersion");
     match version.split_once('/') {
-        // A kind of somebody else with the same name.
+        // A kind of another group with the same name.
         Some((group, _)) if group != GROUP => Ok(None),
         _ => {
             let version: Version = version

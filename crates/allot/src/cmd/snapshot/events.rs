@@ -6,6 +6,8 @@ use kube::Client;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::read::Page;
+
 /// Most pages of events that are read.
 const PAGES: usize = 20;
 
@@ -88,7 +90,7 @@ pub async fn read(client: &Client, namespace: Option<&str>, pod: Option<&str>) -
         let Ok(request) = Request::get(url).body(Vec::new()) else {
             break;
         };
-        let mut page: Value = match client.request(request).await {
+        let page: Page = match client.request(request).await {
             Ok(page) => page,
             Err(kube::Error::Api(status)) => {
                 let of = namespace.map_or(String::new(), |name| format!(" of {name}"));
@@ -100,23 +102,15 @@ pub async fn read(client: &Client, namespace: Option<&str>, pod: Option<&str>) -
                 break;
             }
         };
-        let items = page.get_mut("items").map(Value::take);
-        for mut item in items
-            .and_then(|i| match i {
-                Value::Array(items) => Some(items),
-                _ => None,
-            })
-            .unwrap_or_default()
-        {
+        for mut item in page.items {
             item["kind"] = "Event".into();
             item["apiVersion"] = "v1".into();
             events.push(item);
         }
-        let mark = page.pointer("/metadata/continue").and_then(Value::as_str);
-        match mark.filter(|mark| !mark.is_empty()) {
-            Some(mark) => next = mark.to_owned(),
-            None => break,
+        if page.metadata.next.is_empty() {
+            break;
         }
+        next = page.metadata.next;
     }
     events
 }

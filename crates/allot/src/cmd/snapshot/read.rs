@@ -170,18 +170,20 @@ pub fn told(error: kube::Error) -> anyhow::Error {
     }
 }
 
+/// A page of a list.
 #[derive(Deserialize)]
-struct Page {
+pub(super) struct Page {
     #[serde(default)]
-    metadata: PageMetadata,
+    pub(super) metadata: PageMetadata,
     #[serde(default)]
-    items: Vec<Value>,
+    pub(super) items: Vec<Value>,
 }
 
 #[derive(Deserialize, Default)]
-struct PageMetadata {
+pub(super) struct PageMetadata {
+    /// Where the next page begins; empty for the last one.
     #[serde(default, rename = "continue")]
-    next: String,
+    pub(super) next: String,
     #[serde(default, rename = "resourceVersion")]
     version: String,
 }

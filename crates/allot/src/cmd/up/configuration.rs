@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+use allot_apimachinery::suggest;
 use anyhow::{Context as _, bail};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -53,9 +54,11 @@ fn flags(text: &str, up: &Command, given: &ArgMatches) -> anyhow::Result<Vec<OsS
             .find(|arg| arg.get_long() == Some(&name))
             .filter(|_| !ELSEWHERE.contains(&name.as_str()));
         let Some(arg) = arg else {
+            let names = up.get_arguments().filter_map(Arg::get_long);
+            let names = names.filter(|known| !ELSEWHERE.contains(known));
             bail!(
                 "{name}: `allot up` has no flag of this name{}",
-                like(&name, up)
+                suggest::hint(&name, names)
             );
         };
         if given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
@@ -89,16 +92,6 @@ fn values(arg: &Arg, entry: Entry) -> anyhow::Result<Vec<Option<String>>> {
             .map(|(name, value)| Some(format!("{name}={value}")))
             .collect(),
     })
-}
-
-/// A flag whose name is nearly that.
-fn like(name: &str, up: &Command) -> String {
-    let plain = |name: &str| name.to_lowercase().replace(['-', '_'], "");
-    let names = up.get_arguments().filter_map(Arg::get_long);
-    let mut near = names.filter(|known| !ELSEWHERE.contains(known) && plain(known) == plain(name));
-    near.next()
-        .map(|known| format!("; did you mean {known}?"))
-        .unwrap_or_default()
 }
 
 /// What stands behind a name.

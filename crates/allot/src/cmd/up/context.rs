@@ -124,7 +124,7 @@ fn owner(entry: &Value, holds: &str) -> Option<PathBuf> {
     Some(own["extension"]["dataDir"].as_str()?.into())
 }
 
-/// Checks that a name can be used: nobody has it, this cluster, or one whose directory is gone.
+/// Checks that a name can be used: it is free, or has this cluster or one whose directory is gone.
 fn free(config: &Value, name: &str, directory: &Path) -> anyhow::Result<()> {
     for (list, holds) in LISTS {
         for entry in config[list].as_array().into_iter().flatten() {

@@ -40,7 +40,7 @@ impl Connections {
         })
     }
 
-    /// The same server as another user, who has a bearer token.
+    /// The same server as another user, which has a bearer token.
     pub async fn with_token(&self, token: &str) -> anyhow::Result<Self> {
         let mut config = self.config.clone();
         config.auth_info = kube::config::AuthInfo {

@@ -125,7 +125,7 @@ fn print_request(request: &RequestExplanation, out: &mut impl Write) -> io::Resu
     Ok(())
 }
 
-/// Who has the devices: `7 by pod team/full-2`, most first.
+/// Which pods hold the devices: `7 by pod team/full-2`, most first.
 fn holders(request: &RequestExplanation) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for device in &request.in_use {

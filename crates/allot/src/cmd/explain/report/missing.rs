@@ -1,4 +1,4 @@
-//! What a pod names and nobody has: claims, templates, classes, drivers; with what was probably meant.
+//! What a pod names and does not exist: claims, templates, classes, drivers; with what was probably meant.
 
 use allot_apimachinery::suggest;
 use allot_scheduler::pod::PodInfo;
