@@ -22,6 +22,8 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// Time, randomness and files are inputs; see clippy.toml.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod cron;
 pub mod exposition;

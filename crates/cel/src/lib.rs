@@ -26,6 +26,8 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// Time, randomness and files are inputs; see clippy.toml.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod ast;
 pub mod authorization;

@@ -27,6 +27,8 @@
 //! allocator does with a claim.
 
 #![forbid(unsafe_code)]
+// Time, randomness and files are inputs; see clippy.toml.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod admin;
 pub mod authorize;

@@ -30,6 +30,8 @@
 //! Everything but the reading itself is the same code for all kinds (`follow`).
 
 #![forbid(unsafe_code)]
+// Time, randomness and files are inputs; see clippy.toml.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub use allot_apimachinery::lean::Keep;
 use futures::Stream;

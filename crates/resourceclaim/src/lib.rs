@@ -19,6 +19,8 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// Time, randomness and files are inputs; see clippy.toml.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod allocation;
 pub mod change;

@@ -14,6 +14,7 @@ use allot_scheduler::dra::DraContext;
 use allot_scheduler::dra::claims::Claims;
 use allot_scheduler::pod::PodInfo;
 use allot_scheduler::preemption::{self, Outcome, Rules};
+use allot_scheduler::sources::Sources;
 use criterion::{Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
@@ -101,7 +102,7 @@ impl Devices {
         Self {
             claims: Claims::new(Cluster::new(Features::default())),
             classes: Classes::default(),
-            allocator: DeviceAllocator::new(Features::default()),
+            allocator: DeviceAllocator::new(Features::default(), Sources::System),
             pods: FxHashMap::default(),
         }
     }
@@ -130,9 +131,15 @@ fn places(c: &mut Criterion) {
         let pod = Arc::new(parse(pod("999999999999", 7, spec)));
         c.bench_function(&format!("5000x50000/{name}"), |bencher| {
             bencher.iter(|| {
-                let attempt =
-                    Attempt::prepare(&pod, cache.snapshot(), &profile, devices.context(), None)
-                        .expect("prepared");
+                let attempt = Attempt::prepare(
+                    &pod,
+                    cache.snapshot(),
+                    &profile,
+                    devices.context(),
+                    None,
+                    &Sources::System,
+                )
+                .expect("prepared");
                 let placement = attempt.place(0, &|_| Vec::new());
                 black_box(placement.expect("a node").node)
             });
@@ -191,8 +198,15 @@ fn preempts(c: &mut Criterion) {
     let full = cluster(500, 100, |_| cpu("310m", 0));
     let pod = Arc::new(parse(pod("999999999999", 7, cpu("4", 10))));
     c.bench_function("500x50000/preempt", |bencher| {
-        let attempt = Attempt::prepare(&pod, full.snapshot(), &profile, devices.context(), None)
-            .expect("prepared");
+        let attempt = Attempt::prepare(
+            &pod,
+            full.snapshot(),
+            &profile,
+            devices.context(),
+            None,
+            &Sources::System,
+        )
+        .expect("prepared");
         let unplaced: Unplaced = attempt
             .place(0, &|_| Vec::new())
             .expect_err("every node is full");

@@ -22,6 +22,7 @@ use crate::plugins::spread::Spread;
 use crate::plugins::volumes::{self, Attachments, Choice, ExclusiveClaims, PodVolumes};
 use crate::plugins::{fit, ports, simple, taints};
 use crate::pod::PodInfo;
+use crate::sources::Sources;
 use crate::status::{Code, Rejection};
 
 mod nearest;
@@ -57,6 +58,7 @@ pub struct Attempt<'a> {
     volumes: Option<PodVolumes<'a>>,
     devices: Option<PodDevices>,
     classic: Option<PodClaims>,
+    sources: &'a Sources,
     /// Time spent on choosing among nodes that will do, in nanoseconds.
     scoring: AtomicU64,
 }
@@ -108,6 +110,7 @@ impl<'a> Attempt<'a> {
         profile: &'a Profile,
         dra: DraContext<'a>,
         nominated_node: Option<&'a str>,
+        sources: &'a Sources,
     ) -> Result<Self, Rejection> {
         let on = |p| profile.filters.contains(p);
         let affinity = NodeAffinity::new(pod);
@@ -160,6 +163,7 @@ impl<'a> Attempt<'a> {
             volumes,
             devices,
             classic,
+            sources,
             scoring: AtomicU64::new(0),
         })
     }

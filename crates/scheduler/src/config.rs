@@ -12,6 +12,7 @@ use crate::plugins::affinity::AddedAffinity;
 use crate::plugins::fit::FitArgs;
 use crate::plugins::spread::Defaults;
 use crate::queue::Backoff;
+use crate::sources::Sources;
 
 mod file;
 
@@ -170,6 +171,8 @@ pub struct Config {
     pub client_connection: ClientConnection,
     /// The time as the API writes it.
     pub clock: Clock,
+    /// Elapsed time and new identifiers.
+    pub sources: Sources,
 }
 
 impl Config {
@@ -198,6 +201,7 @@ impl Default for Config {
             leader_election: LeaderElection::default(),
             client_connection: ClientConnection::default(),
             clock: Clock::System,
+            sources: Sources::default(),
         }
     }
 }

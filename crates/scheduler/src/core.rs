@@ -192,7 +192,7 @@ impl Core {
                 .with_groups(groups_have_claims(&config.features)),
             classes: Classes::default(),
             classic: None,
-            allocator: DeviceAllocator::new(features),
+            allocator: DeviceAllocator::new(features, config.sources.clone()),
             pods: FxHashMap::default(),
             inherited: FxHashMap::default(),
             pods_listed: false,

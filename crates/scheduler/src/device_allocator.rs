@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
@@ -13,6 +13,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClai
 use parking_lot::Mutex;
 
 use crate::node::NodeInfo;
+use crate::sources::Sources;
 
 pub mod classes;
 
@@ -59,6 +60,7 @@ pub struct Work {
 #[derive(Debug)]
 pub struct DeviceAllocator {
     features: Features,
+    sources: Sources,
     selectors: SelectorCache,
     shapes: Mutex<ClaimShapes>,
     allocator: Mutex<Allocator>,
@@ -71,9 +73,10 @@ pub struct DeviceAllocator {
 
 impl DeviceAllocator {
     /// An allocator for clusters with these features.
-    pub fn new(features: Features) -> Self {
+    pub fn new(features: Features, sources: Sources) -> Self {
         Self {
             features,
+            sources,
             selectors: SelectorCache::new(),
             shapes: Mutex::default(),
             allocator: Mutex::new(Allocator::new()),
@@ -128,7 +131,7 @@ impl DeviceAllocator {
             allocator.allocate(cluster, &node.device_node, &request.0, limits)
         });
         self.told(found, |found| {
-            let mut share_id = || uuid::Uuid::new_v4().to_string();
+            let mut share_id = || self.sources.share_id();
             found
                 .results(&request.0, &mut share_id)
                 .map_or_else(Outcome::Error, Outcome::Allocated)
@@ -171,7 +174,10 @@ impl DeviceAllocator {
     ) -> allot_allocator::Outcome<A> {
         // Most searches end before they ask for the time; the clock runs from the first question on.
         let (timeout, asked) = (*self.timeout.lock(), OnceLock::new());
-        let late = || timeout.is_some_and(|t| asked.get_or_init(Instant::now).elapsed() >= t);
+        let late = || {
+            let now = self.sources.elapsed();
+            timeout.is_some_and(|t| now.saturating_sub(*asked.get_or_init(|| now)) >= t)
+        };
         let limits = Limits {
             interrupt: timeout.is_some().then_some(&late),
             ..Limits::default()
@@ -236,7 +242,7 @@ mod tests {
 
     #[test]
     fn work_is_counted_until_it_is_asked_for() {
-        let allocator = DeviceAllocator::new(Features::default());
+        let allocator = DeviceAllocator::new(Features::default(), Sources::replayable());
         let request = allocator.prepare(&Classes::default(), &[]);
         let node = NodeInfo::new("n".into());
         let cluster = Cluster::new(Features::default());

@@ -20,6 +20,8 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// Time, randomness and files are inputs; see clippy.toml.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod actions;
 pub mod assume_cache;
@@ -32,6 +34,7 @@ pub mod device_allocator;
 pub mod dra;
 pub mod framework;
 pub mod hints;
+#[allow(clippy::disallowed_methods, reason = "rate of requests")]
 mod limit;
 pub mod message;
 pub mod metrics;
@@ -45,13 +48,16 @@ pub mod preemption;
 pub mod queue;
 pub mod releases;
 pub mod resources;
+#[allow(clippy::disallowed_methods, reason = "gives the core its time")]
 mod run;
 pub mod selectors;
+pub mod sources;
 pub mod status;
 pub mod storage;
 pub mod taint_rules;
 pub mod version;
 pub mod watched;
+#[allow(clippy::disallowed_methods, reason = "times and names of events")]
 pub mod writer;
 
 pub use config::Config;

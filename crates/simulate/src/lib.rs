@@ -12,6 +12,8 @@
 //! Invariants: no clock, no randomness that a seed does not decide, no I/O; the same input gives the same bytes.
 
 #![forbid(unsafe_code)]
+// Time, randomness and files are inputs; see clippy.toml.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod agenda;
 mod api;

@@ -6,6 +6,7 @@ use allot_model::features::Feature;
 use allot_scheduler::Config;
 use allot_scheduler::core::{Core, Input, Time};
 use allot_scheduler::metrics::Metrics;
+use allot_scheduler::sources::Sources;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -118,6 +119,7 @@ impl Simulation {
     /// # Errors
     /// An object is not what its kind says; the message names it.
     pub fn new(mut config: Config, options: Options, cluster: Vec<Value>) -> anyhow::Result<Self> {
+        config.sources = Sources::replayable();
         for profile in &mut config.profiles {
             // How long a search takes depends on the machine. It is bounded by its steps all the same.
             profile.dynamic_resources.filter_timeout = None;

@@ -1,7 +1,6 @@
 //! Which nodes are looked at, in which order, and how many.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -38,9 +37,10 @@ impl Attempt<'_> {
         let feasible = self.feasible(&order, wanted, nominated, &mut rejections);
         let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::GaveUp);
         if !feasible.is_empty() && !rejections.iter().flatten().any(failed) {
-            let begin = Instant::now();
+            let begin = self.sources.elapsed();
             let best = self.best(&feasible, &mut rejections);
-            let taken = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let taken = self.sources.elapsed().saturating_sub(begin);
+            let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
             self.scoring.fetch_add(taken, Ordering::Relaxed);
             if let Some(placement) = best {
                 return Ok(placement);

@@ -127,6 +127,7 @@ impl Core {
             profile,
             dra,
             self.nominated_node(pod),
+            &self.config.sources,
         )?;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let mut nodes = Vec::new();

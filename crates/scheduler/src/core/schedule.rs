@@ -1,7 +1,7 @@
 //! One attempt from the queue to a decision.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use allot_resourceclaim::is_reserved_for;
 
@@ -71,12 +71,12 @@ impl Core {
         }
         match self.scheduling_cycle(&queued, &profile, 0, time) {
             CycleOutcome::Place(placed) => {
-                let begin = Instant::now();
+                let begin = self.config.sources.elapsed();
                 let job = self.assume(queued, *placed, time);
                 self.actions.push(Action::Bind(Box::new(job)));
                 let (point, end) = (Point::Reserve, End::Success);
                 self.metrics
-                    .point(point, &profile.name, end, begin.elapsed());
+                    .point(point, &profile.name, end, self.since(begin));
             }
             CycleOutcome::Negotiate(negotiation) => {
                 self.negotiate(queued, &profile, negotiation, time)
@@ -85,12 +85,17 @@ impl Core {
             CycleOutcome::Fail(message, explanation) => {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
-                    .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
+                    .attempt(&profile.name, Outcome::Error, Duration::ZERO);
                 let nominate = self.cleared_nomination(&queued.info);
                 self.fail_explained(queued, message, explanation, nominate, time);
             }
         }
         true
+    }
+
+    /// The time since `begin`, a reading of [`Sources::elapsed`](crate::sources::Sources::elapsed).
+    fn since(&self, begin: Duration) -> Duration {
+        self.config.sources.elapsed().saturating_sub(begin)
     }
 
     /// Looks for a place for a pod, which leaves some of the best alternatives of its lists to others.
@@ -121,20 +126,21 @@ impl Core {
             ..self.dra(profile, time)
         };
         let metrics = self.metrics.clone();
-        let begin = Instant::now();
+        let begin = self.config.sources.elapsed();
         let prepared = Attempt::prepare(
             pod,
             self.cache.snapshot(),
             profile,
             dra,
             self.nominated_node(pod),
+            &self.config.sources,
         );
         let end = match &prepared {
             Ok(_) => End::Success,
             Err(rejection) if rejection.code == Code::Error => End::Error,
             Err(_) => End::Unschedulable,
         };
-        metrics.point(Point::PreFilter, &profile.name, end, begin.elapsed());
+        metrics.point(Point::PreFilter, &profile.name, end, self.since(begin));
         let attempt = match prepared {
             Ok(attempt) => attempt,
             Err(rejection) if rejection.code == Code::Error => {
@@ -165,9 +171,9 @@ impl Core {
                 }));
             }
         };
-        let begin = Instant::now();
+        let begin = self.config.sources.elapsed();
         let placed = attempt.place(start, &nominated);
-        let (searching, scoring) = (begin.elapsed(), attempt.scoring());
+        let (searching, scoring) = (self.since(begin), attempt.scoring());
         let end = End::of(placed.is_ok(), End::Unschedulable);
         metrics.point(
             Point::Filter,
@@ -230,11 +236,11 @@ impl Core {
                     CycleOutcome::Fail(message, explanation)
                 }
                 None => {
-                    let begin = Instant::now();
+                    let begin = self.config.sources.elapsed();
                     let refusal =
                         self.refusal(&attempt, &unplaced, profile, start, queued.attempts);
                     let end = End::of(refusal.victims.is_some(), End::Unschedulable);
-                    metrics.point(Point::PostFilter, &profile.name, end, begin.elapsed());
+                    metrics.point(Point::PostFilter, &profile.name, end, self.since(begin));
                     CycleOutcome::Reject(Box::new(refusal))
                 }
             },

@@ -13,6 +13,7 @@ use crate::device_allocator::DeviceAllocator;
 use crate::device_allocator::classes::Classes;
 use crate::dra::DraContext;
 use crate::dra::claims::Claims;
+use crate::sources::Sources;
 use crate::status::Rejection;
 
 const NODES: [&str; 3] = ["a", "b", "c"];
@@ -137,7 +138,7 @@ proptest! {
             cache.assume(pod, &NODES[node].into());
         }
         let (claims, classes) = (Claims::new(Cluster::new(Features::ALL)), Classes::default());
-        let (allocator, none) = (DeviceAllocator::new(Features::ALL), FxHashMap::default());
+        let (allocator, none) = (DeviceAllocator::new(Features::ALL, Sources::replayable()), FxHashMap::default());
         let profile = Profile::default();
         let dra = DraContext {
             claims: &claims,
@@ -155,7 +156,7 @@ proptest! {
         };
         let (app, cpus, kind) = own;
         let pod = sized("own", app, 5, cpus, wish(kind));
-        let attempt = Attempt::prepare(&pod, cache.snapshot(), &profile, dra, None).expect("prepared");
+        let attempt = Attempt::prepare(&pod, cache.snapshot(), &profile, dra, None, &Sources::System).expect("prepared");
         let nominated = |node: &str| {
             let all = expected.iter().enumerate().filter(|(_, (at, ..))| NODES[*at] == node);
             all.map(|(i, (_, app, cpus))| sized(&format!("n{i}"), *app, 9, *cpus, json!({})))
