@@ -15,6 +15,7 @@ pub mod claims;
 pub mod discovery;
 pub mod negotiations;
 pub mod pod;
+mod releases;
 pub mod structured;
 
 use std::sync::Arc;

@@ -46,7 +46,6 @@ pub mod pod;
 pub mod podgroups;
 pub mod preemption;
 pub mod queue;
-pub mod releases;
 pub mod resources;
 #[allow(clippy::disallowed_methods, reason = "gives the core its time")]
 mod run;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use allot_model::classic::objects::{Allocation, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::releases::Releases;
 use super::{ClaimTask, key_of};
 use crate::assume_cache::AssumeCache;
 use crate::pod::{Key, Uid};
-use crate::releases::Releases;
 
 /// Consumers that a claim can have at most.
 pub const RESERVED_FOR: usize = 32;

@@ -7,7 +7,6 @@
 //!
 //! What attempts do to claims is in [`attempts`]; claims that other schedulers write are in [`conflict`].
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use allot_allocator::{Cluster, Holder};
@@ -18,17 +17,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::assume_cache::{AssumeCache, Object};
 use crate::pod::{Key, Uid};
 use crate::podgroups::claims::Groups;
-use crate::releases::Releases;
 use crate::version::is_newer;
 
 mod attempts;
 mod conflict;
+mod state;
 
 pub use conflict::Version;
-use conflict::{DoubleAllocation, devices_of};
-
-/// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.
-const REMEMBERED: usize = 8192;
+use conflict::devices_of;
+use state::ClaimStates;
 
 /// An allocation that was decided and is being written.
 #[derive(Debug, Clone)]
@@ -60,22 +57,11 @@ pub struct Change {
 #[derive(Debug)]
 pub struct Claims {
     cache: AssumeCache<ResourceClaim>,
-    in_flight: FxHashMap<Uid, InFlight>,
-    releases: Releases,
+    states: ClaimStates,
     cluster: Cluster,
     /// Extended resource claims by the pod that owns them: more than one where the answer to a request that made one was lost.
     extended_resource_claims: FxHashMap<Uid, Vec<Key>>,
-    gone: FxHashSet<Uid>,
-    gone_order: VecDeque<Uid>,
-    /// Claims that got a device which another claim held before.
-    double_allocated: FxHashMap<Uid, DoubleAllocation>,
-    /// Claims that were allocated when the first list came, and that were not written by us since.
-    inherited: FxHashSet<Uid>,
     is_listed: bool,
-    /// Claims that were allocated for a pod whose binding failed, and are reserved for no pod since.
-    left: FxHashSet<Uid>,
-    /// The versions in which claims were to be taken back last.
-    tried: FxHashMap<Uid, Box<str>>,
     /// Groups of pods; `None` where they have no claims.
     groups: Option<Groups>,
 }
@@ -103,17 +89,10 @@ impl Claims {
     pub fn new(cluster: Cluster) -> Self {
         Self {
             cache: AssumeCache::default(),
-            in_flight: FxHashMap::default(),
-            releases: Releases::default(),
+            states: ClaimStates::default(),
             cluster,
             extended_resource_claims: FxHashMap::default(),
-            gone: FxHashSet::default(),
-            gone_order: VecDeque::new(),
-            double_allocated: FxHashMap::default(),
-            inherited: FxHashSet::default(),
             is_listed: false,
-            left: FxHashSet::default(),
-            tried: FxHashMap::default(),
             groups: None,
         }
     }
@@ -170,12 +149,12 @@ impl Claims {
 
     /// What is in flight for a claim.
     pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
-        self.in_flight.get(uid)
+        self.states.get(uid)?.in_flight.as_ref()
     }
 
     /// Number of allocations in flight.
     pub fn in_flight_len(&self) -> usize {
-        self.in_flight.len()
+        self.states.in_flight()
     }
 
     /// A watch showed a claim.
@@ -207,7 +186,7 @@ impl Claims {
             change.freed |= self.disappear(&key).freed;
         }
         let uid = Uid::from(uid_of(&claim));
-        if self.gone.contains(&uid) {
+        if self.states.is_deleted(&uid) {
             return (change, false);
         }
         self.note_special(&claim, &key);
@@ -220,7 +199,7 @@ impl Claims {
         let after = entry.effective().cloned();
         change.freed |= lost_allocation(before.as_deref(), after.as_deref());
         if after.as_deref().is_none_or(|c| allocation_of(c).is_none()) {
-            self.left.remove(&uid);
+            self.states.clear(&uid, |state| state.orphaned = false);
         }
         // Most changes of a claim are not about its devices.
         let same = |a: &Option<Arc<ResourceClaim>>, b: &Option<Arc<ResourceClaim>>| {
@@ -237,7 +216,7 @@ impl Claims {
             true => moved,
             false => !same(&before, &after),
         };
-        if changed || self.in_flight.contains_key(&uid) {
+        if changed || self.in_flight(&uid).is_some() {
             self.recount(&uid, after.as_deref());
         }
         (change, moved)
@@ -266,11 +245,7 @@ impl Claims {
                 change.extended_resource_claim_gone = Some(pod);
             }
             let uid = Uid::from(uid_of(claim));
-            self.double_allocated.remove(&uid);
-            self.inherited.remove(&uid);
-            self.left.remove(&uid);
-            self.tried.remove(&uid);
-            self.remember_gone(uid.clone());
+            self.states.delete(&uid);
             self.recount(&uid, None);
         }
         self.forget_resolved_conflicts();
@@ -300,10 +275,10 @@ impl Claims {
     /// A write of ours returned a claim: believe it until a watch is as new.
     pub fn assume(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let (key, uid) = (key_of(&claim), Uid::from(uid_of(&claim)));
-        if self.gone.contains(&uid) {
+        if self.states.is_deleted(&uid) {
             return Change::default();
         }
-        self.inherited.remove(&uid);
+        self.states.clear(&uid, |state| state.inherited = false);
         let entry = self.cache.entry_mut(key.clone());
         let before = entry.effective().cloned();
         if !entry.assume(claim.clone()) {
@@ -329,17 +304,6 @@ impl Claims {
         }
     }
 
-    fn remember_gone(&mut self, uid: Uid) {
-        if self.gone.insert(uid.clone()) {
-            self.gone_order.push_back(uid);
-            if self.gone_order.len() > REMEMBERED
-                && let Some(old) = self.gone_order.pop_front()
-            {
-                self.gone.remove(&old);
-            }
-        }
-    }
-
     fn recount_known(&mut self, uid: &Uid, key: &Key) {
         let claim = self.get(key).filter(|c| uid_of(c) == &**uid).cloned();
         self.recount(uid, claim.as_deref());
@@ -348,7 +312,10 @@ impl Claims {
     /// Brings the cluster in line with what is known about the claim with this UID.
     fn recount(&mut self, uid: &Uid, claim: Option<&ResourceClaim>) {
         let held = claim.and_then(|c| Some((Holder::from(c), allocation_of(c)?)));
-        let pending = self.in_flight.get(uid);
+        let pending = self
+            .states
+            .get(uid)
+            .and_then(|state| state.in_flight.as_ref());
         let pending_id = format!("{uid}/pending");
         let both = held.as_ref().zip(pending).is_some_and(|((_, a), p)| {
             !same_devices(a.devices.as_ref(), p.allocation.devices.as_ref())

@@ -6,30 +6,30 @@ use super::*;
 impl Claims {
     /// An attempt decided on an allocation for a claim, or joined one that is in flight.
     pub fn reserve(&mut self, uid: &Uid, key: &Key, allocation: &Arc<AllocationResult>, pod: &Uid) {
-        self.left.remove(uid);
-        let entry = self
-            .in_flight
-            .entry(uid.clone())
-            .or_insert_with(|| InFlight {
+        self.states.update(uid, |state| {
+            state.orphaned = false;
+            let in_flight = state.in_flight.get_or_insert_with(|| InFlight {
                 key: key.clone(),
                 allocation: allocation.clone(),
                 sharers: FxHashSet::default(),
             });
-        entry.sharers.insert(pod.clone());
+            in_flight.sharers.insert(pod.clone());
+        });
         self.recount_known(uid, key);
     }
 
     /// The binding of a pod is over. After a success the written claim has been [assumed](Claims::assume) before, and
     /// nothing is in flight for it any more; after a failure the allocation stays for the other pods that share it.
     pub fn settle(&mut self, uid: &Uid, pod: &Uid, written: bool) -> Change {
-        let Some(entry) = self.in_flight.get_mut(uid) else {
-            return Change::default();
-        };
-        entry.sharers.remove(pod);
-        if !written && !entry.sharers.is_empty() {
-            return Change::default();
-        }
-        let Some(entry) = self.in_flight.remove(uid) else {
+        let settled = self.states.clear(uid, |state| {
+            let in_flight = state.in_flight.as_mut()?;
+            in_flight.sharers.remove(pod);
+            match written || in_flight.sharers.is_empty() {
+                true => state.in_flight.take(),
+                false => None,
+            }
+        });
+        let Some(entry) = settled else {
             return Change::default();
         };
         self.recount_known(uid, &entry.key);
@@ -47,40 +47,53 @@ impl Claims {
 
     /// Whether a pod may not count on a claim, because its allocation or the reservation is being taken back.
     pub fn is_releasing(&self, uid: &str, pod: &Uid) -> bool {
-        self.releases.concern(uid, pod)
+        let state = self.states.get(uid);
+        state.is_some_and(|state| state.is_releasing(pod))
     }
 
     /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
     pub fn release(&mut self, claim: &ResourceClaim, pod: Option<Uid>) {
-        self.releases.begin(claim.uid(), pod);
-        self.tried
-            .insert(claim.uid().into(), claim.version().into());
+        self.states.update(&claim.uid().into(), |state| {
+            state.release_tried = Some(claim.version().into());
+            match pod {
+                Some(pod) => {
+                    state.unreserving.insert(pod);
+                }
+                None => state.deallocating = true,
+            }
+        });
     }
 
     /// Whether taking something of this version of a claim back was tried before: it would fail again.
     pub fn was_tried(&self, claim: &ResourceClaim) -> bool {
-        let last = self.tried.get(claim.uid());
-        last.is_some_and(|version| **version == *claim.version())
+        let state = self.states.get(claim.uid());
+        let last = state.and_then(|state| state.release_tried.as_deref());
+        last == Some(claim.version())
     }
 
     /// The binding for which a claim was allocated failed; the allocation stays for now.
     pub fn mark_orphaned(&mut self, uid: &Uid) {
-        self.left.insert(uid.clone());
+        self.states.update(uid, |state| state.orphaned = true);
     }
 
     /// A pod got its node with the claim: what it has is not left over any more.
     pub fn mark_used(&mut self, uid: &Uid) {
-        self.left.remove(uid);
+        self.states.clear(uid, |state| state.orphaned = false);
     }
 
     /// Whether the allocation of a claim is left over from a binding of this scheduler that failed.
     pub fn is_orphaned(&self, uid: &str) -> bool {
-        self.left.contains(uid)
+        self.states.get(uid).is_some_and(|state| state.orphaned)
     }
 
     /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
     pub fn released(&mut self, key: &Key, uid: &Uid, pod: Option<Uid>) -> Change {
-        self.releases.end(uid, pod);
+        self.states.clear(uid, |state| match &pod {
+            Some(pod) => {
+                state.unreserving.remove(pod);
+            }
+            None => state.deallocating = false,
+        });
         Change {
             key: Some(key.clone()),
             progressed: true,

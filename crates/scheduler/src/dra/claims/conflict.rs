@@ -94,7 +94,9 @@ impl Claims {
         if !std::mem::replace(&mut self.is_listed, true) {
             let allocated = moved.iter().filter(|(_, c)| allocation_of(c).is_some());
             let uids = allocated.map(|(_, c)| Uid::from(uid_of(c)));
-            self.inherited = uids.collect();
+            for uid in uids.collect::<Vec<_>>() {
+                self.states.update(&uid, |state| state.inherited = true);
+            }
         }
         changes
     }
@@ -117,35 +119,39 @@ impl Claims {
             }
         }
         let double_allocated = !earlier.is_empty();
+        let uid = Uid::from(uid);
         if double_allocated {
-            self.double_allocated.insert(uid.into(), earlier);
-        } else if !self.double_allocated.is_empty() {
-            self.double_allocated.remove(uid);
+            self.states
+                .update(&uid, |state| state.double_allocated = Some(earlier));
+        } else {
+            self.states
+                .clear(&uid, |state| state.double_allocated = None);
         }
         double_allocated
     }
 
     /// A claim that was observed without the device loses its precedence, even if it is allocated the device again.
     pub(super) fn forget_resolved_conflicts(&mut self) {
-        if self.double_allocated.is_empty() {
-            return;
-        }
-        let mut double_allocated = std::mem::take(&mut self.double_allocated);
-        for (uid, earlier) in &mut double_allocated {
+        let double_allocations = self.states.double_allocations();
+        let uids: Vec<Uid> = double_allocations.map(|(uid, _)| uid.clone()).collect();
+        for uid in &uids {
             let (mut still, mut overdrawn) = (FxHashSet::default(), false);
             for conflict in self.conflicts_seen(uid) {
                 match conflict {
                     Conflict::Device { by, .. } => {
-                        still.insert(by.uid.as_str());
+                        still.insert(Uid::from(by.uid.as_str()));
                     }
                     Conflict::Overdrawn { .. } => overdrawn = true,
                 }
             }
-            earlier.claims.retain(|r| still.contains(&**r));
-            earlier.overdrawn &= overdrawn;
+            self.states.update(uid, |state| {
+                state.double_allocated.take_if(|earlier| {
+                    earlier.claims.retain(|claim| still.contains(claim));
+                    earlier.overdrawn &= overdrawn;
+                    earlier.is_empty()
+                });
+            });
         }
-        double_allocated.retain(|_, earlier| !earlier.is_empty());
-        self.double_allocated = double_allocated;
     }
 
     /// What speaks against what a claim holds, by what the watch has shown: what we have in mind or have written is going
@@ -192,12 +198,12 @@ impl Claims {
     /// Whether a write of an earlier scheduler that deallocates the claim may still be in flight: the claim was allocated
     /// when this scheduler started, and has not been written since.
     pub fn needs_fencing(&self, uid: &str) -> bool {
-        self.inherited.contains(uid)
+        self.states.get(uid).is_some_and(|state| state.inherited)
     }
 
     /// Why a claim must give up its allocation, if it must.
     pub fn conflict(&self, uid: &str) -> Option<Conflict<'_>> {
-        let earlier = self.double_allocated.get(uid)?;
+        let earlier = self.states.get(uid)?.double_allocated.as_ref()?;
         // The earlier claim may have been deallocated since.
         let stands = |conflict: &Conflict<'_>| match conflict {
             Conflict::Device { by, .. } => earlier.claims.contains(by.uid.as_str()),
@@ -208,7 +214,8 @@ impl Claims {
 
     /// The claims of a pod or its group that may have to give way.
     pub fn double_allocated_of(&self, pod: &PodInfo) -> Vec<Key> {
-        let keys = self.double_allocated.values().map(|earlier| &earlier.of);
+        let double_allocations = self.states.double_allocations();
+        let keys = double_allocations.map(|(_, earlier)| &earlier.of);
         let of_pod = |key: &&Key| {
             let claim = self.get(key).filter(|_| key.namespace == pod.key.namespace);
             claim.is_some_and(|claim| consumers(claim).iter().any(|u| serves(u, pod)))

@@ -7,22 +7,22 @@ use crate::pod::Uid;
 
 /// What is being taken back, of claims of one generation.
 #[derive(Debug, Default)]
-pub struct Releases(FxHashSet<(Uid, Option<Uid>)>);
+pub(super) struct Releases(FxHashSet<(Uid, Option<Uid>)>);
 
 impl Releases {
     /// Whether a pod may not count on a claim.
-    pub fn concern(&self, claim: &str, pod: &Uid) -> bool {
+    pub(super) fn concern(&self, claim: &str, pod: &Uid) -> bool {
         let has = |pod| self.0.contains(&(Uid::from(claim), pod));
         !self.0.is_empty() && (has(None) || has(Some(pod.clone())))
     }
 
     /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
-    pub fn begin(&mut self, claim: &str, pod: Option<Uid>) {
+    pub(super) fn begin(&mut self, claim: &str, pod: Option<Uid>) {
         self.0.insert((claim.into(), pod));
     }
 
     /// Taking back is over, whatever came of it.
-    pub fn end(&mut self, claim: &Uid, pod: Option<Uid>) {
+    pub(super) fn end(&mut self, claim: &Uid, pod: Option<Uid>) {
         self.0.remove(&(claim.clone(), pod));
     }
 }
