@@ -152,7 +152,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 part.first_counter = scratch.counters.len();
                 let range = part.pool.info.counters_of(part.view.generation);
                 let available = &part.pool.usage.available()[range];
-                // What an allocated device that is not published any more consumes is not known.
+                // What an allocated device that is not published any longer consumes is not known.
                 let unknown = !cluster.features().upstream_errors
                     && !available.is_empty()
                     && part.pool.usage.has_unpublished();

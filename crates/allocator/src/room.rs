@@ -90,7 +90,7 @@ impl Room {
         self.sizes().map(of).sum()
     }
 
-    /// The share of what is free that a request can not use, in the mean over the sizes of requests: a numerator and a
+    /// The share of what is free that a request cannot use, in the mean over the sizes of requests: a numerator and a
     /// denominator, so that nodes can be added up.
     #[must_use]
     pub fn fragmentation(&self) -> (u64, u64) {
@@ -106,8 +106,8 @@ impl Unit {
 }
 
 impl Cluster {
-    /// What is free on a node. Takes time in proportion to the devices that it sees. Pools that can not be used, and nodes
-    /// whose pools can not be told, have nothing.
+    /// What is free on a node. Takes time in proportion to the devices that it sees. Pools that cannot be used, and nodes
+    /// whose pools cannot be told, have nothing.
     #[must_use]
     pub fn room(&self, node: &Node) -> Room {
         let parts = pools_of(self, node).unwrap_or_default();

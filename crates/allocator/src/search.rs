@@ -22,7 +22,7 @@ pub(crate) enum Found {
     Nothing,
     /// The budget was used up before the answer was known.
     GaveUp,
-    /// The caller wanted no answer any more.
+    /// The caller wanted no answer any longer.
     Interrupted,
 }
 

@@ -73,7 +73,7 @@ pub fn init(args: &Args, default: &str, into_file: bool) {
         .with_env_filter(filter)
         .with_ansi(!into_file && std::io::stderr().is_terminal())
         .with_writer(|| Output)
-        // It would be told on standard error, where nobody reads any more, and that is a panic.
+        // It would be told on standard error, where nobody reads any longer, and that is a panic.
         .log_internal_errors(false);
     // A second call in one process changes nothing.
     let _ = match args.log_format {

@@ -1,7 +1,7 @@
 //! The `allot` binary: every component behind one command line.
 
 #![forbid(unsafe_code)]
-// `println!` panics when nobody reads any more (`allot … | head -1`): what is printed is written, and errors passed on.
+// `println!` panics when nobody reads any longer (`allot … | head -1`): what is printed is written, and errors passed on.
 #![deny(clippy::print_stdout)]
 
 mod cluster;

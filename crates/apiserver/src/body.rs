@@ -17,7 +17,7 @@ pub(crate) use paced::Pace;
 /// A pinned stream of chunks.
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>;
 
-/// Something that is given up when the body has been sent, or nobody wants it any more: seats, shares of a budget.
+/// Something that is given up when the body has been sent, or nobody wants it any longer: seats, shares of a budget.
 pub(crate) type Held = Box<dyn Send>;
 
 /// An observer of a body on its way to the client. Dropped before its end, it has seen a part of it.

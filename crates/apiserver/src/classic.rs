@@ -41,7 +41,7 @@ pub fn is_shared(resource: &Resource) -> bool {
 }
 
 /// The resource holds objects of both generations that have no form in the other one. Lists and watches of a version
-/// leave out those that it can not show.
+/// leave out those that it cannot show.
 pub fn is_apart(resource: &Resource) -> bool {
     resource.plural == "resourceslices" && is_shared(resource)
 }

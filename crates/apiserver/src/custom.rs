@@ -104,7 +104,7 @@ impl CustomResource {
         }
     }
 
-    /// Tells watches that what they show is not served any more as it was: the definition has changed, or is gone.
+    /// Tells watches that what they show is not served any longer as it was: the definition has changed, or is gone.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
     }

@@ -81,7 +81,7 @@ impl View<'_> {
     /// A stored version as an object in the version asked for.
     ///
     /// # Errors
-    /// 500 if it can not be converted.
+    /// 500 if it cannot be converted.
     pub fn object(&self, entry: &Entry) -> Result<Value> {
         if self.mark().is_some_and(|mark| mark == entry.mark()) {
             return versions::unchanged(self.resource, self.version, &entry.value);

@@ -318,13 +318,13 @@ impl FlowControl {
                 None => Err(running),
             };
             if let Err(running) = sent {
-                // Nobody waits for it any more.
+                // Nobody waits for it any longer.
                 state.seats.finish(running, now);
             }
         }
     }
 
-    /// Takes over the objects that are stored. What can not be read changes nothing.
+    /// Takes over the objects that are stored. What cannot be read changes nothing.
     async fn load(&self, core: &Core) {
         let alone = self.loading.lock().await;
         let seen = self.changes.load(Ordering::Acquire);

@@ -1,6 +1,6 @@
 //! The Kubernetes API as one tower service.
 //!
-//! What it is for: answer Kubernetes API requests over any [`allot_store::Backend`] so that real clients can not
+//! What it is for: answer Kubernetes API requests over any [`allot_store::Backend`] so that real clients cannot
 //! tell it from kube-apiserver. [`Server`] is the whole of it; [`serve`] puts it behind TLS.
 //!
 //! A request passes, in this order: authentication, impersonation, authorization, the handler of its verb

@@ -162,7 +162,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts an answered request. Names that are no resources of ours are not taken over: they would grow for ever.
+    /// Counts an answered request. Names that are no resources of ours are not taken over: they would grow forever.
     pub fn answered(&self, info: &RequestInfo, known: bool, code: u16, took: Duration) {
         let text = |text: &str| {
             if known {

@@ -249,7 +249,7 @@ pub fn timestamp(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Characters that can not be mistaken for others or form words.
+/// Characters that cannot be mistaken for others or form words.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Longest base that a random end is added to.
 const MAX_GENERATED_BASE: usize = 58;

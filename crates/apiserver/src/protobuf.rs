@@ -21,7 +21,7 @@ const MAGIC: &[u8] = b"k8s\0";
 /// Deepest nesting that is read.
 const MAX_DEPTH: usize = 64;
 
-/// Why a body can not be read.
+/// Why a body cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It does not start with the marker.

@@ -133,7 +133,7 @@ impl Call<'_> {
         table::Options::of(&self.request.query)
     }
 
-    /// 400 for a name that can not stand in a path.
+    /// 400 for a name that cannot stand in a path.
     ///
     /// # Errors
     /// That.

@@ -238,7 +238,7 @@ async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
     Ok(status)
 }
 
-/// What an access review is told where its selector, or a part of it, can not be used.
+/// What an access review is told where its selector, or a part of it, cannot be used.
 fn ignored(key: &str, selector: &Value) -> Option<String> {
     let field = key == "fieldSelector";
     let usable = |part: &Value| {

@@ -238,7 +238,7 @@ impl Server {
     }
 
     /// As [`Server::handle`] for a connection from outside. As in kube-apiserver a client certificate comes before a bearer
-    /// token, and one that can not be read is a failed authentication unless a token proves something else.
+    /// token, and one that cannot be read is a failed authentication unless a token proves something else.
     pub(crate) async fn handle_remote<B>(
         &self,
         request: Request<B>,

@@ -41,7 +41,7 @@ mod workload;
 
 pub(crate) use network::addresses::ip_name;
 
-/// What upstream says to a change of what can not change.
+/// What upstream says to a change of what cannot change.
 const IMMUTABLE: &str = "field is immutable";
 
 /// Errors of a new object.

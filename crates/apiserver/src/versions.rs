@@ -34,7 +34,7 @@ fn converts(resource: &Resource) -> bool {
 /// A stored object in a version.
 ///
 /// # Errors
-/// 500 if it can not be converted.
+/// 500 if it cannot be converted.
 pub fn decode(resource: &Resource, version: &str, bytes: &[u8]) -> Result<Value> {
     let object = stored(resource, bytes)?;
     if is_in(&object, version) {
@@ -97,7 +97,7 @@ fn settled(resource: &Resource, mut object: Value) -> Result<Value> {
 /// A custom object in the version that it was stored in.
 fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
     if object.get("kind").is_some() {
-        // The store leaves the kind out: this one has been converted, and gets no defaults any more.
+        // The store leaves the kind out: this one has been converted, and gets no defaults any longer.
         return Ok(object);
     }
     let found = object["apiVersion"].as_str();
@@ -118,7 +118,7 @@ fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
 /// A received object in the version in which it is worked on: the stored one, for custom objects that of the request.
 ///
 /// # Errors
-/// 400 if it can not be converted.
+/// 400 if it cannot be converted.
 pub fn to_internal(resource: &Resource, mut object: Value) -> Result<Value> {
     if resource.group == EVENTS {
         events::to_core(&mut object);
@@ -138,7 +138,7 @@ pub fn to_internal(resource: &Resource, mut object: Value) -> Result<Value> {
 /// An object that was [loaded](load), in the version of a request.
 ///
 /// # Errors
-/// 400 if it can not be converted.
+/// 400 if it cannot be converted.
 pub fn seen<'a>(resource: &Resource, object: &'a Value, version: &str) -> Result<Cow<'a, Value>> {
     if is_in(object, version) {
         return Ok(Cow::Borrowed(object));
@@ -149,7 +149,7 @@ pub fn seen<'a>(resource: &Resource, object: &'a Value, version: &str) -> Result
 /// An object, whatever its version, in another version.
 ///
 /// # Errors
-/// 400 if it can not be converted.
+/// 400 if it cannot be converted.
 pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<Value> {
     if let Some(custom) = &resource.custom {
         return convert_custom(resource, custom, object, version);

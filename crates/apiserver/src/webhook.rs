@@ -94,7 +94,7 @@ impl Client {
             let path = text(service, &["path"]).to_owned();
             (host, port, path, Some((namespace, name)))
         } else {
-            // What can not be read leads nowhere, and is told when it is called.
+            // What cannot be read leads nowhere, and is told when it is called.
             let uri: Uri = text(config, &["url"]).parse().unwrap_or_default();
             let host = uri.host().unwrap_or_default().to_owned();
             (host, uri.port_u16(), uri.path().to_owned(), None)

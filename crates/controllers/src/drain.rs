@@ -56,7 +56,7 @@ pub enum Progress {
         /// Devices in them.
         devices: usize,
     },
-    /// These slices can not have taints, the server says why: until they are removed, pods may get their devices, and
+    /// These slices cannot have taints, the server says why: until they are removed, pods may get their devices, and
     /// none is evicted.
     Untainted {
         /// Names of the slices.
@@ -117,7 +117,7 @@ pub async fn drain(
 /// Waits for watches that were stopped: one that loses its connection first would complain.
 async fn ended(watches: impl IntoIterator<Item = JoinHandle<()>>) {
     for watch in watches {
-        // What ended it makes no difference any more.
+        // What ended it makes no difference any longer.
         drop(watch.await);
     }
 }
@@ -152,7 +152,7 @@ async fn work(
     };
     let mut first = true;
     let mut held = hold::Held::new(drain.hold.clone());
-    // Those that can not have taints, with the version that was tried.
+    // Those that cannot have taints, with the version that was tried.
     let mut refused: BTreeMap<String, Option<String>> = BTreeMap::new();
     loop {
         let mine: Vec<_> = slices

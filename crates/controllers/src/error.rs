@@ -8,7 +8,7 @@ pub enum Error {
     /// The API server refused or could not be reached.
     #[error("{}", api_message(.0))]
     Api(#[from] kube::Error),
-    /// The object can not be handled as it is; the text says why.
+    /// The object cannot be handled as it is; the text says why.
     #[error("{0}")]
     Invalid(String),
     /// Another process leads now.

@@ -163,11 +163,11 @@ impl Collector {
         }
         let group = group_of(&owner.api_version);
         let Some(kind) = self.inventory.kind(group, &owner.kind) else {
-            // A kind that is not served (any more) can not be judged; keep the dependent.
+            // A kind that is not served (any longer) cannot be judged; keep the dependent.
             return Ok(Verdict::Solid);
         };
         if kind.namespaced && node.namespace.is_empty() {
-            // A cluster-scoped object can not have a namespaced owner: never act on such a reference.
+            // A cluster-scoped object cannot have a namespaced owner: never act on such a reference.
             return Ok(Verdict::Solid);
         }
         let live = kind
@@ -216,7 +216,7 @@ impl Collector {
         }
     }
 
-    /// The owner is deleted when no dependent blocks it any more.
+    /// The owner is deleted when no dependent blocks it any longer.
     async fn finish_foreground(&self, node: &Node) -> Result<Next, Error> {
         let (blocking, dependents) = self.graph.lock().foreground_dependents(&node.uid);
         for dependent in dependents {

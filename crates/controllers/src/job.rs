@@ -140,7 +140,7 @@ impl Jobs {
         }
         let pods = self.control.pods.by_index(BY_CONTROLLER, meta::uid(&*job));
         if meta::deleting(&*job) {
-            // Nobody counts any more; the pods must not wait for it.
+            // Nobody counts any longer; the pods must not wait for it.
             let tracked = pods.iter().filter(|p| is_tracked(p));
             self.release(tracked, api::same).await?;
             return Ok(Next::Done);

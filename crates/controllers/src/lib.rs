@@ -1,7 +1,7 @@
 //! Control loops: what keeps claims, workloads, nodes and quotas as their specifications say.
 //!
 //! Every controller is an observed state → actions function around a work queue. Observed state
-//! comes from shared informers ([`kit`]), actions are API writes that can not lose fields (JSON
+//! comes from shared informers ([`kit`]), actions are API writes that cannot lose fields (JSON
 //! merge patches with preconditions, deletes with UIDs). Controllers are idempotent: killed at any
 //! moment and started again, they continue from what the API server has.
 //!
@@ -66,7 +66,7 @@ use registry::Built;
 /// Runs the enabled controllers until `shutdown`, or until leadership is lost.
 ///
 /// # Errors
-/// When leadership was lost, or the API server can not be asked what it serves.
+/// When leadership was lost, or the API server cannot be asked what it serves.
 pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     run_with_metrics(client, config, Metrics::new(), shutdown).await
 }

@@ -10,7 +10,7 @@
 //! The taint is set in the slice itself, where every scheduler sees it; the pool's generation does
 //! not change, because the devices do not. Drivers that rewrite their slice remove it, which is
 //! right: they are back. For a slice that the server does not accept with taints (it may have fewer devices then) there
-//! is a DeviceTaintRule on the pool; where that can not be, it is left as it is, which an event says once.
+//! is a DeviceTaintRule on the pool; where that cannot be, it is left as it is, which an event says once.
 
 mod plan;
 mod rules;
@@ -63,7 +63,7 @@ struct Liveness {
 
 struct Gone {
     since: Timestamp,
-    /// Users know that the slice can not have taints.
+    /// Users know that the slice cannot have taints.
     told: bool,
 }
 

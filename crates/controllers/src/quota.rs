@@ -168,7 +168,7 @@ impl Quotas {
         }
         let same = live.at("/status/hard") == hard && same_amounts(live.at("/status/used"), &new);
         if !same {
-            // Names that are not limited any more go.
+            // Names that are not limited any longer go.
             for (name, _) in live.at("/status/used").as_object().into_iter().flatten() {
                 new.entry(name.clone()).or_insert(Value::Null);
             }

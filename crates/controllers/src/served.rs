@@ -109,7 +109,7 @@ impl Served {
     }
 }
 
-/// Asks the API server what it serves; waits while it can not be reached.
+/// Asks the API server what it serves; waits while it cannot be reached.
 pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Result<Served, Error> {
     let mut served = Served::default();
     let Some(groups) = answered(shutdown, || client.list_api_groups()).await else {

@@ -22,7 +22,7 @@ pub enum AccessError {
     /// An answer that is not of the expected shape.
     #[error("unexpected answer of the API server: {0}")]
     Shape(#[from] serde_json::Error),
-    /// A slice that can not be brought into the API server's version, or back.
+    /// A slice that cannot be brought into the API server's version, or back.
     #[error(transparent)]
     Convert(#[from] convert::Error),
     /// The request could not be built.
@@ -127,7 +127,7 @@ impl ResourceApi {
         })
     }
 
-    /// Whether the API server says that there is no claim of this name and UID any more.
+    /// Whether the API server says that there is no claim of this name and UID any longer.
     pub(crate) async fn is_gone(&self, claim: &ClaimRef) -> Result<bool, AccessError> {
         let path = format!(
             "namespaces/{}/resourceclaims/{}",

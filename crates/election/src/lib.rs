@@ -179,7 +179,7 @@ impl Elector {
                     tracing::warn!(%error, lease = elector.settings.name, "election failed")
                 }
             }
-            // Different processes should not collide for ever.
+            // Different processes should not collide forever.
             let jitter = elector
                 .settings
                 .retry_period
@@ -314,7 +314,7 @@ impl Leadership {
         self.held.is_valid()
     }
 
-    /// The same client, but each request fails once leadership is not certain any more.
+    /// The same client, but each request fails once leadership is not certain any longer.
     pub fn fence(&self, client: Client) -> Client {
         let namespace = client.default_namespace().to_owned();
         Client::new(

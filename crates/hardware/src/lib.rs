@@ -58,7 +58,7 @@ pub enum Error {
         /// What there is.
         known: String,
     },
-    /// A list of models that can not be read.
+    /// A list of models that cannot be read.
     #[error("{0}")]
     Choice(String),
 }

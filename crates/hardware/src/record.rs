@@ -38,7 +38,7 @@ pub struct Cluster {
 /// Makes models of the nodes that publish devices of their own, one for all that are alike, in the order of their first nodes.
 ///
 /// # Errors
-/// Something in a slice that models can not have.
+/// Something in a slice that models cannot have.
 pub fn record(cluster: &Cluster) -> Result<Vec<Recorded>, Error> {
     let mut kinds: Vec<(Value, usize)> = Vec::new();
     for node in &cluster.nodes {

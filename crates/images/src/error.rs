@@ -5,7 +5,7 @@ use crate::Digest;
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an image can not be had. The texts end up in events and in the status of containers, so that they name the image
+/// Why an image cannot be had. The texts end up in events and in the status of containers, so that they name the image
 /// or the entry that is at fault, and never repeat what a server sent beyond its error codes.
 ///
 /// Errors are cloned to everybody who waits for the same pull.
@@ -33,7 +33,7 @@ pub enum Error {
     /// The registry wants credentials, or others than those given.
     #[error("{0}: authorization failed: {1}")]
     Unauthorized(String, String),
-    /// The registry can not be reached or does not speak the protocol. A node may use the host's files instead.
+    /// The registry cannot be reached or does not speak the protocol. A node may use the host's files instead.
     #[error("registry {0} is unavailable: {1}")]
     Unreachable(String, String),
     /// A server answered with a status that is none of the above.
@@ -61,7 +61,7 @@ pub enum Error {
     /// More than [`crate::Limits`] permits.
     #[error("{0}")]
     TooLarge(String),
-    /// A manifest, an index or a configuration that can not be used.
+    /// A manifest, an index or a configuration that cannot be used.
     #[error("invalid image: {0}")]
     InvalidImage(String),
     /// No image for this machine in an index.
@@ -75,13 +75,13 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A file that describes registries, or a secret, that can not be used.
+    /// A file that describes registries, or a secret, that cannot be used.
     #[error("{0}")]
     Config(String),
     /// The file system refused: full, read-only, or something of that kind.
     #[error("{0}: {1}")]
     Io(String, std::sync::Arc<std::io::Error>),
-    /// The work was given up because nobody wants it any more.
+    /// The work was given up because nobody wants it any longer.
     #[error("cancelled")]
     Cancelled,
     /// A fault of this program.

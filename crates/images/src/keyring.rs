@@ -96,7 +96,7 @@ impl Keyring {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] with the secret's name if its data can not be read.
+    /// [`Error::Config`] with the secret's name if its data cannot be read.
     pub fn from_secrets(secrets: &[PullSecret]) -> Result<Self> {
         let mut keyring = Self::default();
         for secret in secrets {

@@ -178,7 +178,7 @@ impl Manager {
         self.pull(request, &reference, tell).await
     }
 
-    /// Uses an image that is there. A layer that can not be unpacked any more is pulled anew.
+    /// Uses an image that is there. A layer that cannot be unpacked any longer is pulled anew.
     async fn present(
         &self,
         name: &str,

@@ -309,7 +309,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     result.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
 }
 
-/// Runs what blocks for long: it is told when nobody waits any more.
+/// Runs what blocks for long: it is told when nobody waits any longer.
 pub(crate) async fn cancellable<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -98,7 +98,7 @@ impl Reference {
             });
         };
         let name = found.get(1).map_or("", |found| found.as_str());
-        // A host that can not be one, such as `a_b.io`, would be taken for a part of the path.
+        // A host that cannot be one, such as `a_b.io`, would be taken for a part of the path.
         let parts = patterns.name.captures(name);
         let part = |index: usize| Some(parts.as_ref()?.get(index)?.as_str());
         let (Some(domain), Some(path)) = (part(1), part(2)) else {
@@ -203,7 +203,7 @@ fn shortened(text: &str) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The part before the first slash is a registry if it can not be a part of a path on Docker Hub.
+/// The part before the first slash is a registry if it cannot be a part of a path on Docker Hub.
 fn split_domain(name: &str) -> (&str, String) {
     let Some((first, rest)) = name.split_once('/') else {
         return (DEFAULT_DOMAIN, format!("{OFFICIAL_PREFIX}{name}"));

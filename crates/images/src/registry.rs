@@ -59,7 +59,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the file with authorities can not be used.
+    /// [`Error::Config`] if the file with authorities cannot be used.
     pub fn new(
         endpoint: Endpoint,
         domain: &str,

@@ -66,7 +66,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the directory can not be written, [`Error::Config`] if it holds a layout of another version.
+    /// [`Error::Io`] if the directory cannot be written, [`Error::Config`] if it holds a layout of another version.
     pub fn open(root: impl Into<PathBuf>, limits: Limits, timeouts: Timeouts) -> Result<Self> {
         let root = root.into();
         for name in [

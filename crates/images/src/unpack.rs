@@ -98,7 +98,7 @@ impl<'a> Unpacker<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if one of the directories can not be opened.
+    /// [`Error::Io`] if one of the directories cannot be opened.
     pub fn new(
         root: &Path,
         trash: &Path,
@@ -118,7 +118,7 @@ impl<'a> Unpacker<'a> {
     /// # Errors
     ///
     /// [`Error::Layer`] for an entry that is refused, [`Error::TooLarge`] beyond the limits, [`Error::InvalidImage`] for
-    /// an archive that can not be read, [`Error::Io`] if the disk refuses, [`Error::Cancelled`].
+    /// an archive that cannot be read, [`Error::Io`] if the disk refuses, [`Error::Cancelled`].
     pub fn layer(&mut self, input: impl Read) -> Result<Report> {
         self.report = Report::default();
         self.tree.begin_layer();
@@ -363,7 +363,7 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Sets the owner and the time of what can not be opened.
+    /// Sets the owner and the time of what cannot be opened.
     fn own_unopened(
         &self,
         directory: BorrowedFd<'_>,

@@ -53,7 +53,7 @@ pub fn granted(value: &Value, old: &Value) -> Option<Path> {
 
 /// The error at the place that [`requested`] or [`granted`] found, in a namespace with these labels.
 ///
-/// `namespace` is `Err` with the error's text when the namespace can not be read; upstream then reports an internal
+/// `namespace` is `Err` with the error's text when the namespace cannot be read; upstream then reports an internal
 /// error.
 pub fn check(place: &Path, namespace: Result<&BTreeMap<String, String>, String>) -> Option<Error> {
     match namespace {

@@ -200,7 +200,7 @@ pub enum Error {
     /// No such gate.
     #[error("unrecognized feature gate: {0}")]
     Unrecognized(String),
-    /// The gate cannot be changed any more.
+    /// The gate cannot be changed any longer.
     #[error("cannot set feature gate {feature} to {value}, feature is locked to {locked}", locked = !.value)]
     Locked {
         /// The gate.

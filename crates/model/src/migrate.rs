@@ -1,4 +1,4 @@
-//! Manifests of older releases as `resource.k8s.io/v1`, and what can not be said there.
+//! Manifests of older releases as `resource.k8s.io/v1`, and what cannot be said there.
 //!
 //! [`migrate`] takes all documents of a set of files, since classic objects refer to each other: a class and a claim
 //! to objects with their parameters, which become configuration inside the v1 objects. What has no counterpart is

@@ -101,7 +101,7 @@ pub fn find(directory: &Path) -> Vec<Remaining> {
 
 /// The container's directory in the arguments of a helper: `PROGRAM node-shim run DIRECTORY`.
 fn container_of(pid: i32) -> Option<PathBuf> {
-    // A process that has ended and was not waited for has no arguments any more.
+    // A process that has ended and was not waited for has no arguments any longer.
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = line.strip_suffix(b"\0")?;
     let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
@@ -121,7 +121,7 @@ fn processes() -> impl Iterator<Item = i32> {
 
 /// Ends containers: politely, and after `grace` by force. Returns what could not be ended, with the reason.
 pub fn end(containers: Vec<Remaining>, grace: Duration) -> Vec<String> {
-    // Before anything ends: what loses its parents cannot be found any more.
+    // Before anything ends: what loses its parents cannot be found any longer.
     let families: Vec<Vec<Held>> = containers.iter().map(family).collect();
     if !grace.is_zero() {
         containers.iter().for_each(ask);

@@ -171,7 +171,7 @@ impl<K> Observed<K> {
         }
     }
 
-    /// Converts the objects; those that can not be converted are left out.
+    /// Converts the objects; those that cannot be converted are left out.
     pub fn filter_map<T>(self, f: impl Fn(K) -> Option<T>) -> Option<Observed<T>> {
         Some(match self {
             Self::Listed { items, version } => Observed::Listed {

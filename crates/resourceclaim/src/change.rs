@@ -98,7 +98,7 @@ impl Change<'_> {
 /// Makes a change under the name of a field manager, and returns the claim as it is then, as far as `keep` wants it.
 ///
 /// # Errors
-/// What the API server answered; a conflict also where the claim is not the [`Target`] any more.
+/// What the API server answered; a conflict also where the claim is not the [`Target`] any longer.
 pub async fn change(
     api: &Api<ResourceClaim>,
     target: Target<'_>,
@@ -139,7 +139,7 @@ pub async fn change(
     }
 }
 
-/// Reads the claim in protobuf and puts it with the change; `None` if it can not be had in protobuf.
+/// Reads the claim in protobuf and puts it with the change; `None` if it cannot be had in protobuf.
 async fn put(
     api: &Api<ResourceClaim>,
     target: Target<'_>,

@@ -91,7 +91,7 @@ impl World {
         self.writer.start(Action::Bind(Box::new(job)));
     }
 
-    /// The next pod whose binding is over, and how it went.
+    /// The next pod whose binding has ended, and its result.
     async fn bound(&mut self) -> (String, Result<(), String>) {
         loop {
             if let Some(Input::Bound { pod, outcome }) = self.inputs.recv().await {

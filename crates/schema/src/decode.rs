@@ -413,7 +413,7 @@ fn visit_struct<'de, A: MapAccess<'de>>(
         let mut value = value?;
         if field.name == MANAGED_FIELDS && value.as_array().is_some_and(Vec::is_empty) {
             // The encoder would leave an empty list out, but as a list with one empty entry it says that nobody owns
-            // anything any more.
+            // anything any longer.
             value = serde_json::json!([{}]);
         }
         result.insert(field.name.to_owned(), value);

@@ -234,7 +234,7 @@ fn registry() -> &'static Registry {
 
 /// The type of a built-in kind; `group` is empty for the core group.
 pub fn lookup(group: &str, version: &str, kind: &str) -> Option<&'static Struct> {
-    // The table's keys live forever, which a borrowed key can not match; the tables are small enough to compare by value.
+    // The table's keys live forever, which a borrowed key cannot match; the tables are small enough to compare by value.
     lookup_id(group, version, kind).map(StructId::get)
 }
 

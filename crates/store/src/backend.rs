@@ -156,10 +156,10 @@ pub enum Error {
         /// What was found.
         detail: String,
     },
-    /// What was asked for can not be written down for whoever asked.
+    /// What was asked for cannot be written down for whoever asked.
     #[error("can not write the output: {0}")]
     Output(#[source] Arc<std::io::Error>),
-    /// The directory or file can not be opened.
+    /// The directory or file cannot be opened.
     #[error("can not open {}: {detail}", path.display())]
     Open {
         /// The file or directory.

@@ -142,7 +142,7 @@ impl Committer {
         Ok(())
     }
 
-    /// The space that is kept for deletes has been given back, and is not needed again, or can not be had.
+    /// The space that is kept for deletes has been given back, and is not needed again, or cannot be had.
     fn is_short(&mut self, writes: &[Write]) -> bool {
         let Some(short) = &self.short else {
             return false;

@@ -211,7 +211,7 @@ fn write(database: &Database, records: &[Record], trimmed: &Trimmed) -> Result<(
     Ok(())
 }
 
-/// Rebuilds the state by applying the log in order; also tells what nobody can ask for any more.
+/// Rebuilds the state by applying the log in order; also tells what nobody can ask for any longer.
 pub(crate) fn replay(path: &Path, database: &Database) -> Result<(State, Trimmed), Error> {
     let corrupt = |detail: String| Error::Corrupt {
         path: path.to_owned(),

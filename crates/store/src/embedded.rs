@@ -129,7 +129,7 @@ impl Embedded {
                     let (writes, answers): (Vec<_>, Vec<_>) =
                         batch.drain(..).map(|job| (job.write, job.answer)).unzip();
                     for (answer, to) in committer.commit(writes).into_iter().zip(answers) {
-                        // Nobody waits any more: the write stands all the same.
+                        // Nobody waits any longer: the write stands all the same.
                         let _ = to.send(answer);
                     }
                 }

@@ -41,7 +41,7 @@ fn existing(directory: &Path) -> Result<(DirectoryLock, PathBuf), Error> {
 /// Reads everything, verifies all checksums and repairs what an interrupted process left behind.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the content can not be trusted; [`Error::Locked`], [`Error::Open`].
+/// [`Error::Corrupt`] if the content cannot be trusted; [`Error::Locked`], [`Error::Open`].
 pub fn check(directory: &Path) -> Result<CheckReport, Error> {
     let (_lock, path) = existing(directory)?;
     guarded(&path, || {

@@ -16,7 +16,7 @@ const MOST_PAIRS: usize = 1 << 18;
 struct Rank {
     /// Pools with binding conditions come last under every policy.
     binding: bool,
-    /// How much can not be had any more when this is taken, in thousandths of counters.
+    /// How much cannot be had any longer when this is taken, in thousandths of counters.
     blocks: u64,
     /// Breaking something that is whole is worse than using up what is broken.
     whole: bool,
@@ -139,7 +139,7 @@ impl Rank {
     }
 }
 
-/// How much of the other partitions of the pool can not be had any more when one is taken, by slot.
+/// How much of the other partitions of the pool cannot be had any longer when one is taken, by slot.
 fn blocks(part: &PoolPart<'_>) -> FxHashMap<u32, u64> {
     let (info, available) = (part.info(), part.pool.usage.available());
     let fits = |slot: u32| {

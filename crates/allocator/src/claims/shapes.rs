@@ -46,7 +46,7 @@ fn alike<T>(a: &[T], b: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
 }
 
-// What follows names all fields, so that a new one can not be forgotten.
+// What follows names all fields, so that a new one cannot be forgotten.
 
 impl Claims {
     fn have_errors(&self) -> bool {
@@ -58,7 +58,7 @@ impl Claims {
             || self.alternatives.iter().any(|a| a.error.is_some())
     }
 
-    /// Whether the search can not tell them apart, where nothing is wrong with them.
+    /// Whether the search cannot tell them apart, where nothing is wrong with them.
     fn asks_like(&self, other: &Self) -> bool {
         let Self {
             shape: _,

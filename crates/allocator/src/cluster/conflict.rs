@@ -1,4 +1,4 @@
-//! Claims that hold what they can not all have.
+//! Claims that hold what they cannot all have.
 //!
 //! An allocator does not give a device twice, but two that do not know of each other do, and an API server compares no
 //! two claims. Who keeps the cluster can find out here and take one of them back.
@@ -9,7 +9,7 @@ use super::{Cluster, Held, HeldKind, Holder, name_holders};
 use crate::amount::Amount;
 use crate::pool::{DeviceUse, Pool};
 
-/// Why a claim can not have what it holds.
+/// Why a claim cannot have what it holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Conflict<'a> {
     /// Another claim holds a device, and at least one of the two wants it alone.
@@ -98,7 +98,7 @@ impl Cluster {
         devices.any(|held| counts(by, held))
     }
 
-    /// By the newest generation of the pool that has the device: what an older one counted does not matter any more.
+    /// By the newest generation of the pool that has the device: what an older one counted does not matter any longer.
     fn is_overdrawn(
         &self,
         pool: &Pool,
@@ -147,7 +147,7 @@ impl Cluster {
     }
 }
 
-/// The other claims that a device can not serve beside this one.
+/// The other claims that a device cannot serve beside this one.
 fn others<'a>(device: &'a DeviceUse, held: &Held, uid: &str) -> impl Iterator<Item = &'a Holder> {
     let alone = matches!(held.kind, HeldKind::Dedicated);
     let all = device.holders().take(match alone {

@@ -28,7 +28,7 @@ impl ClassSelectors {
     /// Whether all of them select a device.
     ///
     /// # Errors
-    /// When one can not be evaluated for it.
+    /// When one cannot be evaluated for it.
     pub(super) fn select(&self, device: &Device) -> Result<bool, String> {
         for selector in &self.0 {
             if !selector.matches(device)? {
@@ -52,7 +52,7 @@ impl Cluster {
     /// Counts the devices that a node sees and a class selects. Takes time in proportion to the devices on the node.
     ///
     /// # Errors
-    /// When a selector of the class can not be evaluated for one of them, or the selector for nodes of a slice.
+    /// When a selector of the class cannot be evaluated for one of them, or the selector for nodes of a slice.
     pub fn count(&self, node: &Node, class: &ClassSelectors) -> Result<DeviceCount, String> {
         let mut count = DeviceCount::default();
         self.each_pool(node, |pool| {

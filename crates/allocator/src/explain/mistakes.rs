@@ -39,7 +39,7 @@ pub(super) fn absent_attribute(attribute: &str, places: &[Place<'_>]) -> String 
     let mut names: Vec<String> = names.collect();
     names.sort();
     names.dedup();
-    // A type that constraints can not compare.
+    // A type that constraints cannot compare.
     if names.iter().any(|name| name == attribute) {
         return ", for which no device has a value that can be compared".to_owned();
     }

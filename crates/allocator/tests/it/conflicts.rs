@@ -1,4 +1,4 @@
-//! What two claims can not both have, however they got it.
+//! What two claims cannot both have, however they got it.
 
 use allot_allocator::{Cluster, Features, Holder};
 use serde_json::{Value, json};

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Args, Driver, Runtime};
 use crate::cmd::driver::model;
 
-/// Simulated nodes beyond this number share one agent, and drivers can not register at them.
+/// Simulated nodes beyond this number share one agent, and drivers cannot register at them.
 const MOST_AGENTS: usize = 64;
 
 /// What simulated nodes have unless something is asked for: the devices of the example driver, without its processes.

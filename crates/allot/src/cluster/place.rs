@@ -59,7 +59,7 @@ pub(super) async fn removed(directory: PathBuf) {
     }
 }
 
-/// Ends what still runs of a directory that is gone: nothing else could find it any more.
+/// Ends what still runs of a directory that is gone: nothing else could find it any longer.
 pub(super) async fn end_containers(directory: PathBuf) {
     let ended = tokio::task::spawn_blocking(move || {
         allot_node::remains::end(allot_node::remains::find(&directory), Duration::ZERO)

@@ -78,7 +78,7 @@ impl Process {
     #[must_use]
     pub fn open(&self) -> Option<Alive> {
         let pid = Pid::from_raw(self.pid)?;
-        // Held first: what has the start time then cannot be exchanged for another any more.
+        // Held first: what has the start time then cannot be exchanged for another any longer.
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let same = start_time(self.pid) == Some(self.start) && boot() == self.boot;
         same.then_some(Alive { pid, fd })

@@ -56,7 +56,7 @@ impl Access {
     /// A client for the cluster. `agent` is the name of the command: the server shows it as the manager of fields.
     ///
     /// # Errors
-    /// There is no cluster to be found, or the kubeconfig can not be used; the message says what was looked at.
+    /// There is no cluster to be found, or the kubeconfig cannot be used; the message says what was looked at.
     pub async fn client(&self, agent: &str) -> anyhow::Result<kube::Client> {
         component::connect(self.find().await?, agent, Watches::Apart)
     }

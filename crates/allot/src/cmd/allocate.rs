@@ -143,7 +143,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 /// The bytes of a file, or of standard input when it is absent or `-`; decompressed if need be.
 ///
 /// # Errors
-/// It can not be read or decompressed; the message names it.
+/// It cannot be read or decompressed; the message names it.
 pub fn read(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match file {

@@ -20,7 +20,7 @@ enum Command {
     Import(Import),
     /// List the images with their ids and sizes
     List(List),
-    /// Remove names of images, and the content that nothing needs any more
+    /// Remove names of images, and the content that nothing needs any longer
     Remove(Remove),
     /// Pull an image from its registry, or a mirror of it
     Pull(Pull),

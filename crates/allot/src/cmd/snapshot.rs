@@ -122,7 +122,7 @@ impl Source {
     /// What is known of the cluster; `namespace` is the one that was asked for.
     ///
     /// # Errors
-    /// The file can not be read, or the server does not answer or does not have a kind that is needed.
+    /// The file cannot be read, or the server does not answer or does not have a kind that is needed.
     pub async fn picture(&self, kinds: Kinds, namespace: Option<&str>) -> anyhow::Result<Picture> {
         Ok(self.look(kinds, namespace).await?.0)
     }

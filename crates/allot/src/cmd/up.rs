@@ -144,7 +144,7 @@ fn here(mut args: Args) -> anyhow::Result<()> {
                 current.ready = true;
                 write(current);
                 told.clear();
-                // The cluster goes on also if nobody reads this any more.
+                // The cluster goes on also if nobody reads this any longer.
                 let _ = writeln!(stdout(), "ready: {} in {} ms, export KUBECONFIG={}\n{}",
                     cluster.url,
                     started.elapsed().as_millis(),

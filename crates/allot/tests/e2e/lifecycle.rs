@@ -288,7 +288,7 @@ async fn a_cluster_that_ends_names_the_containers_that_go_on() {
     );
     assert!(told.contains(&expected), "{told}");
 
-    // The directory is removed, and nothing runs of it any more: neither the container nor later its server.
+    // The directory is removed, and nothing runs of it any longer: neither the container nor later its server.
     std::fs::remove_dir_all(&data).expect("removed");
     eventually("the container has ended", || processes(&data).is_empty());
 }

@@ -223,7 +223,7 @@ impl Lines {
             let mut reader = BufReader::new(stdout);
             for line in reader.by_ref().lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
-                    // Nobody listens any more, but the process must not block on a full pipe.
+                    // Nobody listens any longer, but the process must not block on a full pipe.
                     let _ = std::io::copy(&mut reader, &mut std::io::sink());
                     return;
                 }

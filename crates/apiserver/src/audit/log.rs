@@ -48,7 +48,7 @@ impl Log {
     /// Appends to a file; `-` is standard output.
     ///
     /// # Errors
-    /// The file can not be opened.
+    /// The file cannot be opened.
     pub fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
         let output = match path == Path::new("-") {
             true => Output::Stdout,
@@ -63,7 +63,7 @@ impl Log {
         Ok(Log { queue, state })
     }
 
-    /// Writes an event. What the file can not take fast enough is lost and counted: the log must not hold up requests.
+    /// Writes an event. What the file cannot take fast enough is lost and counted: the log must not hold up requests.
     pub(super) fn write(&self, event: &Event) {
         let Ok(mut line) = serde_json::to_vec(event) else {
             self.state.lost.fetch_add(1, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl Rotated {
         std::fs::rename(&self.path, old)?;
         self.file = open(&self.path)?;
         self.size = 0;
-        // What can not be removed now is tried again with the next file.
+        // What cannot be removed now is tried again with the next file.
         let _ = self.remove_old();
         Ok(())
     }

@@ -40,7 +40,7 @@ impl Authenticator {
     /// The signer of service-account tokens.
     ///
     /// # Errors
-    /// 500 if the configured key can not be used.
+    /// 500 if the configured key cannot be used.
     pub fn signer(&self) -> Result<&Signer> {
         self.signer
             .as_ref()

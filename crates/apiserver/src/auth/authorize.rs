@@ -268,7 +268,7 @@ impl Authorizer {
     }
 }
 
-/// The field selector of a request. One that can not be read is reported later; here it selects nothing special.
+/// The field selector of a request. One that cannot be read is reported later; here it selects nothing special.
 pub(super) fn selected(request: &Incoming) -> Option<FieldSelector> {
     FieldSelector::parse(request.query.text("fieldSelector")?).ok()
 }

@@ -1,6 +1,6 @@
 //! Who a certificate, or a request for one, is about: the common name is the user, each organization a group.
 //!
-//! The strings of a subject come in several encodings. All that Go reads are read here too, and one that can not be read
+//! The strings of a subject come in several encodings. All that Go reads are read here too, and one that cannot be read
 //! is an error: a group that is left out would be a right or a check that is left out.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(crate) enum SubjectError {
     /// It is none.
     #[error("malformed certificate or certificate request")]
     Malformed,
-    /// A string of its subject can not be read.
+    /// A string of its subject cannot be read.
     #[error("the subject holds a string that can not be read")]
     Text,
     /// It says several times or with nothing which uid its user has.

@@ -8,10 +8,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 #[cfg(test)]
 mod tests;
 
-/// What the subprotocol of a WebSocket that holds a token starts with. Browsers can not set `Authorization` there.
+/// What the subprotocol of a WebSocket that holds a token starts with. Browsers cannot set `Authorization` there.
 const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// A credential is present and can not be used: the request is nobody's, not an anonymous one.
+/// A credential is present and cannot be used: the request is nobody's, not an anonymous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unusable;
 

@@ -147,7 +147,7 @@ impl Impersonation {
 /// caller instead of as the user that somebody else has named.
 ///
 /// # Errors
-/// 400 for a header that can not be used.
+/// 400 for a header that cannot be used.
 fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
     let mut wanted = User::default();
     let mut present = false;
@@ -337,7 +337,7 @@ async fn require_extra(
     Ok(())
 }
 
-/// Why a key with its values can not be taken over in a constrained way.
+/// Why a key with its values cannot be taken over in a constrained way.
 fn extra_error(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".to_owned());

@@ -37,7 +37,7 @@ pub enum TokenError {
     /// It says that it was made later than now.
     #[error("service account token is issued in the future")]
     Future,
-    /// The key can not be used.
+    /// The key cannot be used.
     #[error("service account key: {0}")]
     Key(String),
 }

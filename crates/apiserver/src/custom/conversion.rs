@@ -288,7 +288,7 @@ pub fn is_stale(resource: &Resource, entry: &Entry) -> bool {
     version.is_some_and(|it| it != resource.api_version(&resource.storage_version))
 }
 
-/// 500 for an object in a version that its definition does not have any more.
+/// 500 for an object in a version that its definition does not have any longer.
 pub(crate) fn no_such_version(api_version: &str) -> ApiError {
     ApiError::unknown(format!(
         "request to convert CR from an invalid group/version: {api_version}"

@@ -88,7 +88,7 @@ impl Listing {
     /// The answer in one piece.
     ///
     /// # Errors
-    /// 500 if an object can not be converted.
+    /// 500 if an object cannot be converted.
     pub fn whole(self) -> Result<Response<Body>> {
         let view = self.view();
         view.list_response(&self.entries, self.meta.clone(), self.media, self.options)
@@ -97,7 +97,7 @@ impl Listing {
     /// The answer, made while it is sent if that is possible.
     ///
     /// # Errors
-    /// 500 if an object can not be converted and that is seen in time; later it ends the answer.
+    /// 500 if an object cannot be converted and that is seen in time; later it ends the answer.
     pub async fn stream(self) -> Result<Response<Body>> {
         if !self.can_stream() {
             return self.whole();

@@ -230,7 +230,7 @@ impl Seats {
         self.names.values().any(|known| *known == id)
     }
 
-    /// A request does not wait any more; false if it does not wait.
+    /// A request does not wait any longer; false if it does not wait.
     pub fn cancel(&mut self, ticket: Ticket, now: f64) -> bool {
         let Some(level) = self.levels.get_mut(&ticket.level) else {
             return false;

@@ -238,7 +238,7 @@ fn orphans_by_default(resource: &Resource) -> bool {
     resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
 }
 
-/// Marks an object as deleted; says whether nothing holds it any more.
+/// Marks an object as deleted; says whether nothing holds it any longer.
 fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
     let namespaces = resource.is("", "namespaces");
     let mut finalizers = strings(&object["metadata"]["finalizers"]);
@@ -300,7 +300,7 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
     !held && grace == 0
 }
 
-/// A marked object that nothing holds any more: the update that brought it here removes it.
+/// A marked object that nothing holds any longer: the update that brought it here removes it.
 pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     metadata["deletionTimestamp"].is_string()

@@ -220,7 +220,7 @@ impl DeleteOptions {
     /// Reads body (preferred, if there is one) and query.
     ///
     /// # Errors
-    /// 400 for what can not be read, 422 for values that make no sense.
+    /// 400 for what cannot be read, 422 for values that make no sense.
     pub fn parse(body: &[u8], query: &Query) -> Result<Self> {
         let value = if body.is_empty() {
             from_query(query)?

@@ -56,7 +56,7 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
 }
 
 impl Call<'_> {
-    /// The error of a patch that can not be read, or 404: upstream reads patches when it has the object. Applied configurations are read
+    /// The error of a patch that cannot be read, or 404: upstream reads patches when it has the object. Applied configurations are read
     /// before.
     async fn unless_missing(&self, error: ApiError) -> Result<ApiError> {
         let media_type = content_type(&self.request.headers);
@@ -277,7 +277,7 @@ impl Patch {
     }
 }
 
-/// Takes the members out of a patched object that the patch can not have changed: they have the form they were stored
+/// Takes the members out of a patched object that the patch cannot have changed: they have the form they were stored
 /// in. They are the larger part of most patched objects.
 fn take_untouched(value: &mut Value, patch: &Patch) -> Map<String, Value> {
     let Value::Object(map) = value else {
@@ -308,7 +308,7 @@ fn names_owners(patch: &Patch) -> bool {
     }
 }
 
-/// 422 for a JSON patch that can not be carried out.
+/// 422 for a JSON patch that cannot be carried out.
 fn rejected() -> ApiError {
     let message = "the server rejected our request due to an error in our request";
     let mut status = Status::failure(422, "Invalid", message);

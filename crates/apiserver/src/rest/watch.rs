@@ -128,7 +128,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
     Ok(response)
 }
 
-/// Waits until a resource is not served any more as it was. Those that are part of the server stay.
+/// Waits until a resource is not served any longer as it was. Those that are part of the server stay.
 async fn ended(resource: &Resource) {
     match &resource.custom {
         Some(custom) => custom.ended().cancelled().await,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The object with only what stands at some paths; null where it can not be read.
+/// The object with only what stands at some paths; null where it cannot be read.
 pub(super) fn extract(bytes: &[u8], paths: &[Vec<String>]) -> Value {
     let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);

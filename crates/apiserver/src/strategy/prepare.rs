@@ -188,7 +188,7 @@ fn data_sources(claim: &mut Value) {
     }
 }
 
-/// Nodes are not configured through the server any more.
+/// Nodes are not configured through the server any longer.
 fn drop_node_config(node: &mut Value) {
     for (part, key) in [("spec", "configSource"), ("status", "config")] {
         if let Some(Value::Object(part)) = node.get_mut(part) {

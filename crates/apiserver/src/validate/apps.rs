@@ -129,7 +129,7 @@ fn template_matches(
     }
 }
 
-/// The template of a deployment or replica set: its labels are selected and its pods run for ever.
+/// The template of a deployment or replica set: its labels are selected and its pods run forever.
 fn matching_template(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
     let Some(selector) = working_selector(spec) else {
         let detail = "invalid label selector";
@@ -146,7 +146,7 @@ fn matching_template(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorL
     endless(spec, owner, &at, errors);
 }
 
-/// Pods of a controller run for ever.
+/// Pods of a controller run forever.
 fn endless(spec: &Value, owner: &str, at: &Path, errors: &mut ErrorList) {
     let pod = &spec["template"]["spec"];
     let policy = text(pod, "restartPolicy");

@@ -1,5 +1,5 @@
 //! Addresses and ranges in fields that took more than they should: leading zeros, IPv4 inside of IPv6, ranges with bits
-//! beyond their length. New objects may not have them any more; what an object had already, it may keep. What is right but
+//! beyond their length. New objects may not have them any longer; what an object had already, it may keep. What is right but
 //! has another canonical form is warned of.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

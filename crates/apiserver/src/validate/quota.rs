@@ -157,7 +157,7 @@ fn fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// How many of the resources that a quota names can not be counted in a scope.
+/// How many of the resources that a quota names cannot be counted in a scope.
 fn misfits(spec: &Value, scope: &str) -> usize {
     let named = entries(spec, "hard").map(|(name, _)| name.as_str());
     named

@@ -34,7 +34,7 @@ fn deprecated_label(label: &str) -> Option<String> {
     Some(format!("deprecated since {since}; use {instead:?} instead"))
 }
 
-/// Kinds of volumes that do not work any more.
+/// Kinds of volumes that do not work any longer.
 const OLD_VOLUMES: [(&str, &str); 9] = [
     (
         "photonPersistentDisk",

@@ -372,7 +372,7 @@ async fn conditions_and_selectors_spare_the_way() {
     );
     let path = "/api/v1/namespaces/quiet/configmaps";
     assert_eq!(admin(&server, "POST", path, why).await.0, 201);
-    // A webhook can not keep its own configuration from being changed.
+    // A webhook cannot keep its own configuration from being changed.
     let everything = json!({"rules": [
         {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]},
     ]});

@@ -196,7 +196,7 @@ pub struct Layouts {
     known: Arc<Mutex<FxHashMap<u64, Vec<Arc<Layout>>>>>,
 }
 
-/// So many layouts are kept before those that no device has any more are dropped.
+/// So many layouts are kept before those that no device has any longer are dropped.
 const SWEEP: usize = 1024;
 
 /// The given names of values.

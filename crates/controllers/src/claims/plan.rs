@@ -39,7 +39,7 @@ pub(super) fn needs_none(pod: &Pod, pod_claim: &PodResourceClaim) -> bool {
         && claim_status(pod, pod_claim).is_some_and(|s| s.resource_claim_name.is_none())
 }
 
-/// Whether the pod will not use its claims (any more).
+/// Whether the pod will not use its claims (any longer).
 pub(super) fn is_done(pod: &Pod) -> bool {
     meta::is_finished(pod) || (meta::deleting(pod) && meta::node_name(pod).is_empty())
 }

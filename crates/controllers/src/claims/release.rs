@@ -19,7 +19,7 @@ use crate::kit::informer::split_key;
 use crate::kit::meta;
 
 impl Claims {
-    /// Whether a consumer still needs the claim, asking the API server where the cache can not tell.
+    /// Whether a consumer still needs the claim, asking the API server where the cache cannot tell.
     async fn is_needed(
         &self,
         namespace: &str,

@@ -223,7 +223,7 @@ pub(super) fn actions(spec: &DaemonSetSpec, states: &BTreeMap<String, NodeState>
         actions
             .delete
             .extend(old.chain(new).map(|p| p.name.clone()));
-        // One that is deleted and has ended uses nothing any more, whoever keeps it.
+        // One that is deleted and has ended uses nothing any longer, whoever keeps it.
         let terminating = state.pods.iter().any(|p| p.deleting && !p.failed);
         match (old_pod, new_pod) {
             (None, None) => {

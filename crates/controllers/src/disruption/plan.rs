@@ -94,7 +94,7 @@ pub(super) fn status(
     (status, again)
 }
 
-/// The status when the numbers can not be told.
+/// The status when the numbers cannot be told.
 pub(super) fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> Value {
     let old = budget.status.clone().unwrap_or_default();
     let mut conditions: Vec<Value> = old.conditions.iter().flatten().map(|c| json!(c)).collect();

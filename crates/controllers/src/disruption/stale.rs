@@ -48,7 +48,7 @@ pub(super) fn build(context: &Context) -> Task {
     }))
 }
 
-/// When the condition is not to be believed any more. What the kubelet says holds however long the pod takes.
+/// When the condition is not to be believed any longer. What the kubelet says holds however long the pod takes.
 fn expires(pod: &Pod) -> Option<Timestamp> {
     let condition = meta::pod_condition(pod, "DisruptionTarget")?;
     let by_kubelet = condition.reason.as_deref() == Some("TerminationByKubelet");

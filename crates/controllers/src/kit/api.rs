@@ -1,4 +1,4 @@
-//! Writes that can not lose fields: creates from JSON, patches, deletes with preconditions.
+//! Writes that cannot lose fields: creates from JSON, patches, deletes with preconditions.
 
 use allot_apimachinery::quote::go_json_bytes;
 use allot_reflector::Readable;
@@ -70,7 +70,7 @@ where
 /// Changes one field of a claim, whatever parameters of drivers are in it, and returns the new claim.
 ///
 /// # Errors
-/// What the API server answered; a conflict where the claim is not in that version any more.
+/// What the API server answered; a conflict where the claim is not in that version any longer.
 pub async fn change(
     api: &Api<ResourceClaim>,
     claim: &ResourceClaim,
@@ -124,7 +124,7 @@ pub fn unchanged<K: Resource>(obj: &K) -> Value {
     })
 }
 
-/// The metadata of a patch that is refused when the object is not the same one any more.
+/// The metadata of a patch that is refused when the object is not the same one any longer.
 pub fn same<K: Resource>(obj: &K) -> Value {
     json!({ "uid": meta::uid(obj) })
 }

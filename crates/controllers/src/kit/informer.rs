@@ -294,7 +294,7 @@ impl<K: Cached> Informer<K> {
 
     /// Waits until the first list is complete.
     pub async fn wait_synced(&self) {
-        // The sender lives in `self`, so the channel can not close.
+        // The sender lives in `self`, so the channel cannot close.
         let _ = self.0.synced.subscribe().wait_for(|s| *s).await;
     }
 
@@ -314,7 +314,7 @@ impl<K: Cached> Informer<K> {
         self.store(key, Arc::new(obj));
     }
 
-    /// Takes the knowledge that an object does not exist any more into the store. What the watch
+    /// Takes the knowledge that an object does not exist any longer into the store. What the watch
     /// still delivers of it is ignored.
     pub fn assume_gone(&self, obj: &K) {
         let _order = self.0.order.lock();

@@ -231,7 +231,7 @@ impl<T: QueueKey> Queue<T> {
             let (queue, handle) = (self.clone(), handle.clone());
             tokio::spawn(async move {
                 let _slot = slot;
-                // Also after a panic of the handler, so that the key is not lost for ever.
+                // Also after a panic of the handler, so that the key is not lost forever.
                 let _done = Done(&queue, &key);
                 let start = Instant::now();
                 let result = handle(key.clone()).await;

@@ -1,4 +1,4 @@
-//! Nodes that nobody hears of any more.
+//! Nodes that nobody hears of any longer.
 
 use std::sync::Arc;
 

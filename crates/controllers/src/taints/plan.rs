@@ -143,7 +143,7 @@ pub(super) fn rule_selects(rule: &Rule, driver: &str, pool: &str, device: &str) 
     fits(&selector.driver, driver) && fits(&selector.pool, pool) && fits(&selector.device, device)
 }
 
-/// When a taint takes effect: `None` if it is tolerated for ever.
+/// When a taint takes effect: `None` if it is tolerated forever.
 fn takes_effect(
     key: &str,
     value: &str,

@@ -162,7 +162,7 @@ async fn store<P: Parameters>(
         own => own.to_owned(),
     };
     let uid = metadata.uid.clone().unwrap_or_default();
-    // One name per original: two attempts can not make two of them.
+    // One name per original: two attempts cannot make two of them.
     let name = format!("{}-{uid}", P::STEM);
     *wanted.generated_from() = Some(ParametersReference {
         api_group: kind.group.clone(),

@@ -259,7 +259,7 @@ pub(super) fn keep_times(spec: &mut ResourceSliceSpec, existing: Option<&Resourc
     }
 }
 
-/// Remembers what the server made of a slice, so that dropped fields are reported once and not written for ever. Times of
+/// Remembers what the server made of a slice, so that dropped fields are reported once and not written forever. Times of
 /// taints are the server's to fill in, and the next plan has them.
 pub(super) fn remember(stored: &mut Stored, sent: &ResourceSlice, got: &ResourceSlice) {
     if let Some(uid) = got.metadata.uid.clone() {

@@ -144,7 +144,7 @@ impl Store {
         }
     }
 
-    /// All names, sorted, with their images. A name whose image can not be read is left out: it will be pulled anew.
+    /// All names, sorted, with their images. A name whose image cannot be read is left out: it will be pulled anew.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl Store {
         Ok(complete.then_some(image))
     }
 
-    /// Removes a name, or all names of an image given by its id or digest, and then what nothing needs any more.
+    /// Removes a name, or all names of an image given by its id or digest, and then what nothing needs any longer.
     ///
     /// # Errors
     ///

@@ -126,7 +126,7 @@ impl Store {
         }
     }
 
-    /// The names that [`Store::hold`] was called with, for a restart to release those that do not run any more.
+    /// The names that [`Store::hold`] was called with, for a restart to release those that do not run any longer.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], or [`Error::Config`] for a lease that can not be read.
+    /// [`Error::Io`], or [`Error::Config`] for a lease that cannot be read.
     pub fn in_use(&self) -> Result<BTreeSet<Digest>> {
         let _lock = self.lock()?;
         self.leased()
@@ -176,7 +176,7 @@ impl Store {
             } else if !name.starts_with(USE) {
                 continue;
             }
-            // A lease that can not be read keeps nothing from being removed: fail instead.
+            // A lease that cannot be read keeps nothing from being removed: fail instead.
             let content = read_file(&path, MAX_LEASE)?.unwrap_or_default();
             if content.is_empty() {
                 continue;

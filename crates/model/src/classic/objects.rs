@@ -229,7 +229,7 @@ pub struct SchedulingStatus {
 pub struct ClaimSchedulingStatus {
     /// The claim's name in the pod.
     pub name: String,
-    /// Nodes for which it can not be allocated.
+    /// Nodes for which it cannot be allocated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unsuitable_nodes: Vec<String>,
 }

@@ -294,7 +294,7 @@ async fn try_versions(
         let method = format!("/{service}/Node{what}Resource{last}");
         metrics.call(&plugin.driver, method, code, start.elapsed());
         match result {
-            // Releases can not be told apart but by trying; the answer is remembered.
+            // Releases cannot be told apart but by trying; the answer is remembered.
             Err(status) if status.code() == Code::Unimplemented && first + 1 < versions.len() => {
                 first += 1;
             }

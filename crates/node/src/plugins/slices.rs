@@ -1,4 +1,4 @@
-//! Removes the ResourceSlices of drivers that are not there any more.
+//! Removes the ResourceSlices of drivers that are not there any longer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ pub(super) struct Input<'a> {
     pub(super) address: &'a str,
     /// Volumes and claims are ready.
     pub(super) sandbox: bool,
-    /// No container will be started any more.
+    /// No container will be started any longer.
     pub(super) ending: bool,
     /// Why the pod as a whole has failed: reason and message.
     pub(super) failed: Option<(&'a str, &'a str)>,

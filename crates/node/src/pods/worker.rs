@@ -155,7 +155,7 @@ impl Worker {
         let shutdown = self.node.shutdown.clone();
         let mut health = self.node.claims.health_changes();
         loop {
-            // Nothing is started any more, not even what has just ended.
+            // Nothing is started any longer, not even what has just ended.
             if shutdown.is_cancelled() {
                 return;
             }

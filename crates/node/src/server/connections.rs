@@ -85,7 +85,7 @@ impl Connection {
         })
     }
 
-    /// A request was allowed: the connection does not make way any more. Says whether there may be one more
+    /// A request was allowed: the connection does not make way any longer. Says whether there may be one more
     /// such connection.
     pub(super) fn is_known(&self) -> bool {
         let mut permit = self.permit.lock();
@@ -171,7 +171,7 @@ mod tests {
         strangers[0].ended().await;
         assert!(!strangers[1].closed.is_cancelled());
         assert!(!client.closed.is_cancelled());
-        // A stranger that turns out to be somebody is not one of them any more.
+        // A stranger that turns out to be somebody is not one of them any longer.
         assert!(strangers[1].is_known());
         drop(newest);
         assert_eq!(bounds.waiting.lock().len(), bounds.most_waiting - 2);

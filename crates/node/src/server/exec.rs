@@ -160,7 +160,7 @@ async fn feed(mut stdin: Option<ChildStdin>, mut input: mpsc::Receiver<Message>)
         match (channel, &mut stdin) {
             (channel::STDIN, Some(pipe)) => {
                 let written = pipe.write_all(&data).await;
-                // A program that does not read any more does not end the session.
+                // A program that does not read any longer does not end the session.
                 stdin = stdin.filter(|_| written.is_ok());
             }
             (channel::CLOSE, _) => stdin = None,
@@ -195,7 +195,7 @@ impl Terminal {
         let mut over = false;
         loop {
             // A process in the background may keep the terminal open: when the program has ended, its output has
-            // been read as soon as nothing comes any more.
+            // been read as soon as nothing comes any longer.
             let ready = tokio::select! {
                 ready = self.0.readable() => ready,
                 _ = end.wait_for(Option::is_some), if !over => {

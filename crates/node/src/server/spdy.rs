@@ -2,7 +2,7 @@
 //! API server in front of this node, and every port-forward use it.
 //!
 //! Only what those speak is here: the client opens streams, both sides send data and end streams. Flow control is left to
-//! TCP: none of the peers sends window updates, so waiting for one would wait for ever.
+//! TCP: none of the peers sends window updates, so waiting for one would wait forever.
 
 mod codec;
 mod headers;

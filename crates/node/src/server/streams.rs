@@ -164,7 +164,7 @@ impl Client {
                     None => return true,
                 },
                 permit = input.reserve(), if waiting.is_some() => {
-                    // Without a permit nobody reads any more, which does not end the session.
+                    // Without a permit nobody reads any longer, which does not end the session.
                     if let (Ok(permit), Some(message)) = (permit, waiting.take()) {
                         permit.send(message);
                     }

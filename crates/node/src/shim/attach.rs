@@ -209,7 +209,7 @@ impl Attached {
                 Ok(n) => drop(input.waiting.drain(..n)),
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                // The program does not read any more.
+                // The program does not read any longer.
                 Err(_) => input.waiting.clear(),
             }
         }

@@ -167,7 +167,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Start time of a process in clock ticks after boot; `None` when there is no such process (any more).
+/// Start time of a process in clock ticks after boot; `None` when there is no such process (any longer).
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the name in parentheses and may contain anything.

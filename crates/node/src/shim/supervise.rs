@@ -262,7 +262,7 @@ impl Container {
                 break;
             }
         }
-        // Output that was written before the end; a process that escaped may hold the pipe open for ever.
+        // Output that was written before the end; a process that escaped may hold the pipe open forever.
         for (fd, lines) in &mut self.streams {
             let attached = &mut self.attached;
             while readable(fd) && copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer) {}

@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Somebody deletes a claim that a pod waits with.
+    /// A user deletes a claim of a pending pod.
     pub fn lose_claim(&mut self, pod: &Value) {
         let mut claims = super::invariants::claims_of(pod);
         claims.extend(super::invariants::special_of(pod).map(|c| Some(c.to_owned())));

@@ -240,7 +240,7 @@ impl FieldManager<'_> {
         Some(merge::compare(&live, &new, node).without(&ignored))
     }
 
-    /// Removes what the applier owned before and does not mention any more, unless somebody else owns it.
+    /// Removes what the applier owned before and does not mention any longer, unless somebody else owns it.
     fn prune(&self, merged: Value, managed: &Managed, last: Option<&Entry>) -> Value {
         let Some(last) = last.filter(|last| !last.fields.is_empty()) else {
             return merged;

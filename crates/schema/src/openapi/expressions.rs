@@ -45,7 +45,7 @@ fn referred(schema: &Value) -> Option<&str> {
 }
 
 impl Document<'_> {
-    /// The type of a schema; none where expressions can not see the value.
+    /// The type of a schema; none where expressions cannot see the value.
     fn of(&mut self, schema: &Value, name: &str, root: bool) -> Option<DeclType> {
         let Some(reference) = referred(schema) else {
             return self.plain(schema, name, root);

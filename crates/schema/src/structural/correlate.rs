@@ -44,7 +44,7 @@ impl<'a> Pair<'a> {
         Some(Self { new, old, schema })
     }
 
-    /// The value did not change. The order of a list of type `map` means nothing; fields that the schema does not know can not be compared.
+    /// The value did not change. The order of a list of type `map` means nothing; fields that the schema does not know cannot be compared.
     pub(crate) fn unchanged(self) -> bool {
         match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) => {

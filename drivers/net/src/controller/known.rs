@@ -248,7 +248,7 @@ pub(super) fn collection(client: Client, kind: &ApiResource) -> Collection {
     Collection::new(Api::<DynamicObject>::all_with(client, kind), None)
 }
 
-/// An object of Spiderpool in its typed form; what it can not be read as is told once per change.
+/// An object of Spiderpool in its typed form; what it cannot be read as is told once per change.
 pub(super) fn typed<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Option<T> {
     serde_json::to_value(object)
         .and_then(serde_json::from_value)

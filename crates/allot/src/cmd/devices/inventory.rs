@@ -31,11 +31,11 @@ pub enum State {
     Incomplete,
     /// Its pool contradicts itself, so that nobody can have it
     Invalid,
-    /// A claim has it, and no slice names it any more
+    /// A claim has it, and no slice names it any longer
     Gone,
-    /// Claims that may have it can not be seen
+    /// Claims that may have it cannot be seen
     Unknown,
-    /// While watching: it is not published any more, or not among those that are asked for
+    /// While watching: it is not published any longer, or not among those that are asked for
     Removed,
 }
 
@@ -120,7 +120,7 @@ impl Device {
         format!("{}/{}/{}", self.driver, self.pool, self.device)
     }
 
-    /// The same when it is not shown any more: it left its slice, or is not among those that are asked for.
+    /// The same when it is not shown any longer: it left its slice, or is not among those that are asked for.
     pub fn removed(&self) -> Self {
         Self {
             state: State::Removed,

@@ -38,7 +38,7 @@ impl Rules {
     }
 
     /// Writes rules for the driver, or for its pools on a node; their names. Nothing where a pool is on other nodes as
-    /// well, because a rule can not tell these apart.
+    /// well, because a rule cannot tell these apart.
     ///
     /// # Errors
     /// The server refuses one.

@@ -16,7 +16,7 @@ use crate::cmd::some;
 /// Explains a claim through the pods that use it.
 ///
 /// # Errors
-/// There is no such claim ([`NotFound`]), or a pod of it can not be judged.
+/// There is no such claim ([`NotFound`]), or a pod of it cannot be judged.
 pub fn explain(
     loaded: &mut Loaded,
     namespace: &str,

@@ -33,7 +33,7 @@ struct NodeCount {
 /// fit and what the next one lacks. Returns whether all fit.
 ///
 /// # Errors
-/// A pod can not be judged, or nobody reads the answer.
+/// A pod cannot be judged, or nobody reads the answer.
 pub fn explain(
     loaded: &mut Loaded,
     workload: &Workload,

@@ -55,7 +55,7 @@ pub struct Loaded {
     pub has_gangs: bool,
     /// The gangs, where they are not.
     pub gangs_off: HashSet<Key>,
-    /// What it can not have seen.
+    /// What it cannot have seen.
     pub hidden: Vec<Hidden>,
     /// When that was.
     pub time: Time,
@@ -80,7 +80,7 @@ impl World {
             hidden: about.hidden,
             places,
             namespace,
-            // What waits for a time waits for it in a file for ever.
+            // What waits for a time waits for it in a file forever.
             now: about.time.unwrap_or_else(Timestamp::now),
             new: HashSet::new(),
         }

@@ -127,7 +127,7 @@ impl Picture {
     /// The content of a file that `allot snapshot` or `kubectl get` wrote, with `-o json` or `-o yaml`.
     ///
     /// # Errors
-    /// The file can not be read, or is something else; the message names it.
+    /// The file cannot be read, or is something else; the message names it.
     pub fn load(file: &Path) -> anyhow::Result<Self> {
         let bytes = crate::cmd::allocate::read(Some(file))?;
         let name = file.display();

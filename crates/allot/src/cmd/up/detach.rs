@@ -61,7 +61,7 @@ pub(super) fn run(what: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Signals of the terminal are not for this process any more, and the terminal can go.
+/// Signals of the terminal are not for this process any longer, and the terminal can go.
 pub(super) fn leave_terminal() {
     // Fails for the leader of a process group, which a child is not.
     let _ = rustix::process::setsid();

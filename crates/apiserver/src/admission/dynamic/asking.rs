@@ -15,7 +15,7 @@ use crate::error::{ApiError, Result};
 enum Trouble {
     /// It could not be asked, or did not answer so that it could be understood.
     Call(String),
-    /// It refuses the request, or the request can not be put to it.
+    /// It refuses the request, or the request cannot be put to it.
     Refused(ApiError),
 }
 

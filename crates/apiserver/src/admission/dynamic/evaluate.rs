@@ -74,7 +74,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Of a request; the inner error says that its objects can not be shown as the policy wants to see them.
+    /// Of a request; the inner error says that its objects cannot be shown as the policy wants to see them.
     ///
     /// # Errors
     /// 404 for a namespace that is not there, and those of the store.
@@ -243,7 +243,7 @@ async fn decide(core: &Core, user: &User, check: &Check) -> Decision {
         ],
         ..User::default()
     });
-    // A selector that can not be read selects nothing special.
+    // A selector that cannot be read selects nothing special.
     let fields = Some(&check.fields)
         .filter(|text| !text.is_empty())
         .and_then(|text| FieldSelector::parse(text).ok());

@@ -20,7 +20,7 @@ pub(super) struct Criteria {
     equivalent: bool,
 }
 
-/// A label selector, or why it can not be used.
+/// A label selector, or why it cannot be used.
 type Chosen = std::result::Result<Selector, String>;
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Criteria {
     /// The form in which the policy or binding wants to see the request, if it is about it.
     ///
     /// # Errors
-    /// 404 for a namespace that is not there, 500 for a selector that can not be used.
+    /// 404 for a namespace that is not there, 500 for a selector that cannot be used.
     pub async fn matches(&self, request: &Request<'_>, object: &Value) -> Result<Option<Target>> {
         if self.find(&self.excluded, request).is_some() {
             return Ok(None);

@@ -35,7 +35,7 @@ pub(super) struct Configuration {
 pub(super) struct Webhook {
     /// Its name.
     pub name: String,
-    /// That it can not be asked is held against the request.
+    /// That it cannot be asked is held against the request.
     pub fails: bool,
     /// How long it may take.
     pub timeout: Duration,
@@ -88,7 +88,7 @@ impl Webhook {
     /// The form in which the webhook wants to see the request, if it is about it.
     ///
     /// # Errors
-    /// 403 where its conditions can not be told, and it counts that.
+    /// 403 where its conditions cannot be told, and it counts that.
     pub async fn target(&self, request: &Request<'_>, object: &Value) -> Result<Option<Target>> {
         let Some(target) = self.criteria.matches_rules(request, object).await? else {
             return Ok(None);

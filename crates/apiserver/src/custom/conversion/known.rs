@@ -1,4 +1,4 @@
-//! Converted objects for steps that can not wait.
+//! Converted objects for steps that cannot wait.
 
 use parking_lot::Mutex;
 use serde_json::Value;

@@ -29,7 +29,7 @@ impl Version {
     /// The objects of an answer.
     ///
     /// # Errors
-    /// Upstream's text about what is wrong with it, or the webhook's own about why it can not.
+    /// Upstream's text about what is wrong with it, or the webhook's own about why it cannot.
     pub(super) fn converted(self, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
         if self == Version::V1 {
             let (group, version) = split_api_version(text(&answer, &["apiVersion"]));

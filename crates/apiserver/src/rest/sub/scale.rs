@@ -187,7 +187,7 @@ pub(crate) fn of_object(call: &Call<'_>, object: &Value) -> Result<Value> {
 /// An object with the replicas of a scale.
 ///
 /// # Errors
-/// 404 for an endpoint that is not there, 422 for replicas that there can not be.
+/// 404 for an endpoint that is not there, 422 for replicas that there cannot be.
 pub(crate) fn with_replicas(call: &Call<'_>, object: &Value, scale: &Value) -> Result<Value> {
     let mut changed = scaled(object, scale, declared(call)?)?;
     // The request has said which version it is about.

@@ -1,4 +1,4 @@
-//! Watches by WebSocket, for clients that can not read an answer before it ends: each event is a message.
+//! Watches by WebSocket, for clients that cannot read an answer before it ends: each event is a message.
 
 use futures::{SinkExt, StreamExt};
 use http::header::{

@@ -84,7 +84,7 @@ fn counts(now: &Reported<'_>, errors: &mut ErrorList) {
     }
 }
 
-/// What has to be there when a job ends, and what may not be there any more.
+/// What has to be there when a job ends, and what may not be there any longer.
 fn ends(now: &Reported<'_>, before: &Reported<'_>, path: &Path, errors: &mut ErrorList) {
     let changed = |condition: &str| now.is(condition) != before.is(condition);
     let differs = |key: &str| now.status[key] != before.status[key];
@@ -325,7 +325,7 @@ fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
     Ok((from, to))
 }
 
-/// The first index that is in both; what can not be read is told elsewhere.
+/// The first index that is in both; what cannot be read is told elsewhere.
 fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         let parts = text.split(',').filter(|_| !text.is_empty());

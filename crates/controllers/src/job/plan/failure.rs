@@ -32,7 +32,7 @@ pub(in crate::job) struct Failures {
 }
 
 impl Failures {
-    /// What the pod says; what can not be read is nothing.
+    /// What the pod says; what cannot be read is nothing.
     pub(super) fn of(pod: &Pod) -> Self {
         let read = |name: &str| {
             let number: Option<i32> = meta::annotation(pod, name).and_then(|n| n.parse().ok());

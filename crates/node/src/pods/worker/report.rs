@@ -118,7 +118,7 @@ impl Worker {
     }
 }
 
-/// The pod that is meant is not there any more: the API server compares UIDs.
+/// The pod that is meant is not there any longer: the API server compares UIDs.
 fn is_about_another(error: &kube::core::Status) -> bool {
     matches!(error.code, 404 | 409) || error.code == 422 && error.message.contains("metadata.uid")
 }

@@ -21,7 +21,7 @@ mod kind {
     pub(super) const HEADERS: u16 = 8;
 }
 
-/// Why a connection can not go on.
+/// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::server) enum Error {
     /// The peer speaks another version.
@@ -30,7 +30,7 @@ pub(in crate::server) enum Error {
     /// The bytes are no frame.
     #[error("malformed SPDY frame")]
     Malformed,
-    /// The headers can not be decompressed.
+    /// The headers cannot be decompressed.
     #[error("malformed SPDY headers")]
     Headers,
     /// The connection broke.

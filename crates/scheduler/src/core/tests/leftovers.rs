@@ -94,7 +94,7 @@ fn a_pod_that_fits_nowhere_holds_nothing() {
     assert!(outcome.message().contains("still not schedulable"));
 }
 
-/// Whether somebody has to go as well is seen when the claim is free.
+/// Whether preemption is needed as well is decided once the claim is free.
 #[test]
 fn an_allocation_elsewhere_is_taken_back_and_nobody_preempted() {
     let mut world = World::new("");
@@ -109,7 +109,7 @@ fn an_allocation_elsewhere_is_taken_back_and_nobody_preempted() {
     );
 }
 
-/// A scheduler that is restarted after a failed binding does not know whose allocation it was.
+/// A scheduler that is restarted after a failed binding does not know which pod the allocation was for.
 #[test]
 fn a_pod_that_fits_nowhere_gives_back_what_only_it_could_use() {
     let gives_back = |owner: Value| {
@@ -219,7 +219,7 @@ fn a_pod_that_lacks_a_claim_keeps_nothing_from_others() {
     check(json!([]), &["p"], "deallocate");
     check(json!([]), &["p", "q"], "unreserve");
     check(json!([]), &["q"], "nothing");
-    // Somebody allocated it by hand.
+    // The claim was allocated by hand.
     check(json!([]), &[], "nothing");
 }
 

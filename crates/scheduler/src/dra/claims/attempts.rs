@@ -19,8 +19,8 @@ impl Claims {
         self.recount_known(uid, key);
     }
 
-    /// The binding of a pod is over. After a success the written claim has been [assumed](Claims::assume) before, and
-    /// nothing is in flight for it any more; after a failure the allocation stays for the other pods that share it.
+    /// The binding of a pod has ended. After a success the written claim was [assumed](Claims::assume) before, and
+    /// nothing is in flight for it any longer; after a failure the allocation stays for the other pods that share it.
     pub fn settle(&mut self, uid: &Uid, pod: &Uid, written: bool) -> Change {
         let Some(entry) = self.in_flight.get_mut(uid) else {
             return Change::default();
@@ -33,7 +33,7 @@ impl Claims {
             return Change::default();
         };
         self.recount_known(uid, &entry.key);
-        // An answer can be late: by then the watch may have shown that the claim lost what was written.
+        // An answer can be late: the watch may have shown in the meantime that the claim lost what was written.
         let known = self.get(&entry.key).filter(|c| uid_of(c) == &**uid);
         let has = known.and_then(|c| allocation_of(c));
         let lost = has.is_none_or(|has| identities(has).ne(identities(&entry.allocation)));
@@ -45,19 +45,19 @@ impl Claims {
         }
     }
 
-    /// Whether a pod may not count on a claim, because its allocation or the reservation is being taken back.
+    /// Whether a pod must not rely on a claim, because its deallocation or the removal of the reservation is in flight.
     pub fn is_releasing(&self, uid: &str, pod: &Uid) -> bool {
         self.releases.concern(uid, pod)
     }
 
-    /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
+    /// The deallocation of a claim begins; with a pod, the removal of its reservation.
     pub fn release(&mut self, claim: &ResourceClaim, pod: Option<Uid>) {
         self.releases.begin(claim.uid(), pod);
         self.tried
             .insert(claim.uid().into(), claim.version().into());
     }
 
-    /// Whether taking something of this version of a claim back was tried before: it would fail again.
+    /// Whether a release was attempted for this version of the claim: it would fail again.
     pub fn was_tried(&self, claim: &ResourceClaim) -> bool {
         let last = self.tried.get(claim.uid());
         last.is_some_and(|version| **version == *claim.version())
@@ -68,17 +68,17 @@ impl Claims {
         self.left.insert(uid.clone());
     }
 
-    /// A pod got its node with the claim: what it has is not left over any more.
+    /// A pod was bound with the claim: its allocation is no longer orphaned.
     pub fn mark_used(&mut self, uid: &Uid) {
         self.left.remove(uid);
     }
 
-    /// Whether the allocation of a claim is left over from a binding of this scheduler that failed.
+    /// Whether the allocation of a claim remains from a failed binding of this scheduler.
     pub fn is_orphaned(&self, uid: &str) -> bool {
         self.left.contains(uid)
     }
 
-    /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
+    /// The release has ended, with or without success; the written claim was [assumed](Claims::assume) before.
     pub fn released(&mut self, key: &Key, uid: &Uid, pod: Option<Uid>) -> Change {
         self.releases.end(uid, pod);
         Change {
@@ -89,7 +89,7 @@ impl Claims {
     }
 }
 
-/// The devices of an allocation, whatever else a server adds to it.
+/// The devices of an allocation, without other fields that a server may add.
 fn identities(
     allocation: &AllocationResult,
 ) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {

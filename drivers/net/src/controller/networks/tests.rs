@@ -64,7 +64,7 @@ fn regression_a_definition_goes_when_its_network_has_another_name_for_it() {
             (vec![new.to_owned()], vec!["ns/x".to_owned()], vec![])
         );
     }
-    // What somebody else made stays, and so does what a network had that can not be read any more.
+    // What somebody else made stays, and so does what a network had that cannot be read any longer.
     let foreign = json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "foreign", "namespace": "ns"},

@@ -14,7 +14,7 @@ use crate::cmd::snapshot::PodEvent;
 
 /// Where nodes of allot say which drivers their agent knows; others do not say.
 const REGISTERED: &str = "/metadata/annotations/allot.dev~1registered-drivers";
-/// What kubelets say of claims that they can not prepare.
+/// What kubelets say of claims that they cannot prepare.
 const NOT_PREPARED: &str = "FailedPrepareDynamicResources";
 
 /// What keeps a pod on a node from starting; nothing once it has started.
@@ -218,7 +218,7 @@ fn driver_problem(loaded: &Loaded, node: &str, driver: &str) -> Option<String> {
     })
 }
 
-/// What the kubelet says of containers that it can not start.
+/// What the kubelet says of containers that it cannot start.
 fn container_problems(pod: &PodInfo) -> Vec<String> {
     let status = pod.pod.status.as_ref();
     let all = status.into_iter().flat_map(|s| {

@@ -43,7 +43,7 @@ struct Member {
     /// Where it is, or would go.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
-    /// Why it can not be tried, or has no place.
+    /// Why it cannot be tried, or has no place.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::core::GangOutcome;
 
 impl World {
-    /// What becomes of the gang, a line for each of its pods, who is left out, and where the pod would go.
+    /// The outcome of the gang, a line for each of its pods, the pod left out, and the node of the pod.
     fn check_gang_explained(&mut self, pod: &str, expected: &str) {
         let verdict = self.explained(pod);
         let gang = verdict.gang.expect("a gang");
