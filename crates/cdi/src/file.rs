@@ -75,7 +75,7 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
 /// Removes `path`; a missing file is fine.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -10,23 +10,23 @@ use std::time::{Duration, SystemTime};
 
 use super::event::Event;
 
-/// Events that wait to be written.
+/// Limit of queued events.
 const WAITING: usize = 10_000;
 /// Bytes of them.
 const WAITING_BYTES: usize = 64 << 20;
 
-/// When a new file is begun, and what becomes of the old ones. 0 is no limit.
+/// When a new file is started, and how old files are removed. 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rotation {
     /// Bytes of a file.
     pub size: u64,
-    /// Old files that are kept.
+    /// Number of old files that are kept.
     pub backups: usize,
-    /// How long they are kept.
+    /// Age to which they are kept.
     pub age: Duration,
 }
 
-/// Where events go. Cloning shares it.
+/// The destination of events. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Log {
     queue: SyncSender<Message>,
@@ -86,7 +86,7 @@ impl Log {
         }
     }
 
-    /// Waits until what came before is written.
+    /// Waits until all earlier events are written.
     pub(super) fn flush(&self) {
         let (done, wait) = sync_channel(1);
         if self.queue.send(Message::Flush(done)).is_ok() {
@@ -150,7 +150,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.create(true).append(true);
     #[cfg(unix)]
     {
-        // The log holds what the policy says, which may be secrets.
+        // Depending on the policy, the log may contain secrets.
         use std::os::unix::fs::OpenOptionsExt;
         options.mode(0o600);
     }
