@@ -60,7 +60,7 @@ fn conditions_follow_a_rollout() {
         Turn::Rolled(None),
         "Available True MinimumReplicasAvailable\nProgressing True NewReplicaSetAvailable",
     );
-    // A rollout that is done is not judged again: not when pods are gone, not while it is scaled.
+    // A complete rollout is not evaluated again: not when pods are deleted, not while it is scaled.
     for turn in [Turn::Rolled(None), Turn::Scaled] {
         check(
             &done,
