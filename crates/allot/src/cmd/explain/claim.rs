@@ -1,4 +1,4 @@
-//! What becomes of a claim: what it has, for whom, and what its pods wait for.
+//! The state of a claim: its allocation, its consumers, and what its pods wait for.
 
 use std::io::Write;
 

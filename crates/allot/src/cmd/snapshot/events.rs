@@ -76,8 +76,8 @@ fn event(event: &Value) -> PodEvent {
     }
 }
 
-/// The events about pods of a namespace, or of all; about one pod if it is named. What may not be read is left out, which
-/// is said.
+/// The events about pods of a namespace, or of all; about one pod if it is named. Unreadable ones are left out, with a
+/// warning.
 pub async fn read(client: &Client, namespace: Option<&str>, pod: Option<&str>) -> Vec<Value> {
     let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
     let pod = pod.map_or(String::new(), |name| format!(",involvedObject.name={name}"));
