@@ -57,7 +57,7 @@ const IMPURE: &[&str] = &[
     "rand::",
 ];
 
-/// Crates that talk to any Kubernetes API, and so must not know ours.
+/// Crates that use any Kubernetes API, and so must not depend on this project's server.
 const CLIENTS: &[&str] = &[
     "election",
     "reflector",
@@ -71,7 +71,7 @@ const CLIENTS: &[&str] = &[
 ];
 const SERVER: &[&str] = &["apiserver", "store"];
 
-/// Longest source file, in lines, tables and tests included. About 400 is what a reader keeps in mind.
+/// Longest source file, in lines, tables and tests included. About 400 is a readable size.
 const LONGEST: usize = 500;
 
 /// Checks everything, prints one line per finding, and returns whether there is none.
@@ -151,7 +151,7 @@ fn uses(source: &Path) -> Graph {
     graph
 }
 
-/// A file without its tests. Lines stay where they are.
+/// A file without its tests. Line numbers do not change.
 fn library(text: &str) -> String {
     const TESTS: &str = "#[cfg(test)]";
     let mut library = String::new();
@@ -166,7 +166,7 @@ fn library(text: &str) -> String {
             Some(end) if item[end..].starts_with('{') => return library,
             // A module in another file, which is a test.
             Some(_) => rest = after.split_once(';').map_or("", |(_, rest)| rest),
-            // An item that only tests use is looked at, too.
+            // An item that only tests use is checked, too.
             None => rest = after,
         }
     }

@@ -1,4 +1,4 @@
-//! How many devices of a class a node sees, for those who weigh nodes against each other.
+//! Number of a class's devices that a node can access, for scoring nodes.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl ClassSelectors {
 /// Devices of a class on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceCount {
-    /// How many there are, whether anything can be allocated of their pools or not.
+    /// Number of devices, including those of unusable pools.
     pub all: i64,
     /// How many of them claims have, or shares of them.
     pub in_use: i64,

@@ -77,7 +77,7 @@ fn of_a_shared_device_a_part_is_left() {
     let taken =
         json!({"device": "a", "shareID": "s", "consumedCapacity": {"memory": "1Gi", "cores": "3"}});
     let room = room_of(json!([device("a"), device("b")]), Value::Null, &[taken]);
-    // What is scarcest decides.
+    // The scarcest resource decides.
     check(&room, &[(250, 250), (1000, 1000)]);
     assert_eq!(room.broken(), 1);
 }

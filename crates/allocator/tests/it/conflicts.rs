@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::make::{self, DRIVER};
 
-/// Claims by name with their results, as `device`, `device/share` or `device/share=amount`; who is in conflict then.
+/// Claims by name with their results, as `device`, `device/share` or `device/share=amount`; returns the conflicts.
 fn check(slices: &[Value], claims: &[(&str, &str)], expected: &[&str]) {
     let mut cluster = Cluster::new(Features::ALL);
     for slice in slices {

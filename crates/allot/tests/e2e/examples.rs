@@ -229,7 +229,7 @@ fn is_running(argument: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_cluster_in_memory_leaves_no_container_behind() {
-    // Nobody else sleeps for just as long.
+    // No other process sleeps for just as long.
     let seconds = format!("8640{}", std::process::id());
     let up = Up::in_memory().await;
     up.create(&format!(

@@ -299,7 +299,7 @@ fn every_command_has_help_and_shells_complete() {
     assert!(String::from_utf8_lossy(&script.stdout).contains("_allot"));
 }
 
-/// The output when nobody reads what the command prints.
+/// The output when the reader closes it.
 fn unread(arguments: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

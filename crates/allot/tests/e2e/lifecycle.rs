@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::harness::{ALLOT, Directory, PATIENCE, Up, client, directory, example};
 
-/// A home of its own: default directory, registry of clusters and kubeconfig are below it.
+/// A separate home directory: default directory, registry of clusters and kubeconfig are below it.
 struct Home(Directory);
 
 impl Home {

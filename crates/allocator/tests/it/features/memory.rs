@@ -139,7 +139,7 @@ fn whether_there_are_devices_is_known_until_something_changes_on_the_node() {
     assert_eq!(ask(&cluster), (3, 0), "as it was, so equal to another one");
     cluster.remove("nothing");
     assert_eq!(ask(&cluster), (3, 0));
-    // A pool that changed before another one, and goes.
+    // A pool that changed before another one, and is removed.
     let more = slice(
         "more",
         vec![device(

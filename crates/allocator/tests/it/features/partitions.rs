@@ -188,7 +188,7 @@ fn a_shared_device_that_is_taken_back_gives_its_counters_back() {
         kind(&mut last, "two", 1);
         let mut requests = vec![request("r", 1, wants("one")), request("s", 1, wants("two"))];
         if again {
-            // Whoever comes last may have the shared device again, if its counters are thought to be paid for.
+            // The last claim may have the shared device again, if its counters count as paid.
             requests.pop();
             requests.push(request("t", 1, json!({})));
         }
