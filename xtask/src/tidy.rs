@@ -1,6 +1,7 @@
 //! The invariants of docs/ARCHITECTURE.md that a reader of text can check.
 
 mod circles;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -92,6 +93,7 @@ pub fn run() -> bool {
                 .display()
                 .to_string();
             source(name, &shown, &text, &mut findings);
+            findings.extend(words::findings(&shown, &text));
         }
         let found = circles::in_circles(&uses(&directory.join("src")));
         let known = known.get(name).cloned().unwrap_or_default();

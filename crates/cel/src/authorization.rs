@@ -1,8 +1,7 @@
-//! Questions of expressions about what somebody may do.
+//! Authorization checks in expressions.
 //!
-//! An evaluation cannot wait for an answer, and this crate does not know who could give one. So checks are looked up
-//! in [`Answers`]; the first time that one is not there the evaluation ends, and the caller finds the answer and
-//! evaluates again:
+//! An evaluation cannot wait for an answer, and this crate has no authorizer. So checks are looked up in [`Answers`];
+//! the first missing one ends the evaluation, and the caller fetches the answer and evaluates again:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -36,7 +35,7 @@ use crate::value::{Extension, Value};
 /// What is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Check {
-    /// Namespace and name of a service account; who sent the request if absent.
+    /// Namespace and name of a service account; the requesting user if absent.
     pub account: Option<(String, String)>,
     /// The path, where the question is not about a resource.
     pub path: String,

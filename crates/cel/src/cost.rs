@@ -345,7 +345,7 @@ impl<'a> Estimator<'a> {
     }
 }
 
-/// Whether the loop is what `cel.bind` makes: over nothing, with a variable of its own.
+/// Whether the loop is an expansion of `cel.bind`: over an empty list, with its own variable.
 fn is_binding(c: &Comprehension) -> bool {
     matches!(&c.range.kind, ExprKind::List { elements, .. } if elements.is_empty())
         && matches!(c.condition.kind, ExprKind::Literal(Literal::Bool(false)))

@@ -57,7 +57,7 @@ pub enum CompileError {
     /// The expression is wrong.
     #[error("{0}")]
     Invalid(String),
-    /// It is right, but no program could be made of it. Upstream takes that for a mistake of its own.
+    /// It is valid, but no program could be compiled. Upstream treats that as a separate error.
     #[error("{0}")]
     Internal(String),
 }
@@ -195,7 +195,7 @@ impl Selector {
     }
 }
 
-/// Why a value is no bool. Upstream's types each have a text of their own.
+/// Why a value is no bool. Upstream's types have different texts.
 #[cold]
 fn not_bool(value: &Value<'_>) -> String {
     let reason = match value {

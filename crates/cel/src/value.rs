@@ -111,7 +111,7 @@ pub enum Extension {
     Cidr(std::net::IpAddr, u8),
     /// A named format.
     Format(&'static crate::library::Format),
-    /// A question about what somebody may do, or its answer.
+    /// An authorization check, or its result.
     Access(Box<crate::authorization::Access>),
 }
 

@@ -1,9 +1,9 @@
 //! Which permissions a change of a claim's status needs beyond `update` on `resourceclaims/status`.
 //!
-//! With `DRAResourceClaimGranularStatusAuthorization`, whoever binds claims needs permission on the synthetic
-//! resource `resourceclaims/binding`, and a driver that reports on its devices needs permission on
-//! `resourceclaims/driver`, by its name, for devices on its own node or on any. This module only says what has to be
-//! asked; the API server asks its authorizer and turns refusals into errors with [`Check::denied`].
+//! With `DRAResourceClaimGranularStatusAuthorization`, a component that allocates or reserves claims needs permission
+//! on the synthetic resource `resourceclaims/binding`, and a driver that reports on its devices needs permission on
+//! `resourceclaims/driver`, by its name, for devices on its own node or on any. This module only returns the checks to
+//! make; the API server calls its authorizer and turns denials into errors with [`Check::denied`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::view::View;
 /// The extra attribute of a ServiceAccount's identity that names the node its pod runs on.
 pub const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
 
-/// Who changes the status.
+/// The user that changes the status.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     /// The user name.

@@ -22,9 +22,8 @@
 //! assert_eq!(claim["spec"]["devices"]["requests"][0]["exactly"]["count"], 1);
 //! ```
 //!
-//! Invariants: no I/O, no clock (the time is an argument), no global state; total on arbitrary JSON; members that
-//! this crate does not know are never lost. The crate must not know how objects are stored, who calls, or what an
-//! allocator does with a claim.
+//! Invariants: no I/O, no clock (the time is an argument), no global state; total on arbitrary JSON; unknown members
+//! are never lost. The crate must not depend on storage, callers, or the allocator.
 
 #![forbid(unsafe_code)]
 

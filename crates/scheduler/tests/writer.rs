@@ -158,7 +158,7 @@ async fn a_broken_webhook_in_one_namespace_does_not_hold_up_the_others() {
         "{:?}",
         begin.elapsed()
     );
-    // Those that are broken say so.
+    // The broken ones return an error.
     while failed < 20 {
         assert!(world.bound().await.1.is_err());
         failed += 1;

@@ -1,4 +1,4 @@
-//! Server-side apply and the tracking of who owns which field (`metadata.managedFields`).
+//! Server-side apply and field ownership (`metadata.managedFields`).
 //!
 //! The steps and their order are upstream's: decode the owners, compute the change in each owner's version, take ownership, merge what an
 //! applier says, cut what it no longer says, keep at most ten entries of plain writers, encode.
@@ -77,7 +77,7 @@ impl FieldManager<'_> {
                 .as_str()
                 .is_some_and(|uid| !uid.is_empty())
         {
-            // Nobody tracked this object so far; only an apply starts that.
+            // This object has no managed fields so far; only an apply starts tracking.
             return managed;
         }
         match self.track(live, new, managed, manager) {

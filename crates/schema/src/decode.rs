@@ -412,8 +412,8 @@ fn visit_struct<'de, A: MapAccess<'de>>(
         context.fields.pop();
         let mut value = value?;
         if field.name == MANAGED_FIELDS && value.as_array().is_some_and(Vec::is_empty) {
-            // The encoder would leave an empty list out, but as a list with one empty entry it says that nobody owns
-            // anything any longer.
+            // The encoder would omit an empty list, but a list with one empty entry means that all ownership is
+            // dropped.
             value = serde_json::json!([{}]);
         }
         result.insert(field.name.to_owned(), value);

@@ -115,7 +115,7 @@ pub fn fits_beside(value: &Value, known: &Value, node: Node<'_>) -> bool {
     }
 }
 
-/// [`validate`] with duplicates allowed finds nothing; says so without composing errors.
+/// [`validate`] with duplicates allowed finds nothing; this does not compose the errors.
 pub fn fits(value: &Value, node: Node<'_>) -> bool {
     match (resolve(node, Some(value)), value) {
         (Atom::Scalar(scalar), value) => fits_scalar(scalar, value),

@@ -285,7 +285,7 @@ async fn regression_a_terminal_has_a_name_in_its_container() {
     let terminal = AttachParams::interactive_tty();
     let name = up.exec_with(terminal, "example-claim", &["tty"]).await;
     assert!(name.starts_with("/dev/pts/"), "{name:?}");
-    // That of a container's first program as well, also for a user who is not root.
+    // For a container's first program as well, also for an unprivileged user.
     up.create(
         "
 apiVersion: v1

@@ -26,7 +26,7 @@ pub(super) fn request(name: &str, class: &str, count: usize, selector: &str) -> 
     request
 }
 
-/// Creates a pod with a claim of its own name.
+/// Creates a pod with a claim of the same name.
 pub(super) async fn pod(up: &Up, name: &str, devices: Value) {
     pod_with(up, name, devices, json!({})).await;
 }

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Authentication, authorization and escalation.
 
 mod aggregation;
 mod depth;

@@ -11,7 +11,7 @@ use crate::{
     value::{Extension, Fault, Value},
 };
 
-/// Ends an evaluation that needs an answer first; nobody gets to see it.
+/// Ends an evaluation that needs an answer first; it is never visible to users.
 const UNANSWERED: Fault =
     Fault::Cancelled(Cow::Borrowed("authorization check is not answered yet"));
 

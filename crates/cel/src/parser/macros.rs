@@ -364,7 +364,7 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// The same expression with numbers of its own.
+    /// The same expression with new ids.
     fn copy(&mut self, expr: &Expr) -> Expr {
         let offset = self.parser.positions.get(expr.id);
         let id = self.parser.positions.next(offset);

@@ -223,7 +223,7 @@ impl Planner<'_> {
             let regex =
                 Regex::new(pattern).map_err(|error| format!("error parsing regexp: {error}"))?;
             let cost = super::call_cost::regex(pattern.chars().count() as u64);
-            // The global form has no cost of its own.
+            // The global form has no separate cost.
             let cost = if overload == "matches" {
                 None
             } else {

@@ -63,8 +63,8 @@ pub enum List<'a> {
     Source(&'a dyn ListSource),
     /// A JSON list with the type of its elements.
     Json(&'a Vec<Json>, &'a DeclType),
-    /// The numbers from zero to below this one. They are not made before somebody asks: the cost of a list is charged
-    /// when it is there already.
+    /// The integers from zero to below this one. They are created lazily: the cost of a list is charged when it exists
+    /// already.
     Range(usize),
 }
 

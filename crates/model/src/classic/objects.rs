@@ -87,7 +87,7 @@ pub struct ResourceClaim {
     pub status: ClaimStatus,
 }
 
-/// What a claim got, and who uses it.
+/// The allocation of a claim, and its consumers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimStatus {
@@ -97,7 +97,7 @@ pub struct ClaimStatus {
     /// The allocation, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// Who may use the claim.
+    /// The consumers of the claim.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reserved_for: Vec<Consumer>,
     /// The driver has to take the allocation back.
@@ -105,7 +105,7 @@ pub struct ClaimStatus {
     pub deallocation_requested: bool,
 }
 
-/// Somebody who may use a claim.
+/// A consumer of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consumer {
@@ -421,7 +421,7 @@ impl ResourceClaim {
         Some(claim)
     }
 
-    /// Whether somebody with this identity may use the claim.
+    /// Whether the consumer with this UID may use the claim.
     pub fn is_reserved_for(&self, uid: &str) -> bool {
         self.status.reserved_for.iter().any(|c| c.uid == uid)
     }

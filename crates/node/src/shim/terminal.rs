@@ -29,7 +29,7 @@ pub(crate) fn open(ptmx: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
 /// directory, so links are not followed, and the opened file is verified.
 ///
 /// # Errors
-/// The container has no terminals of its own.
+/// The container has no separate terminals.
 pub(crate) fn open_inside(root: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
     use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, makedev, openat2};
     /// `DEVPTS_SUPER_MAGIC`.

@@ -11,7 +11,7 @@ use crate::types::Type;
 pub(super) enum Error {
     /// It is something else; the text is how Go calls what was found.
     Mismatch(String),
-    /// The type has a parser of its own, which says this.
+    /// The type has its own parser, with this error.
     Text(String),
 }
 
@@ -55,7 +55,7 @@ fn element_type(ty: &Type) -> String {
     }
 }
 
-/// The error of types with a parser of their own when they meet a list or an object.
+/// The error of types with their own parser for a list or an object.
 pub(super) fn collection_text(ty: &Type) -> Option<String> {
     match ty {
         Type::Quantity => Some(QUANTITY_FORM.to_owned()),

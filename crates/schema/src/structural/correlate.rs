@@ -1,6 +1,6 @@
 //! What a value was before an update, found again by field name and by the keys of list elements.
 //!
-//! What did not change is held against nobody (KEP-4008): an error below a part that is equal to what it was is dropped.
+//! Ratcheting (KEP-4008): an error below a part that is equal to the old one is dropped.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Answers that nobody reads.
+//! Answers that are not read.
 
 use std::time::Duration;
 

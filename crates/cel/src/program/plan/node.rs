@@ -58,7 +58,7 @@ pub(in crate::program) enum Node {
     Find(Box<FindCall>),
     List(Vec<(Node, bool)>),
     Map(Vec<MapEntry>),
-    /// An object with its fields. Only those of patches can be made; evaluating another says so.
+    /// An object with its fields. Only those of patches can be created; evaluating another one is an error.
     Struct(Arc<str>, Vec<ObjectField>),
     Fold(Box<Fold>),
     OptionalOr(Box<[Node; 2]>),

@@ -330,7 +330,7 @@ enum Step {
 
 proptest! {
     /// Whatever the order in which watch events and answers arrive: from the decision on, the device is in use as long
-    /// as the API server says so; and when everything has arrived, exactly what the API server says is in use.
+    /// as it is in the API server; and when everything has arrived, exactly the devices in the API server are in use.
     #[test]
     fn a_held_device_is_never_free(
         steps in proptest::collection::vec(prop_oneof![Just(Step::Watch), Just(Step::Answer), Just(Step::Deallocate), Just(Step::Delete)], 1..12)

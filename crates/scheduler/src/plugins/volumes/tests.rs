@@ -316,7 +316,7 @@ fn the_smallest_volume_that_suits_is_chosen() {
         volume("s", "100Mi", &["a"], plain.clone()),
     ];
     world(three.clone()).check(&user("p", &["x"]), "a: x=m; b: x=l");
-    // The claim for less is served first, and each gets a volume of its own.
+    // The smaller claim is served first, and each gets a separate volume.
     world(three).check(
         &user("p", &["big", "x"]),
         &format!("a: x=m big=l; b: {NONE}"),
