@@ -227,7 +227,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let cause = std::io::Error::other("disk full");
         let error = anyhow::Error::new(cause)
             .context("f: disk full")

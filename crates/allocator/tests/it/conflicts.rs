@@ -115,7 +115,7 @@ fn partitions_take_from_what_they_share() {
 }
 
 #[test]
-fn what_does_not_count_speaks_against_nobody() {
+fn claims_that_do_not_count_conflict_with_none() {
     let device = make::device(
         "a",
         json!({"allowMultipleAllocations": true, "capacity": {"memory": {"value": "4Gi"}}}),

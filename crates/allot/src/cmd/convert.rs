@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn regression_definitions_with_objects_of_theirs_are_told() {
+    fn regression_definitions_with_their_objects_are_reported() {
         let cat = serde_json::json!({"apiVersion": "example.com/v1", "kind": "Cat"});
         let other = serde_json::json!({"apiVersion": "v1", "kind": "Cat"});
         let objects = [definition(), cat, definition()];

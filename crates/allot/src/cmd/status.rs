@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_ended_names_what_goes_on() {
+    fn a_cluster_that_ended_names_its_running_containers() {
         let status = Status {
             data_dir: "/tmp/a b".into(),
             containers: vec!["default/pod/main".into()],

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_file_is_numbered_and_the_oldest_goes() {
+    fn a_full_file_is_numbered_and_the_oldest_removed() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("logs/allot.log");
         let mut log = Rotating::open(&path, 10).expect("opened");

@@ -423,7 +423,7 @@ fn the_log_is_shown_and_followed() {
 }
 
 #[test]
-fn a_missing_home_is_told() {
+fn a_missing_home_is_reported() {
     let mut command = Command::new(ALLOT);
     command
         .args(["up"])

@@ -92,7 +92,7 @@ async fn a_pod_gets_a_claim_from_its_template() {
 
 /// Its scheduler died before it wrote the claim's name into the pod's status. Found by simulation.
 #[tokio::test]
-async fn regression_a_claim_for_extended_resources_goes_with_a_pod_that_does_not_name_it() {
+async fn regression_an_extended_resource_claim_is_deleted_with_a_pod_that_does_not_name_it() {
     let cluster = Cluster::start().await;
     let mut pod = pod("p", json!({"resourceClaimName": "none"}));
     pod["spec"]["resourceClaims"] = Value::Null;
@@ -138,7 +138,7 @@ async fn claims_for_many_pods_at_once_are_made_with_their_finalizer() {
 }
 
 #[tokio::test]
-async fn a_missing_template_is_told_and_waited_for() {
+async fn a_missing_template_is_reported_and_waited_for() {
     let cluster = Cluster::start().await;
     cluster.create(PODS, from_template("p")).await;
     let events = cluster

@@ -433,7 +433,7 @@ async fn a_taint_without_a_time_is_tolerated_for_the_seconds_that_the_pod_says()
 
 /// Regression: a node that was created in the second in which the controllers started got no event.
 #[tokio::test]
-async fn nodes_that_come_and_go_are_told_of() {
+async fn added_and_removed_nodes_have_events() {
     let cluster = Cluster::start().await;
     let told = async |reason: &str| {
         let is_told = |events: &Value| {

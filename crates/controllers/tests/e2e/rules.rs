@@ -87,7 +87,7 @@ async fn a_shared_device_counts_for_each_of_its_claims() {
 }
 
 #[tokio::test]
-async fn all_pods_are_announced_before_the_first_goes() {
+async fn all_pods_are_announced_before_the_first_is_evicted() {
     let cluster = cluster_with_users(8).await;
     rule(&cluster, "NoExecute").await;
     says(&cluster, "8 pods need to be evicted in 1 namespace.").await;

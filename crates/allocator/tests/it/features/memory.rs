@@ -64,7 +64,7 @@ fn selector(expression: &str) -> Value {
 const MODEL: &str = "device.attributes['gpu.example.com'].model == 'a100'";
 
 #[test]
-fn nodes_that_differ_in_what_nobody_reads_are_equal() {
+fn nodes_that_differ_in_unread_attributes_are_equal() {
     check(&three_nodes(selector(MODEL), json!([])), 3, 2);
     let same = json!([{"matchAttribute": "gpu.example.com/model"}]);
     check(&three_nodes(json!({}), same), 3, 2);

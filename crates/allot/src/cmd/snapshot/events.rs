@@ -121,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn warnings_about_a_pod_are_told_once_and_the_newest_first() {
+    fn warnings_about_a_pod_are_reported_once_and_the_newest_first() {
         let event = |name: &str, uid: &str, message: &str, last: &str| {
             json!({"kind": "Event", "type": "Warning", "reason": "Failed", "message": message,
                 "involvedObject": {"kind": "Pod", "namespace": "n", "name": name, "uid": uid},

@@ -250,7 +250,7 @@ async fn the_role_of_a_binding_never_changes() {
 }
 
 #[tokio::test]
-async fn a_missing_role_of_the_author_is_told() {
+async fn a_missing_role_of_the_author_is_reported() {
     let server = Server::in_memory().await.unwrap();
     let eve = allow(&server, "eve", ROLES).await;
     let lost = binding("lost", "none", "eve");

@@ -284,7 +284,7 @@ async fn check_decision(server: &Server, random: &mut StdRng, held: &Rights) {
 }
 
 #[tokio::test]
-async fn nobody_is_given_more_than_the_giver_holds() {
+async fn no_user_gets_more_than_the_author_holds() {
     for seed in 0..1 {
         let mut random = StdRng::seed_from_u64(seed);
         let server = Server::in_memory().await.unwrap();

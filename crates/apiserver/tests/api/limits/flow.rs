@@ -170,7 +170,7 @@ async fn queues_are_bounded_and_served_in_turn() {
 }
 
 #[tokio::test]
-async fn nobody_waits_longer_than_a_quarter_of_the_time() {
+async fn no_request_waits_longer_than_a_quarter_of_the_time() {
     let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 2});
     let server = with_level(json!({"type": "Queue", "queuing": queuing})).await;
     let hanging = hang(&server, person("greedy"));

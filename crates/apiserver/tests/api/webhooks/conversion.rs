@@ -299,7 +299,7 @@ async fn appliers_of_several_versions_meet() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_does_wrong_is_told() {
+async fn errors_of_a_webhook_are_reported() {
     let of = "conversion webhook for example.com/v1, Kind=Thing";
     for (route, name, why) in [
         ("/fail", "a", format!("{of} failed: I can not")),

@@ -100,7 +100,7 @@ fn a_rollout_that_takes_too_long_says_so_once() {
 
 /// Each refusal names another pod: as many writes as tries.
 #[test]
-fn a_failure_is_told_once() {
+fn a_failure_is_reported_once() {
     let failing = |pod: &str| {
         json!({"replicas": 0, "conditions": [
             {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": format!("{pod} is refused")},

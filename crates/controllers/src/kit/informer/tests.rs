@@ -59,7 +59,7 @@ fn names(found: &[Arc<ConfigMap>]) -> Vec<&str> {
 }
 
 #[test]
-fn a_relist_is_told_as_changes() {
+fn a_relist_is_delivered_as_changes() {
     let (informer, told) = informer();
     informer.replace(vec![map("a", "1", 1, "x"), map("b", "2", 2, "x")]);
     assert!(informer.is_synced());
@@ -97,7 +97,7 @@ fn own_writes_show_at_once_and_only_once() {
 }
 
 #[test]
-fn a_late_answer_does_not_bring_back_what_is_gone() {
+fn a_late_answer_does_not_restore_a_deleted_object() {
     let (informer, told) = informer();
     informer.replace(vec![]);
     // Created at 5, deleted at 7; the answer to the creation comes last.
