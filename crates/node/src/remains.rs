@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_nobody_s_container() {
+    fn this_process_is_not_a_container() {
         let pid = std::process::id() as i32;
         assert_eq!(container_of(pid), None);
         assert!(parent(pid).is_some());

@@ -65,6 +65,6 @@ pub(super) async fn end_containers(directory: PathBuf) {
         allot_node::remains::end(allot_node::remains::find(&directory), Duration::ZERO)
     });
     for failed in ended.await.unwrap_or_default() {
-        tracing::warn!("a container goes on: {failed}");
+        tracing::warn!("a container keeps running: {failed}");
     }
 }

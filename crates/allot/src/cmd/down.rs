@@ -21,8 +21,8 @@ const LATE: Duration = Duration::from_secs(10);
 /// Flags of `allot down`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The data directory stays, and `allot up` goes on with what is in it. What does not run needs no ending: \
-                  the command may be repeated."
+    after_help = "The data directory stays, and `allot up` continues from it. \
+                  The command may be repeated."
 )]
 pub struct Args {
     #[command(flatten)]

@@ -203,17 +203,19 @@ impl End {
     fn promise(&self) -> String {
         let Self { flags, .. } = self;
         let mut text = match (self.temporary, self.simulated) {
-            (true, _) => "nothing goes on when it ends".to_owned(),
+            (true, _) => "nothing keeps running when it ends".to_owned(),
             (false, true) => format!(
-                "`allot up{flags}` goes on with what is in {} when it has ended",
+                "after it has ended, `allot up{flags}` continues from {}",
                 quoted(&self.directory)
             ),
             (false, false) => {
-                format!("containers go on when it ends; `allot down{flags}` ends them as well")
+                format!(
+                    "containers keep running when it ends; `allot down{flags}` stops them as well"
+                )
             }
         };
         if let Some(log) = self.log.as_deref().filter(|_| self.detached) {
-            text += &format!("\nit runs in the background and logs into {}", quoted(log));
+            text += &format!("\nit runs in the background and logs to {}", quoted(log));
         }
         text
     }
@@ -242,8 +244,8 @@ impl End {
         let count = super::count(names.len(), "container");
         let _ = writeln!(
             stderr(),
-            "{count} {}: {}; `allot down{flags}` ends {}, `allot up{flags}` finds {} again",
-            if names.len() == 1 { "goes on" } else { "go on" },
+            "{count} {} running: {}; `allot down{flags}` stops {}, `allot up{flags}` adopts {}",
+            if names.len() == 1 { "keeps" } else { "keep" },
             super::some(&names),
             if names.len() == 1 { "it" } else { "them" },
             if names.len() == 1 { "it" } else { "them" },

@@ -283,7 +283,7 @@ async fn a_cluster_that_ends_names_the_containers_that_go_on() {
         "{told}"
     );
     let expected = format!(
-        "1 container goes on: default/plain/main; `allot down --data-dir {}` ends it",
+        "1 container keeps running: default/plain/main; `allot down --data-dir {}` stops it",
         data.display()
     );
     assert!(told.contains(&expected), "{told}");

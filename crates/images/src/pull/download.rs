@@ -50,7 +50,7 @@ impl Puller {
                 Err(error @ (Error::Unreachable(..) | Error::Timeout(..)))
                     if attempt < ATTEMPTS && writer.written() > before =>
                 {
-                    tracing::debug!(blob = %blob.digest, at = writer.written(), %error, "download goes on");
+                    tracing::debug!(blob = %blob.digest, at = writer.written(), %error, "resuming the download");
                     attempt += 1;
                 }
                 Err(error) => return Err(error),

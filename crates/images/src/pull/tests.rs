@@ -353,7 +353,7 @@ async fn mirrors_are_asked_first_and_get_no_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_there_is_told_as_unreachable() {
+async fn a_missing_server_is_reported_as_unreachable() {
     let directory = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

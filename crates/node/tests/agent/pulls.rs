@@ -170,7 +170,7 @@ async fn what_is_wrong_with_an_image_is_told_and_nothing_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_that_does_not_answer_holds_nobody_up() {
+async fn a_registry_that_does_not_answer_delays_no_pod() {
     let mut images = settings(ImageMode::Require);
     images.timeouts.response = Duration::from_millis(500);
     let Some((cluster, registry)) = with_registry(images).await else {

@@ -125,7 +125,7 @@ fn users_are_those_of_the_image() {
 }
 
 #[test]
-fn an_image_can_be_a_volume_that_nobody_changes() {
+fn an_image_can_be_a_read_only_volume() {
     let (below, above) = (
         layer(&[("a", "below\n"), ("sub/x", "x\n")]),
         layer(&[("a", "above\n")]),

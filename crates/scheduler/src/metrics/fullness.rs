@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gone_is_not_shown_any_more() {
+    fn series_of_removed_drivers_are_not_shown() {
         let mut registry = Registry::default();
         let devices = Devices::register(&mut registry);
         let key = |driver: &str| (driver.to_owned(), String::new());

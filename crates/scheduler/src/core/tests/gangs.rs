@@ -111,7 +111,7 @@ fn a_gang_is_placed_at_once() {
 }
 
 #[test]
-fn nobody_is_placed_where_not_all_are() {
+fn no_pod_of_a_gang_is_placed_unless_all_are() {
     let mut world = World::new(GATES);
     world.gang("g", 5);
     for i in 0..5 {
@@ -329,7 +329,7 @@ fn the_pods_of_a_gang_do_not_displace_each_other() {
 }
 
 #[test]
-fn nobody_goes_when_that_is_not_enough_for_the_gang() {
+fn no_pod_is_preempted_when_that_is_not_enough_for_the_gang() {
     let mut world = full(3);
     let outcome = world.run();
     let goes = |a: &Action| matches!(a, Action::Preempt { .. });

@@ -102,7 +102,7 @@ fn preempting() -> (World, String) {
 }
 
 #[test]
-fn nobody_else_goes_while_the_victims_are_not_seen_leaving() {
+fn no_other_pod_is_preempted_while_victims_are_not_observed_terminating() {
     let (mut world, victim) = preempting();
     // Something else makes the pod worth another try, before anything is seen of what was decided.
     world.plain("other", 1, 0, Some("n0"));

@@ -214,7 +214,7 @@ fn volumes_that_are_not_bound_in_time_send_the_pod_back() {
 }
 
 #[test]
-fn a_pod_that_is_gone_waits_for_no_volume() {
+fn a_deleted_pod_waits_for_no_volume() {
     let mut world = world();
     world.volume_claim("x", "wait", json!({}), None);
     world.pod_with("p", "x");

@@ -90,7 +90,7 @@ fn a_failed_binding_frees_unless_shared() {
 }
 
 #[test]
-fn somebody_elses_allocation_counts_beside_ours() {
+fn allocations_of_other_schedulers_count() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
     c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
@@ -164,7 +164,7 @@ fn is_seen(claims: &Claims, claim: &ResourceClaim) -> bool {
 const HELD_BY_A: &str = "device d/p/x is also allocated to ns/a";
 
 #[test]
-fn who_is_seen_second_gives_way() {
+fn the_claim_observed_second_yields() {
     let mut c = empty();
     c.see(claim("b", "2", 1, None));
     c.reserve(&uid("2"), &key("b"), &allocation("x"), &uid("pod"));
@@ -201,7 +201,7 @@ fn what_looks_the_same_is_not_seen() {
 }
 
 #[test]
-fn who_is_seen_first_stays() {
+fn the_claim_observed_first_stays() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
     c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
@@ -214,7 +214,7 @@ fn who_is_seen_first_stays() {
 }
 
 #[test]
-fn of_a_list_nobody_is_known_to_be_the_first() {
+fn of_a_list_no_claim_is_known_to_be_the_first() {
     let mut c = empty();
     let list = [claim("a", "1", 3, Some("x")), claim("b", "2", 4, Some("x"))];
     c.see_list(list.into_iter());
@@ -229,7 +229,7 @@ fn of_a_list_nobody_is_known_to_be_the_first() {
 }
 
 #[test]
-fn what_changed_while_nobody_watched_may_not_be_the_first() {
+fn a_claim_that_changed_during_a_disconnect_is_not_the_first() {
     // In the gap a lost the device, b got it, and a got it again.
     let mut c = empty();
     c.see(claim("a", "1", 10, Some("x")));
@@ -294,7 +294,7 @@ fn what_was_not_seen_overdraws_nothing() {
 }
 
 #[test]
-fn who_lost_what_he_had_first_comes_after() {
+fn a_claim_that_lost_its_device_loses_its_precedence() {
     let mut c = empty();
     c.see(claim("a", "1", 1, Some("x")));
     c.see(claim("b", "2", 2, Some("x")));

@@ -133,7 +133,7 @@ fn a_gang_that_is_not_complete_says_what_it_waits_for() {
 }
 
 #[test]
-fn who_would_have_to_go_for_a_gang_is_told() {
+fn victims_of_a_gang_are_reported() {
     let mut world = full(2);
     world.check_gang_explained(
         "p0",

@@ -125,7 +125,7 @@ fn check_given_up(happens: impl FnOnce(&mut World), told: &str) {
 }
 
 #[test]
-fn a_gang_whose_group_is_gone_keeps_nothing() {
+fn a_gang_whose_group_was_deleted_has_no_nominations() {
     check_given_up(|world| world.lose_group("g"), "waiting for pod's pod group");
 }
 
