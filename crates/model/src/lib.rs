@@ -1,8 +1,8 @@
 //! The resource.k8s.io kinds: versions, conversion, defaults, validation and table columns.
 //!
-//! Everything the API server has to know about DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
-//! DeviceTaintRule and ResourcePoolStatusRequest, as pure functions on JSON. The hub form is v1, or v1alpha3 for the
-//! two kinds that upstream stores in that version ([`Kind::hub`]).
+//! The API server's rules for DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceTaintRule and
+//! ResourcePoolStatusRequest, as pure functions on JSON. The hub form is v1, or v1alpha3 for the two kinds that
+//! upstream stores in that version ([`Kind::hub`]).
 //!
 //! The way of an object through an API server:
 //!

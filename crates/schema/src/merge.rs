@@ -1,4 +1,4 @@
-//! Merging, comparing and cutting values by schema: the operations that server-side apply is made of.
+//! Merging, comparing and pruning values by schema: the operations of server-side apply.
 //!
 //! The rules are those of structured-merge-diff: scalars, atomic lists and atomic objects are leaves; sets and associative lists merge by
 //! element; everything else by key.

@@ -333,7 +333,7 @@ fn into_path(node: Node) -> Box<Path> {
     }
 }
 
-/// Makes the step of a loop extend its accumulator in place, where it does nothing else with it.
+/// Lets the step of a loop extend its accumulator in place, if it does nothing else with it.
 fn in_place(node: Node, accu: usize) -> Node {
     let is_accu = |node: &Node| {
         matches!(node, Node::Path(path)

@@ -143,7 +143,7 @@ impl FieldManager<'_> {
         Ok((merged, managed))
     }
 
-    /// Owners as they have to be where the schema changed since they were written.
+    /// Ownership adjusted to a schema that changed since it was written.
     fn reconcile(&self, mut managed: Managed) -> Managed {
         managed
             .owners

@@ -1,4 +1,4 @@
-//! Scalars: what fits which type, in which form it is kept, and how Go words a misfit.
+//! Scalars: which values match which type, their stored form, and Go's error texts.
 
 use allot_apimachinery::quantity::Quantity;
 use allot_apimachinery::quote::quote;
@@ -15,7 +15,7 @@ pub(super) enum Error {
     Text(String),
 }
 
-/// How Go calls a JSON value in an error.
+/// Go's name of a JSON value in an error.
 pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -27,7 +27,7 @@ pub fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// How Go prints a type.
+/// Go's name of a type.
 pub(super) fn go_type(ty: &Type) -> String {
     match ty {
         Type::String | Type::Duration | Type::Quantity | Type::Time | Type::MicroTime => {
