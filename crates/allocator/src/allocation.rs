@@ -94,7 +94,7 @@ impl Allocation {
     /// Whether [`Allocation::results`] will do.
     ///
     /// # Errors
-    /// As in [`Allocator::allocate`].
+    /// As in [`crate::Allocator::allocate`].
     pub fn check(&self, claims: &Claims) -> Result<(), String> {
         let has_terms = |pick: &Picked| {
             let scope = pick.scope().1;
