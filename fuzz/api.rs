@@ -1,5 +1,5 @@
-//! What the fuzz target `api` does with its input, and the hostile tests of the API server with theirs: one request to
-//! a server in memory. The first line is `METHOD PATH [CONTENT-TYPE]`, the rest the body.
+//! The fuzz target `api`, also used by the hostile tests of the API server: one request to a server in memory. The
+//! first line is `METHOD PATH [CONTENT-TYPE]`, the rest the body.
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 
-/// The request that some bytes describe; none where a client could not send it.
+/// The request that some bytes describe; `None` if a client could not send it.
 pub fn request(data: &[u8]) -> Option<http::Request<Full<Bytes>>> {
     let end = data.iter().position(|byte| *byte == b'\n')?;
     let line = String::from_utf8_lossy(&data[..end]);
@@ -24,7 +24,7 @@ pub fn request(data: &[u8]) -> Option<http::Request<Full<Bytes>>> {
     request.body(body).ok()
 }
 
-/// Sends the request; whatever it is, an error is a Status with its code (some paths that lead nowhere answer in text).
+/// Sends the request; an error must be a Status with its code (some unknown paths answer in text).
 pub async fn send(server: &Server, data: &[u8]) {
     let Some(request) = request(data) else { return };
     let response = server.handle(request, Some(User::admin())).await;
@@ -34,7 +34,7 @@ pub async fn send(server: &Server, data: &[u8]) {
     if body.size_hint().exact().is_none() {
         return; // A stream, abandoned.
     }
-    // The parts of a body in memory come without waiting and without errors.
+    // The parts of a body in memory are available without waiting and without errors.
     let Ok(body) = body.collect().await else {
         return;
     };

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their input. Must neither panic nor take long, whatever comes.
+//! The fuzz targets. Must neither panic nor take long for any input.
 
 use allot_allocator::problem::Problem;
 use allot_allocator::{Allocator, Limits, Outcome, Policy, SelectorCache};
@@ -25,7 +25,7 @@ pub fn allocator(data: &[u8]) {
             format!("{:?}", found.results(&claims, &mut || "share".to_owned()))
         };
         let anew = shown(&mut Allocator::new().without_memory());
-        // The second time the answer may be known.
+        // The second time the answer may be cached.
         assert_eq!(shown(&mut remembering), anew);
         assert_eq!(shown(&mut remembering), anew);
         for policy in [Policy::FirstFit, Policy::BestFit] {
@@ -58,7 +58,7 @@ pub fn cel(data: &[u8]) {
     }
 }
 
-/// A quantity: what it prints is read as the same value.
+/// A quantity: its printed form parses as the same value.
 pub fn quantity(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

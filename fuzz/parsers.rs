@@ -1,5 +1,5 @@
-//! What the fuzz targets of parsers do with their input: what clients, nodes, drivers and files say. Must neither panic
-//! nor take long, whatever comes.
+//! The fuzz targets of parsers: input from clients, nodes, drivers and files. Must neither panic nor take long for any
+//! input.
 
 use std::sync::OnceLock;
 
@@ -38,7 +38,7 @@ pub fn request(data: &[u8]) {
     }
 }
 
-/// Label and field selectors: what one of them says of itself is read as the same.
+/// Label and field selectors: their printed form parses as the same selector.
 pub fn selector(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -87,8 +87,8 @@ pub fn yaml(data: &[u8]) {
     allot_apiserver::fuzzing::yaml(data);
 }
 
-/// A patch and what it is applied to, as two JSON documents on a line each: as JSON patch, merge patch and strategic
-/// merge patch of a pod.
+/// A patch and its target, as two JSON documents on a line each: as JSON patch, merge patch and strategic merge patch
+/// of a pod.
 pub fn patch(data: &[u8]) {
     let Some(end) = data.iter().position(|byte| *byte == b'\n') else {
         return;
@@ -144,7 +144,7 @@ pub fn checkpoint(data: &[u8]) {
     allot_node::fuzzing::checkpoint(directory.path(), data);
 }
 
-/// CDI files, as JSON and as YAML: what is valid can be written and read again.
+/// CDI files, as JSON and as YAML: a valid one can be written and read again.
 pub fn cdi(data: &[u8]) {
     let Ok(directory) = tempfile::tempdir() else {
         return;
@@ -201,7 +201,7 @@ pub fn layer(data: &[u8]) {
     let Some((first, layer)) = data.split_first() else {
         return;
     };
-    // The same bytes as a name: what is accepted means the same in its full form.
+    // The same bytes as a name: an accepted name means the same in its full form.
     if let Some(reference) = std::str::from_utf8(layer)
         .ok()
         .and_then(|text| Reference::parse(text).ok())

@@ -1,5 +1,5 @@
-// Builds the page into crates/dashboard/assets, the same bytes each time: `npm ci && npm run build`.
-// `--check` builds elsewhere and fails where the assets differ.
+// Builds the page into crates/dashboard/assets, reproducibly: `npm ci && npm run build`. `--check` builds elsewhere and
+// fails if the assets differ.
 import { build } from "esbuild";
 import { mkdtempSync, readFileSync, writeFileSync, copyFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -4,7 +4,7 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let is = |key: &str, value: &str| std::env::var(key).is_ok_and(|it| it == value);
-    // Rust's own linker on this target is lld, which knows the option; another one might not.
+    // Rust's default linker on this target is lld, which supports the option; another one might not.
     let own_linker = std::env::var_os("RUSTC_LINKER").is_none()
         && std::env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| !flags.contains("link"));
     if own_linker

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// Every file is compiled on its own, into a directory of its own: several services share the proto package `v1alpha1`.
+/// Every file is compiled separately, into a separate directory: several services share the proto package `v1alpha1`.
 const FILES: &[&str] = &[
     "dra_v1",
     "dra_v1beta1",

@@ -1,5 +1,4 @@
-// Objects of a made-up cluster: nodes with GPUs, GPUs in partitions, and network cards that are shared. The same each
-// time.
+// Objects of an artificial cluster: nodes with GPUs, partitioned GPUs, and shared network cards. The same each time.
 
 /** Numbers that look random. */
 function numbers(seed) {

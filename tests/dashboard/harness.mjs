@@ -1,4 +1,5 @@
-// A made-up API server, the real `allot dashboard` before it, and a real Chromium before that.
+// An artificial API server, the real `allot dashboard` in front of it, and a real Chromium in front
+// of that.
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -83,7 +84,7 @@ export async function open(link, { scheme = "dark", width = 1440, height = 900, 
   page.problems = [];
   page.on("pageerror", (error) => page.problems.push(error.message));
   page.on("console", (message) => {
-    // What is refused on purpose is told by the browser as well.
+    // The browser also logs responses that are rejected on purpose.
     if (message.type() === "error" && !/status of (40[0-9]|50[0-9])/.test(message.text())) page.problems.push(message.text());
   });
   page.on("dialog", (dialog) => {

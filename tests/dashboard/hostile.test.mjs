@@ -30,7 +30,7 @@ function poisoned() {
       if (slice.metadata.name.startsWith("node-3")) device.taints = [{ key: attack(), value: attack(), effect: "NoExecute" }];
     }
   }
-  // Not what the API would store; a proxy or a bug may send it all the same.
+  // The API would not store this; a proxy or a bug may send it nevertheless.
   objects.resourceslices.push(
     { metadata: { name: "no-spec" } },
     { metadata: { name: "no-devices" }, spec: { driver: "x", pool: { name: "p" }, devices: null } },

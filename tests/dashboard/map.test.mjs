@@ -23,7 +23,7 @@ test("every device is counted in its state", async () => {
   await shows(figure(2), /^18$/);
   await shows(count("Incomplete pool"), /^16$/);
   await shows(count("Unhealthy"), /^1$/);
-  // One by its own taint, and what is free of the pool that a rule taints.
+  // One by its own taint, and the free devices of the pool that a rule taints.
   await shows(page.locator(".legend button", { hasText: "Tainted" }), /\d+$/);
 });
 
@@ -112,7 +112,7 @@ test("changes are seen as they come, over the end of a watch", async () => {
   const name = `${claim.metadata.namespace}/${claim.metadata.name}`;
   served.api.remove("resourceclaims", name);
   await shows(count("Free"), new RegExp(`^${before + 1}$`));
-  // The server forgets what is watched: everything is listed again.
+  // The server drops the watch history: everything is listed again.
   served.api.expire();
   served.api.put("resourceclaims", claim);
   await shows(count("Free"), new RegExp(`^${before}$`));

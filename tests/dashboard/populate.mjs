@@ -1,4 +1,4 @@
-// Fills a cluster of `allot up`: more drivers than the example's, pods with claims, and pods that wait.
+// Fills a cluster of `allot up`: more drivers than the example's, pods with claims, and pending pods.
 import { readFileSync } from "node:fs";
 import { request } from "node:https";
 import { fileURLToPath } from "node:url";
@@ -55,7 +55,7 @@ export async function populate(kubeconfig) {
   }
   for (const node of [3, 4, 5, 6]) {
     const sharedCounters = [0, 1].map((i) => ({ name: `gpu-${i}`, counters: { memory: { value: "40Gi" }, slices: { value: "7" } } }));
-    // Counters are in a slice of their own.
+    // Counters are in a separate slice.
     await slice(node, "mig-counters", DRIVER, { sharedCounters }, { resourceSliceCount: 2 });
     await slice(node, "mig", DRIVER, { devices: [0, 1].flatMap(partitions) }, { resourceSliceCount: 2 });
   }
@@ -89,7 +89,7 @@ export async function populate(kubeconfig) {
   for (let i = 0; i < 7; i++) await pod(`serve-${i}`, "nic.example.com", { capacity: { requests: { bandwidth: "150G" } } });
   await pod("too-large", "gpu.example.com", {}, 9);
   await pod("wrong-model", "gpu.example.com", { selectors: [{ cel: { expression: 'device.attributes["gpu.example.com"].model == "Aurora-96"' } }] }, 2);
-  // Those that fit are on nodes; those whose driver runs there run themselves.
+  // Pods that fit are on nodes; those whose driver runs there are running.
   for (;;) {
     const { items } = await ask("GET", "/api/v1/namespaces/default/pods");
     const settled = ({ metadata, spec, status }) => {

@@ -1,4 +1,4 @@
-// The pictures of docs/images, from a made-up cluster: node screenshots.mjs
+// The images of docs/images, from an artificial cluster: node screenshots.mjs
 import { fileURLToPath } from "node:url";
 import { closeBrowser, dashboard, open } from "./harness.mjs";
 import { fleet } from "./fleet.mjs";

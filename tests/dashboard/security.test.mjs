@@ -128,7 +128,7 @@ test("a page of another origin gets nothing, whatever it tries", async () => {
         const frame = document.createElement("iframe");
         frame.src = base;
         frame.onload = () => {
-          // Chromium shows an error page of its own origin in place of what may not be framed.
+          // Chromium shows an error page of its own origin for pages that may not be framed.
           try {
             done(frame.contentDocument.body.textContent);
           } catch (error) {

@@ -1,4 +1,4 @@
-// The dashboard before a whole cluster of `allot up`: 18 nodes, devices of several drivers, pods that run and wait.
+// The dashboard of a whole cluster of `allot up`: 18 nodes, devices of several drivers, running and pending pods.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -40,7 +40,7 @@ test("claims have lives, and leaks are named", async () => {
   await row.getByRole("button").click();
   await shows(row.locator(".story"), /allocated \d+ device/);
   await shows(row.locator(".story"), "reserved for nobody");
-  // A device that no slice has any more.
+  // A device that no slice has any longer.
   const gone = structuredClone(leaked);
   gone.status.reservedFor = [{ resource: "pods", name: "p", uid: "u" }];
   gone.status.allocation.devices.results[0].device = "vanished";

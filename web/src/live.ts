@@ -63,7 +63,7 @@ export class Live {
 
   async run(): Promise<void> {
     const settle = setInterval(() => {
-      // What comes with the first lists has not changed.
+      // Objects of the first lists have not changed.
       if (this.fleet.settle(this.progress < 1 ? 0 : Date.now())) this.changed();
       this.classify();
       if (this.watching && performance.now() - this.heard > SILENCE) this.watching.abort();
@@ -131,7 +131,7 @@ export class Live {
       return this.list(kind, progress);
     }
     this.marks.delete(kind);
-    // Older servers, and those that have it switched off, have no rules.
+    // Older servers, and those with the feature disabled, have no rules.
     if (error.code === 404 && kind === "rules") return;
     this.troubles.set(kind, { kind, message: error.message });
     setTimeout(() => {
@@ -175,7 +175,7 @@ export class Live {
 
   private take(line: Line, stale: Kind[]): void {
     if (line.type === "ERROR") {
-      // What was missed is in a new list.
+      // Missed changes are in a new list.
       stale.push(line.kind);
       this.watching?.abort();
       return;
@@ -213,7 +213,7 @@ export class Live {
       }
       this.fleet.classify(found);
     } catch {
-      // Grouping by class shows none; the trouble of listing classes is told.
+      // Grouping by class shows none; the error of listing classes is shown.
     }
     this.classified = this.version();
     this.changed();

@@ -117,7 +117,7 @@ function Dashboard({ session, leave }: { session: Session; leave: () => void }) 
     };
     const running = (live.current = new Live(fleet, session, changed, leave));
     void running.run();
-    // Times that are shown grow older, and samples are taken also when nothing changes.
+    // Relative times must be updated, and samples taken, also without changes.
     const clock = setInterval(changed, 5_000);
     const move = () => setTab(tabOf(location.hash));
     addEventListener("hashchange", move);

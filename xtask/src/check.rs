@@ -1,5 +1,6 @@
-//! `cargo xtask check`: what a change most likely breaks, within about a minute on a warm build. It looks at the crates
-//! that differ from the main branch: their lints and their unit tests. Not at what uses them; `.ci/run` does.
+//! `cargo xtask check`: the checks that a change most likely breaks, within about a minute on a warm build. It covers
+//! the crates that differ from the main branch: their lints and their unit tests. It does not cover dependent crates;
+//! `.ci/run` does.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,7 +47,7 @@ pub fn run() -> Result<bool> {
     test::run(&[chosen.as_slice(), targets.as_slice()].concat())
 }
 
-/// The files that differ from where the branch left the main one, committed or not.
+/// The files that differ from the merge base with the main branch, committed or not.
 fn changed() -> Result<BTreeSet<String>> {
     let base = ["origin/main", "main", "HEAD~1"]
         .iter()
@@ -67,7 +68,7 @@ fn git(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The packages that files belong to.
+/// The packages of the files.
 fn packages(files: &BTreeSet<String>) -> BTreeSet<String> {
     files.iter().filter_map(|file| package(file)).collect()
 }

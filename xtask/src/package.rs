@@ -1,8 +1,8 @@
-//! What people install: `cargo xtask image` and `cargo xtask dist`.
+//! Packages for users: `cargo xtask image` and `cargo xtask dist`.
 //!
-//! Both make the same bytes from the same source and program: entries are sorted, owners are root, and the only time in
+//! Both are reproducible from the same source and program: entries are sorted, owners are root, and the only time in
 //! them is `SOURCE_DATE_EPOCH`, or else that of the commit. Nothing is signed: signatures need a key of the release,
-//! which no checkout has; `SHA256SUMS` is what to sign.
+//! which no checkout has; `SHA256SUMS` is the file to sign.
 
 mod deb;
 mod dist;
@@ -61,7 +61,7 @@ impl Options {
     }
 }
 
-/// A program with all that is known of it.
+/// A program with its metadata.
 pub(crate) struct Subject {
     /// The program itself.
     binary: PathBuf,
@@ -105,7 +105,7 @@ impl Subject {
         })
     }
 
-    /// The architecture as Go, OCI and Debian call it.
+    /// The architecture, by the name of Go, OCI and Debian.
     fn architecture(&self) -> Result<&'static str> {
         match self.target.split('-').next() {
             Some("x86_64") => Ok("amd64"),
@@ -161,8 +161,8 @@ fn sha256(bytes: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The musl target of this machine, if its standard library and a compiler for it are installed: a program that needs
-/// nothing else. Otherwise this machine's own target.
+/// The musl target of this machine, if its standard library and a compiler for it are installed, for a static program.
+/// Otherwise this machine's own target.
 fn default_target() -> Result<String> {
     let host = output(Command::new("rustc").arg("-vV"))?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: "));
@@ -198,7 +198,7 @@ fn build(target: &str) -> Result<PathBuf> {
     Ok(directory.join(target).join("dist/allot"))
 }
 
-/// What git says, nothing outside of a checkout.
+/// The output of git; empty outside of a checkout.
 fn git(arguments: &[&str]) -> String {
     let mut git = Command::new("git");
     output(git.current_dir(crate::root()).args(arguments)).unwrap_or_default()

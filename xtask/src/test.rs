@@ -1,9 +1,9 @@
 //! `cargo xtask test`: builds the tests and runs every test binary. A test that fails runs again alone, once; if it
-//! passes then, the run goes on and the test is named as `FLAKY`. A test that hangs is stopped and named. What a test
-//! says it skipped (a line `skipped: WHY`) is counted as skipped, not as passed.
+//! passes then, the run continues and the test is reported as `FLAKY`. A test that hangs is stopped and reported. What
+//! a test skips (a line `skipped: WHY`) is counted as skipped, not as passed.
 //!
-//! Its last line is `N passed, N failed, N skipped`, before it the names that matter. `target/test-summary.txt` holds
-//! the same. Where the variable `CI` is not set, docs/FLAKES.md gets the flaky tests of the run.
+//! Its last line is `N passed, N failed, N skipped`, preceded by the names that matter. `target/test-summary.txt` has
+//! the same content. If the variable `CI` is not set, the flaky tests of the run are added to docs/FLAKES.md.
 
 mod binary;
 mod doc;

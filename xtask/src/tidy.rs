@@ -1,6 +1,7 @@
 //! The invariants of docs/ARCHITECTURE.md that a reader of text can check.
 
 mod circles;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -57,7 +58,7 @@ const IMPURE: &[&str] = &[
     "rand::",
 ];
 
-/// Crates that talk to any Kubernetes API, and so must not know ours.
+/// Crates that use any Kubernetes API, and so must not depend on this project's server.
 const CLIENTS: &[&str] = &[
     "election",
     "reflector",
@@ -71,7 +72,7 @@ const CLIENTS: &[&str] = &[
 ];
 const SERVER: &[&str] = &["apiserver", "store"];
 
-/// Longest source file, in lines, tables and tests included. About 400 is what a reader keeps in mind.
+/// Longest source file, in lines, tables and tests included. About 400 is a readable size.
 const LONGEST: usize = 500;
 
 /// Checks everything, prints one line per finding, and returns whether there is none.
@@ -92,6 +93,7 @@ pub fn run() -> bool {
                 .display()
                 .to_string();
             source(name, &shown, &text, &mut findings);
+            findings.extend(words::findings(&shown, &text));
         }
         let found = circles::in_circles(&uses(&directory.join("src")));
         let known = known.get(name).cloned().unwrap_or_default();
@@ -151,7 +153,7 @@ fn uses(source: &Path) -> Graph {
     graph
 }
 
-/// A file without its tests. Lines stay where they are.
+/// A file without its tests. Line numbers do not change.
 fn library(text: &str) -> String {
     const TESTS: &str = "#[cfg(test)]";
     let mut library = String::new();
@@ -166,7 +168,7 @@ fn library(text: &str) -> String {
             Some(end) if item[end..].starts_with('{') => return library,
             // A module in another file, which is a test.
             Some(_) => rest = after.split_once(';').map_or("", |(_, rest)| rest),
-            // An item that only tests use is looked at, too.
+            // An item that only tests use is checked, too.
             None => rest = after,
         }
     }

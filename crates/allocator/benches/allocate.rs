@@ -171,7 +171,7 @@ fn allocate(criterion: &mut Criterion) {
     );
 }
 
-/// 500 nodes with 10 devices each, of which one is left.
+/// 500 nodes with 10 devices each, one of which is free.
 fn full() -> Problem {
     let used = (0..500).flat_map(|node| (0..10).map(move |device| (node, device)));
     let used = used.filter(|at| *at != (499, 9)).map(|(node, device)| {
@@ -187,8 +187,8 @@ fn model(criterion: &mut Criterion) {
     let mut big = cluster(5000, 10);
     let slices: Vec<_> = (0..5000).map(|node| slice(node, 10)).collect();
     let mut next = 0;
-    // As it comes from a watch: the new slice was just decoded, the one in the model was not looked at for long. Every
-    // device differs from what the model has.
+    // As from a watch: the new slice was just decoded, and the one in the model is not in the CPU cache. Every device
+    // differs from the model.
     let mut arrived = || {
         next += 7;
         let mut slice = slices[next % slices.len()].clone();
@@ -218,7 +218,7 @@ fn model(criterion: &mut Criterion) {
     one_pool(criterion, slices);
 }
 
-/// All slices in one pool: what a change costs, and a change together with the next look at the pool.
+/// All slices in one pool: the cost of a change, and of a change together with the next use of the pool.
 fn one_pool(criterion: &mut Criterion, mut slices: Vec<ResourceSlice>) {
     let count = slices.len() as i64;
     for slice in &mut slices {

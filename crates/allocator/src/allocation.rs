@@ -13,7 +13,8 @@ use crate::pool::PoolInfo;
 
 /// Devices for all claims of an attempt.
 ///
-/// Cheap to keep: it refers to the cluster's data. [`Allocation::results`] turns it into what is written to the claims.
+/// Cheap to keep: it refers to the cluster's data. [`Allocation::results`] converts it to the form written to the
+/// claims.
 #[derive(Debug, Clone)]
 pub struct Allocation {
     pub(crate) node: SmolStr,
@@ -54,7 +55,7 @@ impl Picked {
         self.pool.device(self.slot)
     }
 
-    /// Where the device can be used: whether on one node by name, or else on which.
+    /// Scope of the device: whether it is on one node by name, and its node selector.
     fn scope(&self) -> (bool, Option<&core::NodeSelector>) {
         let (slice, device) = (self.pool.slice(self.slot), self.device());
         match slice.per_device {
@@ -70,7 +71,7 @@ impl Allocation {
         &self.node
     }
 
-    /// The devices, in the order of claims and requests. `claims` are those that were allocated.
+    /// The devices, in the order of claims and requests. `claims` must be the allocated ones.
     pub fn devices<'a>(&'a self, claims: &'a Claims) -> impl Iterator<Item = AllocatedDevice<'a>> {
         self.picks.iter().map(|pick| {
             let alternative = &claims.alternatives[pick.alternative as usize];
@@ -93,7 +94,7 @@ impl Allocation {
     /// Whether [`Allocation::results`] will do.
     ///
     /// # Errors
-    /// As there.
+    /// As in [`crate::Allocator::allocate`].
     pub fn check(&self, claims: &Claims) -> Result<(), String> {
         let has_terms = |pick: &Picked| {
             let scope = pick.scope().1;
@@ -175,7 +176,7 @@ impl Allocation {
         }
     }
 
-    /// Where pods that use these devices can run; `None` = everywhere.
+    /// Nodes for pods that use these devices; `None` means all nodes.
     fn node_selector(&self, picks: &[Picked]) -> Result<Option<core::NodeSelector>, String> {
         let mut term = core::NodeSelectorTerm::default();
         for pick in picks {

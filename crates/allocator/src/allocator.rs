@@ -13,8 +13,10 @@ use crate::search::{Found, Search};
 
 /// Finds devices. Keeps memory between attempts; use one per thread.
 ///
-/// It also keeps the answers for the claims that it was last asked for: on a node that is equal to an earlier one, as far as these claims can tell, the answer is known
-/// already. So ask one allocator for all nodes with the same [`Claims`], not a new one for each, and let [`ClaimShapes`](crate::ClaimShapes) tell it which claims ask for the same.
+/// It also caches the answers for the claims of the last call: for a node that is equal to an earlier one, as far as
+/// these claims can distinguish them, the answer is known already. So call one allocator for all nodes with the same
+/// [`Claims`], not a new one for each, and use [`ClaimShapes`](crate::ClaimShapes) to identify claims with equal
+/// requests.
 #[derive(Debug, Default)]
 pub struct Allocator {
     policy: Policy,
@@ -32,13 +34,13 @@ pub enum Policy {
     /// The first in the order of drivers, pools, slices and devices. That is what Kubernetes does, and drivers rely on it.
     #[default]
     FirstFit,
-    /// The one that leaves the least behind that others could need: devices that are shared already and have the least capacity to spare, partitions of what is partitioned
-    /// already, small devices. Pools with binding conditions still come last, and among equals the first is taken.
+    /// The allocation that leaves the least unusable rest: devices that are shared already and have the least spare
+    /// capacity, partitions of partitioned devices, small devices. Pools with binding conditions still come last, and
+    /// among equals the first is taken.
     BestFit,
     /// The opposite: unused devices first, the largest of them before the others. Claims share as little as possible.
     Spread,
-    /// As [`Policy::BestFit`], but of partitions the one that keeps the fewest others from being taken, weighted by their
-    /// sizes.
+    /// Like [`Policy::BestFit`], but of partitions the one that blocks the fewest others, weighted by their sizes.
     LeastFragmentation,
 }
 
@@ -51,7 +53,7 @@ impl Policy {
         ("LeastFragmentation", Self::LeastFragmentation),
     ];
 
-    /// How much this policy likes an allocation, by what is free on the node before and after it.
+    /// The policy's preference for an allocation, by the free resources of the node before and after it.
     fn preference(self, before: &Room, after: &Room) -> i64 {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let used = |room: &Room| match room.total() {
@@ -80,7 +82,7 @@ pub enum Outcome<A = Allocation> {
     Allocated(A),
     /// The claims cannot all be allocated on this node.
     DoesNotFit,
-    /// Something is wrong.
+    /// An error.
     Failed(Error),
     /// The budget was used up before the answer was known. The claims may or may not fit.
     GaveUp {
@@ -91,7 +93,7 @@ pub enum Outcome<A = Allocation> {
     Interrupted,
 }
 
-/// What kept an attempt from having an answer, with the text that Kubernetes gives.
+/// The error of an attempt, with Kubernetes' text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Error {
@@ -131,7 +133,7 @@ impl Error {
 pub struct Limits<'a> {
     /// The budget in steps of the search (decisions that are taken). Deterministic: the same input gives up at the same place on every machine.
     pub steps: u64,
-    /// Asked now and then whether to stop, for deadlines. `None` = never.
+    /// Called periodically to check whether to stop, for deadlines. `None` = never.
     pub interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 
@@ -185,7 +187,7 @@ impl Allocator {
         self
     }
 
-    /// Finds devices for all claims on a node, or says why there are none. Changes nothing in the cluster.
+    /// Allocates devices for all claims on a node, or returns why that is impossible. Does not change the cluster.
     pub fn allocate(
         &mut self,
         cluster: &Cluster,
@@ -198,7 +200,7 @@ impl Allocator {
             Ok(parts) => parts,
             Err(error) => return Outcome::Failed(error),
         };
-        // Under other policies pools come in several parts.
+        // Other policies split pools into several parts.
         let known = !self.forgetful
             && self.policy == Policy::FirstFit
             && self.memo.enter(cluster.features(), claims, &parts);
@@ -250,8 +252,8 @@ impl Allocator {
         outcome
     }
 
-    /// Whether there are devices for all claims on a node: [`Allocator::allocate`] for who does not want to know which.
-    /// The answer is remembered until something changes that it depends on.
+    /// Whether all claims can be allocated on a node, without the devices. The answer is cached until something changes
+    /// that it depends on.
     pub fn probe(
         &mut self,
         cluster: &Cluster,
@@ -262,8 +264,8 @@ impl Allocator {
         self.fit(cluster, node, claims, limits, Fit::outcome)
     }
 
-    /// As [`Allocator::probe`], with how much the policy likes what would be allocated on the node: the node with the most
-    /// is the best. Remembered like that; zero everywhere under [`Policy::FirstFit`].
+    /// Like [`Allocator::probe`], with the policy's preference for the allocation on the node: higher is better. Cached
+    /// the same way; zero everywhere under [`Policy::FirstFit`].
     pub fn preference(
         &mut self,
         cluster: &Cluster,
@@ -321,7 +323,7 @@ impl Allocator {
         outcome(&fit)
     }
 
-    /// How many answers were known, from an equal node or from before.
+    /// How many answers were cached, from an equal node or from before.
     pub fn remembered(&self) -> u64 {
         self.remembered
     }

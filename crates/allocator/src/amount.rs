@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 const NANO: i128 = 1_000_000_000;
 
-/// A quantity in units of 10⁻⁹, which is the finest that Kubernetes keeps.
+/// A quantity in units of 10⁻⁹, the finest that Kubernetes supports.
 ///
 /// A parsed quantity is below 2⁶³ units, so an `i128` holds the sum of more quantities than there can be objects. Arithmetic still saturates: a wrong input must not turn into a
 /// small number.
@@ -36,7 +36,7 @@ impl Amount {
         Self(i128::from(value) * NANO)
     }
 
-    /// The whole number of units, rounded away from zero as Go's `Quantity.Value`.
+    /// The integer number of units, rounded away from zero as Go's `Quantity.Value`.
     pub(crate) fn ceil(self) -> i64 {
         let whole = self.0 / NANO
             + if self.0 % NANO == 0 {

@@ -22,12 +22,13 @@ pub(crate) struct PoolPart<'a> {
     pub(crate) view: ViewRef<'a>,
     /// The number of the first device; devices of an attempt are numbered over all pools in the order of trying.
     pub(crate) first: u32,
-    /// Where the pool's counters start in `Scratch::counters`.
+    /// Offset of the pool's counters in `Scratch::counters`.
     pub(crate) first_counter: usize,
-    /// Some counter was below zero before, or what is left is unknown: no device that consumes counters can be used.
+    /// A counter was below zero before, or the remaining amount is unknown: no device that consumes counters can be
+    /// used.
     overdrawn: bool,
-    /// The part whose counters are used instead of the own, when upstream's errors are repeated:
-    /// it knows counters by the name of the pool, whatever the driver.
+    /// The part whose counters are used instead of its own, when upstream's bugs are reproduced: it identifies counters
+    /// by the name of the pool, whatever the driver.
     counters_of: Option<u32>,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct Scratch {
     counters: Vec<Amount>,
     picks: Vec<Pick>,
     all: Vec<Vec<u32>>,
-    /// Devices that count as shared although they were taken back, when upstream's errors are repeated.
+    /// Devices that count as shared although they were released, when upstream's bugs are reproduced.
     left_behind: Vec<u32>,
 }
 
@@ -152,7 +153,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 part.first_counter = scratch.counters.len();
                 let range = part.pool.info.counters_of(part.view.generation);
                 let available = &part.pool.usage.available()[range];
-                // What an allocated device that is not published any more consumes is not known.
+                // The consumption of an allocated device that is not published any longer is unknown.
                 let unknown = !cluster.features().upstream_errors
                     && !available.is_empty()
                     && part.pool.usage.has_unpublished();
@@ -198,7 +199,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         }
     }
 
-    /// The checks that come before the search, and the lists for requests that want all devices.
+    /// The checks before the search, and the lists for requests with allocation mode All.
     pub(crate) fn validate(&mut self) -> Result<(), Error> {
         if !self.claims.any_all {
             return match &self.claims.error {
@@ -267,7 +268,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         Ok(())
     }
 
-    /// Why "all" cannot be known while a pool cannot be used, in upstream's words; `None` if it can be used.
+    /// Why "all" is undefined while a pool cannot be used, in upstream's words; `None` if it can be used.
     fn unusable(&self, alternative: &Alternative, part: &PoolPart<'_>) -> Option<String> {
         let trouble = match part.view.state {
             ViewState::Usable => return None,
@@ -284,7 +285,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         ))
     }
 
-    /// The devices that an alternative wants when it wants all.
+    /// The devices of an alternative with allocation mode All.
     pub(crate) fn all(&self, id: u32) -> &[u32] {
         &self.scratch.all[id as usize]
     }
@@ -312,7 +313,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         &self.scratch.picks
     }
 
-    /// Whether somebody else has the device.
+    /// Whether another claim has the device.
     pub(crate) fn in_use(&self, alternative: &Alternative, place: &Place<'_>) -> bool {
         if alternative.admin {
             let mut picks = self
@@ -397,7 +398,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
 }
 
 impl Alternative {
-    /// What it asks for of a capacity.
+    /// The requested amount of a capacity.
     pub(crate) fn requested(&self, name: &str) -> Option<&crate::capacity::Quantity> {
         self.capacity
             .iter()

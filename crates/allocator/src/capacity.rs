@@ -1,4 +1,4 @@
-//! Consumable capacity: what a request takes from a device and whether that is left.
+//! Consumable capacity: the amount that a request consumes of a device, and whether it is available.
 
 use allot_apimachinery::Quantity as Exact;
 use allot_apimachinery::quantity::Format;
@@ -58,9 +58,9 @@ impl Quantity {
 /// What a request takes of a capacity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Consumed<'a> {
-    /// A quantity that somebody wrote.
+    /// A quantity from an object.
     Given(&'a Quantity),
-    /// A whole number that rounding made.
+    /// An integer from rounding.
     Whole(i64),
 }
 
@@ -72,7 +72,7 @@ impl Consumed<'_> {
         }
     }
 
-    /// As results show it: rounding makes binary notation of everything, as upstream's does.
+    /// The text in results: rounded values are in binary notation, as in upstream.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Given(quantity) => quantity.text.to_string(),
@@ -80,7 +80,7 @@ impl Consumed<'_> {
         }
     }
 
-    /// For people: what rounding made in the notation of the capacity.
+    /// The text in messages: rounded values are in the notation of the capacity.
     pub(crate) fn shown(self, format: Format) -> String {
         match self {
             Self::Given(quantity) => quantity.text.to_string(),
@@ -104,8 +104,8 @@ struct Range {
 }
 
 impl Capacity {
-    /// Converts a capacity, with its value as selectors see it. `like` is one that was converted before, with its source:
-    /// the same value need not be read again.
+    /// Converts a capacity, with its value for selectors. `like` is one that was converted before, with its source: an
+    /// equal value need not be parsed again.
     pub(crate) fn new(
         name: &str,
         capacity: &api::DeviceCapacity,
@@ -135,7 +135,8 @@ impl Capacity {
         (capacity, exact)
     }
 
-    /// What a request takes: the default or everything when it does not say, otherwise the request rounded up by the policy.
+    /// The amount that a request consumes: the default or everything if it names none, otherwise the request rounded up
+    /// by the policy.
     pub(crate) fn consumed<'a>(&'a self, requested: Option<&'a Quantity>) -> Consumed<'a> {
         let Some(requested) = requested else {
             let default = self.policy.as_ref().and_then(|p| p.default.as_ref());
@@ -158,7 +159,7 @@ impl Capacity {
         }
     }
 
-    /// Whether the policy refuses to hand out this amount. The default is always allowed.
+    /// Whether the policy forbids this amount. The default is always allowed.
     pub(crate) fn refuses(&self, consumed: Amount) -> bool {
         let Some(policy) = &self.policy else {
             return false;

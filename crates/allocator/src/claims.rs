@@ -21,7 +21,7 @@ pub(crate) use shapes::LIMIT as SHAPES;
 /// Most devices that one claim can get.
 pub const MAX_RESULTS: i64 = 32;
 
-/// Where device classes come from.
+/// The source of device classes.
 pub trait Classes {
     /// The class with this name, or why there is none.
     fn class(&self, name: &str) -> Result<&api::DeviceClass, String>;
@@ -52,22 +52,23 @@ impl Classes for Vec<api::DeviceClass> {
     }
 }
 
-/// The claims of one pod (or whatever is placed as one), checked and compiled.
+/// The claims of one pod (or of several placed as one), checked and compiled.
 ///
-/// Preparing never fails: what is wrong with a claim comes out when it is allocated, in the same order in which Kubernetes finds it.
+/// Preparing never fails: an invalid claim causes an error when it is allocated, in the same order in which Kubernetes
+/// finds it.
 #[derive(Debug, Clone)]
 pub struct Claims {
-    /// The same only for claims that ask for the same, during the life of the process; see [`ClaimShapes`].
+    /// Equal only for claims with equal requests, during the life of the process; see [`ClaimShapes`].
     pub(crate) shape: u64,
     /// The attributes that selectors and constraints read, sorted; `None` = any.
     pub(crate) attributes: Option<Box<[Wide]>>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) alternatives: Vec<Alternative>,
-    /// Some request wants all devices, so that checking needs a node.
+    /// Some request has allocation mode All, so that checking needs a node.
     pub(crate) any_all: bool,
     /// Some class has configuration for its devices.
     pub(crate) any_class_config: bool,
-    /// The first error that has nothing to do with nodes; only when `any_all` is not set.
+    /// The first error that does not depend on nodes; only when `any_all` is not set.
     pub(crate) error: Option<String>,
 }
 
@@ -84,7 +85,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Its namespace; empty where it is not known.
+    /// Its namespace; empty if it is not known.
     pub(crate) fn namespace(&self) -> &str {
         let parts = self.shown.rsplit_once('/');
         parts.map_or("", |(namespace, _)| namespace)
@@ -109,7 +110,7 @@ pub(crate) enum Mode {
     Unsupported,
 }
 
-/// What a request or sub-request asks for.
+/// A request or subrequest.
 #[derive(Debug, Clone)]
 pub(crate) struct Alternative {
     pub(crate) claim: u32,
@@ -237,7 +238,7 @@ impl Claims {
         &self.alternatives[request.alternatives.0 as usize..request.alternatives.1 as usize]
     }
 
-    /// The first thing that is wrong, given how many devices "all" means for an alternative.
+    /// The first error, given the number of devices that "all" means for an alternative.
     pub(crate) fn check(&self, all: &dyn Fn(usize) -> i64) -> Option<String> {
         for claim in &self.claims {
             if let Some(error) = self.check_claim(claim, all) {
@@ -264,7 +265,7 @@ impl Claims {
         self.check_limits(claim, all)
     }
 
-    /// The checks that follow after all requests of a claim were looked at.
+    /// The checks that follow after all requests of a claim.
     pub(crate) fn check_limits(&self, claim: &Claim, all: &dyn Fn(usize) -> i64) -> Option<String> {
         let minimum = |request: &Request| {
             let range = request.alternatives.0 as usize..request.alternatives.1 as usize;

@@ -31,8 +31,9 @@ use paged::{Few, Paged, Sharded};
 
 /// Everything that allocations depend on besides the claims: devices, and which of them are in use.
 ///
-/// Cloning takes a snapshot: it shares all data, and a later change of either side copies only the few kilobytes that it touches. A scheduler keeps one cluster up to date from
-/// its watches, takes a snapshot per cycle, and records what it promised but has not written yet with [`Cluster::claim_allocated`].
+/// Cloning takes a snapshot: it shares all data, and a later change of either side copies only the few kilobytes that
+/// it touches. A scheduler keeps one cluster up to date from its watches, takes a snapshot per cycle, and records
+/// assumed allocations with [`Cluster::claim_allocated`].
 #[derive(Debug, Clone)]
 pub struct Cluster {
     features: Features,
@@ -43,14 +44,14 @@ pub struct Cluster {
     ids: Sharded<(SmolStr, SmolStr), u32>,
     /// Pools with slices that are local to a node, sorted by driver and name.
     local: Sharded<SmolStr, Local>,
-    /// Pools that every node has to look at, sorted by driver and name.
+    /// Pools that are relevant for every node, sorted by driver and name.
     global: Arc<Vec<u32>>,
     /// Each slice and its pool.
     slices: Sharded<SmolStr, (u32, Arc<Member>)>,
     claims: Sharded<SmolStr, Arc<Holding>>,
     rules: Arc<[TaintRule]>,
     arrivals: u64,
-    /// The last change of what all nodes look at.
+    /// The last change of the state that all nodes depend on.
     shared: ChangeStamp,
 }
 
@@ -58,7 +59,7 @@ pub struct Cluster {
 #[derive(Debug, Clone)]
 struct Local {
     pools: Few,
-    /// When one came or went.
+    /// When a pool was added or removed.
     changed: ChangeStamp,
 }
 
@@ -71,14 +72,14 @@ impl Local {
     }
 }
 
-/// The claim that something is allocated for.
+/// The claim of an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Holder {
     /// `metadata.namespace`.
     pub namespace: SmolStr,
     /// `metadata.name`.
     pub name: SmolStr,
-    /// `metadata.uid`, by which the claim is known.
+    /// `metadata.uid`, which identifies the claim.
     pub uid: SmolStr,
 }
 
@@ -99,8 +100,8 @@ impl Holder {
     }
 }
 
-/// The claims that hold a device, for a message that is read in `namespace`. Claims of other namespaces are counted and
-/// not named: events must not tell one tenant the names of another tenant's objects.
+/// The claims that hold a device, for a message in `namespace`. Claims of other namespaces are counted and not named:
+/// events must not reveal names of other tenants' objects.
 pub(crate) fn name_holders<'a>(
     namespace: &str,
     holders: impl Iterator<Item = &'a Holder>,
@@ -127,7 +128,7 @@ impl From<&api::ResourceClaim> for Holder {
     }
 }
 
-/// What a claim holds, so that it can be taken back.
+/// The devices of a claim, for releasing them.
 #[derive(Debug)]
 struct Holding {
     holder: Arc<Holder>,
@@ -150,7 +151,7 @@ pub struct Held {
 /// Alone or shared.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HeldKind {
-    /// Nobody else may use the device.
+    /// No other claim may use the device.
     Dedicated,
     /// One share of a device that allows several allocations.
     Shared {
@@ -187,17 +188,17 @@ impl Cluster {
         &self.features
     }
 
-    /// Takes in a slice that was added or changed. Slices are told apart by `metadata.name`.
+    /// Adds or updates a slice. Slices are identified by `metadata.name`.
     pub fn apply(&mut self, slice: &api::ResourceSlice) {
         self.apply_as(slice.metadata.name.as_deref().unwrap_or_default(), slice);
     }
 
-    /// As [`Cluster::apply`] for sources in which slice names are not unique: the slice is known under `key`.
+    /// Like [`Cluster::apply`] for sources in which slice names are not unique: the slice is identified by `key`.
     pub fn apply_as(&mut self, key: &str, slice: &api::ResourceSlice) {
         let slice = Slice::new(&self.features, &self.layouts, slice);
         let id = self.pool_id(&slice.driver, &slice.pool);
         let known = self.slices.get(key).cloned();
-        // A changed slice keeps its place in the list.
+        // A changed slice keeps its position in the list.
         let arrival = known.as_ref().map_or(self.arrivals, |(_, m)| m.arrival);
         self.arrivals += 1;
         let member = Arc::new(Member { arrival, slice });
@@ -212,14 +213,14 @@ impl Cluster {
         }
     }
 
-    /// Forgets a slice. Does nothing when it is not known.
+    /// Removes a slice. Does nothing if it is not known.
     pub fn remove(&mut self, slice_name: &str) {
         if let Some((id, gone)) = self.slices.remove(slice_name) {
             self.change_members(id, Some(&gone), None);
         }
     }
 
-    /// Replaces the taints that come from rules instead of slices.
+    /// Replaces the taints of DeviceTaintRules.
     pub fn set_taint_rules(&mut self, rules: Vec<TaintRule>) {
         let old = std::mem::replace(&mut self.rules, rules.into());
         for id in 0..self.pools.len() {
@@ -290,7 +291,7 @@ impl Cluster {
             .insert(holder.uid.clone(), Arc::new(Holding { holder, devices }));
     }
 
-    /// Gives back what a claim holds. Does nothing when it holds nothing.
+    /// Releases the devices of a claim. Does nothing if it holds none.
     pub fn claim_released(&mut self, uid: &str) {
         let Some(holding) = self.claims.remove(uid) else {
             return;

@@ -18,15 +18,15 @@ use crate::node::{Node, NodeSelector};
 use crate::selector;
 use crate::taint::Taint;
 
-/// Where the devices of a slice, or one device, can be used.
+/// The nodes that can use the devices of a slice, or one device.
 #[derive(Debug, Clone)]
 pub(crate) enum Scope {
     Node(SmolStr),
     AllNodes,
     Selector(Arc<ScopeSelector>),
-    /// Each device says so itself.
+    /// Each device has its own scope.
     PerDevice,
-    /// None of the ways that we know.
+    /// An unknown way of node selection.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ impl Scope {
         }
     }
 
-    /// Whether a selector has several terms: an allocation can only have one, so that it cannot be made. The API allows
+    /// Whether a selector has several terms: an allocation can only have one, so it cannot be made. The API allows
     /// exactly one; older objects may have more.
     pub(crate) fn has_several_terms(&self) -> bool {
         self.selector()
@@ -93,7 +93,7 @@ impl Scope {
         }
     }
 
-    /// Equal for every node, as far as can be told cheaply.
+    /// Equal for every node, as far as can be determined cheaply.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Node(a), Self::Node(b)) => a == b,
@@ -149,7 +149,7 @@ impl Attribute {
         }
     }
 
-    /// The values as a set; `None` when the type is not known or there is no value.
+    /// The values as a set; `None` for an unknown type or without a value.
     pub(crate) fn values(&self) -> Option<&[Value]> {
         match self {
             Self::Scalar(value) => Some(std::slice::from_ref(value)),
@@ -176,7 +176,7 @@ pub(crate) struct Consumption {
     pub(crate) format: Format,
 }
 
-/// Something short to sort and find names by.
+/// A short hash for sorting and finding names.
 pub(crate) fn name_hash(name: &str) -> u32 {
     (FxBuildHasher.hash_one(name) >> 32) as u32
 }
@@ -193,7 +193,7 @@ pub(crate) struct Device {
     /// Their values.
     attributes: Box<[Attribute]>,
     pub(crate) capacity: Box<[Capacity]>,
-    /// The counter sets that it takes from, even if it takes nothing.
+    /// The counter sets that it names, even if it consumes nothing.
     pub(crate) counter_sets: Box<[SmolStr]>,
     pub(crate) consumes: Box<[Consumption]>,
     pub(crate) taints: Box<[Taint]>,
@@ -272,7 +272,7 @@ impl Device {
         }
     }
 
-    /// The capacities, also as selectors see them, and whether they have the names that those of the device before have.
+    /// The capacities, also as values for selectors, and whether their names equal those of the device before.
     fn convert_capacity(
         device: &api::Device,
         before: Option<(&Self, &api::Device)>,
@@ -298,7 +298,7 @@ impl Device {
         (own.into(), exact.into(), same_names)
     }
 
-    /// Adds all that the search looks at, except attributes.
+    /// Hashes everything that the search uses, except for attributes.
     pub(crate) fn hash_rest(&self, hasher: &mut impl Hasher) {
         let binding = self.binding_conditions.as_ref().map(|c| c.is_empty());
         (&self.capacity, &self.counter_sets, &self.consumes).hash(hasher);

@@ -48,13 +48,13 @@ pub struct RequestExplanation {
     pub request: String,
     /// How many devices it needs; for "all", how many there are.
     pub needs: i64,
-    /// How many devices are left after each check, in order.
+    /// How many devices remain after each check, in order.
     #[serde(rename = "funnel")]
     pub filter_counts: Vec<Stage>,
     /// Devices that would do if others did not have them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_use: Vec<InUse>,
-    /// The device that comes closest, and what it lacks; when there are too few.
+    /// The nearest device, and what it lacks; if there are too few.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nearest: Option<NearMiss>,
 }
@@ -67,12 +67,12 @@ pub struct UnusablePool {
     pub driver: String,
     /// Name of the pool.
     pub pool: String,
-    /// What is the matter.
+    /// The reason.
     pub reason: String,
 }
 
 impl RequestExplanation {
-    /// How many devices are left at the end.
+    /// How many devices remain at the end.
     pub fn left(&self) -> i64 {
         self.filter_counts.last().map_or(0, |stage| stage.left)
     }
@@ -95,7 +95,7 @@ impl Observer for Trace {
 }
 
 impl Allocator {
-    /// As [`Allocator::allocate`], with the reasons. Much slower: it looks at every device for every request.
+    /// Like [`Allocator::allocate`], with the reasons. Much slower: it checks every device for every request.
     pub fn explain(
         &mut self,
         cluster: &Cluster,
@@ -200,7 +200,7 @@ fn line(
     text
 }
 
-/// What a selector that failed has probably meant, as the nearest device tells.
+/// A suggestion for a selector that failed, from the nearest device.
 fn meant<'a>(error: &str, requests: &'a [RequestExplanation]) -> &'a str {
     let reasons = requests.iter().filter_map(|r| r.nearest.as_ref());
     let mut hints = reasons.filter_map(|near| {
@@ -211,7 +211,7 @@ fn meant<'a>(error: &str, requests: &'a [RequestExplanation]) -> &'a str {
     hints.next().unwrap_or_default()
 }
 
-/// The alternatives of the first request that cannot be met whatever the others get.
+/// The alternatives of the first request that cannot be satisfied whatever the others get.
 fn blamed<'a>(claims: &Claims, explanation: &'a Explanation) -> &'a [RequestExplanation] {
     let requests = claims.claims.iter().flat_map(|c| &c.requests);
     let mut ranges = requests.map(|r| r.alternatives.0 as usize..r.alternatives.1 as usize);
@@ -246,13 +246,13 @@ fn jointly(claims: &Claims, proof: Option<Proof>) -> String {
     }
 }
 
-/// The request that an alternative belongs to, in words.
+/// The request of an alternative, as a text.
 fn shown_request(claims: &Claims, alternative: &Alternative) -> (String, String) {
     let claim = &claims.claims[alternative.claim as usize];
     (claim.shown.to_string(), alternative.result_name.to_string())
 }
 
-/// How many devices an alternative needs, where that does not depend on the node.
+/// How many devices an alternative needs, if that does not depend on the node.
 fn fixed_count(alternative: &Alternative) -> Option<i64> {
     match alternative.mode {
         Mode::Exact(count) => Some(count),

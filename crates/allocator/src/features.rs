@@ -2,8 +2,8 @@
 
 /// The feature gates that change what an allocation may do.
 ///
-/// Every combination works with the same code. The fields follow the gates of Kubernetes 1.36; `binding_conditions` stands for `DRADeviceBindingConditions` together with
-/// `DRAResourceClaimDeviceStatus`, because the first needs the second.
+/// Every combination uses the same code. The fields follow the gates of Kubernetes 1.36; `binding_conditions` means
+/// `DRADeviceBindingConditions` together with `DRAResourceClaimDeviceStatus`, because the first needs the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Features {
     /// `DRAAdminAccess`: a request may ask for devices that are in use.
@@ -50,7 +50,7 @@ impl Features {
         upstream_errors: false,
     };
 
-    /// Turns on the feature with this gate name. Returns `false` when the name is not known here.
+    /// Enables the feature with this gate name. Returns `false` for an unknown name.
     pub fn enable(&mut self, name: &str) -> bool {
         let flag = match name {
             "DRAAdminAccess" => &mut self.admin_access,

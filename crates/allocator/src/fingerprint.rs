@@ -1,8 +1,8 @@
-//! What makes slices equal for an allocation.
+//! Equality of slices for an allocation.
 //!
-//! Most nodes of a cluster have the same devices; what differs are the names and attributes such as serial numbers that
-//! no selector reads. A fingerprint is 128 bits of a hash of everything else that the search looks at, with the attributes
-//! apart, one hash for the values that all devices of the slice have under one name. Slices with equal fingerprints have the
+//! Most nodes of a cluster have the same devices; they differ in names and in attributes such as serial numbers that no
+//! selector reads. A fingerprint is a 128-bit hash of everything else that the search uses, with separate hashes for
+//! attributes: one for the values of all devices of the slice under one name. Slices with equal fingerprints have the
 //! same solutions for claims that read no other attributes.
 
 use std::hash::{Hash, Hasher};
@@ -15,8 +15,8 @@ use crate::slice::CounterSet;
 
 /// 128 bits of a hash; equal means that the input was equal.
 ///
-/// The hash is not resistant to deliberate collisions: all of a fingerprint but the driver's name is
-/// written by that driver, who need not trick anybody into believing that two of its slices are alike.
+/// The hash is not resistant to deliberate collisions: everything in a fingerprint except for the driver's name is
+/// written by that driver, which gains nothing if two of its slices are confused.
 pub(crate) type Wide = [u64; 2];
 
 /// Two lanes of multiplications, each with its own constants.
@@ -60,7 +60,7 @@ impl WideHasher {
 }
 
 impl Hasher for WideHasher {
-    /// The length comes first, so that padding makes no texts equal.
+    /// The length comes first, so that different texts do not become equal by padding.
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         self.add(bytes.len() as u64);
@@ -186,7 +186,7 @@ impl Fingerprint {
     }
 }
 
-/// All types, because nothing says here which one counts if there are several.
+/// All types, because it is not decided here which one counts if several are set.
 fn hash_attribute(attribute: &api::DeviceAttribute, hasher: &mut impl Hasher) {
     let api::DeviceAttribute {
         bool,

@@ -1,14 +1,14 @@
 //! Structured device allocation: snapshot, claims and node in; allocation or reasons out.
 //!
 //! This crate decides which devices a pod gets (Kubernetes Dynamic Resource Allocation). [`Cluster`] is the model of
-//! what there is and what is in use, [`Claims`] are the claims of a pod, and an [`Allocator`] finds devices for them on a
-//! node. The result is that of Kubernetes 1.36, device for device; see `docs/allocator.md` for the order and for how the
-//! search gets there with less work.
+//! devices and allocations, [`Claims`] are the claims of a pod, and an [`Allocator`] allocates devices for them on a
+//! node. The result is that of Kubernetes 1.36, device for device; see `docs/allocator.md` for the order and for how
+//! the search gets there with less work.
 //!
-//! Invariants: the same input gives the same result; no I/O, no clock, no randomness (share IDs come from the caller); an
-//! attempt does no work that grows with the cluster; "does not fit" is only said when it was proven.
+//! Invariants: the same input gives the same result; no I/O, no clock, no randomness (share IDs come from the caller);
+//! the work of an attempt does not grow with the cluster; "does not fit" is only returned if it was proven.
 //!
-//! The crate knows nothing of pods, scheduling, API servers or drivers.
+//! The crate does not depend on pods, scheduling, API servers or drivers.
 //!
 //! ```
 //! use allot_allocator::{Allocator, Claims, Cluster, Features, Limits, Node, Outcome, SelectorCache};

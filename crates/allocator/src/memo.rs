@@ -1,9 +1,9 @@
 //! Answers for nodes that are equal.
 //!
-//! The nodes of a cluster are mostly alike. An allocator remembers the answers for claims of the shape that it was
-//! asked for last, under everything that the search can see of a node: the fingerprints of its pools (of attributes only those that the
-//! claims read), the devices in use and what is left of counters. For the next node with the same key the search is left
-//! out, and the same places in that node's pools are the answer.
+//! Most nodes of a cluster are alike. An allocator caches the answers for claims of the last requested shape, under
+//! everything that the search can see of a node: the fingerprints of its pools (of attributes only those that the
+//! claims read), the devices in use and the remaining counters. For the next node with the same key the search is
+//! skipped, and the same positions in that node's pools are the answer.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ mod fits;
 
 pub(crate) use fits::{Fit, Fits};
 
-/// So many answers are kept.
+/// Limit of cached answers.
 const LIMIT: usize = 4096;
 
 /// A device of an answer, by its place.

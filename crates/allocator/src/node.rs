@@ -7,10 +7,10 @@ use smol_str::SmolStr;
 
 use crate::next_id;
 
-/// What the allocator needs to know of a node: its name and its labels.
+/// The allocator's view of a node: its name and its labels.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
-    /// The same only for copies of one node, during the life of the process; zero of the node that has nothing.
+    /// Equal only for copies of one node, during the life of the process; zero for the empty node.
     id: u64,
     name: SmolStr,
     /// Sorted by key.
@@ -118,7 +118,7 @@ impl NodeSelector {
             let expressions = term.match_expressions.as_deref().unwrap_or_default();
             let fields = term.match_fields.as_deref().unwrap_or_default();
             if expressions.is_empty() && fields.is_empty() {
-                // An empty term selects nothing, which is the same as leaving it out.
+                // An empty term selects nothing, so it can be left out.
                 continue;
             }
             let compile = |list: &[core::NodeSelectorRequirement], what: &str| {
@@ -150,7 +150,7 @@ impl NodeSelector {
     }
 }
 
-/// A selector as Go prints it.
+/// A selector in Go's format.
 fn go_text(selector: &core::NodeSelector) -> String {
     let requirements = |list: &Option<Vec<core::NodeSelectorRequirement>>| {
         let list = list.iter().flatten().map(|r| {

@@ -49,14 +49,14 @@ pub(crate) enum Proof {
     Devices,
 }
 
-/// Sees what a search does. All methods do nothing unless told otherwise, so that watching costs nothing when nobody does.
+/// Observes a search. The default methods do nothing, so that they cost nothing when unused.
 pub(crate) trait Observer {
-    /// The device was looked at for an alternative and not taken.
+    /// The device was checked for an alternative and not taken.
     fn rejected(&mut self, _alternative: u32, _place: &Place<'_>, _why: Rejection) {}
 
     /// A part of the search, maybe all of it, cannot have a solution.
     fn proven(&mut self, _proof: Proof) {}
 }
 
-/// Watches nothing.
+/// Observes nothing.
 impl Observer for () {}

@@ -1,4 +1,4 @@
-//! A resource pool: its slices, what of it a node sees, and what is in use.
+//! A resource pool: its slices, the part that a node can access, and its allocations.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Pool {
     pub(crate) usage: Usage,
 }
 
-/// What the slices of a pool say.
+/// Properties of a pool that follow from its slices.
 #[derive(Debug)]
 pub(crate) struct PoolInfo {
     pub(crate) driver: SmolStr,
@@ -41,7 +41,7 @@ pub(crate) struct PoolInfo {
     starts: Vec<u32>,
     /// All slots with the hashes of their devices' names, sorted.
     names: Vec<(u32, u32)>,
-    /// Certainly no name is there twice, whatever the generation.
+    /// Whether device names are known to be unique, whatever the generation.
     unique: bool,
     generations: Vec<Generation>,
     counters: Vec<Counter>,
@@ -58,9 +58,9 @@ pub(crate) struct PoolInfo {
     outside: Option<View>,
     /// Taints from rules, by slot.
     extra_taints: FxHashMap<u32, Vec<Taint>>,
-    /// What makes it equal to other pools, if it is simple enough.
+    /// Its fingerprint, if it is simple enough.
     fingerprint: Option<Fingerprint>,
-    /// Some devices say themselves on which nodes they are.
+    /// Some devices have their own node selection.
     per_device: bool,
 }
 
@@ -110,7 +110,7 @@ struct Generation {
     seen: i64,
     /// Range in `counters`.
     counters: (u32, u32),
-    /// What makes the counters of this generation unusable.
+    /// The error that makes the counters of this generation unusable.
     problem: Option<String>,
 }
 
@@ -222,7 +222,7 @@ impl PoolInfo {
         self.names = names;
     }
 
-    /// Takes in the counter sets of one generation: their names, and whether one is there twice.
+    /// Adds the counter sets of one generation: their names, and whether one is duplicate.
     fn number_counters(
         &mut self,
         members: std::ops::Range<usize>,
@@ -290,17 +290,17 @@ impl PoolInfo {
         }
     }
 
-    /// What makes the pool equal to others; `None` when that is not known.
+    /// The pool's fingerprint; `None` if it is not known.
     pub(crate) fn fingerprint(&self) -> Option<&Fingerprint> {
         self.fingerprint.as_ref()
     }
 
-    /// Whether some devices say themselves on which nodes they are.
+    /// Whether some devices have their own node selection.
     pub(crate) fn is_per_device(&self) -> bool {
         self.per_device
     }
 
-    /// Whether nodes that no slice is local to have to look at the pool.
+    /// Whether the pool is relevant for nodes without local slices.
     pub(crate) fn is_global(&self) -> bool {
         let trouble = self
             .outside
@@ -352,7 +352,7 @@ impl PoolInfo {
         !self.counters.is_empty()
     }
 
-    /// The first counter of which a device takes more than is left, in words.
+    /// The first counter of which a device needs more than remains, as a text.
     pub(crate) fn lacking_counter(&self, slot: u32, available: &[Amount]) -> Option<String> {
         let lacks = |(counter, amount): &&(u32, Amount)| available[*counter as usize] < *amount;
         let (counter, amount) = self.consumption(slot).iter().find(lacks)?;

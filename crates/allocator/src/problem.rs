@@ -1,4 +1,4 @@
-//! Allocation problems as files: what to allocate, where, and what is there, all in one JSON object.
+//! Allocation problems as files: claims, nodes, slices and allocations, all in one JSON object.
 //!
 //! This is the format of `allot allocate`, of the conformance data and of the fuzzer's seeds: the objects are in `resource.k8s.io/v1` form.
 
@@ -16,7 +16,7 @@ use crate::{Claims, Classes, Cluster, Features, Held, HeldKind, Holder, Node, Se
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Problem {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Names of the feature gates that are on.
     #[serde(deserialize_with = "nullable")]
@@ -45,7 +45,7 @@ pub struct Problem {
     /// The slices, in the order in which they are listed.
     #[serde(deserialize_with = "nullable")]
     pub resource_slices: Vec<api::ResourceSlice>,
-    /// Repeat the known errors of Kubernetes 1.36 ([`Features::upstream_errors`]).
+    /// Reproduce the known bugs of Kubernetes 1.36 ([`Features::upstream_errors`]).
     #[serde(skip)]
     pub upstream_errors: bool,
 }
@@ -62,7 +62,7 @@ pub struct DeviceName {
     pub device: String,
 }
 
-/// What is used of a shared device.
+/// The consumed capacity of a shared device.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConsumedCapacity {
@@ -91,12 +91,12 @@ pub struct NodeResult {
     pub node: String,
     /// One result per claim; `None` when they do not fit.
     pub allocations: Option<Vec<api::AllocationResult>>,
-    /// What is wrong.
+    /// The error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Go writes `null` for lists that are empty.
+/// Go encodes empty lists as `null`.
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -74,8 +74,8 @@ impl Room {
             .filter(move |size| u64::from(*size) <= most)
     }
 
-    /// What is free and of no use to requests of each size, summed over the sizes that the node could hold: less than a
-    /// unit out of one unit, more as so many whole units.
+    /// Free units that requests of each size cannot use, summed over the sizes that the node could hold: of a single
+    /// unit the fraction, of several the integer number.
     #[must_use]
     pub fn wasted(&self) -> u64 {
         let (free, untouched) = (self.free(), self.untouched());
@@ -90,8 +90,8 @@ impl Room {
         self.sizes().map(of).sum()
     }
 
-    /// The share of what is free that a request can not use, in the mean over the sizes of requests: a numerator and a
-    /// denominator, so that nodes can be added up.
+    /// The share of free resources that a request cannot use, averaged over the sizes of requests: a numerator and a
+    /// denominator, so that nodes can be summed.
     #[must_use]
     pub fn fragmentation(&self) -> (u64, u64) {
         let sizes = self.sizes().count() as u64;
@@ -106,8 +106,8 @@ impl Unit {
 }
 
 impl Cluster {
-    /// What is free on a node. Takes time in proportion to the devices that it sees. Pools that can not be used, and nodes
-    /// whose pools can not be told, have nothing.
+    /// The free resources of a node. Takes time in proportion to the devices that it can access. Unusable pools, and
+    /// nodes whose pools are unknown, count as having none.
     #[must_use]
     pub fn room(&self, node: &Node) -> Room {
         let parts = pools_of(self, node).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Cluster {
     }
 }
 
-/// What is free on the node before and after an allocation.
+/// The free resources of the node before and after an allocation.
 pub(crate) fn before_and_after(
     cluster: &Cluster,
     node: &Node,

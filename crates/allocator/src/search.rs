@@ -1,7 +1,7 @@
 //! The search: depth first over claims, requests and devices, the first solution wins.
 //!
-//! The order is a contract (drivers choose names by it), so everything that makes the search
-//! faster may only leave out parts of the tree that hold no solution.
+//! The order is a contract (drivers choose names by it), so optimisations of the search may only
+//! skip parts of the tree that contain no solution.
 
 use crate::attempt::Attempt;
 use crate::claims::{MAX_RESULTS, Mode};
@@ -22,11 +22,11 @@ pub(crate) enum Found {
     Nothing,
     /// The budget was used up before the answer was known.
     GaveUp,
-    /// The caller wanted no answer any more.
+    /// The caller interrupted the search.
     Interrupted,
 }
 
-/// Where the search stands: what is to be decided next.
+/// The position of the search: the next decision.
 #[derive(Debug, Clone, Copy)]
 struct Position {
     claim: u32,
@@ -35,7 +35,7 @@ struct Position {
     alternative: Option<u32>,
     /// How many devices the alternative has so far.
     taken: i64,
-    /// Where to look for the next one.
+    /// The first candidate to check.
     start: Cursor,
 }
 
@@ -73,7 +73,7 @@ impl Cursor {
 struct Choice {
     position: Position,
     kind: Kind,
-    /// Where the devices that failed here start in `Search::failed`.
+    /// Offset of the devices that failed here in `Search::failed`.
     failed: usize,
 }
 
@@ -105,11 +105,11 @@ enum Step {
     Failed(Failure),
 }
 
-/// What is known of the problem.
+/// Knowledge about the problem.
 enum Difficulty {
     /// No dead end so far.
     Easy,
-    /// Nothing can be left out.
+    /// Nothing may be skipped.
     OrderSensitive,
     Hard(Box<Pruner>),
 }
@@ -118,7 +118,7 @@ enum Difficulty {
 pub(crate) struct Search<'s, 'a, O> {
     attempt: &'s mut Attempt<'a, O>,
     choices: Vec<Choice>,
-    /// Classes of devices that were tried in vain, for all choices one after the other.
+    /// Classes of devices that were tried without success, for all choices one after the other.
     failed: Vec<u32>,
     difficulty: Difficulty,
     steps: u64,
@@ -245,8 +245,8 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         });
     }
 
-    /// Takes the first device at or behind the cursor that can be taken. `failed` is where the
-    /// list of devices that failed at this position starts.
+    /// Takes the first possible device at or behind the cursor. `failed` is the offset of the list
+    /// of devices that failed at this position.
     fn next_device(
         &mut self,
         at: Position,
@@ -290,7 +290,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         let alternative = &claims.alternatives[id as usize];
         let place = self.attempt.place(cursor.part, cursor.index);
         if let Difficulty::Hard(pruner) = &self.difficulty {
-            // With admin access, devices that are alike can still differ in who else has them.
+            // With admin access, equal devices can still differ in the other claims that hold them.
             let twin_failed =
                 || !alternative.admin && self.failed[failed..].contains(&pruner.twin(place.number));
             if !pruner.allows(id, place.number) || twin_failed() {
@@ -318,7 +318,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
     /// Takes a decision back and takes the next one, if there is any.
     fn backtrack(&mut self, choice: Choice, failure: Failure) -> Result<Step, Error> {
         let at = choice.position;
-        // That a claim gets too many devices says nothing about the claims before it.
+        // Too many devices for one claim are no information about the claims before it.
         let failure = match failure {
             Failure::TooMany { claim } if claim != at.claim => Failure::Nothing,
             failure => failure,
@@ -327,7 +327,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
             Kind::Device(cursor) => {
                 self.attempt.unpick();
                 if failure != Failure::Nothing {
-                    // Other devices for the same request do not make them fewer.
+                    // Other devices for the same request do not reduce their number.
                     self.failed.truncate(choice.failed);
                     return Ok(Step::Failed(failure));
                 }
@@ -365,8 +365,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         }
     }
 
-    /// Called at the first dead end: finds out what can be known about the problem, and starts
-    /// again with that.
+    /// Called at the first dead end: analyses the problem, and restarts with the result.
     fn enable_pruning(&mut self) -> Step {
         while !self.attempt.picks().is_empty() {
             self.attempt.unpick();

@@ -40,7 +40,8 @@ impl Selector {
 
 /// Compiled selectors by expression, shared by all that prepare claims.
 ///
-/// Expressions come from few classes and templates, so the cache keeps what it has until it is big, then starts anew.
+/// Expressions come from few classes and templates, so the cache keeps everything until it reaches its limit, and is
+/// then cleared.
 #[derive(Debug, Clone, Default)]
 pub struct SelectorCache {
     known: Arc<Mutex<FxHashMap<Key, Arc<Selector>>>>,
@@ -132,8 +133,8 @@ impl Device {
     }
 }
 
-/// The value of an attribute; the error is the version that is none, or nothing for a type of a later release. The order
-/// of the cases is upstream's, should several types be set.
+/// The value of an attribute; the error is an invalid version, or `None` for a type of a later release. The order of
+/// the cases is upstream's, in case several types are set.
 fn value(source: &api::DeviceAttribute) -> Result<Attribute, Option<&str>> {
     let version = |text: &'_ String| Version::parse(text).ok();
     if let Some(ints) = &source.ints {

@@ -1,4 +1,4 @@
-//! A ResourceSlice in the form the model keeps.
+//! A ResourceSlice in the form of the model.
 
 use allot_apimachinery::quantity::Format;
 use allot_cel::device::Layouts;
@@ -20,7 +20,7 @@ pub(crate) struct Slice {
     /// How many slices the pool has in this generation.
     pub(crate) pool_slices: i64,
     pub(crate) scope: Scope,
-    /// Result and selection go by the devices' own scope.
+    /// Result and selection use the devices' own scope.
     pub(crate) per_device: bool,
     pub(crate) has_node_name: bool,
     node_selector: Option<k8s_openapi::api::core::v1::NodeSelector>,
@@ -28,9 +28,9 @@ pub(crate) struct Slice {
     pub(crate) counter_sets: Box<[CounterSet]>,
     /// The slice needs a feature that is off, so its devices and counters do not exist for allocation. It still counts as a slice of its pool.
     pub(crate) ignored: bool,
-    /// Counters are kept, so that devices have to name some that exist.
+    /// Counters are tracked, so that devices must name existing ones.
     pub(crate) counted: bool,
-    /// What makes its devices equal to those of other slices.
+    /// The fingerprint of its devices.
     pub(crate) fingerprint: Fingerprint,
 }
 
@@ -88,7 +88,7 @@ impl Slice {
         }
     }
 
-    /// The node selector, whichever of the ways to select nodes takes precedence.
+    /// The node selector, by the precedence of the ways to select nodes.
     pub(crate) fn selector(&self) -> Option<&k8s_openapi::api::core::v1::NodeSelector> {
         self.node_selector.as_ref()
     }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::resource::v1 as api;
 use smol_str::SmolStr;
 
-/// A taint that can keep a device from being allocated.
+/// A taint that can prevent the allocation of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Taint {
     key: SmolStr,
@@ -54,7 +54,7 @@ impl std::fmt::Display for Taint {
     }
 }
 
-/// A taint for all devices that match, as a `DeviceTaintRule` puts it on top of what the slices say.
+/// A taint for all matching devices, as a `DeviceTaintRule` adds it to those of the slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaintRule {
     /// Only devices of this driver.

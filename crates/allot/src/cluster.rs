@@ -1,8 +1,8 @@
-//! A whole cluster in one process: API server, controllers, scheduler, nodes and the example
-//! driver. `allot up` keeps it running, `allot demo` shows it.
+//! A whole cluster in one process: API server, controllers, scheduler, nodes and the example driver. `allot up` runs it
+//! permanently, `allot demo` demonstrates it.
 //!
-//! The components talk to the API server through an in-process client, so they run unchanged
-//! against any other Kubernetes; only the driver is a process of its own.
+//! The components use an in-process client for the API server, so they run unchanged against any other Kubernetes; only
+//! the driver is a separate process.
 
 mod children;
 mod driver;
@@ -53,11 +53,11 @@ pub struct Args {
     /// How many nodes to run
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = bounds::within(bounds::NODES))]
     pub nodes: usize,
-    /// How containers run: as processes in namespaces of their own, or not at all
+    /// How containers run: as processes in separate namespaces, or not at all
     #[arg(long, value_enum, default_value_t = Runtime::Auto)]
     pub runtime: Runtime,
-    /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be reached and
-    /// the pod names a command), require (always their image) or host (always the host's files)
+    /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be
+    /// reached and the pod names a command), require (always their image) or host (always the host's files)
     #[arg(long, env = "ALLOT_IMAGES", default_value = "auto")]
     pub images: ImageMode,
     /// File with mirrors, plain-HTTP registries and certificates of registries; docs/images.md has its form
@@ -66,7 +66,7 @@ pub struct Args {
     /// Switch on what dynamic resource allocation needs in the emulated release: its feature gate and API version
     #[arg(long)]
     pub dra: bool,
-    /// The driver to start on every node; gpu where the release serves devices, else none, when absent
+    /// The driver to start on every node; default: gpu if the release serves devices, else none
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub driver: Option<Driver>,
     /// Hardware to model: names from `allot hardware list`, or files; =N for the number of nodes, + for several on a node
@@ -92,7 +92,7 @@ pub struct Args {
     pub controllers: Vec<String>,
 }
 
-/// A driver that comes with the program.
+/// A driver that is part of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Driver {
     /// Modelled GPUs, gpu.example.com
@@ -108,7 +108,7 @@ pub enum Driver {
 /// How containers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Runtime {
-    /// Processes where the machine permits them
+    /// Processes if the machine permits them
     Auto,
     /// Processes of this machine
     Process,
@@ -134,7 +134,7 @@ impl Args {
             #[command(flatten)]
             args: Args,
         }
-        // It shows what it shows without a network.
+        // The demonstration needs no network.
         let flags = "allot --in-memory --listen 127.0.0.1:0 --images host".split(' ');
         Ok(<Parsed as clap::Parser>::try_parse_from(flags)?.args)
     }
@@ -142,7 +142,7 @@ impl Args {
 
 /// A running cluster.
 pub struct Cluster {
-    /// Where the API server serves.
+    /// URL of the API server.
     pub url: String,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
@@ -157,7 +157,7 @@ pub struct Cluster {
     driver: Option<children::Driver>,
     /// How many nodes have ResourceSlices that are written after their registration.
     published: usize,
-    /// Where components run: decisions that take long must not hold up the API server's connections.
+    /// Threads of the components: long decisions must not delay the API server's connections.
     threads: Threads,
     components: JoinSet<anyhow::Result<()>>,
     /// Names of the components that have not ended.
@@ -166,7 +166,7 @@ pub struct Cluster {
     api: tokio::task::JoinHandle<std::io::Result<()>>,
     stop_api: CancellationToken,
     progress: Progress,
-    /// Where it lives.
+    /// Its directory.
     pub directory: PathBuf,
     /// Holds what a cluster in memory needs on disk.
     scratch: Option<tempfile::TempDir>,
@@ -174,7 +174,7 @@ pub struct Cluster {
     _lock: Option<allot_store::DirectoryLock>,
 }
 
-/// A runtime that is shut down without waiting, which is all that is possible where another one runs.
+/// A runtime that is shut down without waiting, which is the only way inside of another one.
 struct Threads(Option<tokio::runtime::Runtime>);
 
 impl Threads {
@@ -212,7 +212,7 @@ impl Cluster {
         progress: Progress,
     ) -> anyhow::Result<Self> {
         let Place { directory, scratch } = place;
-        // What nobody can start again must leave no containers behind.
+        // A cluster that cannot be started again must leave no containers behind.
         let ephemeral = scratch.is_some();
         let hardware = hardware::read(&mut args)?;
         progress.step("starting: the API server");
@@ -244,7 +244,7 @@ impl Cluster {
         {
             args.apiserver.leave_storage_unprotected();
         }
-        // Bad flags are refused before anything is opened.
+        // Invalid flags are rejected before anything is opened.
         let features = args.apiserver.features()?;
         args.apiserver.serve_kinds_of(&features);
         let scheduling =
@@ -265,7 +265,7 @@ impl Cluster {
             url: running.url,
             kubeconfig: running.kubeconfig,
             client: as_user("kubernetes-admin", "allot"),
-            // Those that share an agent are ready as soon as they are registered.
+            // Nodes that share an agent are ready as soon as they are registered.
             nodes: match hardware::drivers_can_register(&args) {
                 true => args.nodes,
                 false => 0,
@@ -385,7 +385,7 @@ impl Cluster {
         result
     }
 
-    /// What other commands are told about it.
+    /// The record of the cluster for other commands.
     #[must_use]
     pub fn record(&self) -> Record {
         Record {
@@ -404,8 +404,8 @@ impl Cluster {
         }
     }
 
-    /// Runs until `shutdown` or until a component fails, then stops everything: first those that
-    /// write through the API server, at last the API server.
+    /// Runs until `shutdown` or until a component fails, then stops everything: first the clients of the API server,
+    /// the API server last.
     pub async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let outcome = tokio::select! {
             () = shutdown.cancelled() => Ok(()),

@@ -1,4 +1,4 @@
-//! The clusters of `allot up` on this machine: where each one lives, and which process runs it.
+//! The clusters of `allot up` on this machine: their directories, and the processes that run them.
 
 pub mod record;
 pub mod registry;
@@ -23,7 +23,7 @@ impl Which {
     /// The cluster's directory.
     ///
     /// # Errors
-    /// There is no home directory, and nothing was named.
+    /// There is no home directory, and no flag names one.
     pub fn directory(&self) -> anyhow::Result<PathBuf> {
         if let Some(name) = &self.name {
             // One in memory, or one whose directory was named as well.
@@ -36,7 +36,7 @@ impl Which {
     }
 }
 
-/// Where a cluster lives: the directory that was named, or else the one of its name.
+/// The directory of a cluster: the one that was named, or else the one for its name.
 ///
 /// # Errors
 /// There is no home directory, and no directory was named.
@@ -90,7 +90,7 @@ pub fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A path as a shell takes it: in quotes where it needs them.
+/// A path as a shell argument: in quotes if needed.
 #[must_use]
 pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
@@ -101,7 +101,7 @@ pub fn quoted(path: &Path) -> String {
     }
 }
 
-/// How a command is told about this cluster: nothing for the default one.
+/// The flags that select this cluster in other commands: empty for the default one.
 #[must_use]
 pub fn flags(name: Option<&str>, directory: &Path) -> String {
     let is = |name: Option<&str>| self::directory(name, None).is_ok_and(|it| it == directory);

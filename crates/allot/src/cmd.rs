@@ -33,13 +33,13 @@ pub mod status;
 pub mod store;
 pub mod up;
 
-/// So many of something, in words.
+/// A number with a noun, in the plural if needed.
 fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
 
-/// How many names of a long list are told.
+/// How many names of a long list are shown.
 const SHOWN: usize = 5;
 
 /// The first of many names, and how many more there are.

@@ -29,13 +29,13 @@ enum Format {
     Json,
 }
 
-/// A line of progress stands on the terminal: it goes before anything else is written there.
+/// A progress line is on the terminal: it is cleared before anything else is written there.
 pub static PROGRESS: AtomicBool = AtomicBool::new(false);
 
 /// Takes the line of progress from the terminal.
 pub const CLEAR: &str = "\r\x1b[K";
 
-/// Where a log line goes: into the log file once there is one, else to standard error.
+/// The output of log lines: the log file once there is one, else standard error.
 struct Output;
 
 impl std::io::Write for Output {
@@ -55,8 +55,8 @@ impl std::io::Write for Output {
     }
 }
 
-/// Starts logging. `default` is the level of a command whose user asked for nothing. Colours are for terminals, unless
-/// the log goes into a file later.
+/// Starts logging. `default` is the level of a command without a level flag. Colours are for terminals, unless the log
+/// goes to a file later.
 pub fn init(args: &Args, default: &str, into_file: bool) {
     let level = match args.verbose {
         None => default,
@@ -65,17 +65,17 @@ pub fn init(args: &Args, default: &str, into_file: bool) {
         Some(2..=4) => "debug",
         Some(_) => "trace",
     };
-    // `level` is about our own crates (all begin with allot); of the others only what goes wrong is of interest, and what
-    // the client logs as an error is an answer that its caller handles.
+    // `level` is for the crates of this project (all begin with allot); of the others only errors are logged, and an
+    // error that the client logs is an answer that its caller handles.
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(format!("warn,allot={level},kube_client=off")));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(!into_file && std::io::stderr().is_terminal())
         .with_writer(|| Output)
-        // It would be told on standard error, where nobody reads any more, and that is a panic.
+        // Such an error would be printed to standard error, which may be closed, and that causes a panic.
         .log_internal_errors(false);
-    // A second call in one process changes nothing.
+    // A second call in one process has no effect.
     let _ = match args.log_format {
         Format::Text => builder.try_init(),
         Format::Json => builder.json().try_init(),

@@ -1,7 +1,7 @@
 //! The `allot` binary: every component behind one command line.
 
 #![forbid(unsafe_code)]
-// `println!` panics when nobody reads any more (`allot … | head -1`): what is printed is written, and errors passed on.
+// `println!` panics when the output is closed (`allot … | head -1`): use writes that return errors.
 #![deny(clippy::print_stdout)]
 
 mod cluster;
@@ -33,7 +33,7 @@ pub struct Cli {
 enum Command {
     /// Run an embedded control plane and nodes on this machine
     Up(Box<cmd::up::Args>),
-    /// Tell whether a cluster runs, and what is in it
+    /// Show whether a cluster runs, and its content
     Status(cmd::status::Args),
     /// Print the log of a cluster that runs in the background
     Logs(cmd::logs::Args),
@@ -57,17 +57,17 @@ enum Command {
     Driver(cmd::driver::Args),
     /// Try a DRA driver against the rules that kubelets, runtimes and the API server rely on
     Conformance(cmd::conformance::Args),
-    /// Say why a pod gets no device, node by node; without a name, why pods wait
+    /// Explain why a pod gets no device, node by node; without a name, why pods are pending
     Explain(cmd::explain::Args),
-    /// List devices: what is free, what is in use and by whom
+    /// List devices: which are free, which are in use and by which claims
     Devices(cmd::devices::Args),
-    /// Serve a web page about devices, pods that wait for them, and claims
+    /// Serve a web page about devices, pending pods, and claims
     Dashboard(cmd::dashboard::Args),
-    /// Models of hardware: list and show them, let devices fail
+    /// Models of hardware: list and show them, make devices fail
     Hardware(cmd::hardware::Args),
-    /// Write down what decides about pods and devices of a cluster, to look at it elsewhere
+    /// Save everything that scheduling of pods and devices depends on, to analyse it elsewhere
     Snapshot(cmd::snapshot::Args),
-    /// Say what a cluster would do with a workload: the scheduler in virtual time, without a cluster
+    /// Predict what a cluster would do with a workload: the scheduler in virtual time, without a cluster
     Simulate(Box<cmd::simulate::Args>),
     /// Solve allocation problems given as JSON
     Allocate(cmd::allocate::Args),
@@ -75,7 +75,7 @@ enum Command {
     Cel(cmd::cel::Args),
     /// Turn manifests of older releases into resource.k8s.io/v1
     Convert(cmd::convert::Args),
-    /// Tell which fields a cluster's release drops or refuses, and which names do not exist
+    /// Report which fields a cluster's release drops or rejects, and which names do not exist
     Lint(cmd::lint::Args),
     /// Check, dump or compact a store file
     Store(cmd::store::Args),
@@ -89,8 +89,7 @@ enum Command {
 }
 
 impl Command {
-    /// What is logged when the user asked for nothing: a long running component informs, a command
-    /// that answers on standard output only warns.
+    /// The default log level: a long-running component logs at info, a command that prints a result only warns.
     fn log_level(&self) -> &'static str {
         match self {
             Command::Apiserver(_)
@@ -104,7 +103,7 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    // The container helper is not for people, and must run before any thread is started.
+    // The container shim is internal, and must run before any thread is started.
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|arg| arg == "node-shim") {
         allot_node::shim::main(args);
@@ -117,7 +116,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error),
     };
     let into_file = matches!(&cli.command, Command::Up(args) if args.logs_into_file());
-    // What a file holds is bounded, and nothing else tells what happened in the background.
+    // A log file has a limited size, and is the only record of what happened in the background.
     let level = match into_file {
         true => "info",
         false => cli.command.log_level(),
@@ -166,7 +165,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Tells an error, unless the reader of the output has enough.
+/// Prints an error, unless the output was closed by its reader.
 fn tell(error: &anyhow::Error) {
     if !is_broken_pipe(error) {
         let _ = writeln!(std::io::stderr(), "error: {}", describe(error));
@@ -191,7 +190,7 @@ fn parse() -> anyhow::Result<Cli> {
     })
 }
 
-/// An error with its causes in one line. Many libraries put the cause into their own text as well: it is told once.
+/// An error with its causes in one line. Many libraries include the cause in their own text: it is printed once.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -205,7 +204,7 @@ fn describe(error: &anyhow::Error) -> String {
     text
 }
 
-/// What is wrong with a YAML document, without the excerpt of it that follows on further lines.
+/// The error of a YAML document, without the excerpt on further lines.
 fn without_excerpt(error: &str) -> String {
     let line = error.split("\n --> <input>").next().unwrap_or_default();
     line.replacen("error: line ", "line ", 1)
@@ -228,7 +227,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let cause = std::io::Error::other("disk full");
         let error = anyhow::Error::new(cause)
             .context("f: disk full")

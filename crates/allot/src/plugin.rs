@@ -1,5 +1,5 @@
-//! The same binary as a plugin of kubectl: called through a link named `kubectl-dra` it is `kubectl dra`, and through one
-//! named `kubectl_complete-dra` it completes the words of that command, as kubectl asks plugins to.
+//! The same binary as a plugin of kubectl: called through a link named `kubectl-dra` it is `kubectl dra`, and through
+//! one named `kubectl_complete-dra` it completes the words of that command, as kubectl requires of plugins.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -13,12 +13,12 @@ use crate::logging;
 
 /// The name of the command in kubectl.
 const NAME: &str = "kubectl dra";
-/// What tells kubectl's shell script that files are no completions (`ShellCompDirectiveNoFileComp`).
+/// Tells kubectl's shell script that files are no completions (`ShellCompDirectiveNoFileComp`).
 const NO_FILES: &str = ":4";
-/// The same, where files are completions.
+/// The same, if files are completions.
 const FILES: &str = ":0";
 
-/// Look at devices and at pods that wait for them.
+/// Inspect devices and pending pods.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-dra", bin_name = NAME, version, max_term_width = 100)]
 struct Plugin {
@@ -30,24 +30,24 @@ struct Plugin {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Say why a pod gets no device, node by node; without a name, why pods wait
+    /// Explain why a pod gets no device, node by node; without a name, why pods are pending
     Explain(cmd::explain::Args),
-    /// List devices: what is free, what is in use and by whom
+    /// List devices: which are free, which are in use and by which claims
     Devices(cmd::devices::Args),
     /// Take a driver out of service: taint its devices, wait for their users, remove its slices
     #[command(visible_alias = "drain-driver")]
     Drain(cmd::drain_driver::Args),
     /// Compile a CEL device selector and evaluate it on devices
     Cel(cmd::cel::Args),
-    /// Tell which fields a cluster's release drops or refuses, and which names do not exist
+    /// Report which fields a cluster's release drops or rejects, and which names do not exist
     Lint(cmd::lint::Args),
     /// Turn manifests of older releases into resource.k8s.io/v1
     Convert(cmd::convert::Args),
-    /// Write down what decides about pods and devices of a cluster, to look at it elsewhere
+    /// Save everything that scheduling of pods and devices depends on, to analyse it elsewhere
     Snapshot(cmd::snapshot::Args),
 }
 
-/// What the name by which the binary was called asks for.
+/// The role selected by the name of the binary.
 #[derive(Debug, PartialEq, Eq)]
 enum Role {
     Plugin,
@@ -56,7 +56,7 @@ enum Role {
 
 fn role(program: &OsStr) -> Option<Role> {
     let name = Path::new(program).file_name()?.to_str()?;
-    // krew and Windows add something to the name.
+    // krew and Windows add to the name.
     let name = name.strip_suffix(".exe").unwrap_or(name);
     match name {
         "kubectl-dra" => Some(Role::Plugin),
@@ -86,7 +86,7 @@ pub fn run_if_called() -> Option<ExitCode> {
     }
 }
 
-/// The command, whose examples are those of the plugin.
+/// The command, with examples for the plugin.
 fn command() -> clap::Command {
     let mut command = Plugin::command();
     let names: Vec<String> = command
@@ -198,7 +198,7 @@ fn takes_value(argument: &clap::Arg) -> bool {
     argument.get_action().takes_values()
 }
 
-/// `name<TAB>what it is`, the form that kubectl's script shows.
+/// `name<TAB>description`, the form that kubectl's script shows.
 fn described(name: &str, about: Option<&clap::builder::StyledStr>) -> String {
     match about {
         Some(about) => format!("{name}\t{}", about.to_string().replace('\n', " ")),

@@ -1,5 +1,5 @@
-//! Parsers of what others send, on the seeds of `fuzz/` and on changes of them: the entry points of the fuzz targets,
-//! without libFuzzer. `fuzz/run TARGET SECONDS` goes on for longer.
+//! Parsers of untrusted input, on the seeds of `fuzz/` and on mutations of them: the entry points of the fuzz targets,
+//! without libFuzzer. `fuzz/run TARGET SECONDS` runs longer.
 
 #[path = "../../../fuzz/parsers.rs"]
 mod parsers;

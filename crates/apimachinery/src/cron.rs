@@ -1,8 +1,8 @@
-//! Cron schedules as upstream reads them: five fields, names, steps, ranges, `@daily` and its like, `@every 5m`.
+//! Cron schedules as upstream parses them: five fields, names, steps, ranges, `@daily` and the like, `@every 5m`.
 //!
-//! The API server refuses what does not parse, and the controller asks for the next time; both must agree, so the
-//! parser is here once. Behaviour and texts are those of robfig/cron v3 (`ParseStandard`): Sunday is 0 and never 7,
-//! `@every` is at least a second, a date that does not come within five years never comes.
+//! The API server rejects what does not parse, and the controller computes the next time; both must agree, so there is
+//! only one parser. Behaviour and texts are those of robfig/cron v3 (`ParseStandard`): Sunday is 0 and never 7,
+//! `@every` is at least a second, a date that does not occur within five years never occurs.
 //!
 //! ```
 //! use allot_apimachinery::cron::Schedule;
@@ -23,10 +23,10 @@ mod parse;
 
 pub use parse::ScheduleError;
 
-/// A next time is looked for in this many further years.
+/// A next time is searched in this many further years.
 const YEARS: i16 = 5;
 
-/// When something is due.
+/// A schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
     /// At the times whose fields are all in these sets.
@@ -87,7 +87,7 @@ impl Fields {
     }
 
     /// Months and days are stepped through as dates, hours and minutes as elapsed time: an hour that daylight saving
-    /// skips is not made up for, and one that comes twice counts twice.
+    /// skips is not made up for, and one that occurs twice counts twice.
     fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let mut time = whole_second(after)
             .checked_add(SignedDuration::from_secs(1))

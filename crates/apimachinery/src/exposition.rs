@@ -9,7 +9,7 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 ///
 /// The two differ in a way that loses types: OpenMetrics names the family of a counter without `_total`, the older
 /// format with it, so that a scraper finds the type of neither sample nor family. OpenMetrics also has units and an end
-/// marker, which the older format does not know.
+/// marker, which the older format lacks.
 pub fn prometheus_text(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len() + 256);
     // HELP comes before TYPE, and its name depends on the type.

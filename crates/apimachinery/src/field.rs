@@ -16,7 +16,7 @@ impl Path {
         Self(name.to_owned())
     }
 
-    /// The path of nothing; its children are top-level fields.
+    /// The root path; its children are top-level fields.
     pub fn root() -> Self {
         Self::default()
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What is wrong with the field; the machine-readable reason is [`ErrorType::reason`].
+/// The kind of an error; the machine-readable reason is [`ErrorType::reason`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ErrorType {
     /// A value that is referred to does not exist.
@@ -76,7 +76,7 @@ pub enum ErrorType {
     TooMany,
     /// A list with too few items.
     TooFew,
-    /// Something that is not the user's fault.
+    /// An internal error.
     Internal,
     /// A value of the wrong JSON type.
     TypeInvalid,
@@ -140,7 +140,7 @@ pub enum BadValue {
     /// Not shown.
     #[default]
     Omitted,
-    /// A string, shown quoted as Go does.
+    /// A string, quoted as in Go.
     Text(String),
     /// Shown as it is: a number, a bool, or JSON in the field order that upstream's struct has.
     Raw(String),
@@ -219,17 +219,17 @@ macro_rules! raw_from {
 }
 raw_from!(i32, i64, u32, u64, usize, bool);
 
-/// One thing that is wrong with an object.
+/// An error of one field of an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {}", self.body())]
 pub struct Error {
     /// What kind of mistake it is.
     pub kind: ErrorType,
-    /// Path of the field; `<nil>` where upstream has none.
+    /// Path of the field; `<nil>` if upstream has none.
     pub field: String,
     /// The offending value.
     pub bad_value: BadValue,
-    /// What is wrong with it, or empty.
+    /// The detail, or empty.
     pub detail: String,
 }
 
@@ -294,7 +294,7 @@ impl Error {
         )
     }
 
-    /// `value` occurs twice where it must be unique.
+    /// `value` occurs twice but must be unique.
     pub fn duplicate(path: &Path, value: impl Into<BadValue>) -> Self {
         Self::new(ErrorType::Duplicate, path, value.into(), "")
     }
@@ -304,7 +304,7 @@ impl Error {
         Self::new(ErrorType::NotFound, path, value.into(), "")
     }
 
-    /// `value` is not one of `supported` (listed in the given order; upstream sorts where it uses a set).
+    /// `value` is not one of `supported` (listed in the given order; upstream sorts if it uses a set).
     pub fn not_supported<S: AsRef<str>>(
         path: &Path,
         value: impl Into<BadValue>,
@@ -355,7 +355,7 @@ impl Error {
         )
     }
 
-    /// A list of `actual` items where at most `max` are allowed.
+    /// A list of `actual` items with a limit of `max`.
     pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
         Self::new(
@@ -366,7 +366,7 @@ impl Error {
         )
     }
 
-    /// A list of `actual` items where at least `min` are needed.
+    /// A list of `actual` items with a minimum of `min`.
     pub fn too_few(path: &Path, actual: usize, min: usize) -> Self {
         let unit = if min == 1 { "item" } else { "items" };
         Self::new(
@@ -377,7 +377,7 @@ impl Error {
         )
     }
 
-    /// Something that should not happen.
+    /// An internal error.
     pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Internal, path, BadValue::Omitted, detail)
     }
@@ -386,8 +386,8 @@ impl Error {
 /// All that is wrong with an object, in the order in which it was found.
 pub type ErrorList = Vec<Error>;
 
-/// The text of several errors together as upstream's aggregate writes it: one as it is, more in brackets, equal texts
-/// once. `None` where there is none.
+/// The text of several errors as upstream's aggregate formats it: a single one unchanged, several in brackets, equal
+/// texts once. `None` without errors.
 pub fn aggregate(errors: &[Error]) -> Option<String> {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {

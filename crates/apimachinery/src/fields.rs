@@ -13,7 +13,7 @@ pub enum ParseError {
         /// The part without an operator.
         term: String,
     },
-    /// A backslash escapes something that needs no escape.
+    /// A backslash escapes a character that needs no escape.
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
     /// A comma or equals sign in a value without a backslash.
@@ -39,7 +39,7 @@ pub struct FieldSelector {
 }
 
 impl FieldSelector {
-    /// Reads the query form. Terms are kept in the order that upstream sorts them into.
+    /// Parses the query form. Terms are kept in upstream's sort order.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut terms = split_terms(text);
         terms.sort_unstable();
@@ -59,7 +59,7 @@ impl FieldSelector {
                 })?;
             let field = &term[..at];
             let value = unescape(&term[at + operator.len()..])?;
-            // A term without field and value says nothing.
+            // A term without field and value is ignored.
             if !field.is_empty() || !value.is_empty() {
                 requirements.push(Requirement {
                     field: field.to_owned(),
@@ -89,7 +89,7 @@ impl FieldSelector {
         self.requirements.is_empty()
     }
 
-    /// The one value that `field` must have, if the selector says so.
+    /// The value that `field` must have, if the selector requires one.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.requirements
             .iter()
@@ -124,7 +124,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// A value as it must stand in a field selector.
+/// A value, escaped for a field selector.
 pub fn escape(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for c in value.chars() {

@@ -52,8 +52,8 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// A checked requirement; the values are sorted and made unique as upstream's parser does. Fails with upstream's
-    /// text when key, operator and values do not fit together.
+    /// A validated requirement; the values are sorted and made unique as upstream's parser does. Fails with upstream's
+    /// text when key, operator and values are not compatible.
     pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, ParseError> {
         let path = Path::root();
         let mut errors = ErrorList::new();
@@ -225,7 +225,7 @@ impl Selector {
         self.requirements.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// The requirements; none where the selector selects nothing.
+    /// The requirements; empty if the selector selects nothing.
     pub fn requirements(&self) -> &[Requirement] {
         self.requirements.as_deref().unwrap_or_default()
     }
@@ -235,7 +235,7 @@ impl Selector {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
-    /// As [`Self::matches`], for labels kept in some other form.
+    /// Like [`Self::matches`], for labels in another form.
     pub fn matches_with<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements
             .as_ref()
@@ -306,7 +306,7 @@ impl LabelSelector {
         Self::deserialize(value).map_err(|error| ParseError(error.to_string()))
     }
 
-    /// The selector ready for matching. An empty one selects everything; no selector at all (`None` in the object)
+    /// The selector, compiled for matching. An empty one selects everything; no selector at all (`None` in the object)
     /// selects nothing: use [`Selector::nothing`].
     pub fn to_selector(&self) -> Result<Selector, ParseError> {
         let mut requirements =
@@ -340,7 +340,7 @@ impl LabelSelector {
         Ok(Selector::from_requirements(requirements))
     }
 
-    /// What is wrong with the selector as part of an object (`ValidateLabelSelector`).
+    /// The errors of the selector in an object (`ValidateLabelSelector`).
     pub fn validate(&self, path: &Path) -> ErrorList {
         let labels_path = path.child("matchLabels");
         let mut errors = ErrorList::new();
@@ -364,7 +364,7 @@ impl LabelSelector {
 }
 
 impl LabelSelectorRequirement {
-    /// What is wrong with the requirement as part of an object (`ValidateLabelSelectorRequirement`).
+    /// The errors of the requirement in an object (`ValidateLabelSelectorRequirement`).
     pub fn validate(&self, path: &Path) -> ErrorList {
         let mut errors = ErrorList::new();
         let values_path = path.child("values");

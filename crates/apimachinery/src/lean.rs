@@ -1,9 +1,9 @@
-//! Reading a part of an object: fields that nobody needs are skipped in the text, not built and dropped.
+//! Partial decoding of an object: unused fields are skipped in the text, not built and dropped.
 //!
-//! Most of a Kubernetes object is of no interest to a component that caches thousands of them. `managedFields` alone is
-//! often a third of the text and, as a tree of JSON values, most of the memory. Which fields are read is said by the name
-//! of the struct (as its `Deserialize` declares it, `PodSpec`) and the name of the field in JSON (`volumes`); a skipped
-//! field looks as if it was not set, so only optional fields may be left out.
+//! A component that caches thousands of Kubernetes objects uses only few of their fields. `managedFields` alone is
+//! often a third of the text and, as a tree of JSON values, most of the memory. Fields are selected by the name of the
+//! struct (as its `Deserialize` declares it, `PodSpec`) and the name of the field in JSON (`volumes`); a skipped field
+//! reads as unset, so only optional fields may be skipped.
 //!
 //! ```
 //! use allot_apimachinery::lean;
@@ -29,13 +29,13 @@ use serde::de::{
 #[cfg(test)]
 mod tests;
 
-/// Says whether to read a field, by the name of its struct and its own.
+/// Whether to decode a field, by the name of its struct and its own.
 pub type Keep = fn(&str, &str) -> bool;
 
-/// Reads a value without the fields that `keep` refuses, at any depth.
+/// Decodes a value without the fields that `keep` excludes, at any depth.
 ///
 /// # Errors
-/// Those of the format and of the type.
+/// Errors of the format and of the type.
 pub fn read<'de, T, D>(deserializer: D, keep: Keep) -> Result<T, D::Error>
 where
     T: Deserialize<'de>,
@@ -48,7 +48,7 @@ where
     })
 }
 
-/// Wraps deserialisers, visitors, accesses and seeds alike; `of` is the struct whose fields come.
+/// Wraps deserialisers, visitors, accesses and seeds alike; `of` is the current struct.
 struct Lean<T> {
     inner: T,
     keep: Keep,
@@ -99,7 +99,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Lean<D> {
         deserialize_newtype_struct(name: &'static str);
     }
 
-    // What has no fields inside is left to the format.
+    // Types without fields inside are left to the format.
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         self.inner.deserialize_bool(visitor)
     }
@@ -304,7 +304,7 @@ impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Lean<T> {
     }
 }
 
-/// The name of a field, borrowed from the text where it stands there as it is.
+/// The name of a field, borrowed from the text if possible.
 struct Name<'de>(Cow<'de, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {

@@ -1,12 +1,12 @@
 //! Exact Kubernetes basics: quantities, selectors, names, field errors and Status.
 //!
-//! Everything that decides what the API accepts and how it says no lives here once: [`quantity::Quantity`],
-//! label and field selectors ([`labels`], [`fields`]), name rules with upstream's texts ([`names`]), field errors
-//! ([`field`]), [`status::Status`], the group/version/kind names ([`gvk`]), cron schedules ([`cron`]) and
-//! suggestions for mistyped names ([`suggest`]).
+//! The rules of what the API accepts and the texts of its errors live here once: [`quantity::Quantity`], label and
+//! field selectors ([`labels`], [`fields`]), name rules with upstream's texts ([`names`]), field errors ([`field`]),
+//! [`status::Status`], the group/version/kind names ([`gvk`]), cron schedules ([`cron`]) and suggestions for mistyped
+//! names ([`suggest`]).
 //!
-//! Invariants: no I/O, no clock, no randomness; nothing here panics on input; texts equal those of Kubernetes 1.36.
-//! The crate must not know any kind of object.
+//! Invariants: no I/O, no clock, no randomness; nothing here panics on input; texts equal those of Kubernetes 1.36. The
+//! crate must not depend on any kind of object.
 //!
 //! ```
 //! use allot_apimachinery::{labels::Selector, quantity::Quantity};

@@ -1,7 +1,7 @@
 //! Rules for names, label keys and label values, with upstream's texts.
 //!
-//! Each function returns what is wrong with the value, empty when nothing is. Upstream counts lengths in bytes but
-//! some of its texts say characters; the texts here say what 1.36 says.
+//! Each function returns the errors of the value, empty for a valid one. Upstream counts lengths in bytes but some of
+//! its texts say characters; the texts here are those of 1.36.
 
 const LABEL_FMT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN_FMT: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -161,7 +161,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     errors
 }
 
-/// A name that can stand in a URL path (roles, storage versions).
+/// A name that is valid in a URL path (roles, storage versions).
 pub fn path_segment_name(value: &str) -> Vec<String> {
     if value == "." || value == ".." {
         return vec![format!("may not be '{value}'")];
@@ -260,7 +260,7 @@ pub fn condition_reason(value: &str) -> Vec<String> {
     )]
 }
 
-/// The name that a `generateName` prefix is checked as: a trailing dash is replaced by something valid.
+/// The name for validating a `generateName` prefix: a trailing dash is replaced by a valid character.
 pub fn mask_trailing_dash(prefix: &str) -> String {
     if prefix.len() > 1 && prefix.ends_with('-') {
         let mut name = prefix[..prefix.len() - 1].to_owned();

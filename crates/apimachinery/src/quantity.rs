@@ -57,7 +57,7 @@ pub enum ParseError {
 pub struct Quantity {
     amount: Amount,
     format: Format,
-    /// The text it was parsed from, where printing gives that text although it is not the canonical one.
+    /// The text it was parsed from, if it is printed although it is not the canonical one.
     text: Option<Arc<str>>,
 }
 
@@ -191,7 +191,7 @@ impl Quantity {
     }
 
     /// The value if it is an integer of 64 bits in upstream's fast form. Numbers with a fraction in binary notation
-    /// (`1.5Gi`) are not in that form even where they are whole: CEL's `isInteger` and `asInteger` say so too.
+    /// (`1.5Gi`) are not in that form even if they are integers: CEL's `isInteger` and `asInteger` behave the same.
     pub fn as_i64(&self) -> Option<i64> {
         match self.amount {
             Amount::Small { value, scale: 0 } => Some(value),
@@ -220,7 +220,7 @@ impl Quantity {
         }
     }
 
-    /// The sum. The notation is that of `self`, or of `other` where `self` is zero. `None` where the operands are so far
+    /// The sum. The notation is that of `self`, or of `other` if `self` is zero. `None` if the operands are so far
     /// apart that the sum would have thousands of digits.
     pub fn checked_add(&self, other: &Self) -> Option<Self> {
         let format = if self.is_zero() {
@@ -306,7 +306,7 @@ impl Quantity {
         }
     }
 
-    /// Mantissa and power of ten, where the mantissa fits.
+    /// Mantissa and power of ten, if the mantissa fits.
     fn parts(&self) -> Option<(i128, i32)> {
         match self.amount {
             Amount::Small { value, scale } => Some((i128::from(value), scale)),

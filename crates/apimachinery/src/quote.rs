@@ -36,7 +36,7 @@ fn push(out: &mut String, args: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(args);
 }
 
-/// Whether Go prints `c` as it is (letters, marks, numbers, punctuation, symbols and the ASCII space).
+/// Whether Go prints `c` unescaped (letters, marks, numbers, punctuation, symbols and the ASCII space).
 pub fn is_print(c: char) -> bool {
     match c {
         ' '..='~' => true,
@@ -52,8 +52,8 @@ fn is_mark(c: char) -> bool {
         | 0xe0100..=0xe01ef)
 }
 
-/// `value` as compact JSON the way Go's `json.Marshal` writes it: `<`, `>` and `&` are escaped, and a number with a
-/// fraction is as short as can be.
+/// `value` as compact JSON in the format of Go's `json.Marshal`: `<`, `>` and `&` are escaped, and a number with a
+/// fraction has its shortest form.
 pub fn go_json(value: &serde_json::Value) -> String {
     String::from_utf8(go_json_bytes(value)).unwrap_or_default()
 }
@@ -90,7 +90,7 @@ impl Formatter for GoFormatter {
         let size = value.abs();
         if size != 0.0 && !(1e-6..1e21).contains(&size) {
             let text = format!("{value:e}");
-            // Go names the sign of the exponent.
+            // Go prints the sign of a positive exponent.
             let positive = text.find('e').filter(|at| !text[at + 1..].starts_with('-'));
             return match positive {
                 Some(at) => write!(to, "{}e+{}", &text[..at], &text[at + 1..]),

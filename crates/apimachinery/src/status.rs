@@ -49,7 +49,7 @@ pub struct Details {
     /// API group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Resource, or kind where only that is known.
+    /// Resource, or kind if only that is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// UID of the object.
@@ -109,7 +109,7 @@ impl Status {
         }
     }
 
-    /// The answer to a deletion that left nothing behind.
+    /// The answer to a completed deletion.
     pub fn success(resource: &GroupResource, name: &str, uid: &str) -> Self {
         let mut status = Self::failure(200, "", "").about(resource, name);
         "Success".clone_into(&mut status.status);
@@ -129,7 +129,7 @@ impl Status {
         self
     }
 
-    /// The same with the number of seconds after which a retry makes sense.
+    /// The same with the number of seconds after which to retry.
     #[must_use]
     pub fn retry_after(mut self, seconds: i32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
@@ -227,12 +227,12 @@ impl Status {
         status
     }
 
-    /// 400: the request makes no sense.
+    /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, "BadRequest", message)
     }
 
-    /// 401: who is asking is unknown.
+    /// 401: the client is not authenticated.
     pub fn unauthorized(message: &str) -> Self {
         Self::failure(
             401,
@@ -245,7 +245,7 @@ impl Status {
         )
     }
 
-    /// 403: who is asking may not do that.
+    /// 403: the user is not authorized.
     pub fn forbidden(resource: &GroupResource, name: &str, cause: &str) -> Self {
         let text = if resource.is_empty() {
             format!("forbidden: {cause}")
@@ -276,7 +276,7 @@ impl Status {
         Self::failure(410, "Expired", message)
     }
 
-    /// 410: what was asked for is gone for good.
+    /// 410: the requested version is no longer available.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::failure(410, "Gone", message)
     }
@@ -300,7 +300,7 @@ impl Status {
         Self::failure(429, "TooManyRequests", message).retry_after(retry_after_seconds)
     }
 
-    /// 500: something broke.
+    /// 500: an internal error.
     pub fn internal(cause: &str) -> Self {
         let mut status = Self::failure(
             500,

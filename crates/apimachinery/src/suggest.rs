@@ -1,11 +1,11 @@
-//! "Did you mean": the known name that a mistyped one is most like.
+//! "Did you mean": the known name that is most similar to a mistyped one.
 
 /// Longer names are not compared: the comparison takes the product of the lengths.
 const LONGEST: usize = 256;
 
-/// The known name that is most like `wanted`, if one is like it at all: a third of its letters may be wrong, missing, too
-/// many or swapped with a neighbour. Of names that are equally like it, the first in the alphabet. A name that is known
-/// is not suggested for itself.
+/// The known name that is most similar to `wanted`, if one is similar enough: a third of its letters may be wrong,
+/// missing, surplus or swapped with a neighbour. Of equally similar names, the first in alphabetical order. A known
+/// name is not suggested for itself.
 pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters: Vec<char> = wanted.chars().collect();
     if letters.is_empty() || letters.len() > LONGEST {
@@ -23,7 +23,7 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     distances.min().map(|(_, name)| name)
 }
 
-/// `; did you mean gpu.example.com?`, or nothing.
+/// `; did you mean gpu.example.com?`, or empty.
 pub fn hint<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(wanted, known) {
         Some(name) => format!("; did you mean {name}?"),
@@ -31,8 +31,8 @@ pub fn hint<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Strin
     }
 }
 
-/// How many letters have to be replaced, inserted, deleted or swapped with the next one (optimal string alignment);
-/// letters that differ in case only count half of a letter, rounded up over the name.
+/// How many letters must be replaced, inserted, deleted or swapped with the next one (optimal string alignment);
+/// letters that differ only in case count half, rounded up over the name.
 fn distance(a: &[char], b: &[char]) -> usize {
     // Doubled, so that case can count half.
     let mut before_last: Vec<usize> = Vec::new();

@@ -1,4 +1,4 @@
-//! Where webhooks are reached: URLs and services, with upstream's texts.
+//! Addresses of webhooks: URLs and services, with upstream's texts.
 
 use crate::{
     field::{Error, ErrorList, Path},
@@ -7,7 +7,7 @@ use crate::{
 
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// Errors of the URL of a webhook; `force_https` where no other scheme may be used.
+/// Errors of the URL of a webhook; `force_https` forbids other schemes.
 pub fn url(path: &Path, text: &str, force_https: bool) -> ErrorList {
     let url = match Url::parse(text) {
         Ok(url) => url,
@@ -38,7 +38,8 @@ pub fn url(path: &Path, text: &str, force_https: bool) -> ErrorList {
     errors
 }
 
-/// Errors of a reference to the service of a webhook; `url_path` is the path that is asked for there, `port` is between 1 and 65535.
+/// Errors of a reference to the service of a webhook; `url_path` is the path of requests, `port` is between 1 and
+/// 65535.
 pub fn service(
     path: &Path,
     namespace: &str,
@@ -68,7 +69,7 @@ pub fn service(
     if !whole.starts_with('/') {
         errors.push(invalid(whole, "must start with a '/'".to_owned()));
     }
-    // Upstream takes the first character off whatever it is.
+    // Upstream removes the first character whatever it is.
     let mut chars = whole.chars();
     chars.next();
     let inner = chars.as_str();
@@ -95,7 +96,7 @@ struct Url<'t> {
 }
 
 impl<'t> Url<'t> {
-    /// Reads a URL as leniently as Go does: most texts are one.
+    /// Parses a URL as leniently as Go does: most texts are valid.
     fn parse(text: &'t str) -> Result<Self, String> {
         let problem = |what: &str| format!("parse {}: {what}", crate::quote::quote(text));
         if text.chars().any(char::is_control) {

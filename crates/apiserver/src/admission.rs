@@ -55,13 +55,13 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     /// Name, or empty.
     pub name: &'a str,
-    /// Who asks.
+    /// The requesting user.
     pub user: &'a User,
     /// The present object.
     pub old: Option<&'a Value>,
-    /// Nothing is stored.
+    /// Dry run: nothing is stored.
     pub dry_run: bool,
-    /// What the client has asked for; absent for a step of another request, which has been admitted as a whole.
+    /// The client's request; absent for a step of another request, which has been admitted as a whole.
     pub asked: Option<Asked<'a>>,
 }
 
@@ -77,7 +77,7 @@ impl Attributes<'_> {
     }
 }
 
-/// A request as its client has sent it, for those who are told of it.
+/// A request as its client has sent it, as webhooks and policies see it.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// The request.
@@ -86,7 +86,7 @@ pub struct Asked<'a> {
     pub(crate) shown: Shown,
     /// The options of a delete.
     pub(crate) delete: Option<&'a DeleteOptions>,
-    /// Who owns the fields of the objects, which are told of it.
+    /// The field managers of the objects, which admission updates.
     pub(crate) owners: Owners<'a>,
 }
 
@@ -110,7 +110,7 @@ pub(crate) enum Shown {
     Sent,
 }
 
-/// Lets every plugin change or refuse a write, and refuses what grants more than its author holds.
+/// Runs the mutating plugins, policies and webhooks, and rejects privilege escalation.
 ///
 /// # Errors
 /// The first refusal.
@@ -118,7 +118,7 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
     run_plugins(core, attributes, object).await?;
     let mut installed = dynamic::Mutation::default();
     if installed.run(core, attributes, object).await? {
-        // What has been put in may need what plugins add, and others may want to see it.
+        // Fields that webhooks added may need the plugins' defaults, and other webhooks may want to see them.
         run_plugins(core, attributes, object).await?;
         installed.run(core, attributes, object).await?;
     }
@@ -199,7 +199,7 @@ async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Valu
     Ok(())
 }
 
-/// Writes into a request for a certificate who asks, whatever the client says about that.
+/// Sets the requesting user in a CertificateSigningRequest, whatever the client sent.
 fn note_requester(user: &User, request: &mut Value) {
     let spec = crate::object::child_mut(request, "spec");
     for key in ["username", "uid", "groups", "extra"] {
@@ -226,7 +226,7 @@ fn note_requester(user: &User, request: &mut Value) {
     }
 }
 
-/// Lets every plugin refuse the final object.
+/// Runs the validating plugins, policies and webhooks on the final object.
 ///
 /// # Errors
 /// The first refusal.
@@ -236,7 +236,7 @@ pub async fn validate(
     object: &Value,
     warn: &Warnings,
 ) -> Result<()> {
-    // By now it has the name that the server has made up.
+    // By now a generated name is set.
     let attributes = &attributes.or_named(meta(object, "name"));
     if attributes
         .resource
@@ -268,8 +268,8 @@ pub async fn validate(
     Ok(())
 }
 
-/// Lets policies and webhooks judge and change what was sent to a subresource that is no part of its object: a binding, an
-/// eviction, the options of a stream.
+/// Runs policies and webhooks on the body of a subresource that is not part of its object: a binding, an eviction, the
+/// options of a stream.
 ///
 /// # Errors
 /// The first refusal.
@@ -315,11 +315,11 @@ pub(crate) async fn admit_sent(
     dynamic::validate(call.core, &attributes, sent).await
 }
 
-/// Field errors that depend on more than the object: administrative access, who may change a claim's status, and whose
-/// policies may read what. They go around `found`, which the object itself gave rise to.
+/// Field errors that depend on more than the object: admin access, permission to change a claim's status, and
+/// permission to read a policy's parameters. `found` are the errors of the object itself.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub async fn field_errors(
     core: &Core,
     attributes: &Attributes<'_>,
@@ -387,7 +387,7 @@ async fn stored_in(core: &Core, collection: &str, namespace: &str) -> Result<Vec
 /// Namespaces that always exist.
 const SYSTEM_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Objects live only in namespaces that exist and are not going away.
+/// Objects can only be created in namespaces that exist and are not terminating.
 async fn namespace_lifecycle(core: &Core, attributes: &Attributes<'_>) -> Result<()> {
     let namespaces = attributes.resource.is("", "namespaces");
     if attributes.operation == Operation::Delete

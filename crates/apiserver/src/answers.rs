@@ -11,9 +11,9 @@ use crate::error::Result;
 
 /// The budget is counted in pieces of this size.
 const UNIT: usize = 1 << 10;
-/// Longest wait for a share of the budget.
+/// Longest wait for the budget.
 const WAIT: Duration = Duration::from_secs(15);
-/// What clients are told to wait before they try again.
+/// `Retry-After` of a rejected request, in seconds.
 const RETRY_AFTER_SECONDS: i32 = 1;
 
 /// A bound on bytes that are in memory at the same time.
@@ -33,7 +33,7 @@ impl Budget {
         }
     }
 
-    /// Waits for a share; what is larger than a quarter of the budget counts as that, or small ones would wait for it.
+    /// Waits for a share; a size above a quarter of the budget is capped, or small requests would wait for it.
     ///
     /// # Errors
     /// 429 after a quarter of a minute.
@@ -57,7 +57,7 @@ impl Budget {
     }
 }
 
-/// Counts of what was sent in pieces.
+/// Counters of streamed answers.
 #[derive(Debug, Default)]
 pub struct Counters {
     sent: AtomicU64,

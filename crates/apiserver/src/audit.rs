@@ -1,7 +1,7 @@
-//! The audit log: who asked for what, when, and how it ended, in the format of `audit.k8s.io/v1`.
+//! The audit log: who requested what, when, and the result, in the format of `audit.k8s.io/v1`.
 //!
-//! A [`Policy`] says how much is written about a request; nothing is left out of a body except what the policy leaves
-//! out. Events are written by a thread of their own ([`Log`]) in the order in which they happen.
+//! A [`Policy`] determines what is logged about a request; bodies are only omitted by the policy. Events are written by
+//! a dedicated thread ([`Log`]) in the order in which they happen.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -34,14 +34,14 @@ const ID_HEADER: http::HeaderName = http::HeaderName::from_static("audit-id");
 /// Annotations of the authorizer, as upstream's.
 const DECISION: &str = "authorization.k8s.io/decision";
 const REASON: &str = "authorization.k8s.io/reason";
-/// Tells that an answer was made while it was sent and is not in the log: it is too large, or was not sent to its end.
+/// Marks an answer that was streamed and is not in the log: it is too large, or was not sent to its end.
 const STREAMED: &str = "audit.allot.dev/response-streamed";
-/// The largest answer that is made while it is sent and goes into the log.
+/// The largest streamed answer that is logged.
 const MOST_STREAMED: usize = 8 << 20;
 /// What such answers may hold together until they have been sent.
 const ALL_STREAMED: usize = 64 << 20;
 
-/// A policy and where events go.
+/// A policy and the destination of events.
 #[derive(Debug)]
 pub struct Audit {
     policy: Policy,
@@ -61,7 +61,7 @@ impl Audit {
         })
     }
 
-    /// Begins to write about a request whose user is known; `None` if the policy wants nothing.
+    /// Starts the audit of a request whose user is known; `None` if the policy omits it.
     pub(crate) fn begin(
         self: &Arc<Self>,
         request: &Incoming,
@@ -127,7 +127,7 @@ impl Audit {
         Some(trail)
     }
 
-    /// Events that were lost because the log could not be written as fast as they came.
+    /// Events that were dropped because the log could not be written fast enough.
     pub fn lost(&self) -> u64 {
         self.log.lost()
     }
@@ -138,7 +138,7 @@ impl Audit {
     }
 }
 
-/// What is written about one request.
+/// The audit record of one request.
 pub struct Trail {
     audit: Arc<Audit>,
     event: Event,
@@ -146,7 +146,7 @@ pub struct Trail {
     omit_managed_fields: bool,
     long: bool,
     over: bool,
-    /// What has been sent of an answer that is made meanwhile, with its share of what all may hold.
+    /// The part of a streamed answer that has been sent, with its share of the memory limit.
     sent: Option<(Vec<u8>, Vec<OwnedSemaphorePermit>)>,
 }
 
@@ -201,7 +201,7 @@ impl Trail {
         self.write();
     }
 
-    /// The request is made in somebody else's name.
+    /// The request impersonates a user.
     pub(crate) fn impersonates(&mut self, user: &User) {
         self.event.impersonated_user = Some(UserInfo::of(user));
     }
@@ -214,7 +214,7 @@ impl Trail {
         annotations.insert(REASON.to_owned(), reason.to_owned());
     }
 
-    /// Asks the authorizer why it has decided so: requests themselves only need to know whether.
+    /// Asks the authorizer for the reason of its decision: requests themselves only need the decision.
     pub(crate) async fn ask(&mut self, core: &Core, request: &Incoming) {
         let info = &request.info;
         let reference = self.event.object_ref.as_ref();
@@ -287,7 +287,7 @@ impl Trail {
         }
     }
 
-    /// The answer is there. What goes on is over when its body ends.
+    /// The answer has started. A long-running request is complete when its body ends.
     pub(crate) fn answered(mut self, response: &mut Response<Body>) {
         let code = response.status().as_u16();
         let whole = response.body().whole_bytes();
@@ -361,7 +361,7 @@ pub(crate) fn id(headers: &HeaderMap) -> String {
     }
 }
 
-/// Where a request comes from: what proxies say, then the other end of the connection.
+/// The source addresses of a request: from proxy headers, then the peer of the connection.
 fn sources(request: &Incoming) -> Vec<String> {
     let text = |name: &str| request.headers.get(name)?.to_str().ok();
     let mut sources: Vec<IpAddr> = Vec::new();

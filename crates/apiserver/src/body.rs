@@ -17,7 +17,7 @@ pub(crate) use paced::Pace;
 /// A pinned stream of chunks.
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>;
 
-/// Something that is given up when the body has been sent, or nobody wants it any more: seats, shares of a budget.
+/// Resources that are released when the body has been sent, or is dropped: seats, shares of a budget.
 pub(crate) type Held = Box<dyn Send>;
 
 /// An observer of a body on its way to the client. Dropped before its end, it has seen a part of it.
@@ -38,7 +38,7 @@ pub struct Body {
 enum Content {
     Whole(Option<Bytes>),
     Stream(Chunks),
-    /// Something else looks after the reader's pace, and may end the body.
+    /// A watchdog monitors the reader's pace, and may end the body.
     Paced(
         Arc<paced::Paced>,
         #[allow(dead_code, reason = "ends with the body")] paced::Watchdog,
@@ -73,7 +73,7 @@ impl Content {
         }
     }
 
-    /// Bytes that are left, where that is known.
+    /// Remaining bytes, if known.
     fn left(&self) -> Option<u64> {
         match self {
             Content::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
@@ -89,13 +89,13 @@ impl Body {
         Self::of(Content::Whole(None))
     }
 
-    /// Content that is there already.
+    /// Complete content.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         Self::of(Content::Whole((!bytes.is_empty()).then_some(bytes)))
     }
 
-    /// Content that comes piece by piece.
+    /// Streamed content.
     pub fn stream(
         chunks: impl Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static,
     ) -> Self {
@@ -110,22 +110,22 @@ impl Body {
         }
     }
 
-    /// Shows an observer what is sent.
+    /// Passes everything that is sent to an observer.
     pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }
 
-    /// Keeps something until the body ends.
+    /// Keeps a resource until the body ends.
     pub(crate) fn hold(&mut self, held: Held) {
         self.held.push(held);
     }
 
-    /// Something is kept until the body ends.
+    /// The body keeps resources until it ends.
     pub(crate) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// The length of a body that is there already.
+    /// The length of a complete body.
     pub(crate) fn whole_size(&self) -> Option<usize> {
         match &self.content {
             Content::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len)),
@@ -133,7 +133,7 @@ impl Body {
         }
     }
 
-    /// The bytes of a body that is there already.
+    /// The bytes of a complete body.
     pub(crate) fn whole_bytes(&self) -> Option<&Bytes> {
         match &self.content {
             Content::Whole(bytes) => bytes.as_ref(),
@@ -141,7 +141,7 @@ impl Body {
         }
     }
 
-    /// The same body in small pieces, which ends, and gives up what it holds, when its reader does not keep the pace.
+    /// The same body in small pieces, which ends, and releases its resources, when its reader is too slow.
     pub(crate) fn paced(self, pace: Pace) -> Self {
         let (paced, watchdog) = paced::start(self.content, self.held, pace);
         Body {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::object::{self, meta};
 use crate::server::{Core, Server};
 
-/// Makes what is missing; what is there stays as it is.
+/// Creates missing objects; existing ones are not changed.
 pub(crate) async fn run(server: &Server) -> Result<()> {
     let mut objects: Vec<(String, String, Value)> = Vec::new();
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
@@ -50,7 +50,7 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
     crate::custom::lifecycle::start(server).await
 }
 
-/// Priority classes for what keeps a cluster running.
+/// Priority classes for system-critical pods.
 const PRIORITIES: [(&str, i64, &str); 2] = [
     (
         "system-cluster-critical",
@@ -78,7 +78,7 @@ pub(crate) async fn ensure(
     let metadata = object::metadata_mut(&mut object);
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), object::now().into());
-    // Without it there is no server to delete anything on a full disk.
+    // Without it no server could start to delete objects on a full disk.
     let write = Write::put(collection, key, Expect::Absent, object::draft(&object)).frees(true);
     match core.backend.commit(write).await {
         Ok(_) | Err(StoreError::Exists(_)) => Ok(()),

@@ -1,7 +1,7 @@
 //! The kinds of `resource.k8s.io` in other releases than the newest: which exist, and those from before 1.31.
 //!
-//! Classic claims and templates share their names with the newer ones. Each object is stored in the form it was
-//! created in, which its structure tells; `allot_model::classic::exchange` shows it in the other.
+//! Classic claims and templates share their names with the current ones. Each object is stored in the form it was
+//! created in, which its structure determines; `allot_model::classic::exchange` converts it to the other.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use crate::registry::{Resource, RuntimeConfig, Subresource, Version, collection_
 use crate::server::Core;
 use crate::strategy::Part;
 
-/// The release whose classic kinds the newest one serves beside its own when asked to.
+/// The release whose classic kinds the newest one can serve beside its own.
 const LAST_CLASSIC: u8 = 30;
 
 /// The version has classic objects.
@@ -40,13 +40,13 @@ pub fn is_shared(resource: &Resource) -> bool {
             .any(|version| version.served && is_version(&version.name))
 }
 
-/// The resource holds objects of both generations that have no form in the other one. Lists and watches of a version
-/// leave out those that it can not show.
+/// The resource has objects of both generations that cannot be converted to the other one. Lists and watches of a
+/// version omit objects that it cannot represent.
 pub fn is_apart(resource: &Resource) -> bool {
     resource.plural == "resourceslices" && is_shared(resource)
 }
 
-/// The classic kind of an object whose `apiVersion` says what it is.
+/// The classic kind of an object by its `apiVersion`.
 pub fn kind_of(resource: &Resource, object: &Value) -> Option<Kind> {
     if resource.group != GROUP {
         return None;
@@ -79,7 +79,7 @@ pub fn stored_version<'a>(resource: &'a Resource, stored: &Value) -> &'a str {
 /// An object in another version, if one of the two is classic. `None`: not the business of this module.
 ///
 /// # Errors
-/// Says why there is no such form.
+/// The reason why there is no such form.
 pub fn convert(
     resource: &Resource,
     object: &Value,
@@ -154,7 +154,7 @@ pub fn validate_update(kind: Kind, object: &Value, old: &Value, part: Part) -> E
     }
 }
 
-/// Keeps of an update what this endpoint may change.
+/// Reverts the fields of an update that this endpoint must not change.
 pub fn prepare_for_update(kind: Kind, object: &mut Value, old: &Value, part: Part) {
     match part {
         Part::Status => classic::prepare_for_status_update(kind, object, old),
@@ -162,7 +162,7 @@ pub fn prepare_for_update(kind: Kind, object: &mut Value, old: &Value, part: Par
     }
 }
 
-/// Claims of pods, or of pod templates inside the kind, may come in the form that they had up to 1.30.
+/// Claims of pods, or of pod templates inside the kind, may have the form of up to 1.30.
 fn has_old_claims(core: &Core, group: &str, kind: &str) -> bool {
     let is_served = || {
         let registry = core.registry.load();
@@ -172,8 +172,8 @@ fn has_old_claims(core: &Core, group: &str, kind: &str) -> bool {
     crate::pods::has_spec(group, kind) && is_served()
 }
 
-/// The body of a pod, or of something with a pod template, with its claims in the newer form, where classic kinds are
-/// served; `None` where nothing changes.
+/// The body of a pod, or of an object with a pod template, with its claims in the current form, if classic kinds are
+/// served; `None` if it does not change.
 pub fn without_source(core: &Core, group: &str, kind: &str, text: &[u8]) -> Option<Vec<u8>> {
     const SOURCE: &[u8] = b"\"source\"";
     let has_source = || text.windows(SOURCE.len()).any(|part| part == SOURCE);
@@ -214,7 +214,7 @@ pub fn in_release(
     (!resource.versions.is_empty()).then_some(resource)
 }
 
-/// Lets this cluster's own components, which speak v1 alone, reach what a release before 1.34 serves in other versions.
+/// Lets this cluster's own components, which use v1 only, reach what a release before 1.34 serves in other versions.
 fn serve_hub(resource: &mut Resource) {
     const HUB: &str = "v1";
     let newer = |version: &Version| version.served && !is_version(&version.name);
@@ -290,7 +290,7 @@ pub fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resource> {
     rows.collect()
 }
 
-/// The classic version that the newest release serves beside its own, if asked for by name.
+/// The classic version that the newest release serves beside its own, if enabled by name.
 fn beside(config: &RuntimeConfig, release: Release, kind: &str) -> Option<&'static str> {
     let last = availability::versions(Release::new(LAST_CLASSIC), kind);
     last.into_iter()

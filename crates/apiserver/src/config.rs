@@ -21,19 +21,19 @@ pub struct Config {
     pub anonymous: bool,
     /// Authorization modes in order.
     pub authorization: Vec<AuthorizationMode>,
-    /// Admission plugins that are switched on beside those that are on by default.
+    /// Admission plugins to enable in addition to the default ones.
     pub enabled_admission: Vec<String>,
     /// Admission plugins that are switched off.
     pub disabled_admission: Vec<String>,
     /// Issuer of service-account tokens.
     pub service_account_issuer: String,
-    /// PKCS#8 key (ES256) for service-account tokens; one is made at start if absent.
+    /// PKCS#8 key (ES256) for service account tokens; generated at start if absent.
     pub service_account_key: Option<Vec<u8>>,
     /// Client certificate and key for kubelets, PEM.
     pub kubelet_client: Option<KubeletClient>,
-    /// Address of this server that the service `kubernetes` stands for; no such service if absent.
+    /// Address of this server for the service `kubernetes`; no such service if absent.
     pub advertise: Option<std::net::SocketAddr>,
-    /// A controller makes the service account `default` of every namespace, so that pods wait for it from the start.
+    /// A controller creates the service account `default` of every namespace, so that pods wait for it from the start.
     pub accounts_are_made: bool,
     /// Addresses that services get.
     pub service_addresses: ServiceAddresses,
@@ -41,7 +41,7 @@ pub struct Config {
     pub node_ports: NodePorts,
     /// Feature gates of the resource API.
     pub features: allot_model::features::Features,
-    /// What is written about requests, and where.
+    /// What is logged about requests, and where.
     pub audit: Option<std::sync::Arc<crate::audit::Audit>>,
     /// Limits and time-outs.
     pub limits: Limits,
@@ -168,7 +168,7 @@ impl FromStr for ServiceAddresses {
         let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
         let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
         let bits: u8 = bits.parse().map_err(|_| wrong())?;
-        // As kube-apiserver: not so small that nothing is left, not larger than 20 bits of addresses.
+        // As in kube-apiserver: not so small that no address remains, not more than 20 bits of addresses.
         if !(12..=30).contains(&bits) {
             return Err(format!(
                 "{text}: the network must have between 12 and 30 bits"

@@ -1,4 +1,4 @@
-//! Which connections there are: the longest idle one makes room for a new one.
+//! The open connections: the longest idle one is closed for a new one.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-/// How often the log tells that there are too many.
+/// How often the log reports that there are too many.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// All open connections.
@@ -24,7 +24,7 @@ pub struct Connections {
     told: Mutex<Option<Instant>>,
 }
 
-/// One connection, as its requests know it.
+/// One connection, as its requests see it.
 pub struct Connection {
     /// The other end.
     pub peer: SocketAddr,
@@ -37,7 +37,7 @@ struct Requests {
     active: usize,
     /// When the last one ended, or the connection was opened.
     since: Instant,
-    /// When the first bytes came that are no request yet.
+    /// When the first bytes of an incomplete request head arrived.
     head: Option<Instant>,
 }
 
@@ -51,7 +51,7 @@ impl Connection {
         InFlight(self.clone())
     }
 
-    /// Bytes have come; between requests they are the beginning of the next one.
+    /// Bytes were received; between requests they are the start of the next one.
     pub fn received(&self) {
         let mut requests = self.requests.lock();
         if requests.active == 0 && requests.head.is_none() {
@@ -112,8 +112,8 @@ impl Connections {
         })
     }
 
-    /// A place for a new connection. Where there are too many the one goes that has been without a request for the
-    /// longest time; `None` if all are busy.
+    /// A slot for a new connection. If there are too many, the one that has been idle for the longest time is closed;
+    /// `None` if all are busy.
     pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
         let full = self.open.lock().len() >= self.limit;
         if full {
@@ -157,7 +157,7 @@ impl Connections {
         true
     }
 
-    /// Tells the operator, not too often.
+    /// Logs it, not too often.
     pub fn tell(&self, why: &str) {
         let mut told = self.told.lock();
         if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
@@ -176,11 +176,11 @@ impl Connections {
     }
 }
 
-/// A stream whose connection hears of what comes.
+/// A stream that reports received data to its connection.
 pub struct Noted<S> {
     /// The stream.
     pub stream: S,
-    /// Who hears of it.
+    /// The connection to notify.
     pub noted: Option<Arc<Connection>>,
 }
 

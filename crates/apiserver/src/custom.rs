@@ -1,6 +1,6 @@
 //! Custom resources: what a CustomResourceDefinition adds to the registry.
 //!
-//! A definition is compiled once per change into a [`CustomResource`]; the [`lifecycle`] task watches definitions and keeps the
+//! A CRD is compiled once per change into a [`CustomResource`]; the [`lifecycle`] task watches CRDs and keeps the
 //! registry up to date.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,12 +104,12 @@ impl CustomResource {
         }
     }
 
-    /// Tells watches that what they show is not served any more as it was: the definition has changed, or is gone.
+    /// Ends watches when the CRD has changed, or was deleted.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
     }
 
-    /// Watches that began with an earlier state of the definition go on: it serves the same.
+    /// Watches that began with an earlier state of the CRD continue: it serves the same.
     fn follows(&mut self, earlier: &Self) {
         self.ended = earlier.ended.clone();
     }
@@ -119,8 +119,8 @@ impl CustomResource {
         self.terminating
     }
 
-    /// The mark of stored objects that a version of this definition, as it is now, shows as they are stored: pruning and
-    /// defaults change nothing. No other definition and no other state of this one has the same.
+    /// The mark of stored objects that this state of a CRD serves as they are stored: pruning and defaults change
+    /// nothing. No other CRD and no other state of this one has the same.
     pub fn mark(&self, version: &str) -> Option<u64> {
         self.version(version).map(|version| version.mark)
     }
@@ -129,7 +129,7 @@ impl CustomResource {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    /// Fields that selectors may use, as in `spec.color`; those of any version, as one watch may see several.
+    /// Fields that selectors may use, such as `spec.color`; those of any version, as one watch may see several.
     pub fn selectable_fields(&self) -> Vec<String> {
         let mut fields: Vec<String> = self
             .versions
@@ -172,7 +172,8 @@ impl CustomResource {
         self.version(version)?.scale.as_ref()
     }
 
-    /// Drops what the version does not know; says what, as strict decoding does. Nothing is known of a version that does not exist.
+    /// Prunes fields that the version does not have; returns them, as strict decoding does. A version that does not
+    /// exist has no fields.
     pub fn prune(&self, version: &str, object: &mut Value) -> Vec<String> {
         let unknown = match self.version(version) {
             Some(version) => structural::prune(object, &version.schema),
@@ -184,8 +185,9 @@ impl CustomResource {
             .collect()
     }
 
-    /// Reads an object that has been sent, as the version that it names: metadata as its type has it, without what the schema does not
-    /// know. Answers what was dropped, as strict decoding does. An object of another kind keeps all but its metadata: validation refuses it.
+    /// Reads an object that was sent, as the version that it names: metadata by its type, without fields outside of the
+    /// schema. Returns the pruned fields, as strict decoding does. An object of another kind keeps everything but its
+    /// metadata: validation rejects it.
     ///
     /// # Errors
     /// The decoder's text for metadata of a wrong type.
@@ -205,7 +207,7 @@ impl CustomResource {
         Ok(unknown.into_iter().map(named).collect())
     }
 
-    /// Fills in defaults; nulls that are no values go.
+    /// Sets defaults; removes nulls where they are not allowed.
     pub fn default(&self, version: &str, object: &mut Value) {
         if let Some(version) = self.version(version) {
             structural::prune_nulls(object, &version.schema);
@@ -335,7 +337,7 @@ fn blocks_rules(error: &Error) -> bool {
     )
 }
 
-/// The row of the registry that a definition makes.
+/// The registry row of a CRD.
 pub fn resource(object: &Value) -> Resource {
     let spec = &object["spec"];
     let names = &object["status"]["acceptedNames"];
@@ -427,7 +429,8 @@ fn deprecation(group: &str, kind: &str, version: &Value, all: &[&Value]) -> Stri
     format!("{group}/{name} {kind} is deprecated{advice}")
 }
 
-/// The order of versions: stable before beta before alpha, then by number; other names come last, in reverse order of their letters.
+/// The order of versions: stable before beta before alpha, then by number; other names come last, in reverse
+/// alphabetical order.
 fn priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let parsed = name.strip_prefix('v').and_then(|rest| {
         let digits = rest

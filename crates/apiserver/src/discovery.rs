@@ -30,7 +30,7 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
         path => path.split('/').collect(),
     };
     let reads = matches!(request.method, http::Method::GET | http::Method::HEAD);
-    // The lists of groups, and documents of groups that definitions make, are given to any method.
+    // The lists of groups, and documents of CRD groups, are returned for any method.
     let builtin = match parts.as_slice() {
         ["api"] => true,
         ["api", version] => registry.has_version(in_process, "", version),
@@ -87,12 +87,12 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
     Ok(value_response(200, &value, media))
 }
 
-/// The answer on paths that nothing serves.
+/// The answer for paths that do not exist.
 fn nothing() -> Response<Body> {
     text_response(404, "404 page not found\n")
 }
 
-/// The group is there without any definition.
+/// The group exists without any CRD.
 fn is_builtin(registry: &Registry, group: &str) -> bool {
     registry
         .iter()
@@ -130,7 +130,7 @@ fn paths(registry: &Registry) -> Value {
     json!({"paths": paths})
 }
 
-/// Groups with something served, apart from the core group, in the order in which clients prefer them.
+/// Groups with served resources, apart from the core group, in the order of preference.
 pub fn groups(registry: &Registry) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for resource in registry.iter() {

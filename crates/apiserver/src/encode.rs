@@ -26,11 +26,11 @@ pub fn value_response(code: u16, value: &Value, media: Media) -> Response<Body> 
         Encoding::Yaml => return yaml_response(code, value),
         Encoding::Protobuf => match crate::protobuf::encode(value) {
             Some(bytes) => return bytes_response(code, bytes, media),
-            // Documents that have no such form are JSON for everybody.
+            // Documents without such a form are always JSON.
             None => return value_response(code, value, Media::JSON),
         },
     };
-    // Values made of strings and numbers always serialise.
+    // Values of strings and numbers always serialise.
     bytes_response(code, bytes.unwrap_or_default(), media)
 }
 
@@ -63,7 +63,7 @@ pub fn bytes_response(code: u16, bytes: impl Into<Bytes>, media: Media) -> Respo
 pub struct View<'a> {
     /// The resource.
     pub resource: &'a Resource,
-    /// The version asked for.
+    /// The requested version.
     pub version: &'a str,
 }
 
@@ -78,10 +78,10 @@ impl View<'_> {
         versions::same_shape(self.resource, self.version)
     }
 
-    /// A stored version as an object in the version asked for.
+    /// A stored object in the requested version.
     ///
     /// # Errors
-    /// 500 if it can not be converted.
+    /// 500 if it cannot be converted.
     pub fn object(&self, entry: &Entry) -> Result<Value> {
         if self.mark().is_some_and(|mark| mark == entry.mark()) {
             return versions::unchanged(self.resource, self.version, &entry.value);
@@ -118,8 +118,8 @@ impl View<'_> {
         self.resource.custom.as_ref()?.mark(self.version)
     }
 
-    /// A custom object. Once it has turned out that its definition changes nothing in what is stored, the bytes are
-    /// served until the definition is another one.
+    /// A custom object. Once its CRD is known to change nothing in the stored object, the bytes are served until the
+    /// CRD changes.
     fn write_custom(&self, out: &mut Vec<u8>, entry: &Entry, mark: u64) -> Result<()> {
         let stored = |out: &mut Vec<u8>| {
             let api_version = self.api_version();
@@ -172,7 +172,7 @@ impl View<'_> {
         })
     }
 
-    /// An object of the resource reduced to its metadata, as upstream keeps it inside.
+    /// An object of the resource reduced to its metadata, as in upstream's internal form.
     pub fn metadata_only(&self, object: Value, shape: Shape) -> Value {
         let mut partial = metadata_only(object, shape);
         if self.resource.is("apps", "daemonsets")
@@ -284,7 +284,7 @@ impl View<'_> {
             shape @ (Shape::Metadata | Shape::MetadataV1beta1) => {
                 let items = objects.into_iter().map(|it| self.metadata_only(it, shape));
                 let items: Vec<_> = items.collect();
-                // Upstream's list of nothing is null.
+                // Upstream's empty list is null.
                 let items = if items.is_empty() {
                     Value::Null
                 } else {

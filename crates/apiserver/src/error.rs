@@ -34,7 +34,7 @@ impl ApiError {
         Status::failure(500, "", message).into()
     }
 
-    /// 404 for a path that leads nowhere.
+    /// 404 for a path that does not exist.
     pub fn no_such_path() -> Self {
         Status::no_resource().into()
     }
@@ -66,7 +66,7 @@ impl ApiError {
     }
 }
 
-/// What the store refuses, where no handler has given it a better meaning.
+/// The store's errors, if no handler has mapped them.
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {

@@ -1,8 +1,8 @@
 //! How many requests are served at the same time, and whose turn it is.
 //!
-//! With priority and fairness (the default) FlowSchemas put a request into a flow and a priority level, and the level's
-//! seats and queues decide ([`seats`]). Without, there is one limit for requests that change something and one for the
-//! others. Long-running requests have no seat; a watch has one until it has begun.
+//! With priority and fairness (the default) FlowSchemas assign a request to a flow and a priority level, and the
+//! level's seats and queues decide ([`seats`]). Without, there is one limit for mutating requests and one for the
+//! others. Long-running requests take no seat; a watch has one until it has begun.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -47,9 +47,9 @@ pub use watches::Watching;
 pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMA_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
-/// What clients are told to wait before they try again, in seconds, where there are no levels.
+/// `Retry-After` in seconds, without priority levels.
 const RETRY_AFTER: u64 = 1;
-/// Longest wait in a queue, whatever the time limit of the request.
+/// Longest wait in a queue, independent of the time limit of the request.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Decides when requests may start.
@@ -60,14 +60,14 @@ pub struct FlowControl {
     request_timeout: Duration,
     /// Counts changes of the objects.
     pub(crate) changes: Arc<AtomicU64>,
-    /// The changes that the rules know.
+    /// The number of changes that the rules include.
     loaded: AtomicU64,
     loading: tokio::sync::Mutex<()>,
     rules: ArcSwap<Loaded>,
     state: Mutex<State>,
     /// Time is counted from here.
     epoch: Instant,
-    /// Nobody can find names that share a queue with somebody else's.
+    /// Randomised, so that clients cannot find names that share a queue with another client's.
     hasher: RandomState,
     read_only: Option<Arc<Semaphore>>,
     mutating: Option<Arc<Semaphore>>,
@@ -89,7 +89,7 @@ struct Loaded {
     counted: Vec<Counted>,
 }
 
-/// The objects that said what becomes of a request; they are named to the client.
+/// The objects that classified a request; their UIDs are returned to the client.
 #[derive(Debug, Clone)]
 pub struct Classified {
     schema: HeaderValue,
@@ -106,7 +106,7 @@ impl Classified {
 
 /// The right to be served, until it is dropped.
 pub enum Seat {
-    /// Nobody counts.
+    /// Not counted.
     Free,
     /// One of the requests in flight.
     InFlight(#[allow(dead_code, reason = "counts while it lives")] OwnedSemaphorePermit),
@@ -217,8 +217,8 @@ impl FlowControl {
         }
     }
 
-    /// The seat of a request where priority and fairness is off, `None` where too many are in flight: one limit for
-    /// requests that change something and one for the others. Administrators are always served.
+    /// The seat of a request if priority and fairness is off, `None` if too many are in flight: one limit for mutating
+    /// requests and one for the others. Administrators are always served.
     fn in_flight(&self, request: &Incoming) -> Option<Seat> {
         let mutating = is_mutating(&request.info.verb);
         let limit = if mutating {
@@ -293,7 +293,7 @@ impl FlowControl {
         })
     }
 
-    /// Counts a watch until what this returns is dropped; nothing for other requests.
+    /// Counts a watch until the returned value is dropped; `None` for other requests.
     pub fn watching(&self, request: &Incoming) -> Option<Watching> {
         let watch = self.fair && request.info.is_resource && request.info.verb == "watch";
         watch.then(|| self.watches.open(request)).flatten()
@@ -318,13 +318,13 @@ impl FlowControl {
                 None => Err(running),
             };
             if let Err(running) = sent {
-                // Nobody waits for it any more.
+                // The waiting request was dropped.
                 state.seats.finish(running, now);
             }
         }
     }
 
-    /// Takes over the objects that are stored. What can not be read changes nothing.
+    /// Loads the stored objects. On an error the rules stay.
     async fn load(&self, core: &Core) {
         let alone = self.loading.lock().await;
         let seen = self.changes.load(Ordering::Acquire);
@@ -352,8 +352,7 @@ impl FlowControl {
         self.refused.retain(|level| levels.contains(level));
         self.take_over(&lists[0], &lists[1]);
         self.loaded.store(seen, Ordering::Release);
-        // Other requests need not wait until the conditions are stored; two that write them at once are told apart by the
-        // revision.
+        // Other requests need not wait until the conditions are stored; the revision orders concurrent writers.
         drop(alone);
         let collection = format!("{GROUP}/flowschemas");
         dangling::tell(&*core.backend, &collection, &schemas, &levels).await;

@@ -1,5 +1,5 @@
-//! Entry points for the fuzz targets in `fuzz/`: parsers of this crate that read what clients send and that no public
-//! function reaches with bytes alone. Each must return, whatever the bytes are.
+//! Entry points for the fuzz targets in `fuzz/`: parsers of client input in this crate that no public function reaches
+//! with bytes alone. Each must return for any input.
 
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
@@ -15,13 +15,13 @@ pub fn certificate(bytes: &[u8]) {
     let _ = certificate::requested(bytes);
 }
 
-/// A service account token: a signature that this server did not make is never taken for one that it made.
+/// A service account token: a signature that this server did not create must never be accepted.
 pub fn token(signer: &Signer, text: &str) {
     let found = signer.verify(text, 0);
     assert!(found.is_err(), "a token that nobody has signed is valid");
 }
 
-/// Headers that hold a credential: what is present and cannot be read is an error, and never the same as nothing.
+/// Headers with a credential: one that is present and cannot be read is an error, never the same as an absent one.
 pub fn credentials(bytes: &[u8]) {
     let mut headers = HeaderMap::new();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -55,7 +55,7 @@ pub fn protobuf(bytes: &[u8]) {
 /// A body in YAML.
 pub fn yaml(bytes: &[u8]) {
     if let Ok(read) = yaml::read(bytes) {
-        // What was read can be written.
+        // A value that was read can be written.
         let _ = read.value.to_string();
     }
 }

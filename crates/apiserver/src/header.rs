@@ -1,8 +1,8 @@
 //! Values of HTTP headers as text.
 //!
-//! `HeaderValue::to_str` knows only visible ASCII. Go hands header bytes to its handlers as they are, and clients such as
-//! kubectl send names in UTF-8. What decides who somebody is must be read whole or refused; for the rest a replacement
-//! character is enough.
+//! `HeaderValue::to_str` accepts only visible ASCII. Go passes header bytes to its handlers as they are, and clients
+//! such as kubectl send names in UTF-8. Headers that determine an identity must be read completely or rejected; for
+//! others a replacement character is sufficient.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue};
 
 use crate::error::Result;
 
-/// The value, with a replacement character where it is not UTF-8: for headers that steer the form of an answer.
+/// The value, with replacement characters for invalid UTF-8: for headers that select the form of an answer.
 pub(crate) fn lossy(value: &HeaderValue) -> Cow<'_, str> {
     String::from_utf8_lossy(value.as_bytes())
 }
@@ -34,7 +34,7 @@ pub(crate) fn exact(name: &HeaderName, value: &HeaderValue) -> Result<String> {
     }
 }
 
-/// A header name as Go writes it: the first letter of each word in upper case.
+/// A header name in Go's canonical form: the first letter of each word in upper case.
 pub(crate) fn canonical(name: &str) -> String {
     let mut start = true;
     name.chars()

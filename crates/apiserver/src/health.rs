@@ -16,8 +16,8 @@ use crate::server::{Core, Incoming, text_response};
 /// The Kubernetes version that this server speaks.
 pub const VERSION: &str = "v1.36.2+allot";
 
-/// Checks of every endpoint, in kube-apiserver's order. The work behind the hooks is done before the first connection is
-/// accepted, so they never fail here; clients ask for some of them by name.
+/// Checks of every endpoint, in kube-apiserver's order. The work of the hooks is done before the first connection is
+/// accepted, so they never fail here; clients request some of them by name.
 const HOOKS: [&str; 30] = [
     "poststarthook/start-apiserver-admission-initializer",
     "poststarthook/generic-apiserver-start-informers",
@@ -74,7 +74,7 @@ fn fails(core: &Core, check: &str) -> bool {
     check == "shutdown" && core.shutdown.is_cancelled()
 }
 
-/// All checks of an endpoint: a line for each where `?verbose` is given or one fails, without those that `?exclude=` names.
+/// All checks of an endpoint: a line for each with `?verbose` or if one fails, without those that `?exclude=` names.
 fn all(core: &Core, request: &Incoming, endpoint: &str) -> Response<Body> {
     let mut excluded: BTreeSet<&str> = request.query.all("exclude").collect();
     let (mut lines, mut failed) = (String::new(), false);

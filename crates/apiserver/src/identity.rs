@@ -1,14 +1,14 @@
-//! Who asks.
+//! The requesting user.
 
 use std::collections::BTreeMap;
 
 /// Group of unrestricted administrators.
 pub const MASTERS: &str = "system:masters";
-/// Group of everybody who has proven an identity.
+/// Group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// Group of everybody who has not.
+/// Group of all unauthenticated users.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Name of everybody who has not.
+/// Name of all unauthenticated users.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// Group of node agents.
 pub const NODES: &str = "system:nodes";
@@ -54,7 +54,7 @@ impl User {
         User::new("kubernetes-admin", [MASTERS])
     }
 
-    /// Somebody without credentials.
+    /// A user without credentials.
     pub fn anonymous() -> Self {
         User {
             name: ANONYMOUS.to_owned(),
@@ -75,8 +75,8 @@ impl User {
         self.groups.iter().any(|known| known == group)
     }
 
-    /// The node that this is the agent of; empty where the user is a node agent that does not say of which node, which
-    /// may do nothing.
+    /// The node of a kubelet; empty if the user is in the group of nodes but has no node name, which grants no
+    /// permission.
     pub fn node_identity(&self) -> Option<&str> {
         self.name
             .strip_prefix(NODE_PREFIX)

@@ -1,4 +1,4 @@
-//! The selector of a job and the labels of its pods, which the server makes unless the job brings its own.
+//! The selector of a job and the labels of its pods, which the server generates unless the job has its own.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
@@ -14,7 +14,7 @@ fn by_hand(job: &Value) -> bool {
     job["spec"]["manualSelector"] == true
 }
 
-/// Makes labels and selector from name and UID. What the template already says of a pair stays.
+/// Generates labels and selector from name and UID. Labels that the template already has stay.
 pub fn generate_selector(job: &mut Value) {
     if by_hand(job) {
         return;
@@ -38,7 +38,8 @@ pub fn generate_selector(job: &mut Value) {
     if !wanted.contains_key(UID[1]) {
         wanted.insert(UID[1].to_owned(), uid);
     }
-    // The defaults give a job without labels those of its template, and upstream the generated ones too.
+    // Defaulting copies the labels of its template to a job without labels; in upstream that includes the generated
+    // ones.
     let own = child_mut(&mut job["metadata"], "labels");
     if own.is_empty() || *own == before {
         *own = all;
@@ -72,7 +73,7 @@ pub fn validate_selector(job: &Value, errors: &mut ErrorList) {
     if !by_hand(job) {
         let mut expected = json!({});
         let (uid, name) = (meta(job, "uid"), meta(job, "name"));
-        // The old labels come before those with a prefix.
+        // The legacy labels come before those with a prefix.
         for (key, value) in [
             (UID[0], uid),
             (NAME[0], name),

@@ -69,7 +69,7 @@ pub async fn log(call: &Call<'_>) -> Result<Response<Body>> {
     Ok(response.map(stream_body))
 }
 
-/// What a client may ask about logs.
+/// Validates the log options of a client.
 fn check_log_options(call: &Call<'_>) -> Result<()> {
     let query = &call.request.query;
     let number = |key: &str| -> Result<Option<i64>> {
@@ -265,7 +265,7 @@ async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
     ]
     .iter()
     .rev()
-    // An address is sure to lead there; names need a resolver that knows the node.
+    // An address always leads to the node; names need a resolver that has them.
     .find_map(|kind| {
         let address = addresses
             .iter()
@@ -289,7 +289,7 @@ async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
 /// A path, which is not encoded, with a query as the target of a request. What would end the path is part of it.
 pub(crate) fn target(path: &str, query: &[(String, String)]) -> String {
     use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-    /// Go escapes everything else in a path.
+    /// Go escapes all other characters in a path.
     const PATH: &AsciiSet = &NON_ALPHANUMERIC
         .remove(b'-')
         .remove(b'_')
@@ -323,7 +323,7 @@ pub(crate) fn internal(error: impl std::fmt::Display) -> ApiError {
 
 pub(crate) fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
     for (name, value) in from {
-        // Nobody behind us must see the client's credentials.
+        // The kubelet must not see the client's credentials.
         let private = name == http::header::AUTHORIZATION || name == http::header::HOST;
         if !private
             && !HOP_BY_HOP.contains(&name.as_str())

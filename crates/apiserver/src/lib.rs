@@ -1,6 +1,6 @@
 //! The Kubernetes API as one tower service.
 //!
-//! What it is for: answer Kubernetes API requests over any [`allot_store::Backend`] so that real clients can not
+//! What it is for: answer Kubernetes API requests over any [`allot_store::Backend`] so that real clients cannot
 //! tell it from kube-apiserver. [`Server`] is the whole of it; [`serve`] puts it behind TLS.
 //!
 //! A request passes, in this order: authentication, impersonation, authorization, the handler of its verb
@@ -10,9 +10,9 @@
 //! - JSON in, JSON out: objects are never pressed into typed structs, so no field is lost;
 //! - resources are data ([`registry`]); handlers know no resource by name, exceptions are in `strategy`;
 //! - stored bytes are served as they are, and one encoding of a change serves all watchers;
-//! - whatever goes wrong is a Kubernetes `Status`, never a panic.
+//! - every error is a Kubernetes `Status`, never a panic.
 //!
-//! What it must not know: controllers, the scheduler, nodes. They are clients.
+//! It must not depend on controllers, the scheduler or nodes. They are clients.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

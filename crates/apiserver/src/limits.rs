@@ -1,7 +1,7 @@
 //! Every limit and time-out of the server in one place, with the defaults of kube-apiserver where it has them.
 //!
-//! `docs/apiserver.md` has the same list as a table for people. What bounds one parser or one algorithm (nesting depth,
-//! sizes of selectors) stays beside that code; here is what bounds requests, answers and connections.
+//! `docs/apiserver.md` has the same list as a table. Limits of a single parser or algorithm (nesting depth, sizes of
+//! selectors) stay beside that code; this module has the limits of requests, answers and connections.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 /// Largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 << 20;
-/// Large answers are made in pieces of about this size; smaller ones are made whole.
+/// Large answers are created in pieces of about this size; smaller ones at once.
 pub const CHUNK: usize = 64 << 10;
 /// What one streamed answer holds at most in buffers of the connection: the queue of an HTTP/1.1 connection and TLS.
 pub const STREAM_BUFFERS: usize = 512 << 10;
-/// Pieces of an answer that are made before others on the same thread get their turn.
+/// Pieces of an answer that are created before other tasks on the same thread run.
 pub const BURST: usize = 4;
 /// How much of a body that no handler has read is read and thrown away, so that the client gets to see the answer.
 pub const DISCARD_BYTES: usize = 16 << 20;
@@ -23,7 +23,7 @@ pub const DISCARD_TIME: Duration = Duration::from_secs(10);
 pub const DISCARDS: usize = 64;
 /// How long requests that are under way get when the server stops.
 pub const DRAIN: Duration = Duration::from_secs(10);
-/// Bytes of a JSON document as a tree in memory, per byte of the document: for the bound on what is decoded at once.
+/// Memory for a JSON document as a tree, per byte of the document: for the limit of concurrent decoding.
 pub const TREE_FACTOR: usize = 8;
 
 /// Limits that flags can change.
@@ -33,12 +33,12 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// Shortest life of a watch whose client names none; it is random up to twice of it.
     pub min_request_timeout: Duration,
-    /// Requests in flight that change nothing; with priority and fairness the sum of both limits is what levels share.
-    /// 0 is no limit.
+    /// Non-mutating requests in flight; with priority and fairness the levels share the sum of both limits. 0 is no
+    /// limit.
     pub max_requests_inflight: usize,
-    /// Requests in flight that change something. 0 is no limit.
+    /// Mutating requests in flight. 0 is no limit.
     pub max_mutating_requests_inflight: usize,
-    /// FlowSchemas and PriorityLevelConfigurations decide who waits.
+    /// FlowSchemas and PriorityLevelConfigurations decide which requests wait.
     pub priority_and_fairness: bool,
     /// For the head of a request, from its first byte; an idle HTTP/1.1 connection is closed after the same time.
     pub header_timeout: Duration,
@@ -46,7 +46,7 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// For a connection without requests.
     pub idle_timeout: Duration,
-    /// For a client that takes nothing of an answer that is there.
+    /// For a client that does not read an available answer.
     pub stall_timeout: Duration,
     /// Bytes that all large answers together may hold.
     pub answer_bytes: usize,
@@ -82,13 +82,13 @@ tokio::task_local! {
     static DEADLINE: Instant;
 }
 
-/// Lets work know when the request that it is for has to be answered.
+/// Passes the request's deadline to the work done for it.
 pub(crate) async fn until<F: Future>(deadline: Instant, work: F) -> F::Output {
     DEADLINE.scope(deadline, work).await
 }
 
-/// How long a call that is part of a request may take: `wanted`, or what is left of the request's time, in whole
-/// seconds. Calls name their time in seconds to the other side, and upstream rounds up.
+/// The time limit of a call that is part of a request: `wanted`, or the rest of the request's time, in whole seconds.
+/// Calls send their time limit in seconds, and upstream rounds up.
 pub(crate) fn for_call(wanted: Duration) -> Duration {
     let left = DEADLINE.try_with(|deadline| deadline.saturating_duration_since(Instant::now()));
     match left {

@@ -74,7 +74,7 @@ impl Versions for ResourceVersions<'_> {
     }
 }
 
-/// Runs `work` with the field manager of a request. What it lacked of `conversions` has to be learned, and the work repeated.
+/// Runs `work` with the field manager of a request. Missing `conversions` must be fetched, and the work repeated.
 pub fn with_manager<T>(
     resource: &Resource,
     version: &str,
@@ -103,7 +103,7 @@ pub fn with_manager<T>(
     work(&manager, &empty)
 }
 
-/// Puts owners with names that nobody usually has back into the object, where validation judges them.
+/// Puts managed fields with unusual manager names back into the object, where validation checks them.
 pub fn show_unusual(owners: &Managed, object: &mut Value) {
     if owners.names_are_unusual() {
         owners.write(object);

@@ -47,7 +47,7 @@ struct Gate {
 
 /// The server's own numbers.
 pub struct Metrics {
-    /// Those of flow control.
+    /// Metrics of flow control.
     pub flow: crate::flow::metrics::Metrics,
     registry: Registry,
     requests: Family<Request, Counter>,
@@ -162,7 +162,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts an answered request. Names that are no resources of ours are not taken over: they would grow for ever.
+    /// Counts an answered request. Names that are no known resources are not used as labels: their number has no limit.
     pub fn answered(&self, info: &RequestInfo, known: bool, code: u16, took: Duration) {
         let text = |text: &str| {
             if known {
@@ -250,7 +250,7 @@ impl Metrics {
         self.sent
             .inc_by(counters.bytes_sent().saturating_sub(self.sent.get()));
         if let Some((cpu, memory)) = process() {
-            // The counter knows increments only.
+            // The counter supports increments only.
             self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));
             self.memory.set(memory);
         }
@@ -285,7 +285,7 @@ impl Drop for OpenWatch {
     }
 }
 
-/// The verb as a label. Outside of resources it is the method, which a client can make up.
+/// The verb as a label. For non-resource requests it is the method, which a client can choose freely.
 fn verb(verb: &str) -> String {
     const KNOWN: [&str; 12] = [
         "get",

@@ -1,4 +1,4 @@
-//! Which representation the client wants.
+//! Content negotiation.
 
 use allot_apimachinery::Status;
 use http::HeaderMap;
@@ -10,12 +10,12 @@ use crate::request::Query;
 #[cfg(test)]
 mod tests;
 
-/// How the bytes look.
+/// The encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// Compact JSON.
     Json,
-    /// Indented JSON, for people.
+    /// Indented JSON, for humans.
     PrettyJson,
     /// YAML.
     Yaml,
@@ -23,7 +23,7 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// What the bytes say.
+/// The shape of the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// The object itself.
@@ -39,7 +39,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// The shape has nothing of an object but its metadata.
+    /// The shape contains only the metadata of an object.
     pub fn is_metadata(self) -> bool {
         matches!(self, Shape::Metadata | Shape::MetadataV1beta1)
     }
@@ -48,9 +48,9 @@ impl Shape {
 /// A representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Media {
-    /// How the bytes look.
+    /// The encoding.
     pub encoding: Encoding,
-    /// What they say.
+    /// The shape.
     pub shape: Shape,
 }
 
@@ -108,7 +108,7 @@ impl Accepted {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The item asks for this type.
+    /// The item accepts this type.
     pub fn covers(&self, media_type: &str) -> bool {
         let Some((kind, _)) = media_type.split_once('/') else {
             return false;
@@ -160,12 +160,12 @@ pub fn accepted(headers: &HeaderMap) -> Vec<Accepted> {
     items
 }
 
-/// What can be made.
+/// The available representations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     /// A document of discovery, in any encoding.
     Document,
-    /// An error, in anything.
+    /// An error, in any encoding.
     Status,
     /// Objects of a built-in kind, in any encoding and shape.
     Builtin,
@@ -176,7 +176,7 @@ pub enum Offer {
 /// Chooses the representation of an answer.
 ///
 /// # Errors
-/// 406 if nothing that is accepted can be made.
+/// 406 if no accepted type is available.
 pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Media> {
     let shapes = matches!(offer, Offer::Builtin | Offer::Custom);
     for item in accepted(headers) {
@@ -233,7 +233,8 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
     Err(not_acceptable())
 }
 
-/// What upstream's router asks of requests on built-in paths before any handler sees them: the type of the answer by its plain name, or `*/*`.
+/// The requirement of upstream's router on built-in paths before any handler runs: the plain media type of the answer,
+/// or `*/*`.
 ///
 /// # Errors
 /// 406 with the router's words; `streams` for paths that can be watched.
@@ -286,7 +287,7 @@ pub fn not_acceptable() -> crate::error::ApiError {
     Status::failure(406, "NotAcceptable", message).into()
 }
 
-/// Indented output is wanted: by parameter, or because a person looks at it with a browser or curl.
+/// Indented output is requested: by parameter, or because the client is a browser or curl.
 fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.get("pretty") {
         Some(value) => !matches!(value, "" | "0" | "false"),

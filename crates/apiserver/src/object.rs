@@ -11,12 +11,12 @@ use crate::error::{ApiError, Result};
 
 mod parts;
 
-/// The object `metadata`, made if it is not there.
+/// The object `metadata`, created if it does not exist.
 pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     child_mut(object, "metadata")
 }
 
-/// The object under `key`, made if it is not there or is not an object.
+/// The object under `key`, created if it does not exist or is not an object.
 pub fn child_mut<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -34,7 +34,7 @@ pub fn child_mut<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Va
     }
 }
 
-/// The value under `key`, null if it was not there; a parent that is no object becomes one.
+/// The value under `key`, null if it did not exist; a parent that is no object becomes one.
 pub fn child_entry<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -58,13 +58,13 @@ pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The elements of a list; none of anything else.
+/// The elements of a list; empty for other values.
 pub fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The elements of a list at a path, to be changed; none where there is no list. Unlike an index, which leaves a null where
-/// nothing was, it makes nothing: policies and webhooks see what is there.
+/// The elements of a list at a path, mutable; empty if there is no list. Unlike an index, which inserts a null for a
+/// missing value, it changes nothing: policies and webhooks see the actual object.
 pub fn items_mut<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut [Value] {
     let mut place = Some(value);
     for key in path {
@@ -75,8 +75,8 @@ pub fn items_mut<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut [Value] {
         .map_or(&mut [], Vec::as_mut_slice)
 }
 
-/// The deepest an object may be nested. What reads JSON here and in clients ends at 128 levels, of which lists and watch
-/// events take some for themselves: one object beyond that would keep a client from reading any.
+/// Maximum nesting of an object. JSON parsers here and in clients stop at 128 levels, of which lists and watch events
+/// use some: one deeper object would keep a client from reading any.
 const MAX_LEVELS: usize = 100;
 
 /// Checks how deep an object is nested.
@@ -139,8 +139,8 @@ pub fn string_map(value: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The stored form, see [`crate::ordered::stored`]; the kind that the object names says how fields are ordered. Custom
-/// objects say in which version they are.
+/// The stored form, see [`crate::ordered::stored`]; the object's kind determines the order of fields. Custom objects
+/// include their version.
 pub fn draft(object: &Value) -> Draft {
     compose(object, None)
 }
@@ -165,7 +165,7 @@ fn compose(object: &Value, owners: Option<&Managed>) -> Draft {
 pub struct Owned {
     /// The object without `metadata.managedFields`.
     pub object: Value,
-    /// What stands there.
+    /// The value of the field.
     pub owners: Managed,
 }
 
@@ -173,7 +173,7 @@ impl Owned {
     /// Reads a stored object.
     ///
     /// # Errors
-    /// What the store holds was written by this server: only damage makes it fail.
+    /// The store holds only objects that this server wrote: only corruption makes it fail.
     pub fn read(bytes: &[u8]) -> serde_json::Result<Self> {
         parts::read(bytes)
     }
@@ -191,7 +191,7 @@ impl Owned {
     }
 }
 
-/// The kind that an invalid object says it is, in the group of its resource.
+/// The kind in an invalid object, in the group of its resource.
 pub fn claimed_kind(resource: &crate::registry::Resource, object: &Value) -> GroupKind {
     match text(object, &["kind"]) {
         kind if resource.custom.is_some() && !kind.is_empty() => {
@@ -215,7 +215,7 @@ pub fn with_kind(stored: &[u8], api_version: &str, kind: &str) -> Vec<u8> {
 
 /// [`with_kind`] into a buffer.
 pub fn write_with_kind(out: &mut Vec<u8>, stored: &[u8], api_version: &str, kind: &str) {
-    // Kinds and versions are plain names: nothing in them needs escaping.
+    // Kinds and versions are plain names: no escaping is needed.
     out.extend_from_slice(b"{\"kind\":\"");
     out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(b"\",\"apiVersion\":\"");
@@ -224,7 +224,7 @@ pub fn write_with_kind(out: &mut Vec<u8>, stored: &[u8], api_version: &str, kind
     out.extend_from_slice(stored.get(1..).unwrap_or(b"}"));
 }
 
-/// A stored custom object with its kind, as [`crate::ordered::object`] writes it; nothing for one from before stored
+/// A stored custom object with its kind, as [`crate::ordered::object`] writes it; `None` for one from before stored
 /// objects began with their version.
 pub fn write_custom(out: &mut Vec<u8>, stored: &[u8], api_version: &str, kind: &str) -> Option<()> {
     let rest = stored.strip_prefix(b"{\"apiVersion\":\"")?;
@@ -249,7 +249,7 @@ pub fn timestamp(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Characters that can not be mistaken for others or form words.
+/// Characters that cannot be mistaken for others or form words.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Longest base that a random end is added to.
 const MAX_GENERATED_BASE: usize = 58;

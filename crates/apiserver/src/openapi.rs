@@ -1,4 +1,5 @@
-//! `/openapi/v2` and `/openapi/v3`: documents made from the registry and the type data, for `kubectl explain`, `apply` and `diff`.
+//! `/openapi/v2` and `/openapi/v3`: documents generated from the registry and the type data, for `kubectl explain`,
+//! `apply` and `diff`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +20,11 @@ mod paths;
 
 const JSON: &str = "application/json";
 
-/// Documents that were asked for, by path, with the hash of what they were made from.
+/// Generated documents by path, with the hash of their input.
 #[derive(Default)]
 pub struct Cache(Mutex<BTreeMap<String, (String, Bytes)>>);
 
-/// Answers a request on the documents; none where the path is another.
+/// Answers a request for the documents; `None` for another path.
 pub fn answer(core: &Arc<Core>, request: &Incoming) -> Option<Response<Body>> {
     let rest = request.info.path.strip_prefix("/openapi/")?;
     let registry = core.registry.load();
@@ -68,7 +69,7 @@ fn plain(code: u16, content_type: &'static str) -> Response<Body> {
     response
 }
 
-/// A document from the cache, or made now, in the first media type of the request that is spoken.
+/// A document from the cache, or generated now, in the first supported media type of the request.
 fn document(
     core: &Core,
     request: &Incoming,
@@ -242,7 +243,7 @@ fn hash_all(registry: &Registry) -> String {
 }
 
 impl Part {
-    /// Changes when the document does, and can be had without making it.
+    /// Changes when the document does, and is available without generating it.
     fn hash(&self) -> String {
         match self {
             Part::Plain { name } => digest(&[name]),
@@ -370,7 +371,7 @@ fn components(
     out
 }
 
-/// The schemas that the document of a group and version has; empty where there is none.
+/// The schemas in the document of a group and version; empty if there is none.
 pub(crate) fn published(registry: &Registry, group: &str, version: &str) -> Map<String, Value> {
     let name = match group {
         "" => format!("api/{version}"),

@@ -1,7 +1,7 @@
 //! JSON with the fields of built-in types in the order of upstream's structs.
 //!
-//! Upstream writes fields in declaration order, which is that of the protobuf numbers; people compare such output
-//! and read it. Fields that the type does not know follow by name.
+//! Upstream writes fields in declaration order, which is that of the protobuf numbers; users compare such output.
+//! Fields that the type does not have follow by name.
 
 use allot_schema::apply::Managed;
 use allot_schema::types::{Field, Struct, Type};
@@ -125,8 +125,8 @@ pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>)
 }
 
 /// The stored form of an object: without kind, and with an empty resourceVersion whose offset is the second part of the
-/// answer. Owners that come apart from the object replace those in it. With an `api_version`, which custom objects need,
-/// it is what [`object`] makes of an object without a type, apart from the kind.
+/// result. Managed fields that are passed separately replace those in it. With an `api_version`, which custom objects
+/// need, it is the output of [`object`] for an object without a type, apart from the kind.
 pub fn stored(
     value: &Value,
     owners: Option<&Managed>,
@@ -177,7 +177,7 @@ pub fn stored(
     (out, revision_at)
 }
 
-/// Metadata as an object, in the order of its type or sorted by name, and where the revision goes.
+/// Metadata as an object, in the order of its type or sorted by name, and the offset of the revision.
 fn stored_metadata(
     out: &mut Vec<u8>,
     metadata: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! A panic in one request ends that request and nothing else.
+//! A panic in one request ends only that request.
 
 use std::any::Any;
 use std::io;
@@ -16,8 +16,8 @@ pub(crate) const ANSWER: &str =
 
 /// The outcome of a request; `None` after a panic, which is logged.
 ///
-/// What a request shares with others is behind locks that do not poison and is written in one step, so nothing is left half
-/// done; what it has reserved is given up when it is dropped.
+/// State that a request shares with others is behind locks that do not poison and is written in one step, so no update
+/// is left half done; reservations are released when they are dropped.
 pub(crate) async fn caught<T>(info: &RequestInfo, answer: BoxFuture<'_, T>) -> Option<T> {
     match AssertUnwindSafe(answer).catch_unwind().await {
         Ok(answer) => Some(answer),

@@ -1,4 +1,4 @@
-//! Certificates: the cluster's own authority and what it signs.
+//! Certificates: the cluster's own CA and the certificates it signs.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ impl Authority {
     /// A new authority.
     ///
     /// # Errors
-    /// Those of the key generator.
+    /// Errors of the key generator.
     pub fn generate(name: &str) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
@@ -56,7 +56,7 @@ impl Authority {
         })
     }
 
-    /// The authority of these files' content.
+    /// The CA from the content of these files.
     ///
     /// # Errors
     /// If it is no certificate and key.
@@ -66,7 +66,7 @@ impl Authority {
         Ok(Authority { issuer, identity })
     }
 
-    /// The authority kept in a directory as `NAME.crt` and `NAME.key`, made there if missing.
+    /// The CA in a directory as `NAME.crt` and `NAME.key`, generated if missing.
     ///
     /// # Errors
     /// Unreadable or malformed files.
@@ -117,7 +117,7 @@ impl Authority {
     /// A client certificate for a user and its groups.
     ///
     /// # Errors
-    /// Those of the signer.
+    /// Errors of the signer.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = subject(user, groups);
@@ -154,17 +154,17 @@ fn valid(params: &mut CertificateParams) {
     params.not_after = rcgen::date_time_ymd(i32::from(year) + YEARS, 1, 1);
 }
 
-/// Writes a file that only its owner can read. Whoever reads it, as the next start does after a crash, sees all of it or
-/// what was there before.
+/// Writes a file that only its owner can read. A concurrent reader, or the next start after a crash, sees either the
+/// complete file or the previous one.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn write_private(path: &Path, content: &str) -> io::Result<()> {
     write(path, content, 0o600)
 }
 
 fn write(path: &Path, content: &str, mode: u32) -> io::Result<()> {
-    // A link stays one.
+    // A symbolic link is kept.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if path.metadata().is_ok_and(|existing| !existing.is_file()) {
         // A pipe or a terminal is not to be replaced.
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// Who waited for the kubeconfig of a server that starts could read the first half of it.
+    /// A process that waited for the kubeconfig of a starting server could read an incomplete file.
     #[test]
     fn regression_a_file_is_never_seen_half_written() {
         let directory = tempfile::tempdir().unwrap();

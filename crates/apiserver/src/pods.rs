@@ -1,4 +1,4 @@
-//! What the server knows about pods.
+//! The server's rules about pods.
 
 use allot_model::features::{Feature, Features};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub fn has_spec(group: &str, kind: &str) -> bool {
     WITH_PODS.contains(&(group, kind))
 }
 
-/// Takes a pod's claims out where dynamic resource allocation is off, unless the stored object has some already.
+/// Removes a pod's claims if dynamic resource allocation is off, unless the stored object has some already.
 pub fn drop_disabled_claims(
     features: &Features,
     resource: &Resource,
@@ -53,7 +53,7 @@ pub fn drop_disabled_claims(
     });
 }
 
-/// Takes out of pods and their templates what belongs to features that are off, unless the stored object has it already.
+/// Removes fields of disabled features from pods and templates, unless the stored object has them already.
 pub fn drop_disabled_fields(
     features: &Features,
     resource: &Resource,
@@ -104,8 +104,8 @@ fn each_lifecycle(spec: &mut Value, mut with: impl FnMut(&mut serde_json::Map<St
     }
 }
 
-/// The quality-of-service class that follows from requests and limits: those of the pod where it has its own, else those
-/// of its containers.
+/// The quality-of-service class that follows from requests and limits: pod-level ones if set, else those of its
+/// containers.
 pub fn qos_class(pod: &Value) -> &'static str {
     let own = &pod["spec"]["resources"];
     let has_own = ["requests", "limits"].iter().any(|key| {
@@ -144,8 +144,7 @@ fn quantity(value: &Value) -> Option<allot_apimachinery::Quantity> {
     (quantity.milli_value() != 0).then_some(quantity)
 }
 
-/// Adds what the keys in `matchLabelKeys` and `mismatchLabelKeys` stand for, the labels of a new pod, to the selectors
-/// beside them.
+/// Adds the labels of a new pod that `matchLabelKeys` and `mismatchLabelKeys` name to the selectors beside them.
 pub fn merge_label_keys(pod: &mut Value) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -160,7 +159,7 @@ pub fn merge_label_keys(pod: &mut Value) {
                 }
             }
         }
-        // No selector chooses nothing, and goes on to.
+        // An absent selector matches nothing, and stays absent.
         if let (false, Some(Value::Object(selector))) =
             (found.is_empty(), holder.get_mut("labelSelector"))
         {
@@ -190,7 +189,7 @@ pub fn merge_label_keys(pod: &mut Value) {
     constraints.into_iter().flatten().for_each(&mut merge);
 }
 
-/// Keeps what reporters that do not know of it leave out of a pod's status: its class, and which generation was seen.
+/// Keeps fields of a pod's status that older reporters omit: its QoS class, and the observed generation.
 pub fn keep_reported(pod: &mut Value, old: &Value) {
     const SEEN: &str = "observedGeneration";
     let (Some(status), before) = (pod.get_mut("status"), &old["status"]) else {
@@ -204,7 +203,7 @@ pub fn keep_reported(pod: &mut Value, old: &Value) {
     if number(status) == 0 && number(before) != 0 {
         status[SEEN] = before[SEEN].clone();
     }
-    // Conditions of one type are told apart by their order.
+    // Conditions of one type are matched by their order.
     let mut known: Vec<&Value> = before["conditions"]
         .as_array()
         .into_iter()
@@ -223,10 +222,10 @@ pub fn keep_reported(pod: &mut Value, old: &Value) {
     }
 }
 
-/// Seconds that a pod gets to end when nobody says otherwise.
+/// Default termination grace period in seconds.
 pub const DEFAULT_GRACE_SECONDS: i64 = 30;
 
-/// How long a pod gets to end: what was asked for, else its own setting; none if nothing runs.
+/// The grace period of a deletion: the requested one, else the pod's own; 0 if nothing runs.
 pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     let unassigned = pod["spec"]["nodeName"]
         .as_str()

@@ -1,7 +1,7 @@
 //! Kubernetes protobuf bodies, read into JSON, and JSON written as such.
 //!
-//! Go clients of built-in kinds send them (`kubectl create configmap`, for example) and prefer them as answers. The
-//! numbers of the fields are in the type data.
+//! Go clients of built-in kinds send protobuf (`kubectl create configmap`, for example) and prefer it in answers. The
+//! field numbers are in the type data.
 
 use allot_schema::decode::RawText;
 use allot_schema::types::{self, Struct, Type};
@@ -21,7 +21,7 @@ const MAGIC: &[u8] = b"k8s\0";
 /// Deepest nesting that is read.
 const MAX_DEPTH: usize = 64;
 
-/// Why a body can not be read.
+/// Why a body cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It does not start with the marker.
@@ -29,10 +29,10 @@ pub enum Error {
         "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
     )]
     Magic,
-    /// It ends in the middle of something, or is no protobuf.
+    /// The input is truncated or is no protobuf.
     #[error("proto: unexpected EOF")]
     Truncated,
-    /// Its kind is not known in protobuf.
+    /// Its kind has no protobuf form.
     #[error("no kind {0:?} is registered for version {1:?}")]
     UnknownKind(String, String),
     /// It nests too deep.
@@ -162,14 +162,14 @@ fn message(
     Ok(map)
 }
 
-/// A message that stands in JSON among the fields of the message around it.
+/// A message that is part of the enclosing message in JSON.
 fn part(
     bytes: &[u8],
     schema: &'static Struct,
     outer: Option<&embedded::Embedded>,
     depth: usize,
 ) -> Result<Map<String, Value>, Error> {
-    // A type of its own may have such a part itself.
+    // A separate type may have such a part itself.
     let Some(outer) = outer.filter(|outer| outer.shared) else {
         return message(bytes, schema, depth);
     };
@@ -190,7 +190,7 @@ fn part(
     Ok(map)
 }
 
-/// Reads one field of a message into the object; `own` says which fields of the type belong to the message.
+/// Reads one field of a message into the object; `own` selects the fields of the type that belong to the message.
 fn read(
     map: &mut Map<String, Value>,
     number: u64,
@@ -199,7 +199,7 @@ fn read(
     own: impl Fn(&str) -> bool,
     depth: usize,
 ) -> Result<(), Error> {
-    // Kind and version of an object are not part of its message; their numbers are those of other fields.
+    // Kind and version of an object are not part of its message; their numbers are used by other fields.
     let numbered =
         |field: &&allot_schema::types::Field| u64::from(field.proto) == number && own(field.name);
     let named = |field: &&allot_schema::types::Field| matches!(field.name, "kind" | "apiVersion");
@@ -245,7 +245,7 @@ fn entry(bytes: &[u8], element: &Type, depth: usize) -> Result<(String, Value), 
             _ => {}
         }
     }
-    // A zero value is left out of the entry.
+    // A zero value is omitted from the entry.
     let item = item.unwrap_or_else(|| match element {
         Type::String | Type::Bytes => "".into(),
         Type::Bool => false.into(),
@@ -342,7 +342,7 @@ fn value(wire: Wire<'_>, ty: &Type, depth: usize) -> Result<Value, Error> {
 /// The type of the schemas of definitions.
 const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// A schema of a definition in a place where something else may stand as well.
+/// The schema of a CRD where other types are allowed as well.
 fn definition_schema(bytes: &[u8], ty: &Type, depth: usize) -> Result<Value, Error> {
     let Some(schema) = types::by_name(SCHEMA) else {
         return Ok(Value::Null);

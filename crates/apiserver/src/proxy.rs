@@ -49,8 +49,8 @@ fn is_loopback(address: &str) -> bool {
 
 /// Whether a container of the pod declares the port.
 ///
-/// Pods of `allot up` may share the host's loopback interface. What listens on an undeclared port there belongs to the
-/// host, and the right to proxy to a pod is no right to reach it.
+/// Pods of `allot up` may share the host's loopback interface. A process that listens on an undeclared port there
+/// belongs to the host, and the permission to proxy to a pod must not reach it.
 fn declares(pod: &Value, port: &str) -> bool {
     ["initContainers", "containers"]
         .iter()
@@ -61,7 +61,7 @@ fn declares(pod: &Value, port: &str) -> bool {
         })
 }
 
-/// Refuses addresses that lead to the host or to no single host, whatever the status of a pod or an endpoint says:
+/// Rejects addresses of the host and addresses of no single host, whatever the status of a pod or an endpoint says:
 /// upstream proxies to global unicast addresses only.
 fn check_address(address: &str) -> Result<()> {
     let reserved = match address.parse::<IpAddr>() {
@@ -117,7 +117,7 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         let why = format!("no endpoints available for service {name:?}");
         return Err(unavailable(why));
     };
-    // Validation keeps the loopback interface out of EndpointSlices; the server's own service alone has it.
+    // Validation keeps the loopback interface out of EndpointSlices; only the server's own service has it.
     if !is_loopback(address) {
         check_address(address)?;
     }

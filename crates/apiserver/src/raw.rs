@@ -1,11 +1,11 @@
-//! The texts of raw extensions: JSON that the server keeps for others, such as the opaque parameters of a driver, the data
-//! of a device's status or of a ControllerRevision.
+//! The texts of raw extensions: JSON that the server keeps unchanged, such as the opaque parameters of a driver, the
+//! data of a device's status or of a ControllerRevision.
 //!
-//! Upstream holds such a field as the bytes it was sent. Here an object is a tree of values, which knows neither the order
-//! of members nor repeated members nor the digits of large numbers. So the texts are kept beside the trees while a request
-//! is served: those that were sent, and those of the stored objects that it reads. Where a raw field is written again, its
-//! text is found by its value, the texts of equal values in their order. A patch that leaves the value alone leaves its
-//! text alone, too.
+//! Upstream stores such a field as the bytes it was sent. Here an object is a tree of values, which preserves neither
+//! the order of members nor repeated members nor the digits of large numbers. So the texts are kept beside the trees
+//! while a request is served: those that were sent, and those of the stored objects that it reads. When a raw field is
+//! written again, its text is found by its value, the texts of equal values in their order. A patch that does not
+//! change the value does not change its text either.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -30,12 +30,12 @@ tokio::task_local! {
     static TEXTS: RefCell<Texts>;
 }
 
-/// Serves a request with texts of its own.
+/// Serves a request with its own set of texts.
 pub async fn scope<F: Future>(request: F) -> F::Output {
     TEXTS.scope(RefCell::default(), request).await
 }
 
-/// Writes an object with the texts of its stored form, whatever else is known.
+/// Writes an object with the texts of its stored form, ignoring other known texts.
 pub fn of_stored<T>(schema: Option<&'static Struct>, bytes: &[u8], work: impl FnOnce() -> T) -> T {
     match schema.map(|schema| raw_texts(bytes, schema)) {
         Some(found) if !found.is_empty() => TEXTS.sync_scope(RefCell::default(), || {
@@ -46,7 +46,7 @@ pub fn of_stored<T>(schema: Option<&'static Struct>, bytes: &[u8], work: impl Fn
     }
 }
 
-/// Remembers texts that came with the request.
+/// Adds texts that were sent with the request.
 pub fn sent(found: Vec<RawText>) {
     if !found.is_empty() {
         with(|texts| add(&mut texts.sent, found));

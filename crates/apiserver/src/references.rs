@@ -18,7 +18,7 @@ const SECRET_REFS: [(&str, &str); 8] = [
     ("csi", "nodePublishSecretRef"),
 ];
 
-/// Sources of volumes that say all about themselves.
+/// Volume sources that refer to no other object.
 const SELF_CONTAINED: [&str; 22] = [
     "awsElasticBlockStore",
     "azureDisk",
@@ -44,7 +44,7 @@ const SELF_CONTAINED: [&str; 22] = [
     "vsphereVolume",
 ];
 
-/// Sources of volumes that need something of the API, and what that is in upstream's words.
+/// Volume sources that refer to API objects, with upstream's description of them.
 const FROM_API: [(&str, &str); 7] = [
     ("configMap", "configmaps (via configmap volumes)"),
     ("secret", "secrets (via secret volumes)"),
@@ -106,7 +106,7 @@ fn projected<'a>(pod: &'a Value, source: &'a str) -> impl Iterator<Item = &'a st
     sources.map(move |found| text(found, &[source, "name"]))
 }
 
-/// The secrets of its namespace that a pod names. Those of its persistent volumes are not among them.
+/// The secrets of its namespace that a pod names, without those of its persistent volumes.
 pub(crate) fn secrets(pod: &Value) -> impl Iterator<Item = &str> {
     let pulls = items(&pod["spec"]["imagePullSecrets"])
         .iter()
@@ -138,7 +138,7 @@ pub(crate) fn config_maps(pod: &Value) -> impl Iterator<Item = &str> {
         .filter(|name| !name.is_empty())
 }
 
-/// The name of the claim that a volume stands for, also where that is made for the pod.
+/// The name of the claim of a volume, also if the claim is generated for the pod.
 pub(crate) fn volume_claim(pod: &Value, volume: &Value) -> Option<String> {
     let named = text(volume, &["persistentVolumeClaim", "claimName"]);
     if !named.is_empty() {
@@ -156,8 +156,8 @@ pub(crate) fn volume_claims(pod: &Value) -> impl Iterator<Item = String> {
         .filter_map(|volume| volume_claim(pod, volume))
 }
 
-/// The resource claims of a pod: those that it names, those that were made for it, and the one for its extended
-/// resources. Of the status only what belongs to an entry of the specification counts.
+/// The resource claims of a pod: named ones, generated ones, and the one for its extended resources. Status entries
+/// count only if they belong to an entry of the specification.
 pub(crate) fn resource_claims(pod: &Value) -> impl Iterator<Item = &str> {
     let statuses = items(&pod["status"]["resourceClaimStatuses"]);
     let claims = items(&pod["spec"]["resourceClaims"])
@@ -176,8 +176,8 @@ pub(crate) fn resource_claims(pod: &Value) -> impl Iterator<Item = &str> {
     claims.chain([extended]).filter(|name| !name.is_empty())
 }
 
-/// Namespace and name of the secrets of a persistent volume that the node needs to mount it. Where the volume names no
-/// namespace it is that of its claim.
+/// Namespace and name of the secrets of a persistent volume that the node needs to mount it. The default namespace is
+/// that of its claim.
 pub(crate) fn secrets_of_volume(volume: &Value) -> Vec<(&str, &str)> {
     let spec = &volume["spec"];
     let of_claim = text(spec, &["claimRef", "namespace"]);
@@ -216,7 +216,7 @@ pub(crate) fn secrets_of_volume(volume: &Value) -> Vec<(&str, &str)> {
 /// The kind of objects that a pod refers to, in upstream's words for mirror pods; `None` if it refers to none.
 ///
 /// # Errors
-/// A volume that is not known to say all about itself.
+/// A volume that is not known to be without references.
 pub(crate) fn of_api(pod: &Value) -> Result<Option<&'static str>, String> {
     let found = |what| Ok(Some(what));
     if !text(pod, &["spec", "serviceAccountName"]).is_empty() {

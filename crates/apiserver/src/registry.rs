@@ -1,7 +1,7 @@
 //! Which resources there are.
 //!
-//! One row per built-in resource ([`rows`]); custom resources are added at run time as the same type. All of
-//! the request path, discovery and authorization read this and know no resource by name.
+//! One row per built-in resource ([`rows`]); custom resources are added at run time as the same type. The request path,
+//! discovery and authorization are all driven by it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,9 +36,9 @@ impl Version {
 pub struct Subresource {
     /// `status`, `scale`, ….
     pub name: String,
-    /// Group of the kind it speaks, where that differs from the resource's.
+    /// Group of the kind, if it differs from the resource's.
     pub group: String,
-    /// Version of the kind it speaks, where that differs.
+    /// Version of the kind, if it differs.
     pub version: String,
     /// The kind it speaks.
     pub kind: String,
@@ -73,7 +73,7 @@ pub struct Resource {
     pub verbs: Vec<String>,
     /// Subresources.
     pub subresources: Vec<Subresource>,
-    /// Where the objects are stored; two resources may share it (events).
+    /// The collection in the store; two resources may share it (events).
     pub collection: Arc<str>,
     /// The definition behind a custom resource.
     pub custom: Option<Arc<crate::custom::CustomResource>>,
@@ -180,7 +180,7 @@ impl Registry {
         }
     }
 
-    /// A resource whatever its version.
+    /// A resource in any version.
     pub fn get(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.resources.get(&(group.to_owned(), plural.to_owned()))
     }
@@ -210,7 +210,7 @@ impl Registry {
         self.resources.values()
     }
 
-    /// Something in this group and version is reachable for a client, which may be a component of this process.
+    /// The group and version has a resource that the client can reach; the client may be a component of this process.
     pub fn has_version(&self, in_process: bool, group: &str, version: &str) -> bool {
         self.iter().any(|resource| {
             resource.group == group
@@ -221,7 +221,7 @@ impl Registry {
     }
 }
 
-/// Groups that kube-apiserver knows and this server has no kinds of: nothing is served, and naming them is no mistake.
+/// Groups of kube-apiserver of which this server serves no kind; naming them is no error.
 const UNSERVED: [&str; 4] = [
     "extensions",
     "imagepolicy.k8s.io",
@@ -229,7 +229,7 @@ const UNSERVED: [&str; 4] = [
     "storagemigration.k8s.io",
 ];
 
-/// Which versions are served beyond the default, as `--runtime-config` says.
+/// Which versions are served beyond the default, as `--runtime-config` sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig(BTreeMap<String, bool>);
 
@@ -245,7 +245,7 @@ impl RuntimeConfig {
     /// ```
     ///
     /// # Errors
-    /// Says which item is malformed, or which groups nobody knows.
+    /// The malformed item, or the unknown groups.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut config = BTreeMap::new();
         let mut unknown = std::collections::BTreeSet::new();
@@ -274,7 +274,7 @@ impl RuntimeConfig {
         Ok(RuntimeConfig(config))
     }
 
-    /// Whether a version is asked for by its name.
+    /// Whether a version is enabled by its name.
     pub fn names(&self, group: &str, version: &str) -> bool {
         self.0
             .get(&format!("{group}/{version}"))

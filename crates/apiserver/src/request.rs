@@ -1,8 +1,8 @@
-//! What a request asks for, read from its method and path.
+//! The meaning of a request, from its method and path.
 //!
 //! The path grammar is Kubernetes': `/api/{version}` or `/apis/{group}/{version}`, then optionally
-//! `namespaces/{namespace}`, then `{resource}[/{name}[/{subresource}[/…]]]`; a leading `watch` is the old
-//! way to say `?watch=1`. The result is what authorization and audit see.
+//! `namespaces/{namespace}`, then `{resource}[/{name}[/{subresource}[/…]]]`; a leading `watch` is the deprecated form
+//! of `?watch=1`. Authorization and audit use the result.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -15,7 +15,7 @@ mod tests;
 pub struct RequestInfo {
     /// The path, decoded: what rules about paths are compared with.
     pub path: String,
-    /// It concerns a resource, not discovery, health and the like.
+    /// It is a resource request, not discovery, health and the like.
     pub is_resource: bool,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for other paths the
     /// method in lower case.
@@ -36,7 +36,7 @@ pub struct RequestInfo {
     pub rest: Vec<String>,
 }
 
-/// Resources whose name in a path is followed by a subresource although it stands in the namespace position.
+/// Subresources of namespaces, which would otherwise be read as resources in them.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl RequestInfo {

@@ -44,15 +44,15 @@ pub struct Call<'a> {
     pub version: String,
     /// The representation of the answer.
     pub media: Media,
-    /// Nothing is stored.
+    /// Dry run: nothing is stored.
     pub dry_run: bool,
     /// How unknown and duplicate fields are treated.
     pub field_validation: FieldValidation,
-    /// Who the client says it is, for `managedFields`.
+    /// The client's field manager for `managedFields`.
     pub manager: String,
-    /// The object, where it is named by the body and not by the path.
+    /// The name of the object, if it is in the body and not in the path.
     pub object_name: Option<String>,
-    /// What a webhook has converted to find out who owns which field.
+    /// Objects converted by a webhook for computing field ownership.
     pub conversions: conversion::Known,
 }
 
@@ -68,7 +68,7 @@ pub enum FieldValidation {
 }
 
 impl Call<'_> {
-    /// Stored objects as this request wants to see them.
+    /// Stored objects in the form of this request.
     pub fn view(&self) -> View<'_> {
         View {
             resource: &self.resource,
@@ -76,10 +76,10 @@ impl Call<'_> {
         }
     }
 
-    /// A stored entry in the version of the request, if a webhook makes it.
+    /// A stored entry in the version of the request, if it needs a webhook.
     ///
     /// # Errors
-    /// 500 where the webhook fails.
+    /// 500 if the webhook fails.
     pub async fn converted(&self, entry: Arc<Entry>) -> Result<Arc<Entry>> {
         conversion::entry(self.core, &self.resource, &self.version, entry).await
     }
@@ -87,7 +87,7 @@ impl Call<'_> {
     /// As [`Call::converted`], for many.
     ///
     /// # Errors
-    /// As there.
+    /// 500 if the webhook fails.
     pub async fn all_converted(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>> {
         conversion::entries(self.core, &self.resource, &self.version, entries).await
     }
@@ -95,7 +95,7 @@ impl Call<'_> {
     /// Repeats work with the owners of fields until it has all the conversions that it needs.
     ///
     /// # Errors
-    /// 500 where the webhook fails.
+    /// 500 if the webhook fails.
     pub async fn with_conversions<T>(&self, mut work: impl FnMut() -> T) -> Result<T> {
         let mut done = work();
         for _ in 1..conversion::ROUNDS {
@@ -133,7 +133,7 @@ impl Call<'_> {
         table::Options::of(&self.request.query)
     }
 
-    /// 400 for a name that can not stand in a path.
+    /// 400 for a name that is not allowed in a path.
     ///
     /// # Errors
     /// That.
@@ -147,7 +147,7 @@ impl Call<'_> {
         }
     }
 
-    /// 406 where metadata is asked for as one object and the answer is a list, or the other way round.
+    /// 406 if metadata is requested as one object and the answer is a list, or vice versa.
     fn check_listed(&self) -> Result<()> {
         let verb = self.request.info.verb.as_str();
         if !self.media.shape.is_metadata() || !matches!(verb, "get" | "list") {
@@ -193,7 +193,7 @@ impl Call<'_> {
 /// Answers a request on a resource path.
 ///
 /// # Errors
-/// Whatever the client did wrong, as a Status.
+/// Any error of the client, as a Status.
 pub async fn dispatch(
     core: &Arc<Core>,
     request: &mut Incoming,
@@ -210,7 +210,7 @@ pub async fn dispatch(
         )
         .cloned()
     else {
-        // Paths of built-in groups answer with a Status; the rest is nobody's.
+        // Paths of built-in groups answer with a Status; other paths get a plain 404.
         let builtin = registry
             .iter()
             .any(|it| it.custom.is_none() && it.group == info.group);
@@ -265,7 +265,7 @@ pub async fn dispatch(
     if matches!(media.shape, Shape::Table | Shape::TableV1beta1) && !has_table(&resource, &info) {
         return Err(not_acceptable());
     }
-    // Only a handler tells that its version is old, not a path that has none.
+    // Only a handler sends a deprecation warning, not a path without one.
     let handled = match resource.subresource(&info.subresource) {
         Some(subresource) => subresource.verbs.iter().any(|known| known == verb),
         None => info.subresource.is_empty(),
@@ -295,7 +295,7 @@ pub async fn dispatch(
              'Object', 'None', or empty"
         )));
     }
-    // Only a proxy passes on what follows; for custom resources upstream does not look at it.
+    // Only a proxy passes on the rest of the path; for custom resources upstream ignores it.
     if !info.rest.is_empty() && info.subresource != "proxy" && !custom {
         return Err(ApiError::no_such_path());
     }
@@ -312,11 +312,11 @@ pub async fn dispatch(
         || call.resource.verbs.iter().any(|known| known == verb)
             && !(verb == "create" && (!collection_request || across_namespaces))
             && !(across_namespaces && verb == "deletecollection")
-            // All that is asked on the old paths counts as watching.
+            // All requests to the deprecated paths count as watches.
             && !(verb == "watch" && *method != Method::GET)
             && !(collection_request && matches!(*method, Method::PUT | Method::PATCH));
     if !allowed {
-        // What is only asked and not stored has no path with a name.
+        // Reviews, which are answered and not stored, have no path with a name.
         let asked_only = call.resource.verbs.iter().all(|verb| verb == "create");
         return Err(match asked_only && !collection_request {
             true => ApiError::no_such_path(),
@@ -343,7 +343,7 @@ pub async fn dispatch(
     }
 }
 
-/// Whether answers can be shown as a table: those that tell what has been done, or found out, cannot.
+/// Whether answers can be tables: results of actions and reviews cannot.
 fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
     match info.subresource.as_str() {
         "" => resource.verbs.iter().any(|verb| verb != "create"),
@@ -351,7 +351,7 @@ fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
     }
 }
 
-/// The path of a custom resource has a namespace where it must have one and only there; upstream passes all others on, to nobody.
+/// The path of a custom resource has a namespace exactly if it must have one; upstream answers all others with 404.
 fn in_scope(resource: &Resource, info: &RequestInfo) -> bool {
     match (resource.namespaced, info.namespace.is_empty()) {
         (true, true) => matches!(info.verb.as_str(), "list" | "watch"),
@@ -359,7 +359,8 @@ fn in_scope(resource: &Resource, info: &RequestInfo) -> bool {
     }
 }
 
-/// What upstream refuses of a custom resource before it looks at anything else: endpoints that its version does not have, and verbs.
+/// Upstream's checks of a custom resource request before all others: endpoints that its version does not have, and
+/// verbs.
 fn check_custom(resource: &Resource, custom: &CustomResource, info: &RequestInfo) -> Result<()> {
     let group_resource = resource.group_resource();
     let exists = match info.subresource.as_str() {

@@ -19,14 +19,14 @@ use crate::identity::User;
 use crate::object::{strings, text};
 use crate::rest::Call;
 
-/// What is said about a token that nobody knows.
+/// The message for an unknown token.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// The answer if the resource is a review.
 ///
 /// # Errors
-/// 422 for a review that asks nothing.
+/// 422 for a review without a question.
 pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<Body>>> {
     let mut review = object.clone();
     let status = match (call.resource.group.as_str(), call.resource.plural.as_str()) {
@@ -57,7 +57,7 @@ pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<B
     };
     review["status"] = status;
     match call.resource.plural.as_str() {
-        // Upstream makes these two anew.
+        // Upstream generates new objects for these two.
         "selfsubjectrulesreviews" => {
             review["spec"] = json!({});
             review["metadata"] = json!({});
@@ -177,7 +177,7 @@ fn selectors(resource: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The field selector of an access review. Of a part that cannot be used nothing is known, so nothing is selected by it.
+/// The field selector of an access review. A requirement that cannot be used is dropped.
 fn field_selector(selector: &Value) -> Option<FieldSelector> {
     let raw = text(selector, &["rawSelector"]);
     if !raw.is_empty() {
@@ -238,7 +238,7 @@ async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
     Ok(status)
 }
 
-/// What an access review is told where its selector, or a part of it, can not be used.
+/// The message of an access review whose selector, or a part of it, cannot be used.
 fn ignored(key: &str, selector: &Value) -> Option<String> {
     let field = key == "fieldSelector";
     let usable = |part: &Value| {
@@ -333,7 +333,7 @@ async fn token(call: &Call<'_>, review: &Value) -> Result<Value> {
                 }
                 status
             }
-            // Upstream asks two authenticators, the first of which knows no such tokens; equal errors count once.
+            // Upstream asks two authenticators, the first of which does not know such tokens; equal errors count once.
             Err(error) if error == UNKNOWN_TOKEN => json!({"user": {}, "error": error}),
             Err(error) => json!({"user": {}, "error": format!("[{UNKNOWN_TOKEN}, {error}]")}),
         },

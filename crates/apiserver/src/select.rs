@@ -26,7 +26,7 @@ const CLASSIC_DRIVER: &str = "driverName";
 pub struct Attributes {
     labels: BTreeMap<String, String>,
     fields: Vec<(String, String)>,
-    /// The state of the definition that says which fields these are, for custom objects.
+    /// The state of the CRD that defines these fields, for custom objects.
     definition: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Attributes {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Those of a stored version, remembered with it.
+    /// The fields of a stored version, cached with it.
     pub fn of_entry(resource: &Resource, entry: &Entry) -> Arc<Self> {
         let derive = |entry: &Entry| {
             // What the store holds was written by this server as JSON.
@@ -76,12 +76,12 @@ impl Attributes {
         if known.definition == definition(resource) {
             return known;
         }
-        // The definition has other selectable fields, or other defaults for them, than when it was first asked.
+        // The CRD has other selectable fields, or other defaults for them, than at the first use.
         Arc::new(derive(entry))
     }
 }
 
-/// What tells a state of a definition from all others.
+/// The identity of a state of a CRD.
 fn definition(resource: &Resource) -> Option<u64> {
     resource.custom.as_ref()?.mark(&resource.storage_version)
 }
@@ -134,7 +134,7 @@ fn selectable(resource: &Resource) -> Vec<String> {
     }
 }
 
-/// The paths of all that selectors of a built-in kind look at.
+/// All paths that selectors of a built-in kind read.
 fn visible(resource: &Resource) -> Vec<Vec<String>> {
     let fixed = ["metadata.labels", "metadata.name", "metadata.namespace"];
     let fields = selectable(resource);
@@ -199,10 +199,10 @@ fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
 pub struct Selection {
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
-    /// Where objects of both generations are stored that have no form in the other one: which of them the request is
-    /// about.
+    /// If objects of both generations are stored that cannot be converted to the other one: which of them the request
+    /// selects.
     classic: Option<bool>,
-    /// The one namespace that can match, if the selector says so.
+    /// The only namespace that can match, if the selector names one.
     pub namespace: Option<String>,
 }
 
@@ -315,7 +315,7 @@ fn stored_name(public: &str) -> String {
     known.map_or(public, |(stored, _)| stored).to_owned()
 }
 
-/// The only kind without namespaces that refuses to be asked for one.
+/// The only cluster-scoped kind that rejects a namespace in a field selector.
 fn is_slices(resource: &Resource) -> bool {
     resource.is("resource.k8s.io", "resourceslices")
 }

@@ -26,9 +26,9 @@ use crate::limits::DRAIN;
 use crate::pki::Identity;
 use crate::server::Server;
 
-/// For a connection to end by itself once it has been told to.
+/// How long a connection may take to end after it was asked to.
 const CLOSING: Duration = Duration::from_secs(10);
-/// How often HTTP/2 clients are asked whether they are still there, and how long they may take to answer.
+/// How often HTTP/2 clients are pinged, and how long they may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// After the system has refused a connection and no other could be closed.
@@ -172,12 +172,12 @@ async fn one(
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
         .max_concurrent_streams(limits.http2_max_streams);
-    // What was agreed on in the handshake, so that there is no wait for a first byte without a time-out.
+    // Negotiated in the handshake, so that there is no wait for a first byte without a timeout.
     let builder = match http2 {
         true => builder.http2_only(),
         false => builder.http1_only(),
     };
-    // Whatever comes over HTTP/2 between requests is no head on its way.
+    // Bytes that arrive over HTTP/2 between requests are not an incomplete head.
     let noted = (!http2).then(|| place.connection.clone());
     let io = TokioIo::new(Noted { stream, noted });
     let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(io, service));

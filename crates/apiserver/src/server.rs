@@ -36,7 +36,7 @@ pub use warnings::Warnings;
 
 /// What all requests share.
 pub struct Core {
-    /// Where objects are kept.
+    /// The object store.
     pub backend: Arc<dyn Backend>,
     /// Which resources there are.
     pub registry: ArcSwap<Registry>,
@@ -52,7 +52,7 @@ pub struct Core {
     pub dynamic: Arc<crate::admission::dynamic::Dynamic>,
     /// Counts and times of requests.
     pub metrics: crate::metrics::Metrics,
-    /// Documents that have been made.
+    /// Generated documents.
     pub openapi: crate::openapi::Cache,
     /// Services that have been given addresses and ports and are not stored yet.
     pub(crate) services: crate::services::Pending,
@@ -62,7 +62,7 @@ pub struct Core {
     pub answers: Budget,
     /// What decoding large bodies may take.
     pub(crate) decoding: Budget,
-    /// Counts of what was sent in pieces.
+    /// Counters of streamed answers.
     pub counters: Arc<Counters>,
     /// Bodies that are read to be thrown away.
     discards: Arc<tokio::sync::Semaphore>,
@@ -105,7 +105,7 @@ impl Server {
     /// A server in memory with default options, ready for requests: for tests.
     ///
     /// # Errors
-    /// None in practice; those of [`Server::bootstrap`].
+    /// None in practice; errors of [`Server::bootstrap`].
     pub async fn in_memory() -> Result<Self> {
         let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
         let server = Server::new(backend, Config::default());
@@ -113,16 +113,16 @@ impl Server {
         Ok(server)
     }
 
-    /// Makes what every cluster has: system namespaces, default roles, priority classes.
+    /// Creates the objects that every cluster has: system namespaces, default roles, priority classes.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn bootstrap(&self) -> Result<()> {
         crate::bootstrap::run(self).await
     }
 
-    /// Checks from now on the expressions of ValidatingAdmissionPolicies against the types that they are about, and writes
-    /// what is found into their status. A controller upstream: who runs the server without controllers leaves it out.
+    /// Type-checks the expressions of ValidatingAdmissionPolicies from now on, and writes the result into their status.
+    /// In upstream that is a controller: a server without controllers does not call this.
     pub fn check_policy_types(&self) {
         crate::admission::dynamic::check_types(self);
     }
@@ -132,7 +132,7 @@ impl Server {
         self.0.shutdown.cancel();
     }
 
-    /// The server as a service for one identity, as `kube::Client::new` wants it: no socket, no TLS.
+    /// The server as a service for one identity, for `kube::Client::new`: no socket, no TLS.
     ///
     /// ```ignore
     /// let client = kube::Client::new(server.client_service(User::admin()), "default");
@@ -204,7 +204,8 @@ impl Server {
         if let Some(classified) = &request.flow {
             classified.write_to(response.headers_mut());
         }
-        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent.
+        // A watch keeps its seat until it has begun, a small answer until it is created, a large one until it has been
+        // sent.
         let seat = request.seat.take().filter(|_| info.verb != "watch");
         if response.status().is_success()
             && let Some(watching) = self.0.flow.watching(&request)
@@ -237,8 +238,8 @@ impl Server {
         response
     }
 
-    /// As [`Server::handle`] for a connection from outside. As in kube-apiserver a client certificate comes before a bearer
-    /// token, and one that can not be read is a failed authentication unless a token proves something else.
+    /// Like [`Server::handle`] for a remote connection. As in kube-apiserver a client certificate takes precedence over
+    /// a bearer token, and one that cannot be read is a failed authentication unless a token succeeds.
     pub(crate) async fn handle_remote<B>(
         &self,
         request: Request<B>,
@@ -306,7 +307,7 @@ impl Server {
         response.map(|body| body.paced(pace))
     }
 
-    /// The answer, or 500 where making it caused a panic: the panic ends this request and nothing else.
+    /// The answer, or 500 after a panic, which ends only this request.
     async fn caught<B>(
         &self,
         request: &mut Incoming,
@@ -380,7 +381,7 @@ impl Server {
             true => tokio::time::timeout(core.config.limits.request_timeout, upload.read())
                 .await
                 .unwrap_or_else(|_| Err(timed_out()))?,
-            // The body is not read. A watch must not keep its seat until it has come, which may be never.
+            // The body is not read. A watch must not keep its seat until it has arrived, which may be never.
             false => Bytes::new(),
         };
         if let Some(trail) = &mut request.audit {
@@ -413,7 +414,7 @@ fn timed_out() -> ApiError {
     Status::failure(504, "Timeout", message).into()
 }
 
-/// The answer goes on until somebody ends it: kube-apiserver's list.
+/// The request is long-running: kube-apiserver's list.
 pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
     const SUBRESOURCES: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
     info.is_resource
@@ -431,17 +432,17 @@ pub struct Incoming {
     pub headers: HeaderMap,
     /// Query parameters.
     pub query: Query,
-    /// What it asks for.
+    /// The parsed request.
     pub info: RequestInfo,
-    /// Who asks.
+    /// The requesting user.
     pub user: User,
-    /// The connection, for exec and the like.
+    /// The connection, for exec and similar requests.
     pub upgrade: parking_lot::Mutex<Option<hyper::upgrade::OnUpgrade>>,
     /// Warnings for the client.
     pub warnings: Warnings,
-    /// It comes from a component of this process.
+    /// It is from a component of this process.
     pub in_process: bool,
-    /// When the answer must be there, unless the request is long-running.
+    /// The deadline of the answer, unless the request is long-running.
     pub deadline: Option<Instant>,
     /// The flow schema and priority level of the request.
     pub flow: Option<Classified>,
@@ -449,7 +450,7 @@ pub struct Incoming {
     pub seat: Option<Seat>,
     /// The other end of its connection, if it has one.
     pub peer: Option<std::net::SocketAddr>,
-    /// What the audit log says about it.
+    /// The audit record.
     pub audit: Option<crate::audit::Trail>,
 }
 

@@ -1,7 +1,7 @@
 //! What the server gives to services: addresses of the cluster's range and ports of the nodes.
 //!
-//! What a service has been given is [reserved](Reserved) until it is stored, so that nothing is given twice while
-//! webhooks take their time; the objects of kind IPAddress, which show who has an address, follow the services.
+//! The addresses and ports of a service are [reserved](Reserved) until it is stored, so that none is allocated twice
+//! while webhooks run; the objects of kind IPAddress, which show the allocation, follow the services.
 
 mod families;
 mod ports;
@@ -24,17 +24,17 @@ use crate::server::Core;
 const SERVICES: &str = "services";
 const ADDRESSES: &str = "networking.k8s.io/ipaddresses";
 const CIDRS: &str = "networking.k8s.io/servicecidrs";
-/// Says in an IPAddress that it follows a service.
+/// Labels of an IPAddress that follows a service.
 const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
-/// What `clusterIP` of a service without an address says.
+/// `clusterIP` of a headless service.
 const HEADLESS: &str = "None";
 /// Random picks before every possibility is tried in turn.
 const PICKS: usize = 64;
 
 pub(crate) use reserved::{Pending, Reserved};
 
-/// Gives a new or changed service what it needs and does not name, and refuses what others have. That is reserved until
-/// the answer is dropped, which has to be after the service is stored.
+/// Allocates the addresses and ports that a new or changed service needs and does not name, and rejects those of other
+/// services. They are reserved until the result is dropped, which must be after the service is stored.
 pub(crate) async fn allocate(
     core: &Core,
     service: &mut Value,
@@ -71,7 +71,7 @@ async fn others(core: &Core, service: &Value) -> Result<Vec<Value>> {
     Ok(others)
 }
 
-/// Where a service is stored.
+/// The key of a service in the store.
 fn key(service: &Value) -> String {
     format!("{}/{}", meta(service, "namespace"), meta(service, "name"))
 }
@@ -97,7 +97,7 @@ async fn give_address(
     let range = core.config.service_addresses;
     if named.is_empty() {
         let usable = range.usable();
-        // The lower end is for those who choose addresses themselves.
+        // The lower end is for addresses that users choose.
         let size = usable.end() - usable.start() + 1;
         let reserved = if size > 16 {
             (size / 16).clamp(16, 256)
@@ -155,7 +155,7 @@ fn pick(
         .find(|candidate| !taken(*candidate))
 }
 
-/// Brings the IPAddress objects to what a service has become; of one that is gone the endpoints go, too.
+/// Updates the IPAddress objects to a changed service; deletes the endpoints of a deleted one.
 pub(crate) async fn follow(
     core: &Core,
     before: Option<&Value>,
@@ -242,7 +242,7 @@ async fn show_address(core: &Core, address: &str, service: &Value) -> Result<()>
     ensure(core, ADDRESSES, address, shown).await
 }
 
-/// Removes an object if it is there.
+/// Deletes an object if it exists.
 async fn remove(core: &Core, collection: &str, key: &str) -> Result<()> {
     while let Some(entry) = core.backend.get(collection, key).await? {
         let last: Value = serde_json::from_slice(&entry.value).unwrap_or_default();

@@ -27,7 +27,7 @@ pub enum Part {
     Main,
     /// Only the status.
     Status,
-    /// Another subresource that has made the change itself.
+    /// Another subresource, which has made the change itself.
     Sub,
     /// Namespace finalizers.
     Finalize,
@@ -77,7 +77,7 @@ pub fn finish(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// An empty list that upstream's encoder does not leave out comes back from its storage as null.
+/// An empty list that upstream's encoder does not omit is null after a round trip through its storage.
 fn null_empty_lists(value: &mut Value, schema: &'static allot_schema::types::Struct) {
     use allot_schema::types::Type;
     fn inside(value: &mut Value, ty: &Type) {

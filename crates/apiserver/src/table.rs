@@ -22,13 +22,13 @@ mod workloads;
 /// What a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Column definitions are wanted.
+    /// Column definitions are requested.
     pub headers: bool,
-    /// What comes with each row.
+    /// The object in each row.
     pub include: Include,
 }
 
-/// What comes with each row.
+/// The object in each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Include {
     /// Nothing.
@@ -40,7 +40,7 @@ pub enum Include {
 }
 
 impl Options {
-    /// Those of a request.
+    /// The options of a request.
     pub fn of(query: &Query) -> Self {
         let include = match query.get("includeObject") {
             Some("None") => Include::None,
@@ -69,10 +69,10 @@ pub struct Column {
     pub priority: i64,
 }
 
-/// Makes the cells of a row.
+/// Creates the cells of a row.
 type Row = Box<dyn Fn(&Value) -> Vec<Value>>;
 
-/// The columns of a resource and how a row is made.
+/// The columns of a resource and the function for its rows.
 struct Layout {
     columns: Vec<Column>,
     row: Row,
@@ -118,7 +118,7 @@ pub fn scale(scale: Value, shape: Shape, options: Options) -> Value {
     })
 }
 
-/// The table of some objects in the version asked for.
+/// The table of some objects in the requested version.
 pub fn table(
     view: &View<'_>,
     objects: &[Value],
@@ -194,7 +194,7 @@ fn layout(view: &View<'_>) -> Layout {
         let columns = owned_columns(allot_model::table::columns(kind));
         let resource = resource.clone();
         let row = Box::new(move |object: &Value| {
-            // Cells are made from the stored form, whatever version the client sees.
+            // Cells are computed from the stored form, whatever version the client requests.
             let hub = versions::convert(&resource, object.clone(), &resource.storage_version);
             allot_model::table::row(kind, hub.as_ref().unwrap_or(object), jiff::Timestamp::now())
         });
@@ -233,7 +233,7 @@ fn layout(view: &View<'_>) -> Layout {
     }
 }
 
-/// Cells are made from one form of an object, whatever version the client sees.
+/// Cells are computed from one form of an object, whatever version the client requests.
 fn in_stored_form(resource: &Resource, row: fn(&Value) -> Vec<Value>) -> Row {
     match resource.group.as_str() {
         versions::EVENTS => Box::new(move |object| {
@@ -290,7 +290,7 @@ fn parse_columns(text: &str) -> Vec<Column> {
         .collect()
 }
 
-/// Time since an RFC 3339 time, as people write it; `<unknown>` if there is none.
+/// Time since an RFC 3339 time, in short form; `<unknown>` if there is none.
 fn since(time: &str) -> String {
     match time.parse::<jiff::Timestamp>() {
         Ok(time) => human_duration(jiff::Timestamp::now().duration_since(time).as_secs()),

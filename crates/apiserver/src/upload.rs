@@ -1,4 +1,4 @@
-//! Request bodies: read up to the limit, and thrown away where nobody reads them.
+//! Request bodies: read up to the limit, and discarded if they are not used.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::limits::{DISCARD_BYTES, DISCARD_TIME, MAX_BODY};
 
 /// The body of a request.
 pub struct Upload<B> {
-    /// `None` once there is nothing left.
+    /// `None` at the end.
     body: Option<Pin<Box<B>>>,
     announced: Option<usize>,
-    /// The client sends nothing before it is told to.
+    /// The client waits for `100 Continue`.
     waits: bool,
 }
 
@@ -28,7 +28,7 @@ where
     B::Data: Send,
     B::Error: std::fmt::Display,
 {
-    /// The body that came with these headers.
+    /// The body of a request with these headers.
     pub fn new(body: B, headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name)?.to_str().ok();
         let expected = text(http::header::EXPECT).unwrap_or_default();
@@ -65,8 +65,9 @@ where
         Ok(whole.into())
     }
 
-    /// Reads a bounded amount of what nobody has read beside the answer. A connection that is closed while its client
-    /// still sends is reset, and the client never sees the answer. `at_once` bounds how many bodies are treated like this.
+    /// Reads a bounded amount of an unused body while the answer is sent. A connection that is closed while its client
+    /// still sends is reset, and the client never sees the answer. `at_once` limits how many bodies are read
+    /// concurrently.
     pub fn discard(self, at_once: &Arc<Semaphore>) {
         let Some(mut body) = self
             .body

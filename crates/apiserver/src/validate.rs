@@ -1,6 +1,6 @@
-//! What the kinds other than those of `resource.k8s.io` may say: upstream's validation as far as clients meet it.
+//! Validation of the kinds other than those of `resource.k8s.io`: upstream's rules as far as clients depend on them.
 //!
-//! Objects come here decoded and defaulted, in the stored version. Metadata is checked by the caller.
+//! Objects are decoded and defaulted, in the stored version. The caller validates the metadata.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
@@ -41,7 +41,7 @@ mod workload;
 
 pub(crate) use network::addresses::ip_name;
 
-/// What upstream says to a change of what can not change.
+/// Upstream's message for a change of an immutable field.
 const IMMUTABLE: &str = "field is immutable";
 
 /// Errors of a new object.
@@ -56,7 +56,7 @@ pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
     errors
 }
 
-/// Errors of a service's addresses and their families; they keep it from getting any.
+/// Errors of a service's addresses and families; they prevent an allocation.
 pub fn cluster_addresses(service: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
     service::addresses(service, &mut errors);
@@ -75,7 +75,7 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         ("", "pods", Part::Main) => pod_update::validate(object, old, &mut errors),
         ("", "nodes", Part::Main) => {
             node::validate_update(object, old, &mut errors);
-            // Upstream checks the taints of an update as those of a new node, too.
+            // Upstream validates the taints of an update as those of a new node, too.
             let twice: Vec<_> = errors
                 .iter()
                 .filter(|error| error.field.starts_with("metadata.taints"))
@@ -255,7 +255,7 @@ fn rule(texts: Vec<String>, value: &str, path: &Path, errors: &mut ErrorList) {
     );
 }
 
-/// The value is one of the supported ones; required says that it may not be empty.
+/// The value must be one of the supported ones; `required` forbids an empty one.
 fn one_of(value: &str, supported: &[&str], required: bool, path: &Path, errors: &mut ErrorList) {
     if value.is_empty() {
         if required {

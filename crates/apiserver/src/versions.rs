@@ -17,7 +17,7 @@ use crate::registry::Resource;
 /// The group whose events are stored in the core group's form.
 pub const EVENTS: &str = "events.k8s.io";
 
-/// All versions of the resource look the same apart from `apiVersion`, or this is the stored one.
+/// All versions of the resource have the same form apart from `apiVersion`, or this is the stored one.
 pub fn same_shape(resource: &Resource, version: &str) -> bool {
     let stored = version == resource.storage_version
         && resource.custom.is_none()
@@ -34,7 +34,7 @@ fn converts(resource: &Resource) -> bool {
 /// A stored object in a version.
 ///
 /// # Errors
-/// 500 if it can not be converted.
+/// 500 if it cannot be converted.
 pub fn decode(resource: &Resource, version: &str, bytes: &[u8]) -> Result<Value> {
     let object = stored(resource, bytes)?;
     if is_in(&object, version) {
@@ -43,7 +43,7 @@ pub fn decode(resource: &Resource, version: &str, bytes: &[u8]) -> Result<Value>
     convert(resource, object, version)
 }
 
-/// A stored custom object of which it is known that its definition changes nothing in it.
+/// A stored custom object whose CRD is known to change nothing in it.
 ///
 /// # Errors
 /// 500 if it is no JSON.
@@ -53,7 +53,7 @@ pub fn unchanged(resource: &Resource, version: &str, bytes: &[u8]) -> Result<Val
     Ok(object)
 }
 
-/// The object says that it is in this version.
+/// The object has this version.
 fn is_in(object: &Value, version: &str) -> bool {
     let found = crate::object::text(object, &["apiVersion"]);
     crate::object::split_api_version(found).1 == version
@@ -97,13 +97,13 @@ fn settled(resource: &Resource, mut object: Value) -> Result<Value> {
 /// A custom object in the version that it was stored in.
 fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
     if object.get("kind").is_some() {
-        // The store leaves the kind out: this one has been converted, and gets no defaults any more.
+        // The store leaves the kind out: this one has been converted, and gets no defaults any longer.
         return Ok(object);
     }
     let found = object["apiVersion"].as_str();
     let (group, version) = crate::object::split_api_version(found.unwrap_or_default());
     let version = match found {
-        // From before objects of several versions were told apart.
+        // From before objects of several versions were distinguished.
         None => resource.storage_version.clone(),
         Some(found) if group != resource.group || resource.version(version).is_none() => {
             return Err(conversion::no_such_version(found));
@@ -118,7 +118,7 @@ fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
 /// A received object in the version in which it is worked on: the stored one, for custom objects that of the request.
 ///
 /// # Errors
-/// 400 if it can not be converted.
+/// 400 if it cannot be converted.
 pub fn to_internal(resource: &Resource, mut object: Value) -> Result<Value> {
     if resource.group == EVENTS {
         events::to_core(&mut object);
@@ -138,7 +138,7 @@ pub fn to_internal(resource: &Resource, mut object: Value) -> Result<Value> {
 /// An object that was [loaded](load), in the version of a request.
 ///
 /// # Errors
-/// 400 if it can not be converted.
+/// 400 if it cannot be converted.
 pub fn seen<'a>(resource: &Resource, object: &'a Value, version: &str) -> Result<Cow<'a, Value>> {
     if is_in(object, version) {
         return Ok(Cow::Borrowed(object));
@@ -146,10 +146,10 @@ pub fn seen<'a>(resource: &Resource, object: &'a Value, version: &str) -> Result
     convert(resource, object.clone(), version).map(Cow::Owned)
 }
 
-/// An object, whatever its version, in another version.
+/// An object of any version in another version.
 ///
 /// # Errors
-/// 400 if it can not be converted.
+/// 400 if it cannot be converted.
 pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<Value> {
     if let Some(custom) = &resource.custom {
         return convert_custom(resource, custom, object, version);
@@ -185,8 +185,8 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
     Ok(object)
 }
 
-/// A custom object in another version without the help of a webhook: only the name of the version changes, and what
-/// the version does not have goes. Defaults are those of the version it was in.
+/// A custom object in another version without a webhook: only the `apiVersion` changes, and fields outside of the
+/// version's schema are pruned. Defaults are those of the version it was in.
 fn convert_custom(
     resource: &Resource,
     custom: &CustomResource,
@@ -200,7 +200,7 @@ fn convert_custom(
     if crate::object::text(&object, &["kind"]).is_empty() {
         set_type(&mut object, resource, version);
     } else {
-        // A custom object of another kind stays one: validation refuses it.
+        // A custom object of another kind stays one: validation rejects it.
         object["apiVersion"] = resource.api_version(version).into();
     }
     custom.prune(version, &mut object);
@@ -210,7 +210,7 @@ fn convert_custom(
     Ok(object)
 }
 
-/// The old object in the form of the new one, where one of them is classic and the other is not.
+/// The old object in the form of the new one, if exactly one of them is classic.
 ///
 /// # Errors
 /// 400 if there is no such form.

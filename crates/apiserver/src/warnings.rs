@@ -13,7 +13,7 @@ use crate::versions::dra_kind;
 mod addresses;
 mod pod;
 
-/// Gives a new object what old annotations ask for in their place; answers the warnings about it.
+/// Replaces old annotations of a new object by fields; returns the warnings about them.
 pub fn replace_annotations(resource: &Resource, object: &mut Value) -> Vec<String> {
     match resource.is("", "pods") {
         true => pod::app_armor_fields(object),
@@ -54,7 +54,7 @@ pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
     found
 }
 
-/// Warnings about a changed object. Nobody is told about pods: people seldom write those.
+/// Warnings about a changed object. There are none for pods, which are seldom written by hand.
 pub fn on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
     if resource.is("", "pods") {
         return Vec::new();
@@ -103,7 +103,7 @@ fn kind(resource: &Resource, object: &Value) -> Vec<String> {
     }
 }
 
-/// A name that is more than one label makes an odd host name.
+/// A name of more than one label is an unusual host name.
 fn host_name(object: &Value, of: &str) -> Option<String> {
     let texts = names::dns1123_label(meta(object, "name"));
     (!texts.is_empty()).then(|| {
@@ -114,7 +114,7 @@ fn host_name(object: &Value, of: &str) -> Option<String> {
     })
 }
 
-/// New finalizers of custom resources should tell whose they are.
+/// New finalizers of custom resources should have a domain.
 fn finalizers(object: &Value, old: &Value) -> Vec<String> {
     const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
     let names_of = |object: &Value| -> BTreeSet<String> {
@@ -216,7 +216,7 @@ fn node(object: &Value) -> Vec<String> {
     found
 }
 
-/// Tokens belong among the secrets that a driver gets.
+/// Tokens should be among the secrets of a driver.
 fn driver(object: &Value) -> Option<String> {
     let spec = &object["spec"];
     let asks = spec["tokenRequests"]
@@ -227,7 +227,7 @@ fn driver(object: &Value) -> Option<String> {
     })
 }
 
-/// Annotations of volumes and their claims that fields have replaced, and what is said about them.
+/// Annotations of volumes and claims that were replaced by fields, and the warnings about them.
 const OLD_CLASS: (&str, &str) = (
     "volume.beta.kubernetes.io/storage-class",
     "deprecated since v1.8; use \"storageClassName\" attribute instead",
@@ -252,7 +252,7 @@ fn volume(object: &Value) -> Vec<String> {
     found
 }
 
-/// A job with so many indexes that its status may not hold what is to be known about them.
+/// A job with so many indexes that its status may not hold all of them.
 fn job(spec: &Value, path: &str) -> Vec<String> {
     const COMPLETIONS: i64 = 100_000;
     const PARALLELISM: i64 = 10_000;
@@ -274,7 +274,7 @@ fn job(spec: &Value, path: &str) -> Vec<String> {
     found
 }
 
-/// Takes owners out that are named twice; answers the warning about them. Patches are looked at after admission.
+/// Removes duplicate owner references; returns the warning about them. Patches are checked after admission.
 pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let mut kept: Vec<Value> = Vec::new();
@@ -304,7 +304,7 @@ pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
     ))
 }
 
-/// Formats in a definition that nothing checks, where the old one has not had them already.
+/// Unsupported formats in a CRD that are new.
 fn formats(definition: &Value, old: &Value) -> Vec<String> {
     let had = allot_schema::definition::unknown_formats(old);
     let has = allot_schema::definition::unknown_formats(definition);

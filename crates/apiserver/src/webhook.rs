@@ -25,9 +25,9 @@ use crate::server::Core;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
-/// How many connections wait for the next request.
+/// How many idle connections are kept.
 const MAX_IDLE: usize = 8;
-/// Where systems keep the certificates that they trust.
+/// Paths of the system's trusted certificates.
 const TRUSTED: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -45,7 +45,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// The version of this name, if the server knows it.
+    /// The version of this name, if the server supports it.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "v1" => Some(Version::V1),
@@ -65,7 +65,7 @@ impl Version {
 
 type Connection = SendRequest<Full<Bytes>>;
 
-/// Where a webhook is, and the connections that are open to it.
+/// The address of a webhook, and its open connections.
 pub(crate) struct Client {
     host: String,
     port: u16,
@@ -94,7 +94,7 @@ impl Client {
             let path = text(service, &["path"]).to_owned();
             (host, port, path, Some((namespace, name)))
         } else {
-            // What can not be read leads nowhere, and is told when it is called.
+            // An invalid URL is reported when it is called.
             let uri: Uri = text(config, &["url"]).parse().unwrap_or_default();
             let host = uri.host().unwrap_or_default().to_owned();
             (host, uri.port_u16(), uri.path().to_owned(), None)
@@ -123,7 +123,7 @@ impl Client {
     /// Sends a review and reads the answer.
     ///
     /// # Errors
-    /// What went wrong, in Go's words where it has some.
+    /// The error, in Go's words if it has some.
     pub async fn post(
         &self,
         core: &Core,
@@ -197,7 +197,7 @@ impl Client {
         let code = response.status().as_u16();
         let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
         let Ok(body) = body else {
-            // Larger than any object could be, or broken off: nothing that could be read.
+            // Larger than any object could be, or incomplete: no valid answer.
             return Ok((code, Bytes::new()));
         };
         let mut idle = self.idle.lock();
@@ -239,7 +239,7 @@ impl Client {
     }
 }
 
-/// An error of a connection as Go words it.
+/// An error of a connection in Go's wording.
 fn in_go(error: &io::Error) -> String {
     use rustls::{CertificateError as Bad, Error as Tls};
     match error.kind() {
@@ -251,7 +251,7 @@ fn in_go(error: &io::Error) -> String {
         return error.to_string();
     };
     let why = match tls {
-        // The latter where an authority has the name of the right one.
+        // The latter if a CA has the name of the right one.
         Tls::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
             "certificate signed by unknown authority"
         }
@@ -266,7 +266,7 @@ fn in_go(error: &io::Error) -> String {
     format!("tls: failed to verify certificate: x509: {why}")
 }
 
-/// What is in a response, or what its code says.
+/// The body of a response, or an error for its status code.
 fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
     if !(200..=206).contains(&code) {
         let status = serde_json::from_slice::<Value>(body).unwrap_or_default();
@@ -297,7 +297,7 @@ fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
         .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
 }
 
-/// Who vouches for webhooks: the given certificates, or those that the system trusts.
+/// The CAs for webhooks: the given certificates, or those that the system trusts.
 fn tls(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     static SYSTEM: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let chosen = std::env::var("SSL_CERT_FILE").ok();
@@ -310,7 +310,7 @@ fn tls(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     let trusted = if bundle.is_empty() { &SYSTEM } else { bundle };
     for certificate in CertificateDer::pem_slice_iter(trusted) {
-        // As Go: what is no certificate is passed over.
+        // As in Go: invalid certificates are skipped.
         let _ = certificate.map(|it| roots.add(it));
     }
     if roots.is_empty() && !bundle.is_empty() {
@@ -327,7 +327,7 @@ fn tls(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// A ready endpoint of a service: nobody here may be there to forward what is sent to the service's own address.
+/// A ready endpoint of a service: there may be no proxy that forwards traffic for the service's address.
 async fn endpoint(
     core: &Core,
     namespace: &str,

@@ -3,7 +3,7 @@
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
-/// A document, and what is to be said about keys that stand twice in it.
+/// A document, and the reports about duplicate keys in it.
 pub(crate) struct Yaml {
     /// The document; of a repeated key the last value counts.
     pub(crate) value: Value,
@@ -45,7 +45,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Yaml, String> {
 
 /// Repeated keys of a document that are named at most.
 const MAX_REPEATED: usize = 64;
-/// Text that is read again to find them, in bytes: each one costs a reading of all that comes before it.
+/// Limit of text that is parsed again to find them, in bytes: each one costs a pass over everything before it.
 const MAX_REREAD: usize = 16 << 20;
 
 /// A line for each repeated key. The parser ends at the first one, so each is given another name to find the next.
@@ -76,7 +76,7 @@ fn repeated_keys(text: &str) -> Vec<String> {
     found
 }
 
-/// Where a line and column, counted from one, are in a text.
+/// Offset of a line and column, counted from one, in a text.
 fn offset(text: &str, line: u64, column: u64) -> Option<usize> {
     let line = usize::try_from(line).ok()?.checked_sub(1)?;
     let column = usize::try_from(column).ok()?.checked_sub(1)?;
@@ -86,7 +86,7 @@ fn offset(text: &str, line: u64, column: u64) -> Option<usize> {
     Some(start + within)
 }
 
-/// What a client is warned of where strict validation would say `text`: the lines of the parser's report, or the text.
+/// The warnings for an error `text` of strict validation: the lines of the parser's report, or the text.
 pub(crate) fn warnings(text: &str) -> impl Iterator<Item = String> {
     let report = text
         .strip_prefix("error converting YAML to JSON: ")

@@ -1,4 +1,4 @@
-//! Who may do what: the tables in `tests/access`, one rule a line, each asked of a server.
+//! Access rules: the tables in `tests/access`, one rule per line, each checked against a server.
 //!
 //! A line is `actor | verb resource target | body | code | reason`. The target is `namespace/name`, a name, or a namespace
 //! for a collection; a query may follow. The body is merged into what the actor would ordinarily send (see [`Cluster::body`]), and

@@ -24,7 +24,7 @@ use allot_apiserver::identity::User;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 
-/// Sends a request as somebody; answers code and body.
+/// Sends a request as a user; returns code and body.
 pub async fn send(
     server: &Server,
     user: User,

@@ -1,4 +1,4 @@
-//! Replacing files so that readers see the old or the new content, also after a crash.
+//! Atomic replacement of files: readers see the old or the new content, also after a crash.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// The temporary name starts with a dot and has no extension that a CDI scanner takes.
 ///
 /// # Errors
-/// Those of the file system; the old file is intact then.
+/// Errors of the file system; the old file is intact then.
 pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "not a file path");
     let (directory, name) = (
@@ -47,11 +47,11 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Removes the temporary files that [`write_atomic`] left for `path` in a process that was killed. Nobody may be writing
-/// `path` meanwhile.
+/// Removes the temporary files that [`write_atomic`] left for `path` in a process that was killed. `path` must not be
+/// written concurrently.
 ///
 /// # Errors
-/// Those of the file system; a missing directory is fine.
+/// Errors of the file system; the directory need not exist.
 pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(());
@@ -75,7 +75,7 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
 /// Removes `path`; a missing file is fine.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,14 +1,14 @@
-//! The Container Device Interface (CDI): how a device driver tells a container runtime what a device
-//! means for a container. A driver writes a spec file and hands out names such as `vendor.com/gpu=gpu-0`;
-//! the runtime looks the names up and applies the edits behind them.
+//! The Container Device Interface (CDI): how a device driver tells a container runtime which edits a device needs. A
+//! driver writes a spec file and returns names such as `vendor.com/gpu=gpu-0`; the runtime looks up the names and
+//! applies their edits.
 //!
 //! Invariants:
 //! - a spec file is replaced as a whole or not at all ([`file::write_atomic`]);
-//! - what is written passes [`Spec::validate`], and its version is the lowest that knows its fields;
+//! - written specs pass [`Spec::validate`], and their version is the lowest with all used fields;
 //! - resolving is deterministic: directories in order, files by name, a name defined twice at the same
 //!   priority is an error and never a guess.
 //!
-//! It must not know Kubernetes, claims or containers.
+//! It must not depend on Kubernetes, claims or containers.
 //!
 //! ```
 //! use allot_cdi::{ContainerEdits, Device, Registry, Spec};
@@ -39,7 +39,7 @@ pub use spec::{
     ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec, VERSIONS,
 };
 
-/// What can be wrong with a spec, a name, or a look-up.
+/// Errors of a spec, a name, or a look-up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not of the form `vendor/class=name`, or with characters that are not allowed.
@@ -47,7 +47,7 @@ pub enum Error {
     Name {
         /// The text that was given.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A spec that breaks a rule.
@@ -55,7 +55,7 @@ pub enum Error {
     Spec {
         /// Path of the field.
         field: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// Names without a definition.
@@ -74,7 +74,7 @@ pub enum Error {
     Parse {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
 }

@@ -8,7 +8,7 @@ use super::Error;
 /// A parsed `vendor/class=name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QualifiedName {
-    /// Who defines the device, usually a domain name.
+    /// The vendor of the device, usually a domain name.
     pub vendor: String,
     /// What kind of device of that vendor.
     pub class: String,
@@ -57,7 +57,7 @@ impl FromStr for QualifiedName {
 /// Letters, digits, `_`, `-` and `.`; a letter first, a letter or digit last.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The error, as a readable text.
 pub fn check_vendor(vendor: &str) -> Result<(), String> {
     check("vendor", vendor, "_-.", |c| c.is_ascii_alphabetic())
 }
@@ -65,7 +65,7 @@ pub fn check_vendor(vendor: &str) -> Result<(), String> {
 /// The same rule as for vendors.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The error, as a readable text.
 pub fn check_class(class: &str) -> Result<(), String> {
     check("class", class, "_-.", |c| c.is_ascii_alphabetic())
 }
@@ -73,7 +73,7 @@ pub fn check_class(class: &str) -> Result<(), String> {
 /// Letters, digits, `_`, `-`, `.` and `:`; a letter or digit first and last.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The error, as a readable text.
 pub fn check_device(device: &str) -> Result<(), String> {
     check("device name", device, "_-.:", |c| c.is_ascii_alphanumeric())
 }

@@ -20,7 +20,7 @@ pub struct Registry {
 
 impl Registry {
     /// Reads all `.json` and `.yaml` files of the directories; later directories have priority. A missing directory
-    /// is an empty one. Broken files are skipped and kept for [`Registry::errors`].
+    /// counts as empty. Invalid files are skipped and recorded for [`Registry::errors`].
     pub fn load(directories: &[impl AsRef<Path>]) -> Self {
         let mut registry = Self::default();
         for directory in directories {
@@ -94,8 +94,8 @@ impl Registry {
         }
     }
 
-    /// The edits behind the names, in their order; edits of a whole spec come once, before its first device.
-    /// A name that is given several times counts once.
+    /// The edits of the names, in their order; edits of a whole spec are included once, before its first device. A name
+    /// that is given several times counts once.
     ///
     /// # Errors
     /// [`Error::Unresolvable`] with all names that have no definition, or several of the same priority.

@@ -23,7 +23,7 @@ pub struct Spec {
     pub cdi_version: String,
     /// `vendor/class`.
     pub kind: String,
-    /// For people and tools; has no effect.
+    /// For users and tools; has no effect.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// The devices.
@@ -44,7 +44,7 @@ pub struct Spec {
 pub struct Device {
     /// Name, unique in its kind.
     pub name: String,
-    /// For people and tools; has no effect.
+    /// For users and tools; has no effect.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// What using the device changes.
@@ -186,7 +186,7 @@ pub struct IntelRdt {
     /// Raw lines for the schemata file (1.1.0).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schemata: Vec<String>,
-    /// Monitoring group of its own (1.1.0).
+    /// A separate monitoring group (1.1.0).
     #[serde(
         default,
         rename = "enableMonitoring",
@@ -196,7 +196,7 @@ pub struct IntelRdt {
 }
 
 impl ContainerEdits {
-    /// Changes nothing.
+    /// Contains no edit.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -295,7 +295,7 @@ impl ContainerEdits {
         Ok(())
     }
 
-    /// The lowest version that knows all fields in use.
+    /// The lowest version with all used fields.
     fn version(&self) -> usize {
         let rdt = self.intel_rdt.as_ref();
         let newest =
@@ -329,7 +329,7 @@ impl Spec {
         spec
     }
 
-    /// The lowest version of the specification that knows all that this spec uses.
+    /// The lowest version of the specification with all features of this spec.
     pub fn minimum_version(&self) -> &'static str {
         let annotated =
             !self.annotations.is_empty() || self.devices.iter().any(|d| !d.annotations.is_empty());
@@ -414,7 +414,7 @@ impl Spec {
     /// Reads a `.json` or `.yaml` file and validates it.
     ///
     /// # Errors
-    /// Names the file and what is wrong with it.
+    /// Names the file and the error.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let io = |source| Error::Io {
             path: path.to_owned(),

@@ -29,14 +29,14 @@ pub enum Literal {
 pub struct Expr {
     /// Its number.
     pub id: Id,
-    /// What it is.
+    /// The kind.
     pub kind: ExprKind,
 }
 
 /// What a node is.
 #[derive(Debug, Clone)]
 pub enum ExprKind {
-    /// Nothing: something that did not parse.
+    /// An expression that did not parse.
     Unspecified,
     /// A literal.
     Literal(Literal),
@@ -89,14 +89,14 @@ pub struct Entry<K> {
     pub key: K,
     /// The value.
     pub value: Expr,
-    /// Left out where the value is `optional.none()`.
+    /// Omitted if the value is `optional.none()`.
     pub optional: bool,
 }
 
 /// A loop over a list or map that accumulates a result.
 #[derive(Debug, Clone)]
 pub struct Comprehension {
-    /// What is looped over.
+    /// The range of the loop.
     pub range: Expr,
     /// Variable of the element (of the key, in a map; of index or key where there is a second variable).
     pub var: Arc<str>,
@@ -116,7 +116,7 @@ pub struct Comprehension {
 
 /// Name of the hidden variable that macros accumulate in.
 pub const ACCUMULATOR: &str = "@result";
-/// Name of the variable of a comprehension that loops over nothing (`cel.bind`).
+/// Variable name of a comprehension over an empty list (`cel.bind`).
 pub const UNUSED_VAR: &str = "#unused";
 
 /// An expression with the positions of its nodes.
@@ -124,7 +124,7 @@ pub const UNUSED_VAR: &str = "#unused";
 pub struct Ast {
     /// The root.
     pub expr: Expr,
-    /// Where each node starts.
+    /// Positions of the nodes.
     pub positions: Positions,
 }
 
@@ -142,7 +142,7 @@ impl Positions {
         (self.0.len() - 1) as Id
     }
 
-    /// Where node `id` starts.
+    /// The position of node `id`.
     pub fn get(&self, id: Id) -> Option<u32> {
         self.0.get(id as usize).copied().flatten()
     }
@@ -177,7 +177,7 @@ impl Expr {
         }
     }
 
-    /// The string, where it is a string literal.
+    /// The string of a string literal.
     pub fn as_string(&self) -> Option<&Arc<str>> {
         match &self.kind {
             ExprKind::Literal(Literal::String(text)) => Some(text),

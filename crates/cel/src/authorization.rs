@@ -1,8 +1,7 @@
-//! Questions of expressions about what somebody may do.
+//! Authorization checks in expressions.
 //!
-//! An evaluation cannot wait for an answer, and this crate does not know who could give one. So checks are looked up
-//! in [`Answers`]; the first time that one is not there the evaluation ends, and the caller finds the answer and
-//! evaluates again:
+//! An evaluation cannot wait for an answer, and this crate has no authorizer. So checks are looked up in [`Answers`];
+//! the first missing one ends the evaluation, and the caller fetches the answer and evaluates again:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -33,12 +32,12 @@ use std::{
 
 use crate::value::{Extension, Value};
 
-/// What is asked.
+/// An authorization check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Check {
-    /// Namespace and name of a service account; who sent the request if absent.
+    /// Namespace and name of a service account; the requesting user if absent.
     pub account: Option<(String, String)>,
-    /// The path, where the question is not about a resource.
+    /// The path of a non-resource check.
     pub path: String,
     /// API group.
     pub group: String,
@@ -69,7 +68,7 @@ pub struct Decision {
     pub error: String,
 }
 
-/// Answers that are known, and checks that wait for one.
+/// Known answers, and checks that wait for one.
 #[derive(Debug, Default)]
 pub struct Answers(Mutex<Inner>);
 
@@ -99,8 +98,8 @@ impl Answers {
         Value::Extension(Arc::new(Extension::Access(Box::new(access))))
     }
 
-    /// The checks that have come up since this was asked last. Where there are some, evaluations have ended because of
-    /// them and have to be repeated.
+    /// The missing checks since the last call. If there are any, evaluations have ended because of them and must be
+    /// repeated.
     pub fn wanted(&self) -> Vec<Check> {
         std::mem::take(&mut self.inner().wanted)
     }
@@ -111,7 +110,7 @@ impl Answers {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that runs under the lock can panic half-way.
+        // No code under the lock can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +132,7 @@ pub struct Access {
     answers: Arc<Answers>,
 }
 
-/// How far a check has come.
+/// The stage of a check that is being built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stage {
     Authorizer,
@@ -144,14 +143,14 @@ pub(crate) enum Stage {
 }
 
 impl Access {
-    /// The check with one more thing said.
+    /// The check with one more part.
     pub(crate) fn then(&self, stage: Stage, say: impl FnOnce(&mut Check)) -> Value<'static> {
         let mut check = self.check.clone();
         say(&mut check);
         self.answers.value(stage, check)
     }
 
-    /// The answer, where it is known.
+    /// The answer, if it is known.
     pub(crate) fn decide(&self, verb: &str) -> Option<Value<'static>> {
         let mut check = self.check.clone();
         verb.clone_into(&mut check.verb);
@@ -182,7 +181,7 @@ impl Access {
     }
 }
 
-/// Upstream's values compare with nothing, not even with themselves.
+/// Upstream's values are not equal to anything, not even to themselves.
 impl PartialEq for Access {
     fn eq(&self, _: &Self) -> bool {
         false

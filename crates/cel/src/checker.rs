@@ -1,4 +1,4 @@
-//! Type checking: finds the type of every node and the overloads of every call, or says what does not fit.
+//! Type checking: determines the type of every node and the overloads of every call, or reports errors.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -151,7 +151,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Makes the node a reference to the variable or type of this name, where there is one.
+    /// Makes the node a reference to the variable or type of this name, if there is one.
     fn resolve(&mut self, expr: &mut Expr, name: &str) -> bool {
         let plain = name.strip_prefix('.').unwrap_or(name);
         let found = self.scopes.find(plain).or_else(|| {

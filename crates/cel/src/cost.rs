@@ -1,7 +1,7 @@
 //! Static cost: the least and the most that an evaluation can cost, from the sizes that values can have.
 //!
 //! The numbers decide whether the API admits an expression, so they equal upstream's (cel-go's estimator with the
-//! Kubernetes cost tables), odd corners included.
+//! Kubernetes cost tables), including its peculiarities.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -22,11 +22,11 @@ pub use size::{Cost, Size};
 pub(crate) const SELECT: u64 = 1;
 /// Cost of an authorization check.
 pub(crate) const AUTHORIZATION_CHECK: u64 = 350_000;
-/// Cost of making a list.
+/// Cost of creating a list.
 pub(crate) const LIST: u64 = 10;
-/// Cost of making a map.
+/// Cost of creating a map.
 pub(crate) const MAP: u64 = 30;
-/// Cost of making a message.
+/// Cost of creating a message.
 pub(crate) const STRUCT: u64 = 40;
 /// Cost of looking at one character of a string.
 pub(crate) const PER_CHAR: f64 = 0.1;
@@ -84,7 +84,7 @@ struct Estimator<'a> {
     entries: HashMap<Id, Entries>,
 }
 
-/// What the cost of a call may look at: a node, or the elements of one.
+/// Inputs of the cost of a call: a node, or the elements of one.
 struct Node<'e> {
     path: Option<Path>,
     ty: Type,
@@ -275,7 +275,7 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    /// Size of the value of a node, where something is known of it.
+    /// Size of the value of a node, if known.
     fn size(&mut self, expr: &Expr) -> Option<Size> {
         if let Some(size) = self.sizes.get(&expr.id) {
             return Some(*size);
@@ -345,7 +345,7 @@ impl<'a> Estimator<'a> {
     }
 }
 
-/// Whether the loop is what `cel.bind` makes: over nothing, with a variable of its own.
+/// Whether the loop is an expansion of `cel.bind`: over an empty list, with its own variable.
 fn is_binding(c: &Comprehension) -> bool {
     matches!(&c.range.kind, ExprKind::List { elements, .. } if elements.is_empty())
         && matches!(c.condition.kind, ExprKind::Literal(Literal::Bool(false)))

@@ -26,9 +26,9 @@ pub struct Options {
     pub consumable_capacity: bool,
     /// Feature `DRAListTypeAttributes`: list-typed attributes and `includes`.
     pub list_type_attributes: bool,
-    /// Whether the expression may have been stored while other features were on: what these declare is understood
-    /// then, although no device has a list (upstream's `StoredExpressions`). The scheduler compiles this way; what is
-    /// new is validated without.
+    /// Whether the expression may have been stored while other features were on: their declarations are accepted then,
+    /// although no device has a list (upstream's `StoredExpressions`). The scheduler compiles this way; new expressions
+    /// are validated without.
     pub stored: bool,
     /// Highest cost that an evaluation may reach.
     pub cost_limit: u64,
@@ -57,7 +57,7 @@ pub enum CompileError {
     /// The expression is wrong.
     #[error("{0}")]
     Invalid(String),
-    /// It is right, but no program could be made of it. Upstream takes that for a mistake of its own.
+    /// It is valid, but no program could be compiled. Upstream treats that as a separate error.
     #[error("{0}")]
     Internal(String),
 }
@@ -67,7 +67,7 @@ pub enum CompileError {
 #[error("{0}")]
 pub struct EvalError(pub(crate) String);
 
-/// A compiled selector. Cheap to evaluate and to clone, expensive to make: compile once per expression.
+/// A compiled selector. Cheap to evaluate and to clone, expensive to compile: compile once per expression.
 #[derive(Debug, Clone)]
 pub struct Selector {
     code: Arc<Code>,
@@ -76,11 +76,11 @@ pub struct Selector {
     options: Options,
 }
 
-/// What is evaluated.
+/// The compiled forms.
 #[derive(Debug)]
 struct Code {
     program: Program,
-    /// The same as tests of single attributes, where it is no more than that.
+    /// The equivalent tests of single attributes, if possible.
     quick: Option<Quick>,
 }
 
@@ -146,8 +146,8 @@ impl Selector {
         self.evaluate(device, None)
     }
 
-    /// As [`Self::matches_with_cost`]; in long loops `interrupted` is asked now and then, and when it answers true the
-    /// evaluation fails with `operation interrupted`.
+    /// Like [`Self::matches_with_cost`]; in long loops `interrupted` is called periodically, and when it returns true
+    /// the evaluation fails with `operation interrupted`.
     pub fn evaluate(
         &self,
         device: &Device,
@@ -195,7 +195,7 @@ impl Selector {
     }
 }
 
-/// Why a value is no bool. Upstream's types each have a text of their own.
+/// Why a value is no bool. Upstream's types have different texts.
 #[cold]
 fn not_bool(value: &Value<'_>) -> String {
     let reason = match value {

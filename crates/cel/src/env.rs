@@ -48,13 +48,13 @@ pub struct Variable {
     pub ty: DeclType,
 }
 
-/// The things that expressions can refer to. Cheap to clone.
+/// The declarations for expressions. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Env {
     functions: Arc<HashMap<Arc<str>, Vec<Overload>>>,
     variables: Vec<Variable>,
     objects: HashMap<Arc<str>, DeclType>,
-    /// Objects of patches can be made.
+    /// Objects of patches can be created.
     patches: bool,
     /// `cel.bind` gives a name to a value.
     bindings: bool,
@@ -65,7 +65,7 @@ pub(crate) const OPERATION: &str = "JSONPatch";
 /// The type of an object that is applied; its parts are `Object.spec` and so on.
 const APPLIED: &str = "Object";
 
-/// Whether objects of this type are made by expressions.
+/// Whether objects of this type are created by expressions.
 pub(crate) fn is_made(name: &str) -> bool {
     let rest = name.strip_prefix(APPLIED);
     name == OPERATION || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -122,8 +122,8 @@ impl Env {
         self.bindings
     }
 
-    /// With the types of patches: `JSONPatch`, and `Object`, `Object.spec` and so on with whatever fields they are
-    /// given; and with `jsonpatch.escapeKey`.
+    /// With the types of patches: `JSONPatch`, and `Object`, `Object.spec` and so on with any fields; and with
+    /// `jsonpatch.escapeKey`.
     #[must_use]
     pub fn with_patches(mut self) -> Self {
         self.patches = true;
@@ -136,7 +136,7 @@ impl Env {
         self.with_overload("jsonpatch.escapeKey", overload)
     }
 
-    /// The type of a field of an object that an expression makes; `None` for other objects.
+    /// The type of a field of an object that an expression creates; `None` for other objects.
     pub(crate) fn made_field(&self, object: &str, field: &str) -> Option<Option<Type>> {
         if !self.patches || !is_made(object) {
             return None;

@@ -1,13 +1,14 @@
 //! Kubernetes CEL: parse, check, cost, compile and evaluate.
 //!
-//! Two layers. The language core ([`env`], [`program`], [`value`], [`types`]) knows CEL with the libraries, limits and
-//! cost rules of Kubernetes 1.36: an [`env::Env`] says which variables of which types there are, compiling gives a
-//! [`program::Program`], and that is evaluated on values that borrow from what they are made of. On top of it,
-//! [`device`] is the environment of DRA device selectors and [`named_resources`] that of their predecessor in 1.30. Validation rules of CRDs use the core with their own variables.
+//! Two layers. The language core ([`env`], [`program`], [`value`], [`types`]) implements CEL with the libraries, limits
+//! and cost rules of Kubernetes 1.36: an [`env::Env`] declares variables with their types, compiling gives a
+//! [`program::Program`], and that is evaluated on values that borrow from their sources. On top of it, [`device`] is
+//! the environment of DRA device selectors and [`named_resources`] that of their predecessor in 1.30. Validation rules
+//! of CRDs use the core with their own variables.
 //!
-//! Invariants: texts of errors and numbers of costs equal those of cel-go 0.26 as Kubernetes 1.36 configures it; nothing
-//! here panics on input; the same expression on the same input gives the same result and cost. No I/O, no clock.
-//! The core must not know devices.
+//! Invariants: texts of errors and numbers of costs equal those of cel-go 0.26 as Kubernetes 1.36 configures it;
+//! nothing here panics on input; the same expression on the same input gives the same result and cost. No I/O, no
+//! clock. The core must not depend on devices.
 //!
 //! ```
 //! use allot_cel::device::{Device, Options, compile};

@@ -1,5 +1,5 @@
-//! The functions that expressions can call, in rooms by topic. Which overloads exist is declared in the environment; a
-//! function here looks at the kinds of its arguments and says [`Fault::NoOverload`] where they do not fit.
+//! The functions of expressions, in modules by topic. The environment declares the overloads; a function checks the
+//! kinds of its arguments and returns [`Fault::NoOverload`] if they do not match.
 
 use crate::{
     program::Function,
@@ -28,7 +28,7 @@ pub(crate) use optional::insert;
 pub(crate) use regex::Regex;
 pub use url::Url;
 
-/// Longest list that `includes` looks through.
+/// Longest list that `includes` searches.
 pub(crate) const INCLUDES_MAX: usize = 48;
 
 type Args<'v, 'a> = &'v [Value<'a>];

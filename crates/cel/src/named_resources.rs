@@ -1,7 +1,7 @@
 //! Selectors of named resources: the CEL environment of structured parameters in Kubernetes 1.30.
 //!
 //! Seven variables, one map from name to value per type of attribute; their names are in lower case, unlike those of
-//! the fields in the API. A missing name is an error of the evaluation, so that expressions guard what they read:
+//! the fields in the API. A missing name is an evaluation error, so expressions must guard their reads:
 //!
 //! ```
 //! use allot_cel::named_resources::{Attribute, Instance, compile};

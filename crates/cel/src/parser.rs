@@ -1,8 +1,8 @@
 //! Reads expressions.
 //!
 //! A recursive-descent parser for the CEL grammar that reports and recovers from errors the way the ANTLR runtime does
-//! for upstream's generated parser: it deletes or inserts one token where that helps, otherwise it skips to a token that
-//! can follow. That is what makes the error texts equal.
+//! for upstream's generated parser: it deletes or inserts one token if that helps, otherwise it skips to a token that
+//! can follow. So the error texts are equal.
 
 use std::sync::Arc;
 
@@ -34,8 +34,7 @@ const MAX_ERRORS: usize = 100;
 /// Most tokens that are skipped while recovering from one error.
 const MAX_SKIPPED: usize = 256;
 
-/// Parses an expression and expands its macros, `cel.bind` only where there are `bindings`. The tree is only good where
-/// there are no issues.
+/// Parses an expression and expands its macros, `cel.bind` only with `bindings`. The tree is only valid without issues.
 pub fn parse(source: &str, bindings: bool) -> (Ast, Vec<Issue>) {
     let length = source.chars().count();
     if length > MAX_LENGTH {
@@ -102,7 +101,7 @@ const RULES: usize = 8;
 /// Why a rule was left early.
 #[derive(Debug)]
 enum Failure {
-    /// The token at hand cannot stand here.
+    /// The current token is not allowed here.
     Mismatch(Set),
     /// The tokens from here up to the given one fit nothing.
     NoAlternative(usize),
@@ -121,7 +120,7 @@ struct Parser<'a> {
     /// What can follow each rule that is being read, from the outside in.
     follow: Vec<Set>,
     depth: [usize; RULES],
-    /// Between a syntax error and the next matched token nothing is reported.
+    /// No error is reported between a syntax error and the next matched token.
     recovering: bool,
     last_error: Option<usize>,
     recoveries: usize,
@@ -199,7 +198,7 @@ impl<'a> Parser<'a> {
         Failure::Fatal
     }
 
-    /// Reads a token that is known to be there.
+    /// Consumes a token that is known to exist.
     fn take(&mut self) -> Token<'a> {
         self.recovering = false;
         self.consume()

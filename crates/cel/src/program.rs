@@ -94,7 +94,7 @@ impl Checked {
 pub struct Limits<'h> {
     /// The highest cost.
     pub cost: u64,
-    /// Asked now and then in loops; the evaluation stops when it answers true.
+    /// Called periodically in loops; the evaluation stops when it returns true.
     pub interrupted: Option<&'h dyn Fn() -> bool>,
 }
 
@@ -108,7 +108,7 @@ impl Default for Limits<'_> {
     }
 }
 
-/// What came out of an evaluation.
+/// The result of an evaluation.
 #[derive(Debug, Clone)]
 pub struct Outcome<'a> {
     /// The value, or why there is none.
@@ -132,7 +132,7 @@ impl Program {
         Ok(Self { root, locals })
     }
 
-    /// The program as a tree of tests, where it is no more than that.
+    /// The program as a tree of tests, if possible.
     pub(crate) fn quick(&self) -> Option<Quick> {
         Quick::new(&self.root)
     }

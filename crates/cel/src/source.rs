@@ -3,9 +3,9 @@
 /// A problem at a place of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// Where, in code points from the start; `None` where no place is known.
+    /// The position, in code points from the start; `None` if it is not known.
     pub offset: Option<u32>,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Source<'a> {
         rest.split_once('\n').map_or(rest, |(line, _)| line)
     }
 
-    /// The issues as cel-go prints them: sorted by place, each with its line and a caret.
+    /// The issues in cel-go's format: sorted by position, each with its line and a caret.
     pub fn render(&self, issues: &[Issue]) -> String {
         let mut sorted: Vec<_> = issues.iter().take(MAX_ISSUES).collect();
         sorted.sort_by_key(|issue| issue.offset.map(|offset| self.position(offset)));

@@ -9,9 +9,9 @@ pub(crate) use unify::{Unifier, instantiate, most_general};
 /// The type of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
-    /// Anything; checked at run time.
+    /// Any type; checked at run time.
     Dyn,
-    /// Anything, packed in a message; behaves like [`Type::Dyn`].
+    /// Any type, packed in a message; behaves like [`Type::Dyn`].
     Any,
     /// Unknown because of an error that was reported already.
     Error,

@@ -1,7 +1,7 @@
 //! Values of expressions.
 //!
-//! A value borrows from what it was made of (a device, a JSON document, the program's constants) for `'a`, so that
-//! reading and comparing parts of an object allocates nothing.
+//! A value borrows from its source (a device, a JSON document, the program's constants) for `'a`, so that reading and
+//! comparing parts of an object does not allocate.
 
 use std::{
     borrow::Cow,
@@ -28,7 +28,7 @@ pub use time::Timestamp;
 pub(crate) use ops::Fault;
 pub(crate) use time::{days_from_civil, parse_duration};
 
-/// Something borrowed or shared.
+/// A borrowed or shared object.
 #[derive(Debug)]
 pub enum Handle<'a, T: ?Sized> {
     /// Borrowed.
@@ -111,12 +111,12 @@ pub enum Extension {
     Cidr(std::net::IpAddr, u8),
     /// A named format.
     Format(&'static crate::library::Format),
-    /// A question about what somebody may do, or its answer.
+    /// An authorization check, or its result.
     Access(Box<crate::authorization::Access>),
 }
 
 impl<'a> Value<'a> {
-    /// A string that is made anew.
+    /// A new string.
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(Handle::Shared(text.into()))
     }
@@ -126,12 +126,12 @@ impl<'a> Value<'a> {
         Self::String(Handle::Borrowed(text))
     }
 
-    /// A list that is made anew.
+    /// A new list.
     pub fn list(values: Vec<Self>) -> Self {
         Self::List(List::Shared(Arc::new(values)))
     }
 
-    /// The same value, borrowed: nothing is counted or copied for the usual kinds.
+    /// The same value, borrowed: no reference counting or copying for the usual kinds.
     pub fn borrowed(&'a self) -> Self {
         match self {
             Self::String(text) => Self::String(text.borrow()),
@@ -142,8 +142,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether lists, maps and optionals that expressions have made are nested at most so deep. Those outside are as deep as
-    /// what they show.
+    /// Whether lists, maps and optionals that expressions have created are nested at most this deep.
     pub fn nests_within(&self, levels: usize) -> bool {
         let below = levels.checked_sub(1);
         let fits = |value: &Self| below.is_some_and(|levels| value.nests_within(levels));
@@ -324,7 +323,7 @@ impl Hash for Key<'_> {
     }
 }
 
-/// Something that can be shown as upstream's `%v` shows it.
+/// The value in upstream's `%v` format.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::show(self, f)

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Api {
     client: Client,
-    /// Whether answers reach the driver; none where the server is another one.
+    /// Whether answers reach the driver; `None` for a server of another process.
     open: Option<watch::Sender<bool>>,
     _stop: DropGuard,
 }
@@ -40,7 +40,7 @@ pub(crate) struct ApiError {
 }
 
 impl Api {
-    /// A server in memory on a port of the loopback interface; its kubeconfig goes to `kubeconfig`.
+    /// A server in memory on a port of the loopback interface; writes its kubeconfig to `kubeconfig`.
     pub(crate) async fn start(kubeconfig: &Path) -> Result<Self, String> {
         let say = |error: &dyn std::fmt::Display| format!("API server: {error}");
         let mut administrator = User::new("admin", [MASTERS]);
@@ -159,7 +159,7 @@ impl Api {
         }
     }
 
-    /// How many writes of ResourceSlices there were: all, and those that were refused for their content.
+    /// Number of writes of ResourceSlices: all, and those that were rejected for their content.
     pub(crate) async fn slice_writes(&self) -> Result<Writes, ApiError> {
         let request = Request::get("/metrics").body(Vec::new());
         let failed = |text: String| ApiError {
@@ -248,7 +248,7 @@ async fn forward(
     }
 }
 
-/// Copies until the end; what was read waits until the gate is open.
+/// Copies until the end; data that was read is held until the gate is open.
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use crate::world::World;
 
-/// Why a case does not go on.
+/// Why a case ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The driver breaks the rule: what was observed.
@@ -13,7 +13,7 @@ pub(crate) enum Stop {
     Skip(String),
 }
 
-/// What was observed.
+/// The observation.
 pub(crate) type Observed = Result<String, Stop>;
 
 pub(crate) fn fail<T>(text: impl Into<String>) -> Result<T, Stop> {
@@ -24,7 +24,7 @@ pub(crate) fn skip<T>(text: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::Skip(text.into()))
 }
 
-/// Fails with what was observed unless the condition holds.
+/// Fails with the observation unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {
         if !$condition {
@@ -36,16 +36,16 @@ pub(crate) use ensure;
 
 type Run = for<'a> fn(&'a mut World) -> Pin<Box<dyn Future<Output = Observed> + Send + 'a>>;
 
-/// A rule that every driver keeps to, and how it is tried.
+/// A rule for every driver, and its test.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// Its name: subject and what happens.
     pub name: &'static str,
     /// What a driver must do.
     pub rule: &'static str,
-    /// Where the rule comes from.
+    /// The source of the rule.
     pub source: &'static str,
-    /// Where to look when it is broken.
+    /// Where to look when it is violated.
     pub hint: &'static str,
     /// Needs the driver's process or its connection to the API server.
     pub(crate) process: bool,

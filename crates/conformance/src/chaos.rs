@@ -1,7 +1,7 @@
 //! Chaos: random calls and disturbances, with the rules checked after each.
 //!
-//! The steps follow from the seed and from nothing else, so a failure is repeated by the same seed; only how far a call
-//! got when the driver was killed is up to the machine.
+//! The steps follow from the seed only, so a failure is reproduced by the same seed; only the progress of a call when
+//! the driver is killed depends on the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::world::{SLICES, World, complete, text};
 #[cfg(test)]
 mod tests;
 
-/// Devices that take part; more would only make each check longer.
+/// Number of devices that take part; more would only make each check longer.
 const DEVICES: usize = 4;
 /// The driver is killed at most so long after a call began, in microseconds.
 const DELAY: u64 = 100_000;
@@ -36,7 +36,7 @@ const SOURCE: &str = "KEP-4381: NodePrepareResources and NodeUnprepareResources 
 const HINT: &str =
     "the last step before the failure says what was done; the same seed does it again";
 
-/// When chaos ends by itself.
+/// When chaos ends on its own.
 #[derive(Debug, Clone, Copy)]
 pub enum Length {
     /// After so many steps: the same run every time.
@@ -45,7 +45,7 @@ pub enum Length {
     Time(Duration),
 }
 
-/// One thing that happens. Devices are indexes.
+/// One step. Devices are indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Prepare(usize),
@@ -125,7 +125,7 @@ fn draw(random: &mut StdRng, devices: usize, taken: &BTreeSet<usize>) -> Step {
 
 struct Chaos<'a> {
     world: &'a mut World,
-    /// CDI devices that are there without any claim.
+    /// CDI devices that exist without any claim.
     before: BTreeSet<String>,
     prepared: BTreeMap<usize, (ClaimRef, BTreeSet<Device>)>,
 }
@@ -281,7 +281,7 @@ impl Chaos<'_> {
                 self.world.kill().await;
                 self.world.wipe_cdi();
                 self.world.start_again().await?;
-                // The kubelet makes every sandbox anew, and prepares its claims before.
+                // The kubelet creates every sandbox again, and prepares its claims before.
                 self.prepare_all_again().await
             }
             Step::WipeCdi => {
@@ -357,7 +357,7 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// What holds after every step: the devices of prepared claims resolve, and the slices are there.
+    /// The invariants after every step: the devices of prepared claims resolve, and the slices exist.
     async fn check(&mut self) -> Result<(), Stop> {
         for (claim, devices) in self.prepared.values() {
             let devices: Vec<Device> = devices.iter().cloned().collect();

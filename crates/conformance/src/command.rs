@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Placeholders and what they stand for.
+/// Placeholders and their values.
 pub const PLACEHOLDERS: [(&str, &str); 8] = [
     (
         "kubeconfig",
@@ -32,13 +32,13 @@ pub const PLACEHOLDERS: [(&str, &str); 8] = [
 /// A command line that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// Nothing to run.
+    /// No command.
     #[error("the command is empty")]
     Empty,
     /// A quotation without an end.
     #[error("the command has a quotation mark {0} without its end")]
     Quote(char),
-    /// A brace that opens or closes nothing.
+    /// An unbalanced brace.
     #[error("the command has a single {0}: write {0}{0} for the character itself")]
     Brace(char),
     /// A placeholder that does not exist.
@@ -89,8 +89,8 @@ enum Piece {
 
 type Word = Vec<Piece>;
 
-/// A command line, split as a shell does it: blanks separate words, `'…'` and `"…"` keep them together, `\` takes the
-/// next character as it is. Words of the form `NAME=value` before the program become its environment. There is no other
+/// A command line, split as a shell does it: blanks separate words, `'…'` and `"…"` keep them together, `\` quotes the
+/// next character. Words of the form `NAME=value` before the program become its environment. There is no other
 /// expansion: for a pipe or a variable, run `sh -c '…'`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {

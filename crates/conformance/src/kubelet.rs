@@ -20,7 +20,7 @@ mod calls;
 
 pub(crate) use calls::{Answers, ClaimRef, Device, Version, health_messages};
 
-/// How often the directory is looked at.
+/// How often the directory is listed.
 const SCAN: Duration = Duration::from_millis(25);
 /// The kubelet's limits for the two registration calls.
 const GET_INFO: Duration = Duration::from_secs(1);
@@ -84,7 +84,7 @@ impl Kubelet {
         self.shared.seen.lock().clear();
     }
 
-    /// Whether plugins are told that their registration failed.
+    /// Whether plugins are notified that their registration failed.
     pub(crate) fn refuse(&self, on: bool) {
         self.shared.refuse.store(on, Ordering::Relaxed);
     }
@@ -99,7 +99,7 @@ impl Kubelet {
         *self.shared.refused.borrow()
     }
 
-    /// The registration of a driver, or of any driver, that a kubelet uses: the newest whose process is there, else the
+    /// The registration of a driver, or of any driver, that a kubelet uses: the newest with a running process, else the
     /// newest.
     pub(crate) fn plugin(&self, driver: Option<&str>) -> Option<Plugin> {
         let seen = self.shared.seen.lock();
@@ -110,7 +110,7 @@ impl Kubelet {
         plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.number));
         let alive = |plugin: &&&Plugin| UnixStream::connect(&plugin.endpoint).is_ok();
         let found = match plugins.len() {
-            // The error of a call says more.
+            // The error of a call is more informative.
             0 | 1 => plugins.first(),
             _ => plugins.iter().find(alive).or(plugins.first()),
         };
@@ -127,7 +127,7 @@ impl Kubelet {
         seen.iter().filter_map(line).collect()
     }
 
-    /// All sockets of the directory, whether anybody listens or not.
+    /// All sockets of the directory, with or without a listener.
     pub(crate) fn sockets(&self) -> Vec<PathBuf> {
         sockets(&self.directory).into_keys().collect()
     }
@@ -174,7 +174,7 @@ async fn watch_directory(directory: PathBuf, shared: Arc<Shared>) {
     }
 }
 
-/// As a kubelet: names with a leading dot are not looked at, directories are.
+/// As in a kubelet: names with a leading dot are skipped, directories are searched.
 fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
     let mut found = BTreeMap::new();
     let mut directories = vec![(directory.to_owned(), 0)];
@@ -234,7 +234,7 @@ async fn register(socket: &Path, shared: &Shared) -> Result<Plugin, String> {
     })
 }
 
-/// What a kubelet checks, and where the service is.
+/// The kubelet's checks; returns the path of the service.
 fn accept(socket: &Path, info: &PluginInfo) -> Result<PathBuf, String> {
     if info.r#type != DRA_PLUGIN_TYPE {
         return Err(format!(

@@ -1,17 +1,17 @@
 //! A conformance kit for DRA drivers: what csi-sanity is for storage.
 //!
 //! It runs any driver, in any language, without a cluster: the API server is in this process, and a kubelet's plugin
-//! manager is imitated far enough to register the driver, to ask it to prepare and unprepare claims, and to kill and
+//! manager is imitated far enough to register the driver, to make it prepare and unprepare claims, and to kill and
 //! restart it in between. Each [`Case`] is a rule with its source.
 //!
 //! Invariants:
 //! - every wait has a deadline ([`Options::timeout`]); the driver and all of its children are ended with the run;
-//! - with [`Options::command`] each case has a node, a directory and an API server of its own, so that one failure does
-//!   not cause another;
-//! - a rule is tried through what a kubelet, a runtime or a user of the API can see; nothing is assumed about a
+//! - with [`Options::command`] each case has its own node, directory and API server, so that one failure does not cause
+//!   another;
+//! - a rule is tested through what a kubelet, a runtime or a user of the API can see; nothing is assumed about a
 //!   driver's own files.
 //!
-//! It must not know any particular driver. In a driver's own tests:
+//! It must not depend on any particular driver. In a driver's own tests:
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

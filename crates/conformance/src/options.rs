@@ -9,17 +9,17 @@ use crate::select::{self, Selection};
 /// The driver under test.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// It is started, killed and started again by the kit, each case on a node and an API server of its own.
+    /// The test kit starts, kills and restarts it, for each case with its own node and API server.
     Command(Command),
     /// It runs already. Cases that restart it or disturb its connections are skipped.
     Running {
-        /// Where the driver puts its registration socket: `plugins_registry` of the kubelet. No kubelet may watch it.
+        /// Directory of the driver's registration socket: `plugins_registry` of the kubelet. No kubelet may watch it.
         registry: PathBuf,
         /// The driver's own directory.
         plugin: PathBuf,
-        /// Where its CDI files are.
+        /// Directory of its CDI files.
         cdi: PathBuf,
-        /// The API server that it uses. The kit makes and deletes claims in the namespace `default`.
+        /// The API server that it uses. The test kit creates and deletes claims in the namespace `default`.
         kubeconfig: PathBuf,
     },
 }
@@ -52,7 +52,7 @@ pub enum OptionsError {
     Expected {
         /// The line, from 1.
         line: usize,
-        /// What it names.
+        /// The name.
         name: String,
     },
 }
@@ -95,14 +95,14 @@ impl Options {
         self
     }
 
-    /// How long anything may take that is waited for. A helper that repairs slices after 30 s needs more than that.
+    /// Time limit of each wait. A helper that repairs slices after 30 s needs more than that.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long the absence of something is watched, for example of writes while nothing happens.
+    /// How long to check that something does not happen, for example writes without a change.
     #[must_use]
     pub fn quiet(mut self, quiet: Duration) -> Self {
         self.quiet = quiet;
@@ -144,8 +144,8 @@ impl Options {
         Ok(self)
     }
 
-    /// Cases that are known to fail: one name a line, `#` begins a comment. One that passes all the same fails the run,
-    /// so that the list stays true.
+    /// Cases that are known to fail: one name per line, `#` begins a comment. If one of them passes, the run fails, so
+    /// that the list stays correct.
     ///
     /// # Errors
     /// A name that is no case.

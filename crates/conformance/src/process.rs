@@ -1,4 +1,5 @@
-//! The driver's process: started in a group of its own, killed with all its children, with the tail of its output.
+//! The driver's process: started in a separate process group, killed with all its children, with the tail of its
+//! output.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::command::Filled;
 
-/// How much output is kept, in bytes.
+/// Limit of kept output, in bytes.
 const KEPT: usize = 256 * 1024;
 /// How long the kernel may take to end a killed process. One that hangs in a system call stays.
 const REAP: Duration = Duration::from_secs(10);
@@ -48,7 +49,7 @@ impl Log {
         content.dropped + content.bytes.len() as u64
     }
 
-    /// What was written after a position, as far as it is kept.
+    /// Output after a position, as far as it is kept.
     pub(crate) fn since(&self, position: u64) -> String {
         let content = self.0.lock();
         let skip = usize::try_from(position.saturating_sub(content.dropped)).unwrap_or(usize::MAX);
@@ -80,7 +81,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the command; its output goes to `log`.
+    /// Starts the command; its output is appended to `log`.
     pub(crate) fn spawn(command: &Filled, log: &Arc<Log>) -> io::Result<Self> {
         let run = uuid::Uuid::new_v4().to_string();
         let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "no program");
@@ -155,7 +156,7 @@ impl Process {
         }
     }
 
-    /// Processes that came from the command, also those that left its group.
+    /// Processes that descend from the command, also those that left its group.
     fn members(&self) -> Vec<Pid> {
         let marker = format!("{MARKER}={}", self.run);
         let is_ours = |directory: &PathBuf| {
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// A child in a session of its own leaves the group, but not the run.
+    /// A child in a separate session leaves the group, but not the run.
     #[tokio::test]
     async fn children_end_with_the_driver() {
         let log = Arc::new(Log::default());

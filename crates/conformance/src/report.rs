@@ -13,7 +13,7 @@ mod text;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The driver keeps to the rule.
+    /// The driver follows the rule.
     Pass,
     /// It does not.
     Fail,
@@ -26,7 +26,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether it makes the run fail.
+    /// Whether it fails the run.
     pub fn is_bad(self) -> bool {
         matches!(self, Self::Fail | Self::UnexpectedPass)
     }
@@ -42,7 +42,7 @@ pub struct Record {
     pub verdict: Verdict,
     /// The rule.
     pub rule: &'static str,
-    /// Where the rule comes from.
+    /// The source of the rule.
     pub source: &'static str,
     /// What the driver did, or why the case was skipped.
     pub observed: String,
@@ -95,7 +95,7 @@ impl Report {
         !self.cases.iter().any(|record| record.verdict.is_bad())
     }
 
-    /// How many cases ended like this.
+    /// The number of cases with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.cases
             .iter()
@@ -103,7 +103,7 @@ impl Report {
             .count()
     }
 
-    /// Names of the cases that ended like this.
+    /// Names of the cases with this verdict.
     pub fn names(&self, verdict: Verdict) -> Vec<&'static str> {
         let records = self.cases.iter().filter(|record| record.verdict == verdict);
         records.map(|record| record.case).collect()

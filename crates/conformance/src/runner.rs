@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::report::{Record, Report, Verdict};
 use crate::world::World;
 
-/// A case waits for several things one after the other; with this many times the limit of one it has had enough.
+/// A case waits several times; this multiple of the limit of one wait ends it.
 const CASE_LIMIT: u32 = 12;
 /// How much of the driver's output is shown.
 pub(crate) const LINES: usize = 15;
@@ -19,7 +19,7 @@ pub(crate) const LINES: usize = 15;
 #[derive(Debug, thiserror::Error)]
 #[error("the driver did not start: {reason}{}", with_output(.output))]
 pub struct StartError {
-    /// What was missing.
+    /// The missing requirement.
     pub reason: String,
     /// The end of the driver's output.
     pub output: String,
@@ -91,7 +91,7 @@ pub(crate) async fn bring_up(options: &Arc<Options>) -> Result<World, StartError
     Ok(world)
 }
 
-/// A case on a node of its own.
+/// A case on a separate node.
 async fn alone(case: &'static Case, options: Arc<Options>) -> Record {
     let start = Instant::now();
     let expected = options.selection.expected.contains(case.name);

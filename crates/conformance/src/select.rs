@@ -49,8 +49,8 @@ pub(crate) fn expected(text: &str) -> Result<BTreeSet<&'static str>, OptionsErro
     Ok(expected)
 }
 
-/// Whether all of `text` fits a pattern in which `*` stands for anything and `?` for one character. Takes time
-/// proportional to the product of both lengths.
+/// Whether all of `text` matches a pattern in which `*` matches any text and `?` one character. Takes time proportional
+/// to the product of both lengths.
 fn matches(pattern: &str, text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     // reached[i]: the pattern so far fits the first i characters.

@@ -24,16 +24,16 @@ mod slices;
 pub(crate) use claims::{OTHER_DRIVER, Wanted, answer_of};
 pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
-/// How often something is looked at that is waited for.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 /// A kubelet gives up a call after so long.
 const KUBELET_LIMIT: Duration = Duration::from_secs(45);
 
-/// Where everything is.
+/// The paths.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     pub(crate) root: PathBuf,
-    /// The directory with all that drivers keep, or the driver's own.
+    /// The parent directory of the drivers' data, or the driver's own.
     pub(crate) plugins: PathBuf,
     pub(crate) registry: PathBuf,
     pub(crate) cdi: PathBuf,
@@ -52,7 +52,7 @@ pub(crate) struct World {
     devices: Vec<DeviceRef>,
     node_uid: String,
     number: u32,
-    /// Made by the current case.
+    /// Created by the current case.
     claims: Vec<ClaimRef>,
     _directory: Option<TempDir>,
 }
@@ -217,7 +217,7 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// What is known about a driver that does not register.
+    /// Diagnostics about a driver that does not register.
     fn why(&self) -> String {
         let problems = self.kubelet.problems();
         match problems.is_empty() {
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// Polls until `check` gives something.
+    /// Polls until `check` returns a value.
     pub(crate) async fn until<T, F>(
         &self,
         what: &str,
@@ -268,7 +268,7 @@ impl World {
         Process::spawn(&filled, &self.log).or_else(|error| fail(format!("{program}: {error}")))
     }
 
-    /// Starts the driver, if the kit runs it, without waiting for anything.
+    /// Starts the driver, if the test kit runs it, without waiting.
     pub(crate) async fn start(&mut self) -> Result<(), Stop> {
         if self.options.is_command() {
             self.process = Some(self.spawn()?);
@@ -322,7 +322,7 @@ impl World {
         self.registered(Some(&driver), before).await.map(drop)
     }
 
-    /// kill -9, then as [`World::start_again`].
+    /// kill -9, then like [`World::start_again`].
     pub(crate) async fn restart(&mut self) -> Result<(), Stop> {
         self.kill().await;
         self.start_again().await
@@ -338,11 +338,11 @@ impl World {
         self.kubelet.refuse(false);
     }
 
-    /// Removes what a case made, for a driver that goes on to the next.
+    /// Removes the objects of a case, for a driver that continues with the next.
     pub(crate) async fn clean_up(&mut self) {
         let claims = std::mem::take(&mut self.claims);
         if let Ok(plugin) = self.plugin() {
-            // A driver that cannot do it has been told so already.
+            // A driver that cannot do it has been reported already.
             let _ = plugin
                 .unprepare(plugin.version(), &claims, self.limit())
                 .await;
@@ -360,7 +360,7 @@ impl World {
     }
 }
 
-/// The Node object; made in a server of our own.
+/// The Node object; created in a server of the test kit.
 async fn node(api: &Api, name: &str, make: bool) -> Result<Value, String> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": claims::ADMIN_NAMESPACE,
         "labels": {"resource.kubernetes.io/admin-access": "true"}}});

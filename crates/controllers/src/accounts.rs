@@ -54,7 +54,7 @@ pub(crate) fn service_accounts(context: &Context) -> Task {
     ))
 }
 
-/// Sets the publisher of the certificate up; it does nothing without one.
+/// Sets up the publisher of the CA certificate; does nothing without one.
 pub(crate) fn root_ca(context: &Context) -> Option<Task> {
     let certificate: Arc<str> = context.config.root_ca.as_deref()?.into();
     let namespaces = context.informer::<Namespace>();
@@ -81,7 +81,7 @@ pub(crate) fn root_ca(context: &Context) -> Option<Task> {
                 Some(map) if json!(map.data) == data => Ok(Next::Done),
                 Some(map) => {
                     let mut body = json!({"data": data});
-                    // Keys that do not belong there go.
+                    // Other keys are removed.
                     for other in map.data.iter().flatten().map(|(k, _)| k).filter(|k| *k != "ca.crt") {
                         body["data"][other.as_str()] = Value::Null;
                     }

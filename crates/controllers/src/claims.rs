@@ -1,9 +1,9 @@
 //! Resource claims: created from templates, reserved, released, deleted.
 //!
-//! Behaviour is that of upstream's resourceclaim-controller (1.36). The scheduler allocates and
-//! reserves; this controller creates the claims that pods need, drops reservations of consumers
-//! that are gone, deallocates when the last one is gone, and deletes generated claims of pods that
-//! are done. Where the server has the kinds of before 1.31, [`classic`] does the same for those.
+//! Behaviour is that of upstream's resourceclaim-controller (1.36). The scheduler allocates and reserves; this
+//! controller creates the claims that pods need, removes reservations of consumers that were deleted, deallocates with
+//! the last one, and deletes generated claims of finished pods. If the server serves the kinds before 1.31, [`classic`]
+//! does the same for those.
 
 mod classic;
 mod create;
@@ -52,7 +52,7 @@ enum Work {
 
 type Template = Whole<ResourceClaimTemplate>;
 
-/// UIDs of pods that are surely gone; the oldest are forgotten.
+/// UIDs of pods that are known to be deleted; the oldest are dropped.
 #[derive(Default)]
 struct Deleted {
     order: VecDeque<String>,
@@ -200,7 +200,7 @@ impl Claims {
         });
     }
 
-    /// A group changed: its claims are made or released, and its pods told, which may have waited for it.
+    /// A PodGroup changed: its claims are created or released, and its pods, which may have waited for it, are checked.
     fn group_changed(&self, group: &PodGroup, deleted: bool) {
         if deleted {
             let uid = group.metadata.uid.as_deref().unwrap_or_default();
@@ -263,7 +263,7 @@ impl Claims {
         self.users_changed(&key_of(&**change.object()), change.is_delete());
     }
 
-    /// A claim changed: look at it, and at the pods that use it.
+    /// A claim changed: check it, and the pods that use it.
     fn users_changed(&self, claim: &str, deleted: bool) {
         if !deleted {
             self.queue.add(Work::Claim(claim.to_owned()));
@@ -286,7 +286,7 @@ impl Claims {
         found.filter(|claim| !classic::is_classic(&**claim))
     }
 
-    /// Whether there is something to do for a pod that still needs its claims.
+    /// Whether the controller has work for a pod that still needs its claims.
     fn needs_work(&self, pod: &Pod) -> bool {
         let find = |name: &str| self.newer_claim(meta::namespace(pod), name);
         !meta::deleting(pod)

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::kit::clock::Clock;
 use crate::leader;
 
-/// A control loop, under the name that kube-controller-manager uses (ours have names of their own).
+/// A controller, by the name that kube-controller-manager uses (those of this project have other
+/// names).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
     /// Claims from templates, reservations, release of devices.
@@ -15,7 +16,7 @@ pub enum Controller {
     DeviceTaintEviction,
     /// Answers ResourcePoolStatusRequests.
     ResourcePoolStatusRequest,
-    /// Taints devices whose driver or node is gone (ours).
+    /// Taints devices whose driver or node no longer runs (of this project).
     SliceLiveness,
     /// Deployments.
     Deployment,
@@ -35,7 +36,7 @@ pub enum Controller {
     Namespace,
     /// Taints nodes that do not report, evicts their pods.
     NodeLifecycle,
-    /// Deletes pods of nodes that are gone, and old finished pods.
+    /// Deletes pods of deleted nodes, and old finished pods.
     PodGarbageCollector,
     /// The service account `default` of each namespace.
     ServiceAccount,
@@ -53,13 +54,13 @@ pub enum Controller {
     Endpoints,
     /// EndpointSlices of services.
     EndpointSlice,
-    /// Keeps volume claims that pods use.
+    /// Protects PersistentVolumeClaims that pods use.
     ClaimProtection,
-    /// Keeps volumes that claims use.
+    /// Protects PersistentVolumes that claims use.
     VolumeProtection,
-    /// Keeps VolumeAttributesClasses that volumes and claims name.
+    /// Protects VolumeAttributesClasses that volumes and claims name.
     ClassProtection,
-    /// Collects the rules of cluster roles into those that select them.
+    /// Aggregates cluster roles.
     ClusterRoleAggregation,
 }
 
@@ -128,8 +129,8 @@ impl Controller {
         }
     }
 
-    /// The ones that this project brings to a cluster that has a kube-controller-manager. The first
-    /// three replace upstream's, which have to be turned off there.
+    /// The controllers for a cluster that has a kube-controller-manager. The first three replace
+    /// upstream's, which must be disabled there.
     pub fn is_dra(self) -> bool {
         matches!(
             self,
@@ -141,7 +142,7 @@ impl Controller {
     }
 
     fn parse(name: &str) -> Option<Self> {
-        // The short form without "-controller" is what people type.
+        // The short form without "-controller" is common on command lines.
         Self::ALL
             .into_iter()
             .find(|c| c.name() == name || c.name().strip_suffix("-controller") == Some(name))
@@ -168,9 +169,9 @@ pub struct Config {
     pub node_monitor_grace_period: Duration,
     /// As `node_monitor_grace_period`, for a node that has never reported (upstream: 60 s).
     pub node_startup_grace_period: Duration,
-    /// Devices of a driver or node that is gone are tainted after that time.
+    /// Delay before the devices of a driver or node that no longer runs are tainted.
     pub slice_liveness_delay: Duration,
-    /// Finished pods kept at most (upstream: 12500); the oldest are deleted first.
+    /// Limit of finished pods (upstream: 12500); the oldest are deleted first.
     pub terminated_pod_threshold: usize,
     /// The certificate that pods trust, for `kube-root-ca.crt`; none is published if not set.
     pub root_ca: Option<String>,
@@ -192,16 +193,16 @@ impl Config {
         }
     }
 
-    /// For a cluster that has a kube-controller-manager: only what belongs to DRA runs.
+    /// For a cluster that has a kube-controller-manager: only DRA controllers run.
     pub fn external() -> Self {
         let mut config = Self::embedded();
         config.controllers.retain(|c| c.is_dra());
         config
     }
 
-    /// Selects controllers as kube-controller-manager's `--controllers` does: `*` stands for the
-    /// controllers that are on so far, `foo` turns one on, `-foo` turns one off; without `*` only
-    /// the named ones run. `all` stands for every controller.
+    /// Selects controllers as kube-controller-manager's `--controllers` does: `*` means the
+    /// controllers enabled so far, `foo` enables one, `-foo` disables one; without `*` only the
+    /// named ones run. `all` means every controller.
     ///
     /// # Errors
     /// When a name is unknown.

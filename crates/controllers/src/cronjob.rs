@@ -28,9 +28,9 @@ use schedule::last_between;
 
 type Object = Whole<CronJob>;
 
-/// Annotation of a job: the time of the schedule it was made for.
+/// Annotation of a job: its scheduled time.
 const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// As many missed times are worth a warning.
+/// Number of missed times from which a warning is logged.
 const MANY: i64 = 100;
 
 struct CronJobs {
@@ -218,7 +218,7 @@ impl CronJobs {
             return Ok(wait);
         };
         if schedule.next_after(first, &zone).is_some_and(|second| {
-            // As many as if all were as far apart as the first two.
+            // Estimated from the distance of the first two.
             let distance = second.duration_since(first).as_secs().max(1);
             now.duration_since(first).as_secs() / distance >= MANY
         }) {
@@ -260,7 +260,7 @@ impl CronJobs {
                 self.jobs.assume(job.clone());
                 jobs.push(Arc::new(job));
             }
-            // Made before a restart; the informer will bring it.
+            // Created before a restart; the informer will show it.
             Err(error) if error.is_already_exists() => {}
             Err(error) if error.is_namespace_terminating() => return Ok(Next::Done),
             Err(error) => {
@@ -321,8 +321,8 @@ impl CronJobs {
         Ok(gone)
     }
 
-    /// Tells of jobs that ended or vanished since the status was written, and of those that it does not know.
-    /// `gone` are the UIDs of those that were just deleted.
+    /// Records events for jobs that finished or disappeared since the status was written, and for unexpected ones.
+    /// `gone` are the UIDs of jobs that were just deleted.
     fn tell_changes(&self, cron: &Object, jobs: &[Arc<Job>], gone: &[String]) {
         let active = cron.at("/status/active").as_array();
         let active: Vec<(&str, &str)> = (active.into_iter().flatten())

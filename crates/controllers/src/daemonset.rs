@@ -28,7 +28,7 @@ use crate::workload::{
 
 use plan::{Fit, NodeState};
 
-/// Annotation of a daemon set that the API server keeps; pods are labelled with it.
+/// Annotation of a daemon set that the API server maintains; pods are labelled with it.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// Pods created or deleted per pass at most, as in upstream.
@@ -74,7 +74,7 @@ pub(crate) fn build(context: &Context) -> Task {
     let weak = Arc::downgrade(&this);
     this.nodes.on(move |change| {
         let Some(this) = weak.upgrade() else { return };
-        // Heartbeats do not matter, only what decides where pods may be.
+        // Heartbeats do not matter, only fields that pods depend on.
         let same = change.old().is_some_and(|old| {
             let new = change.object();
             old.metadata.labels == new.metadata.labels
@@ -158,7 +158,7 @@ impl DaemonSets {
         Ok(wait.map_or(Next::Done, Next::After))
     }
 
-    /// The nodes with what is on them, by name.
+    /// The nodes with their daemon pods, by name.
     fn states(
         &self,
         set: &Object,
@@ -173,7 +173,7 @@ impl DaemonSets {
         let now = self.clock.now();
         for pod in self.control.pods.by_index(BY_CONTROLLER, meta::uid(set)) {
             let node = plan::target_node(&pod);
-            // A node that is gone: its bound pods are the pod garbage collector's business.
+            // A node that was deleted: the pod garbage collector deletes its pods.
             let state = states
                 .entry(node)
                 .or_insert_with(|| NodeState::new(Fit::NoNode));
@@ -221,7 +221,7 @@ impl DaemonSets {
         Ok(())
     }
 
-    /// Deletes a pod; of one that has ended users are told so.
+    /// Deletes a pod; records an event for a failed one.
     async fn delete(&self, set: &Object, pod: &Pod) -> Result<(), Error> {
         if let Some((level, reason, message)) = plan::ended(pod) {
             let events = &self.control.events;
@@ -249,7 +249,7 @@ impl DaemonSets {
     }
 }
 
-/// The pod for a node: only there may the scheduler put it, whatever the node's condition.
+/// The pod for a node: it can only be scheduled there, whatever the node's conditions.
 fn new_pod(set: &Object, hash: &str, node: &str) -> Value {
     let mut pod = pod_from_template(
         set.at("/spec/template"),

@@ -225,7 +225,7 @@ impl Deployments {
         Ok(Turn::Rolled(made))
     }
 
-    /// The replica set of the current template with its annotations right, and its name if it had to be made.
+    /// The replica set of the current template with updated annotations, and its name if it was created.
     async fn ensure_new(
         &self,
         deployment: &Object,
@@ -343,7 +343,7 @@ impl Deployments {
         Ok(())
     }
 
-    /// Sets the size of a replica set; says whether that was a change.
+    /// Sets the size of a replica set; returns whether it changed.
     async fn resize(
         &self,
         deployment: &Object,
@@ -354,7 +354,7 @@ impl Deployments {
         let now = size_of(set);
         let max = limits.replicas + limits.surge;
         let annotated = now.desired == Some(limits.replicas) && now.max == Some(max);
-        // As in upstream, the annotations of empty sets are left alone.
+        // As in upstream, the annotations of empty sets are not updated.
         if now.spec == size && (annotated || size == 0) {
             return Ok(false);
         }

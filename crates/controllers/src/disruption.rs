@@ -130,7 +130,7 @@ impl Budgets {
                     let message =
                         format!("Failed to calculate the number of expected pods: {error}");
                     self.tell(&budget, warning, "CalculateExpectedPodCountFailed", message);
-                    // Nothing is evicted while nobody knows how many there should be.
+                    // Nothing is evicted while the expected number is not known.
                     let status = plan::failed(&budget, &error.to_string(), now);
                     write_status(&api, &self.budgets, &*budget, budget.at("/status"), status)
                         .await?;

@@ -1,8 +1,8 @@
-//! Takes a driver out of service: taint its devices, wait until nobody uses them, remove its slices.
+//! Takes a driver out of service: taint its devices, wait until no pod uses them, remove its slices.
 //!
-//! The steps are those that Kubernetes recommends before a driver is uninstalled, done by hand
-//! there. Works with every scheduler, because the taint is set in the slices. Slices that the server does not accept with
-//! taints (they may have fewer devices then) are removed without, as soon as nobody uses their devices.
+//! The steps are those that Kubernetes recommends before a driver is uninstalled, done by hand there. Works with every
+//! scheduler, because the taint is set in the slices. Slices that the server does not accept with taints (they may have
+//! fewer devices then) are removed without, as soon as no pod uses their devices.
 
 mod hold;
 mod plan;
@@ -41,12 +41,12 @@ pub struct Drain {
     pub evict: bool,
     /// The time.
     pub clock: Clock,
-    /// Go on until the driver is stopped; otherwise the slices are removed as soon as no pod uses the devices, and a
-    /// driver that runs publishes them again.
+    /// Continue until the driver is stopped; otherwise the slices are removed as soon as no pod uses the devices, and a
+    /// running driver publishes them again.
     pub hold: Option<Hold>,
 }
 
-/// What is going on, for the user.
+/// Progress, for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// So many devices in so many slices are tainted.
@@ -56,8 +56,8 @@ pub enum Progress {
         /// Devices in them.
         devices: usize,
     },
-    /// These slices can not have taints, the server says why: until they are removed, pods may get their devices, and
-    /// none is evicted.
+    /// These slices cannot have taints, with the server's reason: until they are removed, pods may get their devices,
+    /// and none is evicted.
     Untainted {
         /// Names of the slices.
         slices: Vec<String>,
@@ -66,8 +66,8 @@ pub enum Progress {
     },
     /// These claims (namespace/name) still hold devices.
     InUse(Vec<String>),
-    /// No pod uses the devices, and the driver runs: it has to be stopped now. The nodes on which it does, if that is
-    /// known. Its devices are tainted meanwhile, also those that it publishes again.
+    /// No pod uses the devices, and the driver runs: it must be stopped now. The nodes on which it runs, if known. Its
+    /// devices are tainted meanwhile, also those that it publishes again.
     Running(Vec<String>),
     /// So many slices were removed: done.
     Removed(usize),
@@ -117,7 +117,7 @@ pub async fn drain(
 /// Waits for watches that were stopped: one that loses its connection first would complain.
 async fn ended(watches: impl IntoIterator<Item = JoinHandle<()>>) {
     for watch in watches {
-        // What ended it makes no difference any more.
+        // How it ended makes no difference any longer.
         drop(watch.await);
     }
 }
@@ -152,7 +152,7 @@ async fn work(
     };
     let mut first = true;
     let mut held = hold::Held::new(drain.hold.clone());
-    // Those that can not have taints, with the version that was tried.
+    // Slices that cannot have taints, with the version that was tried.
     let mut refused: BTreeMap<String, Option<String>> = BTreeMap::new();
     loop {
         let mine: Vec<_> = slices
@@ -235,7 +235,7 @@ async fn work(
             () = changed.notified() => {}
             () = over => {}
         }
-        // Several changes often come together.
+        // Batches changes that arrive together.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -243,15 +243,15 @@ async fn work(
 /// How much an undoing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Undone {
-    /// Slices of the driver that are there.
+    /// Existing slices of the driver.
     pub found: usize,
-    /// Those of them that had taints of a drain.
+    /// Slices with taints of a drain.
     pub slices: usize,
     /// Devices in them that had.
     pub devices: usize,
 }
 
-/// Takes the taints of a drain away again from what is there of a driver, on all nodes or one of them.
+/// Removes the taints of a drain from the slices of a driver, on all nodes or one of them.
 ///
 /// # Errors
 /// When the API server refuses a write.

@@ -1,7 +1,7 @@
-//! Endpoints and EndpointSlices of services: which pods stand behind them.
+//! Endpoints and EndpointSlices: the pods of services.
 //!
-//! Nothing here routes traffic; these objects are what clients and `kubectl get endpoints` ask for.
-//! Both controllers do the same with different objects, so they share everything but the writing.
+//! Nothing here routes traffic; these objects are for clients and `kubectl get endpoints`. Both controllers do the same
+//! with different objects, so they share everything but the writing.
 
 mod plan;
 
@@ -88,7 +88,7 @@ pub(crate) fn endpoints(context: &Context) -> Task {
     let objects = context.informer::<Whole<Endpoints>>();
     let queue = services.queue.clone();
     let again = queue.clone();
-    // Somebody else changed or removed what we wrote: both have the service's name.
+    // Another component changed or removed an object of this controller: both have the service's name.
     objects.on(move |change| again.add(key_of(&**change.object())));
     let (workers, shutdown) = (context.config.workers, context.shutdown.clone());
     Box::pin(queue.run(workers, shutdown, move |key| {
@@ -106,7 +106,7 @@ async fn sync_endpoints(
     let api: Api<Whole<Endpoints>> = Api::namespaced(services.client.clone(), namespace);
     let existing = objects.get(key);
     let Some((service, pods)) = services.selected(key) else {
-        // Endpoints of a service that is gone go, too; those that somebody made by hand stay.
+        // Endpoints of a deleted service are deleted, too; those created by hand stay.
         let orphan = existing.filter(|e| {
             services.services.get(key).is_none() && plan::is_ours(&e.metadata, plan::ENDPOINTS)
         });
@@ -163,10 +163,10 @@ async fn sync_slices(
     let existing = objects.by_index(BY_SERVICE, key);
     let mut wanted = match services.selected(key) {
         Some((service, pods)) => plan::slices(&service, &pods),
-        // The garbage collector takes the slices of a service that is gone.
+        // The garbage collector deletes the slices of a deleted service.
         None => return Ok(Next::Done),
     };
-    // First what can stay as it is, then what can be changed: slices are not created and deleted without need.
+    // First slices that can stay unchanged, then those to update: slices are not created and deleted without need.
     let mut rest = Vec::new();
     for old in existing {
         let same = |new: &Value| !plan::differs(old.at(""), new, &["endpoints", "ports"]);
@@ -194,7 +194,7 @@ async fn sync_slices(
     Ok(Next::Done)
 }
 
-/// The wanted content as a patch that is refused when the object changed since it was read.
+/// The wanted content as a patch that conflicts if the object changed since it was read.
 fn with_version<K: kube::Resource>(wanted: &Value, old: &K) -> Value {
     let mut body = wanted.clone();
     body["metadata"] = json!({

@@ -1,4 +1,4 @@
-//! What can go wrong in a controller.
+//! Errors of controllers.
 
 use thiserror::Error as ThisError;
 
@@ -8,7 +8,7 @@ pub enum Error {
     /// The API server refused or could not be reached.
     #[error("{}", api_message(.0))]
     Api(#[from] kube::Error),
-    /// The object can not be handled as it is; the text says why.
+    /// The object is invalid for the controller, for this reason.
     #[error("{0}")]
     Invalid(String),
     /// Another process leads now.
@@ -36,7 +36,7 @@ impl Error {
         self.code() == Some(404)
     }
 
-    /// Somebody else changed the object first, or it exists already.
+    /// Another client changed the object first, or it exists already.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }

@@ -1,9 +1,9 @@
-//! Garbage collection: objects whose owners are all gone are deleted.
+//! Garbage collection: objects whose owners were all deleted are deleted.
 //!
-//! Background, foreground (finalizer `foregroundDeletion`, with `blockOwnerDeletion`) and orphaning
-//! (finalizer `orphan`), as upstream. An owner that is not known is looked up at the API server
-//! before a dependent is deleted, and the delete carries the dependent's UID and resourceVersion: a
-//! lagging cache can delay a deletion, never cause a wrong one.
+//! Background, foreground (finalizer `foregroundDeletion`, with `blockOwnerDeletion`) and orphaning (finalizer
+//! `orphan`), as upstream. An unknown owner is looked up at the API server before a dependent is deleted, and the
+//! delete carries the dependent's UID and resourceVersion: a lagging cache can delay a deletion, never cause a wrong
+//! one.
 
 mod graph;
 
@@ -27,7 +27,7 @@ use crate::kit::queue::{Next, Queue};
 
 use graph::{Graph, Node, Verdict};
 
-/// How long the claim controller has for the claims of a pod that is gone.
+/// How long the claim controller has for the claims of a deleted pod.
 const DEFERRAL: Duration = Duration::from_secs(1);
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -41,7 +41,7 @@ struct Collector {
     client: Client,
     inventory: Inventory,
     graph: Mutex<Graph>,
-    /// UIDs of objects to look at.
+    /// UIDs of objects to process.
     queue: Queue<String>,
     /// UIDs of claims that the claim controller was given time for.
     deferred: Mutex<HashSet<String>>,
@@ -74,7 +74,7 @@ fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// An allocated claim of a pod: the claim controller releases and deletes it, and comes first.
+/// An allocated claim of a pod: the claim controller releases and deletes it first.
 fn is_held_for_pod(node: &Node) -> bool {
     let of_pod = |owner: &OwnerReference| owner.kind == "Pod" && owner.api_version == "v1";
     node.owners.iter().any(of_pod) && ALLOCATED.iter().any(|finalizer| node.has(finalizer))
@@ -163,11 +163,11 @@ impl Collector {
         }
         let group = group_of(&owner.api_version);
         let Some(kind) = self.inventory.kind(group, &owner.kind) else {
-            // A kind that is not served (any more) can not be judged; keep the dependent.
+            // A kind that is not served (any longer) cannot be looked up; keep the dependent.
             return Ok(Verdict::Solid);
         };
         if kind.namespaced && node.namespace.is_empty() {
-            // A cluster-scoped object can not have a namespaced owner: never act on such a reference.
+            // A cluster-scoped object cannot have a namespaced owner: never act on such a reference.
             return Ok(Verdict::Solid);
         }
         let live = kind
@@ -216,7 +216,7 @@ impl Collector {
         }
     }
 
-    /// The owner is deleted when no dependent blocks it any more.
+    /// The owner is deleted when no dependent blocks it any longer.
     async fn finish_foreground(&self, node: &Node) -> Result<Next, Error> {
         let (blocking, dependents) = self.graph.lock().foreground_dependents(&node.uid);
         for dependent in dependents {
@@ -228,7 +228,7 @@ impl Collector {
         Ok(Next::Done)
     }
 
-    /// Dependents forget the owner; then it may go.
+    /// Removes the owner from its dependents; then it may be deleted.
     async fn orphan(&self, node: &Node) -> Result<Next, Error> {
         let dependents = self.graph.lock().dependents(&node.uid);
         for dependent in dependents {

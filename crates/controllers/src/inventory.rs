@@ -1,8 +1,8 @@
 //! The metadata of all objects of all kinds, for garbage collection, namespaces and quotas.
 //!
-//! Kinds come from discovery and are looked up again when CustomResourceDefinitions change. A kind
-//! that some controller has an informer for is read from there. Every other kind is watched in its
-//! most stable version; everything but the metadata is dropped on arrival.
+//! Kinds come from discovery, which is repeated when CRDs change. A kind that has an informer is
+//! read from there. Every other kind is watched in its most stable version; everything but the
+//! metadata is dropped on arrival.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub(crate) const BY_NAMESPACE: &str = "namespace";
 /// How long the first lists may take before controllers start without the missing ones.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An object of which only the metadata is kept.
+/// An object reduced to its metadata.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct MetaObject {
     #[serde(default, deserialize_with = "lean")]
     pub metadata: ObjectMeta,
 }
 
-/// Drops what nobody here reads and what makes up most of an object's metadata.
+/// Drops unused fields that make up most of an object's metadata.
 fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let metadata = ObjectMeta::deserialize(deserializer)?;
     Ok(ObjectMeta {
@@ -83,7 +83,7 @@ pub(crate) struct Kind {
     pub namespaced: bool,
     /// Whether a whole collection can be deleted with one request.
     pub delete_collection: bool,
-    /// Not kept for kinds that change often and own nothing (events).
+    /// `None` for kinds that change often and own nothing (events).
     pub cache: Option<Informer<MetaObject>>,
     stop: CancellationToken,
 }
@@ -148,7 +148,8 @@ fn namespace_of(obj: &MetaObject) -> Vec<String> {
     vec![meta::namespace(obj).to_owned()]
 }
 
-/// Kinds whose objects are not kept: they change often, own nothing and are owned by nothing.
+/// Whether objects of the kind are cached; not if they change often, own nothing and are owned by
+/// nothing.
 fn is_kept(resource: &ApiResource) -> bool {
     resource.kind != "Event"
 }
@@ -244,14 +245,14 @@ impl Inventory {
         }
     }
 
-    /// Keeps up with new and removed kinds until shutdown.
+    /// Follows new and removed kinds until shutdown.
     pub(crate) async fn run(self) {
         loop {
             tokio::select! {
                 () = self.0.context.shutdown.cancelled() => return,
                 () = self.0.rediscover.notified() => {}
             }
-            // Several definitions often come together.
+            // Batches CRDs that arrive together.
             tokio::time::sleep(Duration::from_millis(50)).await;
             if let Err(error) = self.discover().await {
                 tracing::warn!(%error, "discovery failed, will retry");
@@ -330,7 +331,7 @@ impl Inventory {
         kind
     }
 
-    /// Fills a cache from the informer that there is for the kind, or with a watch of its own.
+    /// Fills a cache from the existing informer of the kind, or with a separate watch.
     fn fill(&self, resource: &ApiResource, cache: Informer<MetaObject>, stop: CancellationToken) {
         let (context, sink) = (&self.0.context, cache.clone());
         let shared = context.follow_metadata(

@@ -1,8 +1,7 @@
 //! Jobs: pods that run until enough of them have succeeded.
 //!
-//! Finished pods keep a finalizer until they are counted, so that none is lost or counted twice:
-//! their UIDs go into `uncountedTerminatedPods`, the finalizer is removed, then the UIDs move into
-//! the counters (the protocol of upstream).
+//! Finished pods keep a finalizer until they are counted, so that none is lost or counted twice: their UIDs are added
+//! to `uncountedTerminatedPods`, the finalizer is removed, then the UIDs move into the counters (upstream's protocol).
 
 mod plan;
 
@@ -31,7 +30,7 @@ use crate::workload::{
 
 use plan::{Backoff, Decision, Wanted};
 
-/// Keeps a pod until it is counted.
+/// Finalizer that keeps a pod until it is counted.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// The value of `managedBy` that is ours.
 const CONTROLLER: &str = "kubernetes.io/job-controller";
@@ -43,7 +42,7 @@ pub(crate) type Object = Whole<Job>;
 struct Jobs {
     control: PodControl,
     jobs: Informer<Object>,
-    /// How often pods failed, with the UID of their job; forgotten with the process, then the pods that are left tell it.
+    /// Failure counts of jobs with the job's UID; lost on restart, then derived from the remaining pods.
     backoffs: Mutex<HashMap<Key, (String, Backoff)>>,
     clock: Clock,
     queue: Queue<Key>,
@@ -103,7 +102,7 @@ pub(crate) fn build(context: &Context) -> Task {
     })
 }
 
-/// Left behind by a job that is gone: nobody will count it.
+/// The job of the pod was deleted: it will not be counted.
 fn is_orphan(pod: &Pod) -> bool {
     is_tracked(pod) && meta::controller_of(&pod.metadata).is_none()
 }
@@ -140,7 +139,7 @@ impl Jobs {
         }
         let pods = self.control.pods.by_index(BY_CONTROLLER, meta::uid(&*job));
         if meta::deleting(&*job) {
-            // Nobody counts any more; the pods must not wait for it.
+            // The job no longer counts; its pods must not wait.
             let tracked = pods.iter().filter(|p| is_tracked(p));
             self.release(tracked, api::same).await?;
             return Ok(Next::Done);
@@ -159,7 +158,7 @@ impl Jobs {
         decision: Decision,
     ) -> Result<Next, Error> {
         let api: Api<Object> = Api::namespaced(self.control.client.clone(), meta::namespace(job));
-        // First the record of what finished, then the finalizers: a crash between loses nothing.
+        // First the status with finished pods, then the finalizers: a crash in between loses nothing.
         if let Some(status) = decision.status {
             write_status(&api, &self.jobs, job, job.at("/status"), status).await?;
             let backoff = (meta::uid(job).to_owned(), decision.backoff);
@@ -210,8 +209,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Removes the tracking finalizer, whatever else changed in the pods that `expected` does not speak of: kubelets
-    /// write their status at the same time.
+    /// Removes the tracking finalizer, whatever changed outside of `expected`: kubelets write the status concurrently.
     async fn release<'a>(
         &self,
         pods: impl Iterator<Item = &'a Arc<Pod>>,
@@ -223,7 +221,7 @@ impl Jobs {
             let api: Api<Pod> =
                 Api::namespaced(self.control.client.clone(), meta::namespace(&**pod));
             match api::patch_strategic(&api, meta::name(&**pod), Part::Main, &body).await {
-                // A deleted pod that has neither time nor finalizers left is gone with this patch.
+                // This patch deletes a pod that has neither grace period nor finalizers left.
                 Ok(new)
                     if meta::deleting(&new)
                         && new.metadata.finalizers.iter().flatten().next().is_none()
@@ -243,7 +241,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Pods of a job that is gone must not keep their finalizer.
+    /// Pods of a deleted job must not keep their finalizer.
     async fn release_orphans(&self, key: &str) -> Result<Next, Error> {
         let (namespace, name) = crate::kit::informer::split_key(key);
         let orphans: Vec<Arc<Pod>> = self

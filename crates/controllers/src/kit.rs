@@ -1,4 +1,4 @@
-//! What every control loop is made of: informers, queues, events, writes, time.
+//! The common parts of all controllers: informers, queues, events, writes, clock.
 
 pub mod api;
 pub mod clock;

@@ -1,12 +1,12 @@
-//! Control loops: what keeps claims, workloads, nodes and quotas as their specifications say.
+//! Controllers: they move claims, workloads, nodes and quotas towards their specifications.
 //!
-//! Every controller is an observed state → actions function around a work queue. Observed state
-//! comes from shared informers ([`kit`]), actions are API writes that can not lose fields (JSON
-//! merge patches with preconditions, deletes with UIDs). Controllers are idempotent: killed at any
-//! moment and started again, they continue from what the API server has.
+//! Every controller is a function from observed state to actions around a work queue. Observed
+//! state comes from shared informers ([`kit`]), actions are API writes that cannot lose fields
+//! (JSON merge patches with preconditions, deletes with UIDs). Controllers are idempotent: killed
+//! at any moment and restarted, they continue from the state of the API server.
 //!
-//! Invariants: this crate talks to [`kube::Client`] only and does not know which server answers;
-//! time comes from [`kit::clock::Clock`]; nothing waits by polling where a watch event exists.
+//! Invariants: this crate talks to [`kube::Client`] only and does not depend on a particular API
+//! server; time comes from [`kit::clock::Clock`]; nothing waits by polling if a watch event exists.
 //!
 //! ```no_run
 //! # async fn example(client: kube::Client) -> Result<(), allot_controllers::Error> {
@@ -66,7 +66,7 @@ use registry::Built;
 /// Runs the enabled controllers until `shutdown`, or until leadership is lost.
 ///
 /// # Errors
-/// When leadership was lost, or the API server can not be asked what it serves.
+/// When leadership was lost, or discovery failed.
 pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     run_with_metrics(client, config, Metrics::new(), shutdown).await
 }

@@ -1,16 +1,16 @@
-//! Slice liveness: devices whose driver or node is gone are not given out.
+//! Slice liveness: devices whose driver or node no longer runs are not allocated.
 //!
-//! Kubernetes keeps a ResourceSlice when its driver dies: the scheduler goes on to bind pods to
-//! devices that nobody can prepare. This controller taints such devices (NoSchedule, key
-//! [`TAINT`]) after a delay and removes the taint when the driver is back. A driver is gone when
+//! Kubernetes keeps a ResourceSlice when its driver dies: the scheduler continues to bind pods to devices that cannot
+//! be prepared. This controller taints such devices (NoSchedule, key [`TAINT`]) after a delay and removes the taint
+//! when the driver is back. A driver counts as dead when
 //! - the node of the slice does not exist or is not ready, or
-//! - the node has a CSINode-like record of its drivers (annotation [`DRIVERS`], kept by our node
-//!   agent) and the driver is not in it.
+//! - the node lists its drivers (annotation [`DRIVERS`], maintained by allot's node agent) and the driver is not in the
+//!   list.
 //!
-//! The taint is set in the slice itself, where every scheduler sees it; the pool's generation does
-//! not change, because the devices do not. Drivers that rewrite their slice remove it, which is
-//! right: they are back. For a slice that the server does not accept with taints (it may have fewer devices then) there
-//! is a DeviceTaintRule on the pool; where that can not be, it is left as it is, which an event says once.
+//! The taint is set in the slice itself, where every scheduler sees it; the pool's generation does not change, because
+//! the devices do not. Drivers that rewrite their slice remove it, which is right: they run again. For a slice that the
+//! server does not accept with taints (it may have fewer devices then) a DeviceTaintRule for the pool is created; if
+//! that is impossible too, the slice is left untainted, and an event reports it once.
 
 mod plan;
 mod rules;
@@ -40,10 +40,10 @@ use crate::served::Served;
 
 use rules::Rules;
 
-/// Key of the taint on devices that nobody serves.
+/// Key of the taint on devices without a running driver.
 pub const TAINT: &str = "allot.dev/driver-gone";
-/// Annotation of a Node: the drivers that are registered there, separated by commas. Our node
-/// agent keeps it; a node without it tells nothing about drivers.
+/// Annotation of a Node: the drivers that are registered there, separated by commas. allot's node agent maintains it; a
+/// node without it reports nothing about drivers.
 pub const DRIVERS: &str = "allot.dev/registered-drivers";
 
 const BY_NODE: &str = "node";
@@ -54,7 +54,7 @@ struct Liveness {
     events: Recorder,
     slices: Informer<ResourceSlice>,
     nodes: Informer<Node>,
-    /// Slices whose driver is gone.
+    /// Slices whose driver no longer runs.
     gone: Mutex<FxHashMap<Key, Gone>>,
     rules: Option<Rules>,
     delay: jiff::SignedDuration,
@@ -63,7 +63,7 @@ struct Liveness {
 
 struct Gone {
     since: Timestamp,
-    /// Users know that the slice can not have taints.
+    /// An event has reported that the slice cannot have taints.
     told: bool,
 }
 
@@ -162,7 +162,7 @@ impl Liveness {
         if dead == tainted {
             return Ok(Next::Done);
         }
-        // Only now the whole object: the cache keeps what is typed, a write must keep the rest.
+        // The whole object is read only now: the cache has typed fields only, a write must keep the rest.
         let slices: Api<Whole<ResourceSlice>> = Api::all(self.client.clone());
         let Some(live) = api::get(&slices, key).await? else {
             return Ok(Next::Done);
@@ -202,7 +202,7 @@ impl Liveness {
         Ok(Next::Done)
     }
 
-    /// Says how many devices are not given out.
+    /// Reports how many devices are not allocated.
     fn tell(&self, slice: &ResourceSlice, dead: usize) {
         let (level, reason, message) = match dead {
             0 => (
@@ -219,14 +219,14 @@ impl Liveness {
         self.events.event(reference(slice), level, reason, message);
     }
 
-    /// Whether it was not told yet that the taints of a slice are refused.
+    /// Whether the rejection of a slice's taints has not been reported yet.
     fn is_news(&self, key: &str) -> bool {
         let mut gone = self.gone.lock();
         let entry = gone.get_mut(key).filter(|entry| !entry.told);
         entry.map(|entry| entry.told = true).is_some()
     }
 
-    /// Says once that the server does not take the taints of a slice.
+    /// Reports once that the server rejects the taints of a slice.
     fn tell_refused(&self, key: &str, slice: &ResourceSlice, error: &Error) {
         if !self.is_news(key) {
             return;

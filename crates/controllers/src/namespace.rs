@@ -1,4 +1,5 @@
-//! Namespaces that are being deleted: their content goes first, then the finalizer `kubernetes`.
+//! Namespaces that are being deleted: their content is deleted first, then the finalizer
+//! `kubernetes` is removed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,8 @@ use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::workload::set_condition;
 
-/// What depends on an object of the namespace goes with it, also where it would stay by default.
+/// Dependents of an object in the namespace are deleted with it, also if they would be orphaned by
+/// default.
 fn with_dependents() -> Delete {
     Delete {
         propagation: Some(PropagationPolicy::Background),
@@ -32,7 +34,7 @@ fn with_dependents() -> Delete {
 mod tests;
 
 const FINALIZER: &str = "kubernetes";
-/// Content that does not go away is looked at again after that time even if nothing changes.
+/// Remaining content is checked again after that time even without a change.
 const RETRY: Duration = Duration::from_secs(10);
 
 struct Namespaces {
@@ -61,7 +63,7 @@ pub(crate) fn build(context: &Context, inventory: &Inventory) -> Task {
     });
     let weak = Arc::downgrade(&this);
     inventory.on(move |_, change| {
-        // Each object that is gone may have been the last one.
+        // Each deleted object may have been the last one.
         if change.is_delete()
             && let Some(this) = weak.upgrade()
             && let Some(namespace) = change.object().metadata.namespace.as_deref()
@@ -84,7 +86,7 @@ pub(crate) fn build(context: &Context, inventory: &Inventory) -> Task {
     ))
 }
 
-/// What is left of a namespace's content.
+/// The remaining content of a namespace.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Remaining {
     /// `pods.` has 3 resource instances, in upstream's words.
@@ -124,7 +126,7 @@ impl Namespaces {
         Ok(Next::After(RETRY))
     }
 
-    /// Deletes all content; returns what is still there.
+    /// Deletes all content; returns what remains.
     async fn empty(&self, namespace: &str) -> Remaining {
         let kinds: Vec<Arc<Kind>> = self
             .inventory
@@ -162,7 +164,7 @@ impl Namespaces {
         let all = ListParams::default();
         let cached = kind.cache.as_ref().filter(|c| c.is_synced());
         let known = cached.map(|c| c.by_index(BY_NAMESPACE, namespace));
-        // Nothing in the cache: the list below finds what the cache has not seen yet.
+        // Nothing in the cache: the list below finds objects that the cache has not seen yet.
         if known
             .as_ref()
             .is_none_or(|k| k.iter().any(|o| !meta::deleting(&**o)))
@@ -189,7 +191,7 @@ impl Namespaces {
     async fn finalize(&self, namespace: &Namespace, rest: &[&String]) -> Result<Next, Error> {
         let name = meta::name(namespace);
         let api: Api<Namespace> = Api::all(self.client.clone());
-        // The subresource replaces spec.finalizers and nothing else.
+        // The subresource replaces only spec.finalizers.
         let body = json!({
             "apiVersion": "v1",
             "kind": "Namespace",

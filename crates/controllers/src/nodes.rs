@@ -1,8 +1,8 @@
-//! Node life cycle: nodes that do not report are tainted, and their pods go.
+//! Node life cycle: nodes that do not report are tainted, and their pods are evicted.
 //!
 //! A node reports by renewing its Lease (or its Ready condition). When it stops, its conditions
-//! become Unknown and it is tainted unreachable; a node that says it is not ready is tainted
-//! not-ready. NoExecute taints evict pods after their tolerationSeconds.
+//! become Unknown and it is tainted unreachable; a node that reports NotReady is tainted not-ready.
+//! NoExecute taints evict pods after their tolerationSeconds.
 
 mod evict;
 mod lost;
@@ -46,7 +46,7 @@ enum Work {
     Pod(Key),
 }
 
-/// What was last seen of a node's heartbeat, by our own clock: clocks of nodes may differ.
+/// A node's last observed heartbeat, by the local clock: clocks of nodes may differ.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     renewed: Option<Timestamp>,
@@ -64,9 +64,9 @@ struct Nodes {
     leases: Informer<Lease>,
     pods: Informer<Pod>,
     seen: Mutex<BTreeMap<String, Seen>>,
-    /// Pods that have to go, by UID, and since when we know.
+    /// Pods to evict, by UID, and since when.
     doomed: Mutex<BTreeMap<Key, (String, Timestamp)>>,
-    /// Nodes that are not older are told of.
+    /// Nodes created after this get an event.
     started: Timestamp,
     grace: Duration,
     startup_grace: Duration,
@@ -100,7 +100,7 @@ pub(crate) fn build(context: &Context) -> Task {
     let weak = Arc::downgrade(&this);
     this.leases.on(move |change| {
         let lease = change.object();
-        // Heartbeats of a healthy node need no work: its next deadline is looked at when it comes.
+        // Heartbeats of a healthy node need no work: its next deadline is checked when it is due.
         if meta::namespace(&**lease) == "kube-node-lease"
             && let Some(this) = weak.upgrade()
         {

@@ -1,5 +1,5 @@
-//! Removes pods that nobody will finish: on nodes that are gone, too many finished ones, deleted
-//! before they were bound.
+//! Deletes pods that will not finish: on deleted nodes, surplus finished ones, deleted before they
+//! were bound.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::kit::whole::Whole;
 use crate::nodes::{BY_NODE, node_of_pod};
 use crate::workload::disruption_target;
 
-/// A node has to be gone for that long before its pods are deleted: it may be created again.
+/// How long a node must be deleted before its pods are: it may be created again.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -149,7 +149,7 @@ impl PodGc {
         Ok(())
     }
 
-    /// Tells the owner why the pod ended.
+    /// Sets the failed status, so that the owner learns why the pod ended.
     async fn fail(&self, pod: &Pod) -> Result<(), Error> {
         if meta::is_finished(pod) {
             return Ok(());

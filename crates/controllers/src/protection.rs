@@ -1,5 +1,5 @@
-//! Storage that somebody uses stays: the finalizers that admission puts on claims, volumes and classes go when a deleted
-//! claim is used by no pod, a deleted volume is bound to no claim, and a deleted class is named by no volume or claim.
+//! Storage in use is kept: the finalizers that admission sets on claims, volumes and classes are removed when no pod
+//! uses a deleted claim, no claim is bound to a deleted volume, and no volume or claim names a deleted class.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ mod tests;
 const OF_CLAIM: &str = "kubernetes.io/pvc-protection";
 const OF_VOLUME: &str = "kubernetes.io/pv-protection";
 const OF_CLASS: &str = "kubernetes.io/vac-protection";
-/// Index of claims that wait for their users, by namespace.
+/// Index of deleted claims in use, by namespace.
 const WAITING: &str = "waiting";
 /// Index of claims and volumes by the classes they name.
 const BY_CLASS: &str = "class";
@@ -77,7 +77,7 @@ impl Claims {
         if !waits(&*claim, OF_CLAIM) {
             return Ok(Next::Done);
         }
-        // Asked for each time: a pod that the cache does not show yet may already run, and the cache keeps no volumes.
+        // Listed each time: a pod that is not in the cache yet may already run, and the cache has no volumes.
         let namespace = meta::namespace(&*claim);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let pods = allot_reflector::list(&pods, &ListParams::default(), everything).await?;
@@ -174,7 +174,7 @@ fn classes_of_volume(volume: &PersistentVolume) -> Vec<String> {
     class.into_iter().collect()
 }
 
-/// The class that a claim asks for, the one it has, and the one it is being changed to.
+/// The requested class of a claim, the current one, and the target one.
 fn classes_of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
     let wanted = spec.and_then(|s| s.volume_attributes_class_name.clone());
@@ -190,7 +190,7 @@ fn waits<K: Resource>(object: &K, finalizer: &str) -> bool {
     meta::deleting(object) && finalizers.iter().any(|f| f == finalizer)
 }
 
-/// Takes the finalizer away, if the object is still the one that was looked at.
+/// Removes the finalizer, if the object is unchanged.
 async fn release<K: Cached>(
     api: &Api<K>,
     cache: &Informer<K>,

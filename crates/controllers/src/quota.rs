@@ -1,8 +1,7 @@
 //! Status of ResourceQuotas: what the objects of a namespace use of them.
 //!
-//! Admission adds to `used` before an object is stored; this controller recounts from what is
-//! stored, so that deletions make room and mistakes do not last. Counting rules:
-//! [`allot_model::quota`].
+//! Admission adds to `used` before an object is stored; this controller recounts from the stored objects, so that
+//! deletions free quota and errors do not last. Counting rules: [`allot_model::quota`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ use crate::served::Served;
 const RESYNC: Duration = Duration::from_secs(300);
 /// A burst of creations in a namespace is counted once per this time.
 const SETTLE: Duration = Duration::from_millis(50);
-/// What admission has added is checked against what is stored after that time.
+/// Delay before the amounts that admission added are checked against the stored objects.
 const RECOUNT: Duration = Duration::from_secs(1);
 const BY_NAMESPACE: &str = "namespace";
 
@@ -40,7 +39,7 @@ struct Quotas {
     client: Client,
     inventory: Inventory,
     quotas: Informer<Object>,
-    /// Where the API server has device classes.
+    /// `None` if the API server has no device classes.
     classes: Option<Informer<DeviceClass>>,
     queue: Queue<Key>,
 }
@@ -75,8 +74,8 @@ pub(crate) fn build(context: &Context, served: &Served, inventory: &Inventory) -
             .old()
             .is_some_and(|old| old.at("/status") != new.at("/status"))
         {
-            // Admission has counted a write; whether it was stored in the end shows soon. Counting at once could miss
-            // what was just stored, and take its count away again.
+            // Admission has counted a write; whether it was stored is known shortly after. Counting at once could miss
+            // the stored object, and remove its count again.
             queue.add_after(key_of(&**new), RECOUNT);
         }
     });
@@ -119,7 +118,7 @@ impl Quotas {
             return;
         }
         let id = (kind.resource.group.clone(), kind.resource.plural.clone());
-        // Updates matter only where more than the number of objects counts.
+        // Updates matter only for resources other than object counts.
         let weighed = matches!(
             kind.resource.kind.as_str(),
             "Pod" | "ResourceClaim" | "Service" | "PersistentVolumeClaim"
@@ -147,8 +146,8 @@ impl Quotas {
             return Ok(Next::Done);
         };
         let namespace = meta::namespace(&*quota);
-        // What the count is compared with is read before the objects are, so that a reservation
-        // that admission makes meanwhile is a conflict and not lost.
+        // The status is read before the objects are, so that a concurrent reservation by admission is a conflict and
+        // not lost.
         let api: Api<Object> = Api::namespaced(self.client.clone(), namespace);
         let Some(live) = api::get(&api, meta::name(&*quota)).await? else {
             return Ok(Next::Done);
@@ -168,7 +167,7 @@ impl Quotas {
         }
         let same = live.at("/status/hard") == hard && same_amounts(live.at("/status/used"), &new);
         if !same {
-            // Names that are not limited any more go.
+            // Names that are not limited any longer are removed.
             for (name, _) in live.at("/status/used").as_object().into_iter().flatten() {
                 new.entry(name.clone()).or_insert(Value::Null);
             }

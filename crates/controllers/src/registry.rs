@@ -35,7 +35,7 @@ fn task(
     served: &Arc<Served>,
     inventory: Option<&Inventory>,
 ) -> Option<Task> {
-    // Without the kind there is nothing to do, and its informer would never be ready.
+    // Without the kind there is no work, and its informer would never be ready.
     let needed = match controller {
         C::ResourceClaim if served.classic().is_some() => ("", ""),
         C::ResourceClaim => ("resource.k8s.io/v1", "resourceclaims"),

@@ -1,4 +1,4 @@
-//! ReplicaSets: as many pods of a template as asked for.
+//! ReplicaSets: the requested number of pods of a template.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,8 +151,8 @@ impl ReplicaSets {
         }
     }
 
-    /// The pods of all sets that have the same owner, such as the versions of a deployment; without an owner only those
-    /// of the set.
+    /// The pods of all sets with the same owner, such as the versions of a deployment; without an owner only those of
+    /// the set.
     fn related(&self, set: &Set) -> Vec<Arc<Pod>> {
         let of = |uid: &str| self.control.pods.by_index(BY_CONTROLLER, uid);
         let Some(owner) = meta::controller_of(&set.metadata) else {
@@ -197,7 +197,7 @@ impl ReplicaSets {
         let old = set.at("/status");
         let mut conditions: Vec<Value> = old["conditions"].as_array().cloned().unwrap_or_default();
         match failure {
-            // The first one is told: each names another pod, and would be another write.
+            // Only the first failure is reported: each message names another pod, and would be another write.
             Some(_) if condition_status(&conditions, "ReplicaFailure") == "True" => {}
             Some(error) => set_condition(
                 &mut conditions,

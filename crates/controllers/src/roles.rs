@@ -34,14 +34,14 @@ pub(crate) fn build(context: &Context) -> Task {
     let queue: Queue<Key> = context.queue("ClusterRoleAggregator");
     let (roles, adds) = (this.roles.clone(), queue.clone());
     this.roles.on(move |_| {
-        // There are few of them, and which role is part of which is not known before it is looked at.
+        // There are few of them, and which role aggregates which is not known in advance.
         for role in roles.list() {
             if role.aggregation_rule.is_some() {
                 adds.add(key_of(&*role));
             }
         }
     });
-    // One after the other: roles that select each other come to rest.
+    // One after the other, so that roles that select each other converge.
     Box::pin(queue.run(1, context.shutdown.clone(), move |key| {
         let this = this.clone();
         async move { this.sync(&key).await }
@@ -71,8 +71,8 @@ impl Roles {
     }
 }
 
-/// The rules of the roles that a role selects, each once; `None` if it selects none. The role itself is never part of it,
-/// and what others have collected is taken as it stands, so cycles end where they began.
+/// The rules of the roles that a role selects, each once; `None` if it selects none. The role itself is never included,
+/// and aggregated rules of others are taken as they are, so cycles end.
 fn aggregated(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Option<Vec<PolicyRule>> {
     let selectors = role
         .aggregation_rule

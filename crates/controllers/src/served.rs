@@ -1,4 +1,4 @@
-//! What the API server has, asked once before the controllers start.
+//! What the API server serves, discovered once before the controllers start.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,9 +16,9 @@ mod tests;
 /// Kinds that not every API server has.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
-    /// `group/version/resource` of everything that was asked for.
+    /// `group/version/resource` of everything that was requested.
     resources: BTreeSet<String>,
-    /// The release that the server is, or behaves like; known where it matters.
+    /// The release of the server, or the one it emulates; known if it matters.
     minor: u32,
 }
 
@@ -109,15 +109,15 @@ impl Served {
     }
 }
 
-/// Asks the API server what it serves; waits while it can not be reached.
+/// Discovers what the API server serves; waits while it cannot be reached.
 pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Result<Served, Error> {
     let mut served = Served::default();
     let Some(groups) = answered(shutdown, || client.list_api_groups()).await else {
         return Ok(served);
     };
     for group_version in ASKED {
-        // A version that is not listed is asked for all the same: one that emulates an old release has the newer ones
-        // for its own components. But servers differ in how they say that they do not have it.
+        // A version that is not listed is requested nevertheless: a server that emulates an old release serves newer
+        // ones to its own components. But servers differ in how they report that they do not have it.
         let listed = match &groups {
             Answer::Is(list) => lists(list, group_version),
             Answer::Refused => true,
@@ -150,11 +150,11 @@ pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Res
 
 enum Answer<T> {
     Is(T),
-    /// It is not there, or not for us.
+    /// It does not exist, or access is denied.
     Refused,
 }
 
-/// Asks until the server answers; nothing at a shutdown.
+/// Repeats the request until the server answers; `None` at a shutdown.
 async fn answered<T, F>(shutdown: &CancellationToken, ask: impl Fn() -> F) -> Option<Answer<T>>
 where
     F: Future<Output = kube::Result<T>>,
@@ -180,7 +180,7 @@ where
     }
 }
 
-/// Whether the server answered something that is no Status: those built on the generic server list their paths.
+/// Whether the answer is no Status: servers built on the generic server list their paths.
 fn is_other_answer(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 0,
@@ -195,7 +195,7 @@ fn lists(groups: &APIGroupList, group_version: &str) -> bool {
     versions.any(|v| v.group_version == group_version)
 }
 
-/// The release that the server is, or that it behaves like.
+/// The release of the server, or the one it emulates.
 async fn minor(client: &Client) -> Result<u32, Error> {
     let request = http::Request::get("/version")
         .body(Vec::new())

@@ -97,7 +97,7 @@ pub(crate) fn build(context: &Context) -> Task {
 /// A pod by its ordinal; `None` if its name is not one of the set's.
 fn ordinal_of(set: &str, pod: &str) -> Option<i32> {
     let number = pod.strip_prefix(set)?.strip_prefix('-')?;
-    // "07" or "+7" is not a name that the controller makes.
+    // "07" or "+7" is not a name that the controller generates.
     let parsed: i32 = number.parse().ok()?;
     (parsed.to_string() == number).then_some(parsed)
 }
@@ -261,7 +261,7 @@ impl StatefulSets {
         Ok(())
     }
 
-    /// An event about what was done to a pod.
+    /// Records an event about an action on a pod.
     fn tell<T>(&self, set: &Object, done: Done, pod: &str, result: &Result<T, Error>) {
         let error = result.as_ref().err().map(ToString::to_string);
         let (level, reason) = match error {
@@ -289,7 +289,7 @@ impl StatefulSets {
         let pod = new_pod(set, spec, ordinal, revision);
         let pods: Api<Pod> = Api::namespaced(self.control.client.clone(), meta::namespace(set));
         match api::create(&self.control.client, &pods, &pod).await {
-            // The old pod of that name is not gone yet, or somebody else's is in the way.
+            // The old pod of that name still exists, or one of another owner.
             Err(error) if error.is_already_exists() => Ok(()),
             created => {
                 self.tell(set, Done::Create, &name, &created);
@@ -300,7 +300,7 @@ impl StatefulSets {
     }
 }
 
-/// What is done to a pod.
+/// An action on a pod.
 #[derive(Debug, Clone, Copy)]
 enum Done {
     Create,
@@ -315,7 +315,7 @@ impl Done {
         }
     }
 
-    /// What an event says; its verb is written small, as upstream does.
+    /// The message of an event; its verb is in lower case, as in upstream.
     fn message(self, pod: &str, set: &str, error: Option<&str>) -> String {
         let verb = self.verb();
         match error {

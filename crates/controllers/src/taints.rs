@@ -2,7 +2,7 @@
 //!
 //! Behaviour is that of upstream's device-taint-eviction-controller (1.36): taints come from the
 //! newest generation of the slices and from rules; only tolerations with effect NoExecute in the
-//! allocation result protect; pods go when the earliest of their claims' times has come.
+//! allocation result protect; a pod is evicted at the earliest of its claims' times.
 
 mod plan;
 mod rules;
@@ -253,8 +253,8 @@ impl Controller {
         self.evaluate(pods.values().map(|p| &**p));
     }
 
-    /// Looks whether and when the pods have to go, and plans that: for all of them before the
-    /// first goes, so that the status of a rule says how many there are.
+    /// Computes whether and when the pods must be evicted, and schedules that: for all of them
+    /// before the first is evicted, so that the status of a rule has their number.
     fn evaluate<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>) {
         let now = self.clock.now();
         let mut due = Vec::new();
@@ -347,7 +347,7 @@ impl Controller {
             return Ok(Next::Done);
         };
         if meta::deleting(&live) {
-            // Somebody else was faster. As in upstream that counts as well.
+            // Another client was faster. As in upstream that counts as well.
             self.evicted(key, &eviction);
             return Ok(Next::Done);
         }

@@ -1,4 +1,4 @@
-//! What the controllers of workloads share: pods made from a template, adoption, revisions, hashes.
+//! Common parts of the workload controllers: pods from a template, adoption, revisions, hashes.
 
 use std::sync::Arc;
 
@@ -36,8 +36,7 @@ pub(crate) fn controller_uid<K: Resource>(obj: &K) -> Vec<String> {
         .collect()
 }
 
-/// Extracts the namespace, but only of objects that no controller manages: the ones that may be
-/// adopted. Index [`ORPHANS`].
+/// Extracts the namespace of objects without a controller, which may be adopted. Index [`ORPHANS`].
 pub(crate) fn orphan_namespace<K: Resource>(obj: &K) -> Vec<String> {
     if meta::controller_of(obj.meta()).is_some() {
         return Vec::new();
@@ -59,7 +58,7 @@ pub(crate) fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     })
 }
 
-/// A hash of canonical JSON, as it stands in names.
+/// A hash of canonical JSON, in the form used in names.
 pub(crate) fn hash(parts: &[&Value], collisions: Option<i32>) -> String {
     // serde_json sorts the keys of objects.
     let texts: Vec<String> = parts.iter().map(|part| part.to_string()).collect();
@@ -86,7 +85,7 @@ pub(crate) fn pod_from_template(
         }
     }
     metadata.insert("namespace".to_owned(), json!(namespace));
-    // As in upstream: a long owner name leaves room for the random suffix.
+    // As in upstream: a long owner name is cut for the random suffix.
     let prefix = &generate_name[..generate_name.len().min(58)];
     metadata.insert("generateName".to_owned(), json!(prefix));
     metadata.insert("ownerReferences".to_owned(), json!([owner]));
@@ -98,7 +97,7 @@ pub(crate) fn pod_from_template(
     })
 }
 
-/// Creates and deletes pods on behalf of an owner and tells users about it.
+/// Creates and deletes pods on behalf of an owner and records events about it.
 #[derive(Clone)]
 pub(crate) struct PodControl {
     pub client: Client,
@@ -190,8 +189,8 @@ impl PodControl {
     }
 }
 
-/// What belongs to an owner: its own objects whose labels still match, after adopting orphans that
-/// match and letting go of those that do not. With a finalizer, what is adopted gets it and what is let go loses it.
+/// The objects of an owner: its own with matching labels, after adopting matching orphans and releasing those that do
+/// not match. With a finalizer, adopted objects get it and released ones lose it.
 pub(crate) async fn claim<O, K>(
     client: &Client,
     owner: &O,
@@ -271,7 +270,7 @@ fn selects<K: Resource>(selector: &LabelSelector, obj: &K) -> bool {
     meta::selects(selector, obj.meta().labels.as_ref())
 }
 
-/// Writes a status if it differs from what is there: `new` is merged, null removes.
+/// Writes a status if it differs from the current one: `new` is merged, null removes.
 pub(crate) async fn write_status<K>(
     api: &Api<K>,
     cache: &Informer<K>,

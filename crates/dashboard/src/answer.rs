@@ -1,4 +1,4 @@
-//! Answers, all with the headers that keep a browser from doing more with them than the page does.
+//! Answers, all with headers that restrict what a browser may do with them.
 
 use std::convert::Infallible;
 
@@ -11,13 +11,14 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use serde_json::{Value, json};
 
-/// The body of an answer: whole, or as it comes.
+/// The body of an answer: complete, or streamed.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An answer.
 pub type Answer = Response<Body>;
 
-/// Only this server's own files, nothing inline, nothing embedded, and no strings made into markup.
+/// Only this server's own files, nothing inline, nothing embedded, and no strings interpreted as
+/// markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -62,7 +63,7 @@ pub fn json(value: &Value) -> Answer {
     whole(StatusCode::OK, "application/json", value.to_string())
 }
 
-/// What is wrong, as JSON.
+/// An error, as JSON.
 pub fn error(status: StatusCode, message: &str) -> Answer {
     let value = json!({"error": message, "code": status.as_u16()});
     whole(status, "application/json", value.to_string())

@@ -28,7 +28,7 @@ const TURN: Duration = Duration::from_secs(30);
 /// Pods of one explanation.
 const MOST_PODS: usize = 20;
 
-/// Answers a request, whatever it is.
+/// Answers any request.
 pub async fn answer<B>(dashboard: Arc<Dashboard>, request: Request<B>) -> Answer
 where
     B: http_body::Body<Data = Bytes> + Send,
@@ -82,7 +82,7 @@ where
 fn refused(refusal: Refusal) -> Answer {
     let mut answer = answer::error(refusal.status(), &refusal.to_string());
     if refusal == Refusal::Link {
-        // For people, who have followed a bookmark.
+        // For users that followed a bookmark.
         let text = format!("{refusal}\n");
         answer = answer::whole(refusal.status(), "text/plain; charset=utf-8", text);
     }
@@ -142,7 +142,7 @@ async fn turn(of: &Arc<Semaphore>) -> Result<tokio::sync::OwnedSemaphorePermit, 
     permit.ok().and_then(Result::ok).ok_or(Failed::Busy)
 }
 
-/// What the page has to know first; the API server is asked, so that a wrong token is found out.
+/// Session information for the page; the API server is asked, so that an invalid token is detected.
 async fn session(dashboard: &Dashboard, client: &kube::Client) -> Result<Value, Failed> {
     let served = match get(client, "/apis/resource.k8s.io").await {
         Ok(group) => group["versions"].clone(),
@@ -161,7 +161,7 @@ async fn session(dashboard: &Dashboard, client: &kube::Client) -> Result<Value, 
     }))
 }
 
-/// One pod, without what it runs.
+/// One pod, without its environment and commands.
 async fn pod(client: &kube::Client, query: Option<&str>) -> Result<Value, Failed> {
     let query = Query::read(query, &["namespace", "name"]).map_err(Failed::Asked)?;
     let part = |parameter| {

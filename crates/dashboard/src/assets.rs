@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use crate::answer::{Answer, whole};
 
-/// Path, type and content. The folder of the page is the empty path.
+/// Path, type and content. The directory of the page is the empty path.
 const FILES: [(&str, &str, &[u8]); 5] = [
     (
         "",

@@ -10,7 +10,7 @@ use crate::kind::Kind;
 use crate::list::{PAGE, Wanted, page};
 use crate::upstream::Failed;
 
-/// More classes are not looked at; those that are left out are counted.
+/// Limit of classes; further ones are counted.
 const MOST: usize = 128;
 
 /// Answers `api/classes`.
@@ -29,7 +29,7 @@ pub async fn answer(
         limit: PAGE,
     };
     let classes = page(dashboard, client, wanted).await?;
-    // What has been stored may use what is switched off now.
+    // Stored objects may use features that are disabled now.
     let options = Options {
         stored: true,
         ..Options::default()

@@ -17,7 +17,7 @@ use crate::upstream::Failed;
 /// How long all evaluations of a request may take together with the lists.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// Selectors that all have to match, as those of a DeviceClass.
+/// Selectors that must all match, as those of a DeviceClass.
 pub struct Rule {
     /// The selectors.
     pub selectors: Vec<Selector>,
@@ -47,7 +47,7 @@ impl Selected {
 /// Compiles an expression and applies the limits of the API.
 ///
 /// # Errors
-/// What the API server would say to it.
+/// The API server's error for it.
 pub fn selector(expression: &str, options: &Options) -> Result<Selector, String> {
     if expression.len() > MAX_LENGTH {
         return Err(format!("may not be more than {MAX_LENGTH} bytes"));
@@ -91,7 +91,7 @@ pub async fn select(
 ) -> Result<Vec<Selected>, Failed> {
     let end = Instant::now() + PATIENCE;
     let rules = Arc::new(rules);
-    // Held by the evaluation, which goes on for a moment when the page has gone.
+    // Held by the evaluation, which continues for a moment after the page has disconnected.
     let permit = Arc::new(permit);
     let mut all: Vec<Selected> = rules.iter().map(|_| Selected::default()).collect();
     let mut next = String::new();
@@ -128,7 +128,7 @@ fn evaluate(
         let spec = &slice["spec"];
         let driver = spec["driver"].as_str().unwrap_or_default();
         let devices = spec["devices"].as_array().into_iter().flatten();
-        // Before v1beta2 the content was in a field of its own.
+        // Before v1beta2 the content was in a separate field.
         let content = devices.map(|device| device.get("basic").unwrap_or(device));
         let devices: Vec<Device> = content.map(|d| Device::from_json(driver, d)).collect();
         for (rule, selected) in rules.iter().zip(&mut *all) {

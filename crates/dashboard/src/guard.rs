@@ -1,7 +1,7 @@
-//! Which requests are served: checks of the head of a request, before anything is done for it.
+//! Which requests are served: checks of the head of a request, before any work is done for it.
 //!
 //! Other pages in the reader's browser can send requests to this server, and so can other programs of the machine. The
-//! order of the checks matters: a request for a foreign host is refused before its path is looked at.
+//! order of the checks matters: a request for a foreign host is rejected before its path is read.
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, ORIGIN, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 /// thousand.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// How readers are known.
+/// How readers authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Login {
     /// By a link with a random token, exchanged for a cookie: one reader on this machine, with the rights of the
@@ -21,7 +21,7 @@ pub enum Login {
     Token,
 }
 
-/// Why a request is refused. The text is for people, and says nothing that the sender did not know.
+/// Why a request is rejected. The text is for users, and reveals nothing that the sender did not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The Host header is missing, repeated, or names another server.
@@ -30,10 +30,10 @@ pub enum Refusal {
     /// Another site sent the request.
     #[error("requests of other sites are refused")]
     Origin,
-    /// Only GET, and POST where an expression is evaluated.
+    /// Only GET, and POST to evaluate an expression.
     #[error("only GET is answered: the dashboard is read-only")]
     Method,
-    /// A body where none is read.
+    /// A body where none is allowed.
     #[error("no body is expected")]
     Body,
     /// No cookie, or a wrong one.
@@ -42,7 +42,7 @@ pub enum Refusal {
     /// No bearer token, or one that cannot be one.
     #[error("a bearer token of the cluster is needed")]
     Token,
-    /// Nothing is there.
+    /// The path does not exist.
     #[error("not found")]
     Missing,
 }
@@ -64,11 +64,11 @@ impl Refusal {
 /// What a request that passed is about.
 #[derive(Debug)]
 pub enum Pass {
-    /// The link was opened: set the cookie and go to the page.
+    /// The link was opened: set the cookie and redirect to the page.
     Enter {
         /// The value of `Set-Cookie`.
         cookie: String,
-        /// Where the page is.
+        /// Location of the page.
         to: String,
     },
     /// A file of the page, by its path below the page's own.
@@ -77,7 +77,7 @@ pub enum Pass {
     Data {
         /// The path.
         path: String,
-        /// The credentials to use: those of the server when absent.
+        /// The credentials to use: the server's when absent.
         bearer: Option<HeaderValue>,
     },
 }
@@ -95,13 +95,13 @@ pub struct Guard {
     session: String,
     /// The page's folder, with a slash at both ends.
     ///
-    /// Cookies do not know ports: a browser would show this one to every other server of the machine that is asked for
-    /// the same path. A random folder makes sure that no other server is.
+    /// Cookies do not distinguish ports: a browser would send this one to every other server of the machine with the
+    /// same path. A random directory ensures that no other server has it.
     base: String,
 }
 
 impl Guard {
-    /// Checks for a server that is known by these names.
+    /// Checks for a server with these host names.
     pub fn new(login: Login, hosts: Vec<String>) -> Self {
         let random = || format!("{:032x}", rand::random::<u128>());
         Self {
@@ -116,7 +116,7 @@ impl Guard {
         }
     }
 
-    /// How readers are known.
+    /// How readers authenticate.
     pub fn login(&self) -> Login {
         self.login
     }
@@ -129,7 +129,7 @@ impl Guard {
         }
     }
 
-    /// Looks at the head of a request.
+    /// Checks the head of a request.
     ///
     /// # Errors
     /// Why it is refused.
@@ -156,7 +156,7 @@ impl Guard {
         let bearer = match self.login {
             Login::Link if self.has_cookie(head) => None,
             Login::Link => return Err(Refusal::Link),
-            // The files of the page are the same for everybody and say nothing of the cluster.
+            // The files of the page are the same for all users and contain no data of the cluster.
             Login::Token if data.is_none() => None,
             Login::Token => Some(bearer(head)?),
         };
@@ -173,7 +173,7 @@ impl Guard {
     fn host(&self, head: &Parts) -> Result<String, Refusal> {
         let host = single(head, HOST).and_then(|host| host.to_str().ok());
         let host = host.ok_or(Refusal::Host)?.to_ascii_lowercase();
-        // A request line with a host of its own outranks the header (RFC 9112), and has no business here.
+        // A request line with a host takes precedence over the header (RFC 9112), and is not expected here.
         if head.uri.authority().is_some() || !self.hosts.contains(&host) {
             return Err(Refusal::Host);
         }
@@ -207,14 +207,14 @@ impl Guard {
     }
 }
 
-/// The value of a header that is there once.
+/// The value of a header that occurs once.
 fn single(head: &Parts, name: HeaderName) -> Option<&HeaderValue> {
     let mut values = head.headers.get_all(name).iter();
     let first = values.next()?;
     values.next().is_none().then_some(first)
 }
 
-/// Refuses what a page of another site sent, as far as the browser says.
+/// Rejects requests of other sites' pages, as far as the browser reports that.
 fn same_site(head: &Parts, host: &str) -> Result<(), Refusal> {
     if head.headers.contains_key(ORIGIN) {
         let origin = single(head, ORIGIN).and_then(|origin| origin.to_str().ok());
@@ -230,7 +230,7 @@ fn same_site(head: &Parts, host: &str) -> Result<(), Refusal> {
     };
     match fetch("sec-fetch-site") {
         None | Some("same-origin" | "none") => Ok(()),
-        // A link in another program's page: whether the cookie comes along is decided by SameSite.
+        // A link in another program's page: SameSite decides whether the cookie is sent.
         Some(_) if fetch("sec-fetch-mode") == Some("navigate") && head.method == Method::GET => {
             match fetch("sec-fetch-dest") {
                 Some("document") => Ok(()),
@@ -263,7 +263,7 @@ fn bearer(head: &Parts) -> Result<HeaderValue, Refusal> {
     Ok(value)
 }
 
-/// Compares without telling by its duration how much is right.
+/// Compares in constant time.
 fn same(a: &[u8], b: &[u8]) -> bool {
     let differences = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
     a.len() == b.len() && std::hint::black_box(differences) == 0

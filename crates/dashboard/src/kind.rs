@@ -1,4 +1,4 @@
-//! The five kinds that the page can ask for, and what of their objects leaves the server.
+//! The five kinds that the page can request, and the fields of their objects that leave the server.
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ impl Kind {
         Self::Pods,
     ];
 
-    /// The name by which the page asks for it.
+    /// The page's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Slices => "slices",
@@ -81,8 +81,8 @@ impl Kind {
 
     /// What of an object leaves the server.
     ///
-    /// Of a pod only what the page shows: environment variables and commands may be confidential, and the page is a
-    /// larger target than kubectl. The times of writes are kept, the fields that were written are not.
+    /// Reduces a pod to the fields that the page shows: environment variables and commands may be confidential, and the
+    /// page is a larger target than kubectl. The times of writes are kept, the lists of written fields are not.
     pub(crate) fn project(self, object: &mut Value) {
         if self == Self::Pods {
             *object = pod(object);
@@ -93,7 +93,7 @@ impl Kind {
             return;
         };
         metadata.remove("managedFields");
-        // The last applied manifest, and what others keep there.
+        // The last applied manifest, and data of other tools.
         metadata.remove("annotations");
         if let (Some(written), Some(object)) = (written, object.as_object_mut()) {
             object.insert("written".to_owned(), written);
@@ -153,12 +153,12 @@ fn written(claim: &Value) -> Value {
     })
 }
 
-/// Which version of each kind the server has, as far as it has been asked. The same for all readers.
+/// Which version of each kind the server serves, as far as it is known. The same for all readers.
 #[derive(Default)]
 pub(crate) struct Versions(Mutex<[Option<&'static str>; Kind::ALL.len()]>);
 
 impl Versions {
-    /// The versions to try: the one that is known, or all.
+    /// The versions to try: the known one, or all.
     pub fn of(&self, kind: Kind) -> Vec<&'static str> {
         match self.0.lock()[kind as usize] {
             Some(known) => vec![known],

@@ -1,16 +1,16 @@
 //! A read-only web page about the devices of a cluster, and the server behind it.
 //!
 //! The page (`web/` in the repository, built and embedded) shows every device as a tile, pods that wait for devices,
-//! the life of claims, and utilisation over time. It lists and watches through this server, which asks the API server
-//! with the rights of the reader: those of a kubeconfig ([`Login::Link`]), or those of the bearer token that the page
-//! sends ([`Login::Token`]).
+//! the life of claims, and utilisation over time. It lists and watches through this server, which calls the API server
+//! with the permissions of the reader: those of a kubeconfig ([`Login::Link`]), or those of the bearer token that the
+//! page sends ([`Login::Token`]).
 //!
-//! A browser runs other people's pages beside this one, so the server is made for hostile requests:
+//! A browser runs pages of other sites beside this one, so the server is built for hostile requests:
 //!
-//! - There is no proxy. The page names one of five [`Kind`]s and no path, and nothing that it sends other than a
-//!   checked namespace, name, resource version and continue token becomes part of a request to the API server. Secrets,
-//!   exec and writes cannot be asked for.
-//! - [`guard`] refuses foreign Host and Origin headers, requests of other sites, and requests without the cookie or the
+//! - There is no proxy. The page names one of five [`Kind`]s and no path, and of its input only a checked namespace,
+//!   name, resource version and continue token become part of a request to the API server. Secrets, exec and writes
+//!   cannot be requested.
+//! - [`guard`] rejects foreign Host and Origin headers, requests of other sites, and requests without the cookie or the
 //!   token. `page` sends a Content-Security-Policy that permits this server's own files only.
 //! - Of pods, only what the page shows leaves the server ([`Kind::Pods`]): no environment, no command, no annotation.
 //! - Requests, bodies, lines, connections and streams are bounded, and every wait has a deadline.
@@ -43,9 +43,10 @@ pub use serve::{serve, serve_tls};
 use guard::Guard;
 use kind::Versions;
 
-/// Says why pods have no devices, with the rights of `client`: one answer for each pod, given as namespace and name.
+/// Explains why pods have no devices, with the permissions of `client`: one answer for each pod, given as namespace and
+/// name.
 ///
-/// A function of the caller, because the answer comes from the scheduler, which this crate does not know.
+/// A function of the caller, because the answer comes from the scheduler, which is not a dependency of this crate.
 pub type Explain = Arc<
     dyn Fn(kube::Client, Vec<(String, String)>) -> BoxFuture<'static, Result<Vec<Value>, String>>
         + Send
@@ -61,10 +62,10 @@ const STREAMS: usize = 64;
 
 /// What a dashboard needs to serve.
 pub struct Config {
-    /// How readers are known.
+    /// How readers authenticate.
     pub login: Login,
-    /// Names under which the server is reached, as in the Host header: `127.0.0.1:4000`. Requests for other names are
-    /// refused, so that a page of another site cannot reach the server by a name of its own (DNS rebinding).
+    /// Host names of the server, as in the Host header: `127.0.0.1:4000`. Requests for other names are rejected, so
+    /// that a page of another site cannot reach the server by its own name (DNS rebinding).
     pub hosts: Vec<String>,
     /// A client of the API server: with the reader's credentials for [`Login::Link`], without any for [`Login::Token`].
     pub client: kube::Client,
@@ -101,7 +102,7 @@ impl Dashboard {
         }
     }
 
-    /// The path and query of the link that lets a reader in; just `/` where readers have tokens of the cluster.
+    /// The path and query of the login link; just `/` if readers have tokens of the cluster.
     pub fn link(&self) -> String {
         self.guard.link()
     }

@@ -9,7 +9,7 @@ use crate::kind::Kind;
 use crate::query::{Query, mark, name};
 use crate::upstream::{Failed, get};
 
-/// Objects of a page when the reader does not say, and the most.
+/// Default and maximum page size.
 pub const PAGE: usize = 500;
 
 /// A page of a list.
@@ -22,7 +22,7 @@ pub struct Page {
     pub mark: String,
     /// The token for the next page; empty on the last.
     pub next: String,
-    /// How many objects are left, as far as the server says.
+    /// How many objects remain, as far as the server reports that.
     pub remaining: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Wanted<'a> {
     pub limit: usize,
 }
 
-/// Asks for a page.
+/// Requests a page.
 ///
 /// # Errors
 /// The API server refuses, does not have the kind, or does not answer.

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 const LONGEST: usize = 16 * 1024;
 /// The longest name of an object of the API, and of a namespace.
 const LONGEST_NAME: usize = 253;
-/// The longest continue token and resource version. Servers make them of a few hundred bytes.
+/// The longest continue token and resource version. Servers generate a few hundred bytes.
 const LONGEST_MARK: usize = 2048;
 
 /// The parameters of a request, decoded.
@@ -14,10 +14,10 @@ const LONGEST_MARK: usize = 2048;
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query. Every name must be among the `known`: what is not understood is not ignored.
+    /// Parses a query. Every name must be in `known`: unknown parameters are errors.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error.
     pub fn read(query: Option<&str>, known: &[&str]) -> Result<Self, String> {
         let query = query.unwrap_or_default();
         if query.len() > LONGEST {
@@ -56,7 +56,7 @@ impl Query {
     }
 }
 
-/// A name of an object or a namespace, which becomes a part of a path: nothing that could end that part.
+/// A name of an object or a namespace, which becomes part of a path: without characters that could end that part.
 ///
 /// # Errors
 /// It is no such name.
@@ -72,8 +72,8 @@ pub fn name(text: &str) -> Result<&str, String> {
     }
 }
 
-/// A mark that a server made (a continue token, a resource version): opaque, but of visible characters. It is encoded
-/// before it becomes a part of a query.
+/// An opaque value of the server (a continue token, a resource version): only visible characters. It is encoded before
+/// it becomes part of a query.
 ///
 /// # Errors
 /// It is no such mark.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Dashboard, api};
 
-/// Connections that are open at once; further ones wait to be accepted.
+/// Limit of open connections; further ones wait to be accepted.
 const CONNECTIONS: usize = 128;
 /// For a TLS handshake, and for the head of a request; a connection without requests ends after the same time.
 const HEAD: Duration = Duration::from_secs(20);

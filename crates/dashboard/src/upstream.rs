@@ -21,7 +21,7 @@ const LONGEST_LINE: usize = 8 * 1024 * 1024;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// What the page asked for makes no sense.
+    /// The page's request is invalid.
     #[error("{0}")]
     Asked(String),
     /// The API server refused, in its own words.
@@ -30,7 +30,7 @@ pub enum Failed {
     /// The API server does not answer.
     #[error("the API server does not answer")]
     Silent,
-    /// It answered something else than the API does.
+    /// Its answer is not in the API's format.
     #[error("the API server's answer cannot be read: {0}")]
     Unreadable(&'static str),
     /// It took too long.
@@ -69,7 +69,7 @@ pub fn reader(client: &kube::Client, bearer: Option<HeaderValue>) -> kube::Clien
     kube::Client::new(service, namespace)
 }
 
-/// Asks for an object.
+/// Gets an object.
 ///
 /// # Errors
 /// There is none, or it cannot be read.
@@ -83,7 +83,7 @@ pub async fn get(client: &kube::Client, url: &str) -> Result<Value, Failed> {
     answer.map_err(|_| Failed::Late)?
 }
 
-/// Begins to watch; the lines come as they come.
+/// Starts a watch; returns its lines as a stream.
 ///
 /// # Errors
 /// The watch is refused.
@@ -139,7 +139,7 @@ pub struct Lines<B = Body> {
 }
 
 impl<B: http_body::Body<Data = Bytes> + Unpin> Lines<B> {
-    /// The next line; `None` at the end, where what is left without an end of line is no line.
+    /// The next line; `None` at the end, where an incomplete line is dropped.
     ///
     /// # Errors
     /// The connection broke, or the line is too long.

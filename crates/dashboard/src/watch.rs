@@ -1,7 +1,7 @@
-//! One stream with the changes of all kinds that the page asked for.
+//! One stream with the changes of all kinds that the page requested.
 //!
 //! A browser opens six connections to a server over HTTP/1.1, all of its tabs together: a watch for each kind would use
-//! them up. Each line of the stream is a JSON object with `kind` and `type`; an empty line says that the stream lives.
+//! them up. Each line of the stream is a JSON object with `kind` and `type`; an empty line is a keep-alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::kind::Kind;
 use crate::query::{Query, mark, name};
 use crate::upstream::{Failed, watch};
 
-/// Lines that wait for a page that reads slowly. The API server waits as well then.
+/// Limit of queued lines for a slow page. At the limit, reading from the API server stops.
 const WAITING: usize = 16;
-/// A page that reads nothing for so long is let go.
+/// A page that reads nothing for this long is disconnected.
 const STALLED: Duration = Duration::from_secs(60);
 /// An empty line is sent so often.
 const BEAT: Duration = Duration::from_secs(15);
-/// A stream lasts so long; the page opens the next one where this one ended.
+/// Longest life of a stream; the page opens the next one where this one ended.
 const LONGEST: Duration = Duration::from_secs(900);
 /// A watch that ends without news is begun again so many times in a row.
 const ATTEMPTS: u32 = 5;
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The API server ends a watch after so many seconds.
 const SECONDS: u64 = 300;
 
-/// What is watched, from where.
+/// The watches, with their start.
 struct Wanted {
     kind: Kind,
     namespace: Option<String>,
@@ -76,7 +76,7 @@ pub fn answer(
             () = beats => {}
             () = sender.closed() => {}
             () = tokio::time::sleep(LONGEST) => {}
-            // One that has no right to watch is told so; the others go on.
+            // A watch without permission is reported; the others continue.
             () = async { while watches.join_next().await.is_some() {} } => {}
         }
     });
@@ -114,13 +114,13 @@ fn wanted(query: Option<&str>) -> Result<Vec<Wanted>, String> {
 
 /// How a watch ended.
 enum End {
-    /// The page has gone, or has been told that there is no more.
+    /// The page has disconnected, or has received the final message.
     Final,
     /// It can be begun again.
     Again,
 }
 
-/// Watches a kind until the page has gone or the API server refuses.
+/// Watches a kind until the page has disconnected or the API server rejects it.
 async fn follow(
     dashboard: &Dashboard,
     client: &kube::Client,
@@ -153,7 +153,7 @@ async fn once(
     lines: &Sender<Bytes>,
 ) -> End {
     let kind = wanted.kind;
-    // The page has listed before, so that the version is known.
+    // The page has listed before, so the version is known.
     let Some(version) = dashboard.versions.of(kind).first().copied() else {
         return End::Final;
     };
@@ -208,7 +208,7 @@ async fn once(
     }
 }
 
-/// Tells the page that a watch is over, and why.
+/// Reports to the page that a watch has ended, and why.
 async fn tell(kind: Kind, error: &Failed, lines: &Sender<Bytes>) {
     let code = match error {
         Failed::Status(status, _) => status.as_u16(),
@@ -219,7 +219,7 @@ async fn tell(kind: Kind, error: &Failed, lines: &Sender<Bytes>) {
     put(lines, &format!("{line}\n")).await;
 }
 
-/// Sends a line, unless the page has gone or reads nothing.
+/// Sends a line, unless the page has disconnected or reads nothing.
 async fn put(lines: &Sender<Bytes>, line: &str) -> bool {
     let line = Bytes::copy_from_slice(line.as_bytes());
     matches!(

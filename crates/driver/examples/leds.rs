@@ -1,4 +1,4 @@
-//! A whole driver: two LEDs, and an environment variable that says which one a container has.
+//! A complete driver: two LEDs, and an environment variable with the LED of a container.
 //!
 //! ```console
 //! $ allot up --data-dir D --no-driver &

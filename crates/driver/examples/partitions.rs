@@ -1,5 +1,5 @@
-//! A driver that makes something for each claim, here a directory in place of a partition of a device, and finds it again
-//! after a crash or a reboot.
+//! A driver that creates a resource for each claim, here a directory in place of a partition of a device, and recovers
+//! it after a crash or a reboot.
 //!
 //! ```console
 //! $ allot up --data-dir D --no-driver &
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 const DRIVER: &str = "scratch.example.com";
 
-/// The state of a claim: what was made for it.
+/// The state of a claim: what was created for it.
 #[derive(Serialize, Deserialize)]
 struct Partition {
     directory: PathBuf,
@@ -40,7 +40,7 @@ impl Driver for Scratch {
                 directory: self.root.join(&claim.reference().uid),
             },
         };
-        // Before it is made: a process that is killed after the next line leaves nothing that is not known.
+        // Before it is created: a process that is killed after the next line leaves nothing unknown behind.
         claim.save_state(&partition).await?;
         std::fs::create_dir_all(&partition.directory)?;
         let edits = ContainerEdits {
@@ -76,7 +76,7 @@ impl Driver for Scratch {
     }
 }
 
-/// Succeeds when there is nothing to remove, too.
+/// Also succeeds when there is nothing to remove.
 fn remove(directory: &Path) -> Result<(), Failure> {
     match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),

@@ -30,14 +30,14 @@ impl Claim {
         &self.allocation
     }
 
-    /// The whole object as the API server gave it, in whichever version it serves.
+    /// The whole object as the API server returned it, in whichever version it serves.
     pub fn object(&self) -> &serde_json::Value {
         &self.object
     }
 
     /// Writes the driver's state of this claim into the checkpoint, before the driver does what it describes: create a
-    /// partition, move an interface. It is on disk when the call returns. A later [`crate::Driver::prepare`] of the claim
-    /// finds it in [`Claim::saved_state`], and [`crate::Driver::unprepare`] in [`crate::PreparedClaim::state`].
+    /// partition, move an interface. It is on disk when the call returns. A later [`crate::Driver::prepare`] of the
+    /// claim finds it in [`Claim::saved_state`], and [`crate::Driver::unprepare`] in [`crate::PreparedClaim::state`].
     ///
     /// # Errors
     /// The state is not representable in JSON or larger than [`crate::MAX_STATE_BYTES`], or the disk is full.
@@ -69,7 +69,7 @@ impl Claim {
 
     /// The opaque parameters of one driver that apply to a device, in rising priority: those of the class come before
     /// those of the claim. A configuration without requests applies to all; one that names a request applies to its
-    /// sub-requests too.
+    /// subrequests too.
     pub fn configs<'a>(
         &'a self,
         driver: &'a str,

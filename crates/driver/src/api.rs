@@ -1,4 +1,4 @@
-//! Access to `resource.k8s.io` in whichever version the API server offers.
+//! Access to `resource.k8s.io` in whichever version the API server serves.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::allocated::Claim;
 use crate::claim::ClaimRef;
 
-/// Newest first; v1alpha3 is that of 1.31. What is older has no structured devices.
+/// Newest first; v1alpha3 is that of 1.31. Older versions have no structured devices.
 const VERSIONS: [Version; 4] = Version::ALL;
 
 /// Why the API server did not give or take an object.
@@ -22,7 +22,7 @@ pub enum AccessError {
     /// An answer that is not of the expected shape.
     #[error("unexpected answer of the API server: {0}")]
     Shape(#[from] serde_json::Error),
-    /// A slice that can not be brought into the API server's version, or back.
+    /// A slice that cannot be brought into the API server's version, or back.
     #[error(transparent)]
     Convert(#[from] convert::Error),
     /// The request could not be built.
@@ -127,7 +127,7 @@ impl ResourceApi {
         })
     }
 
-    /// Whether the API server says that there is no claim of this name and UID any more.
+    /// Whether the API server reports that no claim of this name and UID exists any longer.
     pub(crate) async fn is_gone(&self, claim: &ClaimRef) -> Result<bool, AccessError> {
         let path = format!(
             "namespaces/{}/resourceclaims/{}",
@@ -140,7 +140,7 @@ impl ResourceApi {
         }
     }
 
-    /// Server-side apply of `status.devices`, with the driver as the owner of what it says.
+    /// Server-side apply of `status.devices`, with the driver as the field manager.
     pub(crate) async fn apply_device_status(
         &self,
         claim: &ClaimRef,
@@ -155,7 +155,7 @@ impl ResourceApi {
         let body = |version: Version| {
             Ok(json!({
                 "apiVersion": format!("resource.k8s.io/{version}"), "kind": "ResourceClaim",
-                // With the UID it is refused for a claim of the same name that came later.
+                // With the UID it is rejected for a later claim of the same name.
                 "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
                 "status": {"devices": devices},
             }))
@@ -212,7 +212,7 @@ impl ResourceApi {
         from_wire(updated, version)
     }
 
-    /// Deletes exactly the object that was seen; one that is gone is fine.
+    /// Deletes exactly the observed object; it need not exist any longer.
     pub(crate) async fn delete_slice(&self, slice: &ResourceSlice) -> Result<(), AccessError> {
         let metadata = &slice.metadata;
         let path = format!(
@@ -231,7 +231,7 @@ impl ResourceApi {
     }
 }
 
-/// Bodies are JSON, which is YAML as well: the type that server-side apply asks for.
+/// Bodies are JSON, which is valid YAML: the type that server-side apply requires.
 fn content_type(method: &str) -> &'static str {
     match method {
         "PATCH" => "application/apply-patch+yaml",
@@ -255,7 +255,7 @@ fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404) && !unknown_version(error)
 }
 
-/// The server knows the object's group but not its version; a missing object is another kind of 404.
+/// The server has the object's group but not its version; a missing object is another kind of 404.
 fn unknown_version(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404
         && status.details.as_ref().is_none_or(|details| details.name.is_empty()))

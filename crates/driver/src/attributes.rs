@@ -1,5 +1,6 @@
-//! Standard device attributes: names that mean the same for every driver, so that a claim can ask for a GPU and a network
-//! card below the same PCIe root (`matchAttribute: resource.kubernetes.io/pcieRoot`); and where their values come from.
+//! Standard device attributes: names with the same meaning for every driver, so that a claim can request a GPU and a
+//! network card below the same PCIe root (`matchAttribute: resource.kubernetes.io/pcieRoot`); and the sources of their
+//! values.
 //!
 //! ```no_run
 //! use allot_driver::attributes::{self, Sysfs};
@@ -28,7 +29,8 @@ mod tests;
 pub const PCIE_ROOT: &str = "resource.kubernetes.io/pcieRoot";
 /// Address of a PCI device, such as `0000:3b:00.0`.
 pub const PCI_BUS_ID: &str = "resource.kubernetes.io/pciBusID";
-/// Number of the NUMA node that a device belongs to; known since Kubernetes 1.37, as an attribute in every release.
+/// Number of the NUMA node that a device belongs to; standardised since Kubernetes 1.37, usable as an attribute in
+/// every release.
 pub const NUMA_NODE: &str = "resource.kubernetes.io/numaNode";
 
 /// Why a device has no such attribute.
@@ -40,26 +42,26 @@ pub enum Error {
     /// Not of the form `0123:45:1e.7`, in lower case.
     #[error("invalid PCI Bus ID format: {0}")]
     Format(String),
-    /// The machine has no such device, or does not tell.
+    /// The machine has no such device, or does not report it.
     #[error("failed to resolve {what} for PCI Bus ID {address}: {path}: {source}", path = .path.display())]
     Io {
-        /// What was looked for.
+        /// What was read.
         what: &'static str,
         /// Of which device.
         address: String,
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
     },
-    /// The machine says something unexpected.
+    /// The content of a file is unexpected.
     #[error("failed to resolve {what} for PCI Bus ID {address}: {reason}")]
     Content {
-        /// What was looked for.
+        /// What was read.
         what: &'static str,
         /// Of which device.
         address: String,
-        /// What is unexpected.
+        /// The reason.
         reason: String,
     },
 }
@@ -73,7 +75,7 @@ pub fn pci_bus_id(address: &str) -> Result<DeviceAttribute, Error> {
     Ok(text(address))
 }
 
-/// Where the kernel tells about devices; `/sys` by default.
+/// The kernel's file system of devices; `/sys` by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysfs {
     root: PathBuf,
@@ -94,7 +96,7 @@ impl Sysfs {
     /// The value of [`PCIE_ROOT`] for the device with this PCI address.
     ///
     /// # Errors
-    /// A malformed address; a device that is not there, or not below a PCI root.
+    /// A malformed address; a device that does not exist, or is not below a PCI root.
     pub fn pcie_root(&self, address: &str) -> Result<DeviceAttribute, Error> {
         const WHAT: &str = "PCIe Root Complex";
         check_address(address)?;
@@ -106,7 +108,7 @@ impl Sysfs {
             path: link,
             source,
         })?;
-        // A relative link starts where it is: bus/pci/devices/../../../devices/pci0000:00/…/0000:3b:00.0
+        // A relative link is relative to its directory: bus/pci/devices/../../../devices/pci0000:00/…/0000:3b:00.0
         let target = match target.is_absolute() {
             true => target,
             false => clean(&bus.join(target)),
@@ -135,7 +137,7 @@ impl Sysfs {
     /// particular, which must not have the attribute: it would match every other such device.
     ///
     /// # Errors
-    /// A malformed address; a device that is not there.
+    /// A malformed address; a device that does not exist.
     pub fn numa_node(&self, address: &str) -> Result<Option<DeviceAttribute>, Error> {
         const WHAT: &str = "NUMA node";
         check_address(address)?;
@@ -187,7 +189,7 @@ fn check_address(address: &str) -> Result<(), Error> {
     }
 }
 
-/// The path without `..`, as text: the file system is not asked.
+/// The path without `..`, computed without the file system.
 fn clean(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {

@@ -33,7 +33,7 @@ use crate::registrar::Registrar;
 use crate::service::{Cdi, Claims, Core, Serialization, ServiceV1, ServiceV1beta1};
 use crate::{Driver, Plugin};
 
-/// Describes a plugin; made by [`Plugin::builder`]. The defaults are those of the upstream Go helper.
+/// Configures a plugin; created by [`Plugin::builder`]. The defaults are those of the upstream Go helper.
 pub struct Builder<D> {
     driver_name: String,
     driver: D,
@@ -108,15 +108,15 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// UID of the Node object, the owner of the slices. Looked up when not given.
+    /// UID of the Node object, the owner of the slices. Looked up if not set.
     #[must_use]
     pub fn node_uid(mut self, uid: impl Into<String>) -> Self {
         self.node_uid = Some(uid.into());
         self
     }
 
-    /// Publish only this one pool, for devices that are not local to a node. Its slices go with the node that is given
-    /// with [`Builder::node_name`], and stay without one.
+    /// Publish only this one pool, for devices that are not local to a node. Its slices are owned by the node that is
+    /// set with [`Builder::node_name`], and have no owner without one.
     #[must_use]
     pub fn cluster_pool(mut self, pool: impl Into<String>) -> Self {
         self.cluster_pool = Some(pool.into());
@@ -133,22 +133,22 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// Where the registration socket goes. It must exist: a kubelet watches it.
+    /// Directory of the registration socket. It must exist: a kubelet watches it.
     #[must_use]
     pub fn registrar_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.registrar_dir = directory.into();
         self
     }
 
-    /// Where the service socket and the checkpoint go; created when missing.
-    /// Default `/var/lib/kubelet/plugins/<driver name>`.
+    /// Directory of the service socket and the checkpoint; created when missing. Default
+    /// `/var/lib/kubelet/plugins/<driver name>`.
     #[must_use]
     pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(directory.into());
         self
     }
 
-    /// Where CDI files go. Default `/var/run/cdi`.
+    /// Directory of the CDI files. Default `/var/run/cdi`.
     #[must_use]
     pub fn cdi_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cdi_dir = directory.into();
@@ -169,7 +169,7 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// Whether containers get files that tell about their devices (see [`crate::metadata`]); default false. Needs a
+    /// Whether containers get files with metadata of their devices (see [`crate::metadata`]); default false. Needs a
     /// driver name that begins with a letter, since it becomes the vendor of CDI devices.
     #[must_use]
     pub fn device_metadata(mut self, on: bool) -> Self {
@@ -177,8 +177,8 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// Two instances may run at the same time while one replaces the other; `instance` (the pod's UID) tells
-    /// their sockets apart. Needs a kubelet of 1.33 or later.
+    /// Two instances may run at the same time while one replaces the other; `instance` (the pod's UID) distinguishes
+    /// their sockets. Needs a kubelet of 1.33 or later.
     #[must_use]
     pub fn rolling_update(mut self, instance: impl Into<String>) -> Self {
         self.rolling_update = Some(instance.into());
@@ -193,7 +193,7 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// Whether prepared claims are remembered on disk; default true. Without it the driver itself has to be idempotent.
+    /// Whether prepared claims are stored on disk; default true. Without it the driver itself must be idempotent.
     #[must_use]
     pub fn checkpoint(mut self, on: bool) -> Self {
         self.checkpoint = on;
@@ -207,9 +207,9 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// Serves `/healthz`, `/readyz` (whether a kubelet accepted the driver) and `/metrics` by plain HTTP at `address`. It is
-    /// for everybody that can reach it and tells no names of claims or pods; default none. Port 0 takes a free one, which
-    /// [`Plugin::diagnostics_address`] tells.
+    /// Serves `/healthz`, `/readyz` (whether a kubelet accepted the driver) and `/metrics` over plain HTTP at
+    /// `address`. It is unauthenticated and exposes no names of claims or pods; default none. Port 0 picks a free one,
+    /// which [`Plugin::diagnostics_address`] returns.
     #[must_use]
     pub fn diagnostics(mut self, address: SocketAddr) -> Self {
         self.diagnostics = Some(address);
@@ -240,7 +240,7 @@ impl<D: Driver> Builder<D> {
         if health.is_some() {
             supported.extend([service_name::HEALTH_V1, service_name::HEALTH_V1ALPHA1]);
         }
-        // Before anything is written: below a wrong root directory nothing must be left.
+        // Before anything is written: nothing must be left below a wrong root directory.
         if !self.registrar_dir.is_dir() {
             return Err(Error::NoKubelet(self.registrar_dir));
         }
@@ -439,8 +439,8 @@ impl<D: Driver> Builder<D> {
     }
 }
 
-/// The registration socket of one of several instances: with the whole UID where the path is not too long then, else with
-/// a hash, as upstream's helper names it since 1.37.
+/// The registration socket of one of several instances: with the whole UID if the path is short enough, else with a
+/// hash, as upstream's helper names it since 1.37.
 fn rolling_socket(directory: &Path, driver: &str, uid: &str) -> PathBuf {
     let hash = |text: String, bytes: usize| {
         BASE64_URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..bytes])

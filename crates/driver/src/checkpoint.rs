@@ -17,16 +17,16 @@ mod tests;
 pub(crate) struct Entry {
     pub(crate) claim: ClaimRef,
     pub(crate) devices: Vec<PreparedDevice>,
-    /// The driver was called and is not known to have succeeded: it is called again, and for unpreparing too.
+    /// The driver was called and is not known to have succeeded: it is called again, also to unprepare.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) begun: bool,
     /// Devices that no other claim may have meanwhile, by pool and name. Absent in entries of earlier releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held: Option<Vec<(String, String)>>,
-    /// How the pod calls the claim, if it was made from a template.
+    /// The pod's name for the claim, if it was created from a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pod_claim: Option<String>,
-    /// What the driver keeps about the claim.
+    /// The driver's state of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<State>,
 }
@@ -42,7 +42,7 @@ impl Entry {
         }
     }
 
-    /// What the driver is told about the claim; `version` is that of the states it reads.
+    /// The claim as passed to the driver; `version` is that of the states it reads.
     pub(crate) fn prepared(&self, version: u32) -> PreparedClaim {
         PreparedClaim {
             reference: self.claim.clone(),
@@ -76,10 +76,11 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the file; a missing one is an empty checkpoint. Without a path nothing outlives the process.
+    /// Reads the file; a missing one is an empty checkpoint. Without a path the state is in memory only.
     ///
-    /// A damaged file is set aside and the checkpoint is empty: a driver that does not start cannot unprepare anything
-    /// either, and keeps the node from being drained. Claims of before are prepared again, and unprepared as unknown ones.
+    /// A damaged file is set aside and the checkpoint is empty: a driver that does not start cannot unprepare claims
+    /// either, and prevents the node from being drained. Earlier claims are prepared again, and unprepared as unknown
+    /// ones.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, Error> {
         let mut checkpoint = Self {
             path,
@@ -115,7 +116,7 @@ impl Checkpoint {
         }
     }
 
-    /// Replaces all states, and notes the present boot. Written only when something changes.
+    /// Replaces all states, and records the current boot. Written only if something changed.
     pub(crate) fn restored(&mut self, states: BTreeMap<String, State>) -> Result<(), Error> {
         if states.is_empty() && (self.entries.is_empty() || self.boot() == Boot::Same) {
             return Ok(());
@@ -148,7 +149,7 @@ impl Checkpoint {
         others.filter(move |entry| entry.holds(pool, device))
     }
 
-    /// Why an entry cannot come beside the others.
+    /// Why an entry conflicts with the others.
     pub(crate) fn taken(&self, entry: &Entry) -> Option<String> {
         let mut held = entry.held.iter().flatten();
         held.find_map(|(pool, device)| {
@@ -199,13 +200,13 @@ impl Checkpoint {
     }
 }
 
-/// The identity of the present boot, which Linux draws at random; `None` where the kernel does not tell.
+/// The ID of the current boot, which Linux generates at random; `None` if the kernel does not provide it.
 fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// What the file says: the entries by UID, and the boot in which it was written.
+/// The content of the file: the entries by UID, and the boot in which it was written.
 type Content = (BTreeMap<String, Entry>, Option<String>);
 
 fn decode(bytes: &[u8]) -> Result<Content, String> {
@@ -217,7 +218,7 @@ fn decode(bytes: &[u8]) -> Result<Content, String> {
     Ok((entries, content.boot))
 }
 
-/// Renames a damaged file, so that it can be looked at later.
+/// Renames a damaged file, so that it can be inspected later.
 fn set_aside(file: &Path, reason: &str) -> Result<(), Error> {
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".damaged-{}", jiff::Timestamp::now().as_second()));
@@ -233,7 +234,7 @@ fn set_aside(file: &Path, reason: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is said about a device that another claim has.
+/// The error about a device that is prepared for another claim.
 pub(crate) fn taken(pool: &str, device: &str, holder: &ClaimRef) -> String {
     format!(
         "device {device} of pool {pool} is prepared for claim {holder} with UID {}",

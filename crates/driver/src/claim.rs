@@ -23,7 +23,7 @@ impl std::fmt::Display for ClaimRef {
     }
 }
 
-/// The request a result belongs to: `gpu` for the sub-request `gpu/large`.
+/// The request of a result: `gpu` for the subrequest `gpu/large`.
 pub fn base_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(base, _)| base)
 }
@@ -80,15 +80,15 @@ impl PreparedDevice {
         self
     }
 
-    /// What a container can read about the device; needs [`crate::Builder::device_metadata`]. Without it the container
-    /// learns which device it is, until [`crate::Plugin::update_metadata`] tells more.
+    /// Metadata of the device for containers; needs [`crate::Builder::device_metadata`]. Without it the file only
+    /// identifies the device, until [`crate::Plugin::update_metadata`] adds more.
     #[must_use]
     pub fn metadata(mut self, metadata: DeviceMetadata) -> Self {
         self.metadata = Some(metadata);
         self
     }
 
-    /// A CDI device that somebody else defines, `vendor/class=name`.
+    /// A CDI device that is defined elsewhere, `vendor/class=name`.
     #[must_use]
     pub fn cdi_id(mut self, id: impl Into<String>) -> Self {
         self.cdi_ids.push(id.into());

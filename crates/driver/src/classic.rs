@@ -1,19 +1,19 @@
 //! Drivers of the kind before 1.31, which allocate themselves: a controller that negotiates with the scheduler, and a
 //! plugin on every node.
 //!
-//! The vendor implements [`Driver`] (what do parameters mean, which nodes will do, allocate, deallocate) and runs a
-//! [`Controller`] with it, one per cluster. The library owns the rest: watching ResourceClasses, ResourceClaims and
+//! The vendor implements [`Driver`] (the meaning of parameters, suitable nodes, allocate, deallocate) and runs a
+//! [`Controller`] with it, one per cluster. The library does the rest: watching ResourceClasses, ResourceClaims and
 //! PodSchedulings (v1alpha1 of 1.26) or PodSchedulingContexts (v1alpha2 of 1.27 to 1.30), whichever the API server has;
 //! the finalizer `<driver>/deletion-protection`; immediate claims and those that wait for their first consumer;
 //! deallocation; events; back-off. On the nodes, [`NodeDriver`] and [`NodePlugin`] do the same for the kubelet.
 //!
 //! Invariants:
-//! - the finalizer is stored before [`Driver::allocate`] is called and goes after the allocation: whenever the
-//!   controller is killed, its next run finds every claim for which the driver may hold something;
+//! - the finalizer is stored before [`Driver::allocate`] is called and removed after the deallocation: whenever the
+//!   controller is killed, its next run finds every claim for which the driver may hold resources;
 //! - an allocation, the name of the driver and the reservation for the pod are one write;
 //! - for one claim, calls of the driver never overlap.
 //!
-//! It must not know what is allocated, and nothing about the structured model of 1.31 and later.
+//! It must not depend on what is allocated, nor on the structured model of 1.31 and later.
 //!
 //! ```no_run
 //! use allot_driver::Failure;
@@ -86,7 +86,7 @@ pub use structured::Handle;
 
 use crate::Failure;
 
-/// Where parameters are, in words: `Kind.group namespace/name`.
+/// The parameters object as a text: `Kind.group namespace/name`.
 pub fn describe(reference: &ParametersReference) -> String {
     let ParametersReference {
         api_group,
@@ -99,7 +99,7 @@ pub fn describe(reference: &ParametersReference) -> String {
     format!("{kind}{dot}{api_group} {namespace}{slash}{name}")
 }
 
-/// A claim that a driver is asked about, with everything that is known about it.
+/// A claim to allocate, with its class and parameters.
 #[derive(Debug)]
 pub struct ClaimAllocation<C, P> {
     /// What the pod calls it in `spec.resourceClaims`; empty for a claim that is allocated without a pod.
@@ -108,13 +108,13 @@ pub struct ClaimAllocation<C, P> {
     pub claim: Claim,
     /// Its class.
     pub class: Class,
-    /// What [`Driver::class_parameters`] made of the class.
+    /// The result of [`Driver::class_parameters`].
     pub class_parameters: C,
-    /// What [`Driver::claim_parameters`] made of the claim.
+    /// The result of [`Driver::claim_parameters`].
     pub claim_parameters: P,
 }
 
-/// The claims that a driver is asked about.
+/// The claims to allocate.
 pub type Wanted<D> =
     ClaimAllocation<<D as Driver>::ClassParameters, <D as Driver>::ClaimParameters>;
 
@@ -160,7 +160,7 @@ pub trait Driver: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// Gives back what the claim has. Must be idempotent: it is also called when nothing was allocated.
+    /// Deallocates a claim. Must be idempotent: it is also called when nothing was allocated.
     ///
     /// # Errors
     /// The text reaches the claim's events; it is tried again later.

@@ -1,6 +1,6 @@
 //! The endpoint for probes and Prometheus: `/healthz`, `/readyz` and `/metrics`.
 //!
-//! It answers everybody that can reach it, tells no names of claims or pods, and takes no input beyond the path.
+//! It answers unauthenticated requests, exposes no names of claims or pods, and takes no input beyond the path.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Diagnostics {
                     .header_read_timeout(HEAD)
                     .max_buf_size(16 * 1024)
                     .serve_connection(TokioIo::new(stream), service);
-                // Errors are those of the client.
+                // Errors are the client's.
                 let _ = tokio::time::timeout(CONNECTION, connection).await;
             });
         }

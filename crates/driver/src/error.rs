@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-/// Whatever a driver wants to report.
+/// Any error of a driver.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a plugin cannot be started, or had to stop. `{:?}` gives the text for people as well: that is what a `main` prints
-/// that returns an error.
+/// Why a plugin cannot be started, or had to stop. `{:?}` prints the readable text as well: `main` uses it for errors.
 #[derive(thiserror::Error)]
 pub enum Error {
     /// A builder option is missing or contradicts another one.
@@ -15,7 +14,7 @@ pub enum Error {
     /// A socket or directory cannot be used.
     #[error("{path}: {source}", path = .path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -35,7 +34,7 @@ pub enum Error {
     Busy {
         /// The lock file.
         path: PathBuf,
-        /// ` (process N)` where that is known.
+        /// ` (process N)` if known.
         by: String,
     },
     /// The address of [`crate::Builder::diagnostics`] cannot be listened on.
@@ -71,10 +70,10 @@ impl std::fmt::Debug for Error {
     }
 }
 
-/// What [`crate::Driver::handle_error`] is told. All of these are tried again, migrations at the next start.
+/// An error for [`crate::Driver::handle_error`]. All of these are retried, migrations at the next start.
 #[derive(Debug, thiserror::Error)]
 pub enum BackgroundError {
-    /// The published resources contradict themselves; nothing is written until other ones are published.
+    /// The published resources are contradictory; nothing is written until other ones are published.
     #[error("pool validation failed: {0}")]
     InvalidResources(String),
     /// The API server did not take or give slices.

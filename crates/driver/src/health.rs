@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 /// Can a device be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Health {
-    /// Nobody knows.
+    /// The health is not known.
     #[default]
     Unknown,
     /// It works.
@@ -31,10 +31,10 @@ pub struct DeviceHealth {
     pub health: Health,
     /// Seconds since the epoch at which the state was found out.
     pub updated: i64,
-    /// After so many seconds without news the kubelet takes the health as unknown; 0 means its default of 30. The SDK
-    /// repeats the list in time for as long as the driver keeps the sender.
+    /// After this many seconds without a report the kubelet sets the health to unknown; 0 means its default of 30. The
+    /// SDK repeats the list in time for as long as the driver keeps the sender.
     pub timeout: i64,
-    /// For people; shown in the pod's status, at most 1024 bytes.
+    /// For users; shown in the pod's status, at most 1024 bytes.
     pub message: String,
 }
 
@@ -54,8 +54,8 @@ impl HealthService {
     }
 }
 
-/// The list as it is, then after every change, and in between often enough that a kubelet does not take it for outdated. A
-/// driver that no longer looks after its devices drops the sender: then nothing is repeated.
+/// The current list, then a new one after every change, and repetitions often enough that a kubelet does not consider
+/// it outdated. A driver that no longer monitors its devices drops the sender: then nothing is repeated.
 async fn next(
     state: Option<(watch::Receiver<Vec<DeviceHealth>>, Option<Duration>)>,
 ) -> Option<(

@@ -1,4 +1,4 @@
-//! SDK for DRA drivers: everything between the kubelet, the API server and the code that knows the hardware.
+//! SDK for DRA drivers: everything between the kubelet, the API server and the vendor's code for the hardware.
 //!
 //! A driver implements [`Driver`]: what to do when a claim is prepared, and when it is unprepared. The SDK owns
 //! registration with the kubelet, the DRA services (v1 and v1beta1) and the health service, ResourceSlices with their pool generations,
@@ -8,15 +8,15 @@
 //! - [`Driver::prepare`] succeeds once per claim, also over restarts: the result is in a checkpoint before the kubelet
 //!   sees it, and a repeated call is answered from there (the CDI file is written again, since it may be on a
 //!   temporary file system);
-//! - a claim that [`Driver::prepare`] was called for is also unprepared through [`Driver::unprepare`], whether the driver
-//!   failed, or was killed in the middle of it, and gets what was returned or saved for it;
+//! - a claim that [`Driver::prepare`] was called for is also unprepared through [`Driver::unprepare`], whether the
+//!   driver failed, or was killed in the middle of it, which receives the returned or saved state;
 //! - a device is prepared for one claim at a time, unless the allocation says that it is shared or for an administrator;
-//! - the CDI and metadata files of prepared claims are there, also after a restart, and when somebody removes them;
+//! - the CDI and metadata files of prepared claims exist, also after a restart, and are restored when they are removed;
 //! - one instance uses a data directory, or several of a rolling update;
-//! - the DRA service is up before the kubelet is told about it;
+//! - the DRA service is up before the kubelet learns of it;
 //! - slices of one pool are never seen in a mixture of generations that claims to be complete.
 //!
-//! It must not know any particular hardware, nor how the node agent works.
+//! It must not depend on particular hardware, nor on the implementation of the node agent.
 //!
 //! ```no_run
 //! use allot_driver::k8s_openapi::api::resource::v1::Device;
@@ -57,15 +57,15 @@
 //! }
 //! ```
 //!
-//! `docs/drivers.md` of the project goes on from here: dependencies, a cluster to try it on, rights, restarts, and what else
-//! a driver can do.
+//! `docs/drivers.md` of the project continues from here: dependencies, a test cluster, RBAC, restarts, and further
+//! features.
 //!
 //! That is for a kubelet with its usual directories. A node of `allot up --data-dir DIR --no-driver` has others:
-//! `.kubelet_dir("DIR/nodes/node-0").cdi_dir("DIR/nodes/node-0/cdi")`, and `.node_name("node-0")`. A plugin that nobody
-//! registers publishes its slices all the same, but no claim of it is prepared: [`Plugin::registration`] tells. The SDK
-//! speaks through `tracing`: without a subscriber, errors in the background are not seen.
+//! `.kubelet_dir("DIR/nodes/node-0").cdi_dir("DIR/nodes/node-0/cdi")`, and `.node_name("node-0")`. A plugin that no
+//! kubelet registers still publishes its slices, but none of its claims is prepared: [`Plugin::registration`] reports
+//! that. The SDK logs through `tracing`: without a subscriber, background errors are not visible.
 //!
-//! Sockets made here accept Go clients without a patched HTTP/2 implementation (see `allot_protos::transport`).
+//! Sockets created here accept Go clients without a patched HTTP/2 implementation (see `allot_protos::transport`).
 
 #![forbid(unsafe_code)]
 
@@ -108,32 +108,34 @@ pub use registrar::RegistrationStatus;
 
 /// Knowledge about a kind of hardware.
 ///
-/// Calls are serialised unless [`Builder::serialize`] is turned off: a driver needs no locks of its own.
+/// Calls are serialised unless [`Builder::serialize`] is turned off: a driver needs no locks.
 pub trait Driver: Send + Sync + 'static {
-    /// Version of the state that [`Driver::prepare`] returns. A checkpoint of an earlier version goes through
+    /// Version of the state that [`Driver::prepare`] returns. A checkpoint of an earlier version is passed to
     /// [`Driver::migrate_state`] at the start.
     const STATE_VERSION: u32 = 0;
 
-    /// Makes the devices that were allocated to `claim` on this node usable, and says what containers need.
+    /// Prepares the devices that were allocated to `claim` on this node, and returns what containers need.
     ///
-    /// One [`PreparedDevice`] per allocation result of this driver is usual; fewer are allowed. What an earlier call for the
-    /// same claim left behind may be there: it failed, or the process was killed. [`Claim::save_state`] notes what is about
-    /// to be made, and [`Claim::saved_state`] tells a later call.
+    /// One [`PreparedDevice`] per allocation result of this driver is usual; fewer are allowed. Remains of an earlier
+    /// call for the same claim may exist: it failed, or the process was killed. [`Claim::save_state`] records what is
+    /// about to be created, and [`Claim::saved_state`] returns it in a later call.
     ///
     /// # Errors
     /// The text reaches the pod's events; the kubelet tries again later.
     fn prepare(&self, claim: &Claim) -> impl Future<Output = Result<Prepared, Failure>> + Send;
 
-    /// Undoes [`Driver::prepare`], also one that failed or was interrupted; must succeed when there is nothing to do. It is
-    /// called for claims that the SDK does not know, too: their checkpoint may be lost. Also called for a claim that is gone
-    /// from the API before its device is prepared for another one, and some minutes after it is gone.
+    /// Reverts [`Driver::prepare`], also one that failed or was interrupted; must succeed when there is nothing to do.
+    /// It is called for claims that the SDK does not know, too: their checkpoint may be lost. Also called for a claim
+    /// that was deleted from the API before its device is prepared for another one, and some minutes after its
+    /// deletion.
     ///
     /// # Errors
-    /// The pod stays terminating and the kubelet tries again.
+    /// The pod stays terminating and the kubelet retries.
     fn unprepare(&self, claim: &PreparedClaim) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Called once at the start, before the kubelet can ask for anything, with the claims that earlier processes prepared
-    /// or began to. The place to make what a reboot has undone ([`Boot::Changed`]), or to find again what is there.
+    /// Called once at the start, before the kubelet can make requests, with the claims that earlier processes prepared
+    /// or began to prepare. The place to recreate what a reboot has removed ([`Boot::Changed`]), or to recover what
+    /// still exists.
     ///
     /// # Errors
     /// The plugin does not start.
@@ -164,7 +166,7 @@ pub trait Driver: Send + Sync + 'static {
         .into())
     }
 
-    /// Something failed outside of any call, for example publishing. The default logs it.
+    /// An error outside of any call, for example while publishing. The default logs it.
     fn handle_error(&self, error: &BackgroundError) {
         tracing::error!(%error, "driver background error");
     }
@@ -175,8 +177,8 @@ pub trait Driver: Send + Sync + 'static {
     }
 }
 
-/// Waits until the process is asked to end, by SIGTERM as from a kubelet, or by SIGINT; for [`Plugin::wait_until`]. A
-/// process that is the first in its container is not ended by these signals unless it waits for them.
+/// Waits until the process is asked to terminate, by SIGTERM as from a kubelet, or by SIGINT; for
+/// [`Plugin::wait_until`]. PID 1 of a container is not ended by these signals unless it waits for them.
 ///
 /// # Panics
 /// Outside of a tokio runtime.

@@ -1,11 +1,12 @@
-//! Device metadata (KEP-5304): files in a container that tell a workload about its devices, without access to the API.
+//! Device metadata (KEP-5304): files in a container that describe its devices to the workload, without access to the
+//! API.
 //!
-//! A driver switches it on with [`crate::Builder::device_metadata`] and says with [`crate::PreparedDevice::metadata`] what
-//! a container should know. Each request of a claim has a file of its own for each driver, mounted read-only:
+//! A driver enables it with [`crate::Builder::device_metadata`] and sets the content with
+//! [`crate::PreparedDevice::metadata`]. Each request of a claim has a separate file for each driver, mounted read-only:
 //!
 //! - claim named in the pod: `/var/run/kubernetes.io/dra-device-attributes/resourceclaims/CLAIM/REQUEST/DRIVER-metadata.json`
-//! - claim made from a template: `…/resourceclaimtemplates/NAME/REQUEST/DRIVER-metadata.json`, with the name that the pod
-//!   gives the claim (`spec.resourceClaims[].name`).
+//! - claim created from a template: `…/resourceclaimtemplates/NAME/REQUEST/DRIVER-metadata.json`, with the pod's name
+//!   for the claim (`spec.resourceClaims[].name`).
 //!
 //! A file is a stream of JSON objects: the same content in each version, the newest first. [`decode`] reads it.
 
@@ -20,7 +21,7 @@ use serde_json::Value;
 #[cfg(test)]
 mod tests;
 
-/// What a container is told about a device; becomes a part of [`Device`].
+/// Metadata of a device for containers; becomes a part of [`Device`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceMetadata {
@@ -40,7 +41,7 @@ pub struct File {
     /// Name, namespace and UID of the claim; the generation counts the changes of the file, from 1.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// How the pod calls a claim that was made from a template.
+    /// The pod's name for a claim that was created from a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_claim_name: Option<String>,
     /// The request that the file is about.
@@ -51,7 +52,7 @@ pub struct File {
 /// A request and its devices.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// The name as in the allocation: `gpu/large` where an alternative was chosen.
+    /// The name in the allocation: `gpu/large` if an alternative was chosen.
     pub name: String,
     /// The devices of one driver.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,7 +68,7 @@ pub struct Device {
     pub pool: String,
     /// Its name in the pool.
     pub name: String,
-    /// What the driver says about it.
+    /// The driver's metadata.
     #[serde(flatten)]
     pub about: DeviceMetadata,
 }
@@ -76,15 +77,15 @@ const GROUP: &str = "metadata.resource.k8s.io";
 const KIND: &str = "DeviceMetadata";
 /// Newest first; they differ in name only.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
-/// Where the files are in a container.
+/// Directory of the files in a container.
 const DIRECTORY: &str = "/var/run/kubernetes.io/dra-device-attributes";
 
-/// Where a container finds the file of a claim that its pod names.
+/// Path in a container of the file of a claim that its pod names.
 pub fn claim_file(driver: &str, claim: &str, request: &str) -> PathBuf {
     path("resourceclaims", driver, claim, request)
 }
 
-/// Where a container finds the file of a claim that was made from a template; `claim` is what the pod calls it.
+/// Path in a container of the file of a claim that was created from a template; `claim` is the pod's name for it.
 pub fn template_file(driver: &str, claim: &str, request: &str) -> PathBuf {
     path("resourceclaimtemplates", driver, claim, request)
 }
@@ -93,10 +94,10 @@ fn path(kind: &str, driver: &str, claim: &str, request: &str) -> PathBuf {
     format!("{DIRECTORY}/{kind}/{claim}/{request}/{driver}-metadata.json").into()
 }
 
-/// Why a file says nothing.
+/// Why a file cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not a stream of JSON objects, or a known version of another shape.
+    /// Not a stream of JSON objects, or a supported version with another structure.
     #[error("decode metadata object: {0}")]
     Json(#[from] serde_json::Error),
     /// An object without `apiVersion` and `kind`, or of another kind.
@@ -115,10 +116,10 @@ pub enum DecodeError {
     Unknown(Vec<String>),
 }
 
-/// Reads the first object of a version that is known here.
+/// Reads the first object of a supported version.
 ///
 /// # Errors
-/// What is wrong with the content.
+/// The error in the content.
 pub fn decode(content: &[u8]) -> Result<File, DecodeError> {
     let mut unknown = Vec::new();
     for object in serde_json::Deserializer::from_slice(content).into_iter::<Value>() {

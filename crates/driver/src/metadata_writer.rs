@@ -12,13 +12,13 @@ use crate::claim::{ClaimRef, PreparedDevice, base_request};
 use crate::error::Error;
 use crate::metadata::{Device, File, Request, claim_file, decode, encode, template_file};
 
-/// Set by the claim controller on claims made from a template.
+/// Set by the claim controller on claims created from a template.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
 /// NAME_MAX of Linux.
 const MAX_FILE_NAME: usize = 255;
 
-/// The pod's name of a claim that was made from a template.
+/// The pod's name for a claim that was created from a template.
 pub(crate) fn pod_claim_name(claim: &Claim) -> Option<&str> {
     let annotations = &claim.object()["metadata"]["annotations"];
     let name = annotations[POD_CLAIM_NAME].as_str();
@@ -31,13 +31,13 @@ pub(crate) struct Writer {
     pub(crate) driver: String,
     pub(crate) data_dir: PathBuf,
     pub(crate) cdi_dir: PathBuf,
-    /// A file that is updated while its claim is given back must not come back.
+    /// A file that is updated while its claim is unprepared must not be created again.
     pub(crate) lock: Mutex<()>,
 }
 
 impl Writer {
-    /// Writes the files of a prepared claim. Unless it is `new`, only those that are missing: a file that is there may
-    /// have been updated since. `pod_claim` is the pod's name of a claim that was made from a template.
+    /// Writes the files of a prepared claim. Unless it is `new`, only missing ones: an existing file may have been
+    /// updated since. `pod_claim` is the pod's name for a claim that was created from a template.
     pub(crate) fn write(
         &self,
         claim: &ClaimRef,
@@ -94,7 +94,7 @@ impl Writer {
         format!("{}={}", self.kind(), device_name(claim, base_request))
     }
 
-    /// Replaces what is said about the devices of a request.
+    /// Replaces the metadata of the devices of a request.
     pub(crate) fn update(
         &self,
         claim: &ClaimRef,
@@ -114,7 +114,7 @@ impl Writer {
         self.put(&path, claim, pod_claim, generation, request, devices)
     }
 
-    /// Removes everything about a claim; what is not there is fine.
+    /// Removes all files of a claim; they need not exist.
     pub(crate) fn remove(&self, claim: &ClaimRef) -> Result<(), Error> {
         let _lock = self.lock.lock();
         let io = |path: &Path, source| Error::Io {

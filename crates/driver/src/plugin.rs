@@ -32,8 +32,8 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Publishes the devices of this node; replaces what was published before. Returns at once: the slices are
-    /// written in the background and kept that way, problems go to [`crate::Driver::handle_error`].
+    /// Publishes the devices of this node; replaces what was published before. Returns at once: the slices are written
+    /// and maintained in the background, errors are passed to [`crate::Driver::handle_error`].
     ///
     /// # Errors
     /// When neither a node name nor a pool for the whole cluster was configured.
@@ -50,8 +50,8 @@ impl Plugin {
         Ok(())
     }
 
-    /// Says something new about the devices of a prepared claim's request, such as addresses that are known only when the
-    /// pod has its network. Only containers that start after that see it.
+    /// Updates the metadata of the devices of a prepared claim's request, for example with addresses that are known
+    /// only when the pod has its network. Only containers that start after that see it.
     ///
     /// `request` is as in the allocation, `devices` as [`crate::Driver::prepare`] returned them for it, with
     /// [`PreparedDevice::metadata`].
@@ -69,8 +69,8 @@ impl Plugin {
         writer.update(claim, request, devices)
     }
 
-    /// Replaces what this driver says about its devices in `status.devices` of a claim (KEP-4817): conditions, data, and
-    /// network data. `devices` is all of it; fields of other owners stay. Binding conditions (KEP-5007) are conditions of
+    /// Replaces the driver's entries in `status.devices` of a claim (KEP-4817): conditions, data, and network data.
+    /// `devices` is the complete list; fields of other owners stay. Binding conditions (KEP-5007) are conditions of
     /// these entries. The field `driver` is filled in.
     ///
     /// Needs the right to `patch` `resourceclaims/status`, and from Kubernetes 1.36 on the verb
@@ -92,7 +92,7 @@ impl Plugin {
             .await
     }
 
-    /// Where the endpoint for probes and metrics is, with [`Builder::diagnostics`].
+    /// Address of the endpoint for probes and metrics, with [`Builder::diagnostics`].
     pub fn diagnostics_address(&self) -> Option<SocketAddr> {
         self.diagnostics_address
     }
@@ -102,7 +102,7 @@ impl Plugin {
         self.registration.clone()
     }
 
-    /// Waits until the plugin ends by itself, which it only does because of an error.
+    /// Waits until the plugin ends because of an error.
     ///
     /// # Errors
     /// A server failed.
@@ -112,7 +112,7 @@ impl Plugin {
         result
     }
 
-    /// Like [`Plugin::wait`], and ends without an error when `shutdown` does.
+    /// Like [`Plugin::wait`], but returns without an error when `shutdown` completes.
     ///
     /// # Errors
     /// A server failed before that.

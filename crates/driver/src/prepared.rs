@@ -1,4 +1,4 @@
-//! What a driver makes of a claim, and what it gets back of it later.
+//! The result of preparing a claim, and what the driver receives of it later.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ use crate::error::Failure;
 #[cfg(test)]
 mod tests;
 
-/// The largest state of one claim, in bytes of JSON. The whole checkpoint is written with every change, so a claim's
-/// share of it is kept small; large data belongs into files of the driver, named in the state.
+/// The largest state of one claim, in bytes of JSON. The whole checkpoint is written with every change, so the size per
+/// claim is limited; store large data in files of the driver, named in the state.
 pub const MAX_STATE_BYTES: usize = 64 * 1024;
 
 /// Whether the machine was booted since the checkpoint was written, for [`crate::Driver::restore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Boot {
-    /// The same boot: partitions, mounts and network interfaces that were made are still there.
+    /// The same boot: partitions, mounts and network interfaces still exist.
     Same,
-    /// Another boot: what lived in the kernel or on temporary file systems is gone.
+    /// Another boot: state in the kernel or on temporary file systems is lost.
     Changed,
-    /// The checkpoint does not say: it is new, or an earlier release wrote it.
+    /// The checkpoint has no boot ID: it is new, or an earlier release wrote it.
     Unknown,
 }
 

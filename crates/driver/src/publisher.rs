@@ -1,4 +1,4 @@
-//! Keeps the ResourceSlices of a driver as the driver wants them.
+//! Publishes the ResourceSlices of a driver.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ mod validate;
 
 use plan::{Plan, Target};
 
-/// All devices that a driver offers, by pool. No pool at all removes the slices; a pool with one empty slice stays visible.
+/// All devices of a driver, by pool. Without pools the slices are deleted; a pool with one empty slice stays visible.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resources {
     /// The pools by name.
@@ -83,7 +83,7 @@ impl Pool {
         }
     }
 
-    /// Adds counters that devices of the pool draw from, in a slice of their own before all others.
+    /// Adds counters that devices of the pool draw from, in a separate slice before all others.
     #[must_use]
     pub fn shared_counters(mut self, counters: impl IntoIterator<Item = CounterSet>) -> Self {
         let slice = Slice {
@@ -100,25 +100,25 @@ impl Pool {
 pub struct Slice {
     /// Devices.
     pub devices: Vec<Device>,
-    /// Counters that devices of the pool draw from; the API server wants them in a slice without devices.
+    /// Counters that devices of the pool draw from; the API server requires them in a slice without devices.
     pub shared_counters: Vec<CounterSet>,
-    /// Each device says for itself which nodes can use it.
+    /// Each device selects the nodes that can use it.
     pub per_device_node_selection: bool,
 }
 
-/// Whose slices they are, and which of them. At least one of the two is there.
+/// The owner and the pool of the slices. At least one of the two is set.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// The Node object owns the slices: they go with it.
+    /// The Node object owns the slices: they are deleted with it.
     pub(crate) node: Option<Owner>,
-    /// Only this pool, which nodes can use as the pool says. Otherwise the devices are the node's own.
+    /// Only this pool, with the pool's node selection. Otherwise the devices are local to the node.
     pub(crate) cluster_pool: Option<String>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     pub(crate) name: String,
-    /// Looked up when not known.
+    /// Looked up if not known.
     pub(crate) uid: Option<String>,
 }
 
@@ -130,10 +130,10 @@ impl Scope {
     }
 }
 
-/// After a change by somebody else it takes this long until it is undone.
+/// Delay before a change by another client is reverted.
 const SYNC_DELAY: Duration = Duration::from_secs(30);
-/// Deleted slices come back sooner: an agent that restarts deletes all slices of its node, and the
-/// devices must not be missing for half a minute because of that.
+/// Deleted slices are created again sooner: an agent that restarts deletes all slices of its node, and the devices must
+/// not be missing for half a minute because of that.
 const DELETED_DELAY: Duration = Duration::from_millis(500);
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
@@ -153,7 +153,7 @@ pub(crate) struct Publisher {
     on_error: OnError,
 }
 
-/// What the server made of a slice that was sent, by slice UID: sent and stored form.
+/// The stored form of a slice that was sent, by slice UID: sent and stored form.
 type Stored = HashMap<String, (ResourceSliceSpec, ResourceSliceSpec)>;
 
 impl Publisher {
@@ -176,7 +176,7 @@ impl Publisher {
         format!("spec.driver={},spec.nodeName={node}", self.driver)
     }
 
-    /// Runs until dropped. Nothing is touched before the first value.
+    /// Runs until dropped. Nothing is written before the first value.
     pub(crate) async fn run(mut self, mut wanted: watch::Receiver<Option<Arc<Resources>>>) {
         if wanted.wait_for(Option::is_some).await.is_err() {
             return;
@@ -228,7 +228,7 @@ impl Publisher {
         }
     }
 
-    /// Something happened to a slice of ours: how long to wait until looking at it.
+    /// Changes of the driver's slices: how long to wait before syncing.
     fn changes(&self) -> impl futures::Stream<Item = Duration> + Send + use<> {
         let gvk = GroupVersionKind::gvk(
             allot_model::GROUP,
@@ -242,7 +242,7 @@ impl Publisher {
         kube::runtime::WatchStreamExt::default_backoff(watcher(api, config)).filter_map(|event| {
             std::future::ready(match event {
                 Ok(watcher::Event::Apply(_)) => Some(SYNC_DELAY),
-                // What was deleted before the watch began is not reported as such.
+                // Deletions before the watch began are not reported as such.
                 Ok(watcher::Event::Delete(_) | watcher::Event::InitDone) => Some(DELETED_DELAY),
                 _ => None,
             })
@@ -318,7 +318,7 @@ impl Publisher {
                 let mut seen =
                     std::pin::pin!(seen.filter_map(|node| std::future::ready(node.transpose())));
                 let waited = tokio::time::timeout(NODE_PATIENCE, seen.next()).await;
-                // An error ends the wait, or a driver that may only get nodes would ask without a pause.
+                // An error ends the wait, or a driver with permission only to get nodes would ask without a pause.
                 node = waited.ok().flatten().and_then(Result::ok);
             }
             let node = node.ok_or_else(|| failed(format!("nodes \"{name}\" not found")))?;
@@ -327,7 +327,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Obsolete slices go first, so that the pool is incomplete rather than wrong while it changes.
+    /// Obsolete slices are deleted first, so that the pool is incomplete rather than wrong while it changes.
     async fn execute(&self, plan: &Plan, stored: &mut Stored) -> Result<(), BackgroundError> {
         let failed = |error: crate::AccessError| BackgroundError::Sync(error.to_string());
         for slice in &plan.delete {

@@ -1,4 +1,5 @@
-//! The registration service: the kubelet asks who we are and tells whether it accepted us.
+//! The registration service: the kubelet requests the plugin's info and reports whether it accepted
+//! it.
 
 use allot_protos::registration as wire;
 use tokio::sync::watch;

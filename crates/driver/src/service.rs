@@ -70,8 +70,9 @@ impl<D: Driver> Core<D> {
         wanted: Vec<ClaimRef>,
     ) -> Result<Vec<(String, Result<Vec<dra_v1::Device>, String>)>, Status> {
         let _in_flight = self.metrics.begin(Operation::Prepare, wanted.len());
-        // Claims are read after the lock is taken: one that was read before, and is unprepared and deleted while this call
-        // waits, would be prepared for nobody. The limit keeps a slow API server from holding up other pods for longer.
+        // Claims are read after the lock is taken: one that was read before, and is unprepared and deleted while this
+        // call waits, would be prepared without a consumer. The time limit keeps a slow API server from blocking other
+        // pods for longer.
         let _exclusive = self
             .exclusive(wanted.iter().map(|claim| claim.uid.as_str()))
             .await?;
@@ -137,10 +138,10 @@ impl<D: Driver> Core<D> {
                     pod_claim: pod_claim_name(claim).map(str::to_owned),
                     state: None,
                 };
-                // From here on the driver is told when the claim is unprepared, whatever becomes of this attempt.
+                // From here on the driver is called when the claim is unprepared, whatever the result of this attempt.
                 if known.is_none() {
                     let mut checkpoint = self.checkpoint.lock().await;
-                    // Without serialization another claim with the device may have come meanwhile.
+                    // Without serialization the device may have been prepared for another claim meanwhile.
                     if let Some(error) = checkpoint.taken(&entry) {
                         return Err(error.into());
                     }
@@ -151,7 +152,7 @@ impl<D: Driver> Core<D> {
                 entry.begun = false;
                 self.write_files(&entry, true)?;
                 let mut checkpoint = self.checkpoint.lock().await;
-                // What the driver saved on its way stays unless it returned something newer.
+                // State that the driver saved during the call stays unless it returned a newer one.
                 let saved = checkpoint.get(&entry.claim.uid);
                 entry.state = match prepared.state {
                     Some(value) => Some(State {
@@ -167,7 +168,7 @@ impl<D: Driver> Core<D> {
         Ok(self.answer(&entry))
     }
 
-    /// Tells the driver about a failure outside of any call.
+    /// Reports a failure outside of any call to the driver.
     pub(crate) fn report(&self, error: &BackgroundError) {
         self.metrics.count_error();
         self.driver.handle_error(error);
@@ -182,8 +183,8 @@ impl<D: Driver> Core<D> {
             .collect()
     }
 
-    /// Nobody else may have the devices: the scheduler hands on those of a claim that is gone, and the kubelet may not have
-    /// unprepared it yet. Claims that still exist keep their devices.
+    /// Ensures that no other claim holds the devices: the scheduler allocates the devices of a deleted claim again, and
+    /// the kubelet may not have unprepared it yet. Claims that still exist keep their devices.
     async fn make_free(
         &self,
         claim: &ClaimRef,
@@ -226,7 +227,7 @@ impl<D: Driver> Core<D> {
     fn write_cdi(&self, entry: &Entry) -> Result<(), Failure> {
         match &self.cdi {
             Some(cdi) => {
-                // Somebody may have emptied the directory since the start.
+                // The directory may have been emptied since the start.
                 if cdi.lacks_common() {
                     cdi.write_common()?;
                 }
@@ -242,7 +243,7 @@ impl<D: Driver> Core<D> {
     fn answer(&self, entry: &Entry) -> Vec<dra_v1::Device> {
         let devices = entry.devices.iter();
         let mut answer: Vec<_> = devices.map(|d| self.wire(&entry.claim, d)).collect();
-        // The file of a request comes with the first device of the request.
+        // The file of a request is mounted with the first device of the request.
         let mut seen: Vec<String> = Vec::new();
         if let Some(metadata) = &self.metadata {
             for device in &mut answer {
@@ -303,7 +304,7 @@ impl<D: Driver> Core<D> {
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Failure> {
-        // A claim that is not known may have been prepared by a process whose checkpoint is lost.
+        // An unknown claim may have been prepared by a process whose checkpoint is lost.
         let known = self.checkpoint.lock().await.get(&claim.uid).cloned();
         let prepared = match &known {
             Some(entry) => entry.prepared(D::STATE_VERSION),
@@ -336,8 +337,8 @@ impl<D: Driver> Core<D> {
     }
 }
 
-/// Goes on when the caller no longer waits. A kubelet does so for 45 s: the driver must not be stopped wherever it is then,
-/// and what takes longer is answered from the checkpoint when the kubelet asks again.
+/// Continues when the caller no longer waits. A kubelet waits for 45 s: the driver must not be interrupted at an
+/// arbitrary point then, and a late result is answered from the checkpoint when the kubelet asks again.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {

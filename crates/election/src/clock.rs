@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use tokio::time::Instant;
 
-/// Tells the time.
+/// A source of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// The system's clock.
@@ -13,7 +13,7 @@ pub enum Clock {
     Tokio {
         /// The time at `start`.
         base: Timestamp,
-        /// When the clock was made.
+        /// When the clock was created.
         start: Instant,
     },
 }

@@ -1,12 +1,12 @@
 //! Leader election through a Lease, safe against a paused process.
 //!
-//! At most one process may write at a time. A leader knows until when its Lease is surely its own:
-//! the moment *before* the last successful renewal was sent, plus the renewal deadline, measured on
-//! a clock that also runs while the machine sleeps. [`Leadership::fence`] puts that check in front
-//! of every request, so that a process that was stopped in the middle of its work (SIGSTOP, a
-//! paused virtual machine) fails its next request instead of writing with a lost Lease.
+//! At most one process may write at a time. A leader knows until when it is guaranteed to hold its Lease: the moment
+//! *before* the last successful renewal was sent, plus the renewal deadline, measured on a clock that also runs while
+//! the machine sleeps. [`Leadership::fence`] puts that check in front of every request, so that a process that was
+//! stopped in the middle of its work (SIGSTOP, a paused virtual machine) fails its next request instead of writing with
+//! a lost Lease.
 //!
-//! It must not know what is done under its leadership: controllers, the scheduler and drivers all use it.
+//! It must not depend on what is done under its leadership: controllers, the scheduler and drivers all use it.
 //!
 //! ```no_run
 //! # async fn example(client: kube::Client, shutdown: tokio_util::sync::CancellationToken) -> Result<(), kube::Error> {
@@ -48,9 +48,9 @@ pub struct Settings {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Who we are; unique per process.
+    /// The holder identity; unique per process.
     pub identity: String,
-    /// Others wait that long after the last renewal before they take over.
+    /// Other candidates wait this long after the last renewal before they take over.
     pub lease_duration: Duration,
     /// The leader gives up when it could not renew for that long; less than `lease_duration`.
     pub renew_deadline: Duration,
@@ -75,7 +75,7 @@ impl Settings {
     }
 }
 
-/// The name of this machine, as it was when first asked for.
+/// The name of this machine when it was first read.
 pub fn host_name() -> &'static str {
     static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     NAME.get_or_init(|| {
@@ -140,7 +140,7 @@ impl Held {
 pub(crate) enum Attempt {
     /// It is ours.
     Ours,
-    /// Somebody else has it.
+    /// Another process holds it.
     Theirs,
 }
 
@@ -149,11 +149,11 @@ pub struct Elector {
     api: Api<Lease>,
     settings: Settings,
     clock: Monotonic,
-    /// The last state of somebody else's Lease, and when we first saw it.
+    /// The last observed state of another holder's Lease, and when it was first observed.
     observed: parking_lot::Mutex<Option<(Observed, u64)>>,
 }
 
-/// What tells two states of a Lease apart: who holds it, when it was renewed, how often it changed hands.
+/// What identifies a state of a Lease: holder, renew time, number of transitions.
 type Observed = (Option<String>, Option<Timestamp>, Option<i32>);
 
 impl Elector {
@@ -167,7 +167,7 @@ impl Elector {
         }
     }
 
-    /// Waits until this process leads; `None` when `shutdown` came first.
+    /// Waits until this process leads; `None` after `shutdown`.
     pub async fn acquire(self, shutdown: &CancellationToken) -> Option<Leadership> {
         let elector = Arc::new(self);
         loop {
@@ -179,7 +179,7 @@ impl Elector {
                     tracing::warn!(%error, lease = elector.settings.name, "election failed")
                 }
             }
-            // Different processes should not collide for ever.
+            // Different processes should not collide repeatedly.
             let jitter = elector
                 .settings
                 .retry_period
@@ -222,7 +222,7 @@ impl Elector {
         } else {
             self.spec(&now, &now, transitions + 1)
         });
-        // The resourceVersion in the object makes this fail if anybody else wrote meanwhile.
+        // The resourceVersion in the object makes this fail after any other write.
         match self
             .api
             .replace(&self.settings.name, &Default::default(), &lease)
@@ -304,7 +304,7 @@ impl Leadership {
         }
     }
 
-    /// Cancelled when leadership ends for whatever reason but `release`.
+    /// Cancelled when leadership ends for any reason other than `release`.
     pub fn lost(&self) -> CancellationToken {
         self.held.lost.clone()
     }
@@ -314,7 +314,7 @@ impl Leadership {
         self.held.is_valid()
     }
 
-    /// The same client, but each request fails once leadership is not certain any more.
+    /// The same client, but each request fails once leadership is not certain any longer.
     pub fn fence(&self, client: Client) -> Client {
         let namespace = client.default_namespace().to_owned();
         Client::new(
@@ -326,10 +326,10 @@ impl Leadership {
         )
     }
 
-    /// Gives the Lease back, so that another process need not wait for it to run out.
+    /// Releases the Lease, so that another process need not wait for it to expire.
     pub async fn release(self) {
         self.renewing.abort();
-        // Wait until a renewal under way has ended: it must not come after the release.
+        // Wait until a renewal in progress has ended: it must not arrive after the release.
         let _ = self.renewing.await;
         if !self.held.is_valid() {
             return;

@@ -1,4 +1,4 @@
-//! The models that come with the program.
+//! The models that are part of the program.
 
 use crate::format::Model;
 

@@ -47,7 +47,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The object, of `resource.k8s.io/v1`. With a UID it belongs to that Node and goes away with it.
+    /// The object, of `resource.k8s.io/v1`. With a UID it is owned by that Node and deleted with it.
     pub fn object(&self, node_uid: Option<&str>) -> Value {
         let mut spec = json!({
             "driver": self.driver,
@@ -218,7 +218,7 @@ impl SliceModel {
 }
 
 impl CountersModel {
-    /// `member` is how the object that is made calls the name of the set.
+    /// `member` is the object's field for the name of the set.
     fn expand(&self, scope: &mut Scope, member: &str) -> Result<Vec<Value>, Failed> {
         let mut sets = Vec::new();
         each(&self.each, scope, &mut |scope| {
@@ -310,7 +310,7 @@ impl DeviceModel {
     }
 }
 
-/// Does something once for every combination of the loops, the last of which runs fastest: `gpu in 0..8`.
+/// Calls a function for every combination of the loops, the last of which runs fastest: `gpu in 0..8`.
 fn each(
     loops: &[String],
     scope: &mut Scope,

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 /// Nesting of parentheses and indexes that an expression may have.
 const DEEPEST: usize = 32;
 
-/// Longest list that a range makes.
+/// Longest list from a range.
 const LONGEST_RANGE: i64 = 4096;
 
 /// What names mean.
@@ -29,7 +29,7 @@ impl Scope {
         self.names.push((name.to_owned(), value));
     }
 
-    /// How many names there are: [`Scope::forget`] takes this to drop those that were set later.
+    /// The number of names: [`Scope::forget`] takes this to drop those that were set later.
     pub(crate) fn mark(&self) -> usize {
         self.names.len()
     }
@@ -205,7 +205,7 @@ impl Parser<'_> {
         self.piece(|c| c.is_ascii_alphanumeric() || c == '_')
     }
 
-    /// A UUID that depends on nothing but the arguments.
+    /// A UUID that depends only on the arguments.
     fn uuid(&mut self) -> Result<Value, String> {
         let mut hash = Sha256::new();
         loop {

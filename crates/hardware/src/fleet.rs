@@ -15,7 +15,7 @@ use crate::{Error, MOST_BYTES};
 struct Choice {
     /// All that each of the nodes has.
     models: Vec<Arc<Model>>,
-    /// How many nodes; without it all that are left.
+    /// Number of nodes; without it all remaining ones.
     nodes: Option<usize>,
 }
 
@@ -26,8 +26,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Reads a list such as `h100-mig=4,mi300x=2`: names of the catalogue or files, each with the number of its nodes.
-    /// The last one may be without a number, and has all nodes that are left. `h100+rdma-nic` are models of one node.
+    /// Parses a list such as `h100-mig=4,mi300x=2`: names of the catalogue or files, each with the number of its nodes.
+    /// The last one may omit the number, and gets all remaining nodes. `h100+rdma-nic` are models of one node.
     ///
     /// # Errors
     /// A name is unknown, a file is no model, a number is none, or two models of one node have the same driver.
@@ -128,7 +128,7 @@ impl Fleet {
         let models = self.of(node).map(|(models, _)| models).unwrap_or_default();
         let names: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
         let mut name = names.join(".");
-        // A label has room for 63 bytes, and names are of ASCII.
+        // A label has at most 63 bytes, and names are ASCII.
         name.truncate(63);
         name.trim_end_matches(['.', '-']).to_owned()
     }

@@ -13,9 +13,9 @@ use crate::{Error, MOST_BYTES};
 pub struct Model {
     /// Its name in the catalogue: lower case letters, digits and dashes.
     pub name: String,
-    /// One line for people.
+    /// A title in one line.
     pub title: String,
-    /// Where the facts come from.
+    /// The sources of the facts.
     pub sources: Vec<Source>,
     /// Values with names, for expressions.
     #[serde(default)]
@@ -23,14 +23,14 @@ pub struct Model {
     /// What the Node object has.
     #[serde(default)]
     pub(crate) node: NodeModel,
-    /// The classes that come with the drivers.
+    /// The classes of the drivers.
     #[serde(default)]
     pub classes: Vec<Class>,
     /// What each driver publishes, one pool for each node.
     pub(crate) pools: Vec<PoolModel>,
 }
 
-/// Where facts of a model come from.
+/// A source of a model's facts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -50,7 +50,7 @@ pub(crate) struct NodeModel {
     pub(crate) capacity: BTreeMap<String, String>,
 }
 
-/// A DeviceClass that comes with a driver.
+/// A DeviceClass of a driver.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
@@ -199,7 +199,7 @@ impl Model {
     }
 }
 
-/// What is wrong with a YAML document, without the excerpt of it that follows.
+/// The error of a YAML document, without the excerpt that follows.
 fn first_line(error: &serde_saphyr::Error) -> String {
     let text = error.to_string();
     let text = text.split("\n --> <input>").next().unwrap_or_default();

@@ -2,7 +2,7 @@
 //! to the objects of Kubernetes (ResourceSlices, DeviceClasses, labels and capacity of Nodes).
 //!
 //! The files of the [catalogue](names) name their sources: documentation and source of the drivers that they model.
-//! What is in them are facts of those drivers' interfaces: names, types and numbers.
+//! They contain facts of those drivers' interfaces: names, types and numbers.
 //!
 //! Invariants:
 //! - the expansion is a function of the model, the node's name and its index: a restart publishes the same;
@@ -31,7 +31,7 @@ pub use fleet::Fleet;
 pub use format::{Class, Model, Prepare, Source};
 pub use record::{Cluster, Recorded, record};
 
-/// What is wrong with a model.
+/// An error of a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The file is larger than a model may be.
@@ -43,9 +43,9 @@ pub enum Error {
     /// A value that does not fit its place.
     #[error("{place}: {reason}")]
     Value {
-        /// Where in the file, such as `pools[0].slices[1].devices[0].name`.
+        /// The path in the file, such as `pools[0].slices[1].devices[0].name`.
         place: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A name that the catalogue does not have.
@@ -58,7 +58,7 @@ pub enum Error {
         /// What there is.
         known: String,
     },
-    /// A list of models that can not be read.
+    /// A list of models that cannot be read.
     #[error("{0}")]
     Choice(String),
 }

@@ -1,8 +1,8 @@
 //! Models of the nodes of a real cluster.
 //!
-//! What would identify the cluster is replaced: names of nodes by the name that a modelled node has, UUIDs by others that are
-//! equal where they were equal, hardware and IP addresses by those for documentation. Attributes that a driver made up
-//! itself, such as serial numbers in a form of their own, stay as they are.
+//! Identifying data of the cluster is replaced: names of nodes by the name of the modelled node, UUIDs consistently by
+//! others, hardware and IP addresses by those for documentation. Attributes in a driver's own format, such as serial
+//! numbers, are not changed.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Recorded {
     pub text: String,
     /// Its model.
     pub model: Model,
-    /// How many nodes it was made of.
+    /// The number of nodes it was created from.
     pub nodes: usize,
 }
 
@@ -35,10 +35,10 @@ pub struct Cluster {
     pub classes: Vec<Value>,
 }
 
-/// Makes models of the nodes that publish devices of their own, one for all that are alike, in the order of their first nodes.
+/// Creates models of the nodes with local devices, one for all equal nodes, in the order of their first nodes.
 ///
 /// # Errors
-/// Something in a slice that models can not have.
+/// A slice has content that models do not support.
 pub fn record(cluster: &Cluster) -> Result<Vec<Recorded>, Error> {
     let mut kinds: Vec<(Value, usize)> = Vec::new();
     for node in &cluster.nodes {
@@ -100,7 +100,7 @@ fn newest<'a>(slices: &[&'a Value]) -> Vec<&'a Value> {
 fn kind(node: &Value, slices: &[&Value], classes: &[Value]) -> Value {
     let mut replace = Replace::new(text(&node["metadata"]["name"]));
     let mut pools: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-    // Names of slices are random; what is in them gives their order.
+    // Names of slices are random; their content determines the order.
     let mut sorted = slices.to_vec();
     sorted.sort_by_key(|slice| {
         let spec = &slice["spec"];
@@ -156,7 +156,7 @@ fn kind(node: &Value, slices: &[&Value], classes: &[Value]) -> Value {
     })
 }
 
-/// Labels in the domains of the drivers: those that describe the hardware.
+/// Labels in the domains of the drivers, which describe the hardware.
 fn labels(node: &Value, drivers: &[&str], replace: &Replace<'_>) -> Map<String, Value> {
     // nvidia.com of gpu.nvidia.com.
     let domain = |name: &str| {
@@ -188,7 +188,7 @@ fn escaped(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }
 
-/// What is replaced in the objects of a node.
+/// Replacements in the objects of a node.
 struct Replace<'a> {
     node: &'a str,
     /// UUIDs that were seen, with their numbers.
@@ -296,7 +296,7 @@ impl<'a> Replace<'a> {
 /// The form of a UUID.
 const UUID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
 
-/// Where a UUID begins in a text.
+/// Position of a UUID in a text.
 fn uuid(text: &str) -> Option<usize> {
     let form = UUID.as_bytes();
     text.as_bytes().windows(form.len()).position(|window| {
@@ -361,7 +361,7 @@ mod tests {
             assert!(!text.contains("host-a"), "{name}: {text}");
             let again = model.expand("host-a.example.org", 0).expect(name);
             assert_eq!(devices(&again), devices(&original), "{name}");
-            // All but what is replaced is as it was.
+            // Everything except for replacements is unchanged.
             let names = |expanded: &expand::Expanded| {
                 let devices = expanded.slices.iter().flat_map(|slice| &slice.devices);
                 let mut names: Vec<_> = devices
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(recorded.len(), 1);
         assert_eq!(recorded[0].nodes, 2);
         let expanded = recorded[0].model.expand("n", 0).expect("expands");
-        // A partition still knows its parent.
+        // A partition still refers to its parent.
         let find = |name: &str| {
             let mut devices = expanded.slices.iter().flat_map(|slice| &slice.devices);
             devices.find(|device| device["name"] == name).expect(name)["attributes"].clone()

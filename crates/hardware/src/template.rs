@@ -97,7 +97,7 @@ fn joined(pieces: &[Piece]) -> Result<String, String> {
     Ok(text)
 }
 
-/// The names that a template stands for: one, or one for each element of a list in it (`slice-{0..8}`).
+/// The names from a template: one, or one for each element of a list in it (`slice-{0..8}`).
 pub(crate) fn names(template: &str, scope: &Scope) -> Result<Vec<String>, String> {
     let mut names = vec![String::new()];
     for piece in pieces(template, scope)? {

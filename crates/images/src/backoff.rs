@@ -10,7 +10,7 @@ pub const MAX: Duration = Duration::from_secs(300);
 /// Most keys that are remembered; the oldest is forgotten beyond that.
 const MAX_KEYS: usize = 100_000;
 
-/// Pauses by key. The caller tells the time, so that nothing here waits.
+/// Back-off by key. The caller passes the time, so that nothing here waits.
 #[derive(Debug)]
 pub struct Backoff {
     initial: Duration,
@@ -40,7 +40,7 @@ impl Backoff {
         }
     }
 
-    /// How much of the pause is left since the last failure; `None` outside of a pause.
+    /// The rest of the back-off since the last failure; `None` outside of a back-off.
     pub fn left(&self, key: &str, now: Instant) -> Option<Duration> {
         let entry = self.entries.get(key)?;
         let passed = now.saturating_duration_since(entry.updated);

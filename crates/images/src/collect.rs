@@ -14,7 +14,7 @@ pub struct Policy {
     pub high_threshold_percent: u8,
     /// Percent of the disk in use down to which images are removed. Kubelet: 80.
     pub low_threshold_percent: u8,
-    /// How long an image is kept at least after it was first seen. Kubelet: two minutes.
+    /// Minimum age of an image before it is removed, from when it was first seen. Kubelet: two minutes.
     pub min_age: Duration,
     /// After how long without use an image is removed however much space there is; zero for never.
     pub max_age: Duration,
@@ -59,11 +59,11 @@ impl Usage {
 /// What a collection did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// The ids of the images that are gone.
+    /// The ids of the removed images.
     pub removed: Vec<Digest>,
     /// Bytes that are free again.
     pub freed: u64,
-    /// What could not be removed, and why. The rest was removed all the same.
+    /// Images that could not be removed, with the reasons. The others were removed.
     pub failures: Vec<String>,
     /// The message of an event `FreeDiskSpaceFailed` (or `InvalidDiskCapacity`) about the node.
     pub warning: Option<(&'static str, String)>,
@@ -87,7 +87,7 @@ impl Collector {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for thresholds that make no sense, in the kubelet's words.
+    /// [`Error::Config`] for invalid thresholds, in the kubelet's words.
     pub fn new(policy: Policy, started: Instant) -> Result<Self> {
         let (high, low) = (policy.high_threshold_percent, policy.low_threshold_percent);
         for (name, percent) in [("HighThresholdPercent", high), ("LowThresholdPercent", low)] {
@@ -109,7 +109,7 @@ impl Collector {
         })
     }
 
-    /// Notes which images are there and which of them are used, by their ids.
+    /// Records which images exist and which of them are used, by their ids.
     fn observe(
         &mut self,
         store: &Store,
@@ -216,7 +216,7 @@ impl Collector {
     }
 }
 
-/// A number of bytes for people, as the kubelet writes it.
+/// A number of bytes in the kubelet's format.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {

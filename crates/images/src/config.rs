@@ -1,4 +1,4 @@
-//! What an image says about how it wants to run.
+//! The runtime configuration of an image.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +14,17 @@ pub struct ImageConfig {
     pub entrypoint: Vec<String>,
     /// What `args` of a container replaces.
     pub cmd: Vec<String>,
-    /// Environment variables, `NAME=VALUE`, below those of the container.
+    /// Environment variables, `NAME=VALUE`, overridden by those of the container.
     pub env: Vec<String>,
     /// The user as written: empty, `NAME`, `UID`, `USER:GROUP`. [`crate::user::resolve`] finds the numbers.
     pub user: String,
     /// The directory to start in; empty for the root.
     pub working_dir: String,
-    /// Paths that the image wants to be volumes.
+    /// Paths that the image declares as volumes.
     pub volumes: BTreeSet<String>,
     /// Labels of the image.
     pub labels: BTreeMap<String, String>,
-    /// The signal that asks the program to end, by name or number; `SIGTERM` if absent.
+    /// The signal that asks the program to terminate, by name or number; `SIGTERM` if absent.
     pub stop_signal: Option<String>,
     /// The digests of the layers when uncompressed, the lowest first.
     pub diff_ids: Vec<Digest>,
@@ -32,7 +32,7 @@ pub struct ImageConfig {
     pub platform: Platform,
 }
 
-/// Go's programs write `null` for what is empty.
+/// Go encodes empty values as `null`.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     input: D,
 ) -> std::result::Result<T, D::Error> {

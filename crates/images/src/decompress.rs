@@ -8,7 +8,7 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// First frames of zstd files may be skippable; their number ends in any digit.
 const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
-/// What a zstd frame may ask to remember. Files of `zstd --ultra -22` need this much.
+/// Limit of a zstd frame's window. Files of `zstd --ultra -22` need this much.
 const MAX_WINDOW: u64 = 128 << 20;
 
 /// The stream without its compression.
@@ -24,7 +24,8 @@ pub(crate) fn decompress<'a>(input: impl Read + 'a) -> io::Result<Box<dyn Read +
     })
 }
 
-/// The first bytes of a stream that stays unread. A stream that gives them in small pieces is taken as not compressed.
+/// The first bytes of a stream without consuming them. A stream that returns them in small pieces counts as not
+/// compressed.
 fn peek(input: &mut impl BufRead) -> io::Result<[u8; 4]> {
     let mut start = [0; 4];
     let buffer = input.fill_buf()?;
@@ -33,7 +34,7 @@ fn peek(input: &mut impl BufRead) -> io::Result<[u8; 4]> {
     Ok(start)
 }
 
-/// Frames of zstd one after the other; those that carry no data are skipped.
+/// Concatenated zstd frames; those without data are skipped.
 struct Zstd<R> {
     input: R,
     decoder: FrameDecoder,

@@ -17,8 +17,8 @@ impl Digest {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidDigest`] if the algorithm is not known, or the length or the letters are not the algorithm's.
-    /// Only lower case is valid, so that equal content has one name.
+    /// [`Error::InvalidDigest`] for an unknown algorithm, or a length or characters that do not match it. Only lower
+    /// case is valid, so that equal content has one name.
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = |reason: &str| Error::InvalidDigest {
             digest: text.chars().take(200).collect(),
@@ -102,7 +102,7 @@ impl From<Digest> for String {
     }
 }
 
-/// Computes a digest of content that comes in pieces.
+/// Computes a digest incrementally.
 #[derive(Clone)]
 pub enum Hasher {
     /// SHA-256, the usual one.

@@ -1,20 +1,20 @@
-//! What can go wrong with an image.
+//! Errors about an image.
 
 use crate::Digest;
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an image can not be had. The texts end up in events and in the status of containers, so that they name the image
+/// Why an image cannot be had. The texts end up in events and in the status of containers, so that they name the image
 /// or the entry that is at fault, and never repeat what a server sent beyond its error codes.
 ///
-/// Errors are cloned to everybody who waits for the same pull.
+/// Errors are cloned to all callers that wait for the same pull.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The text is not a name of an image.
     #[error("couldn't parse image name {name:?}: {reason}")]
     InvalidName {
-        /// What was given.
+        /// The input.
         name: String,
         /// Upstream's words for the fault.
         reason: String,
@@ -22,7 +22,7 @@ pub enum Error {
     /// The text is not a digest that can be checked.
     #[error("invalid digest {digest:?}: {reason}")]
     InvalidDigest {
-        /// What was given.
+        /// The input.
         digest: String,
         /// Upstream's words for the fault.
         reason: String,
@@ -30,10 +30,10 @@ pub enum Error {
     /// The registry has no such repository, tag or digest.
     #[error("{0}: not found")]
     NotFound(String),
-    /// The registry wants credentials, or others than those given.
+    /// The registry requires credentials, or others than those given.
     #[error("{0}: authorization failed: {1}")]
     Unauthorized(String, String),
-    /// The registry can not be reached or does not speak the protocol. A node may use the host's files instead.
+    /// The registry cannot be reached or does not speak the protocol. A node may use the host's files instead.
     #[error("registry {0} is unavailable: {1}")]
     Unreachable(String, String),
     /// A server answered with a status that is none of the above.
@@ -42,15 +42,15 @@ pub enum Error {
     /// A deadline of [`crate::Timeouts`] has passed.
     #[error("timed out after {1:?}: {0}")]
     Timeout(String, std::time::Duration),
-    /// The content is not what its digest says.
+    /// The content does not match its digest.
     #[error("content of {expected} has digest {actual}")]
     Corrupt {
         /// The digest in the manifest.
         expected: Digest,
-        /// The digest of what came.
+        /// The digest of the received content.
         actual: Digest,
     },
-    /// The content is not as long as its descriptor says.
+    /// The length of the content does not match its descriptor.
     #[error("content of {digest} is not {expected} bytes long")]
     Size {
         /// The digest in the manifest.
@@ -61,7 +61,7 @@ pub enum Error {
     /// More than [`crate::Limits`] permits.
     #[error("{0}")]
     TooLarge(String),
-    /// A manifest, an index or a configuration that can not be used.
+    /// A manifest, an index or a configuration that cannot be used.
     #[error("invalid image: {0}")]
     InvalidImage(String),
     /// No image for this machine in an index.
@@ -72,16 +72,16 @@ pub enum Error {
     Layer {
         /// The entry's path, shortened.
         entry: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A file that describes registries, or a secret, that can not be used.
+    /// A file that describes registries, or a secret, that cannot be used.
     #[error("{0}")]
     Config(String),
-    /// The file system refused: full, read-only, or something of that kind.
+    /// An error of the file system: full, read-only, and so on.
     #[error("{0}: {1}")]
     Io(String, std::sync::Arc<std::io::Error>),
-    /// The work was given up because nobody wants it any more.
+    /// The work was cancelled because no caller waits for it.
     #[error("cancelled")]
     Cancelled,
     /// A fault of this program.
@@ -90,19 +90,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error of the file system with what was tried.
+    /// An error of the file system with the failed operation.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |error| Self::Io(what, std::sync::Arc::new(error))
     }
 
-    /// An error of a system call with what was tried.
+    /// An error of a system call with the failed operation.
     pub(crate) fn os(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> Self {
         let what = what.into();
         move |error| Self::Io(what, std::sync::Arc::new(error.into()))
     }
 
-    /// Whether the registry could not be asked at all, in which case the image may well exist.
+    /// Whether the registry could not be reached at all, in which case the image may exist.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(..) | Self::Timeout(..))
     }

@@ -101,14 +101,14 @@ pub struct Built {
 pub type Pack = fn(&[u8]) -> Vec<u8>;
 
 impl Built {
-    /// An image of plain layers, each compressed as told.
+    /// An image of plain layers, each compressed as specified.
     pub fn new(layers: &[(Vec<u8>, Pack)]) -> Self {
         let run = json!({"Entrypoint": ["/bin/app"], "Cmd": null, "Env": ["A=1"], "User": "app", "WorkingDir": "/srv",
                          "Volumes": {"/data": {}}, "Labels": {"a": "b"}, "StopSignal": "SIGINT"});
         Self::with_config(layers, run)
     }
 
-    /// As [`Built::new`], with what the image says about how it is run.
+    /// Like [`Built::new`], with the image's runtime configuration.
     pub fn with_config(layers: &[(Vec<u8>, Pack)], run: serde_json::Value) -> Self {
         let diff_ids: Vec<Digest> = layers.iter().map(|(plain, _)| Digest::of(plain)).collect();
         let sent: Vec<Vec<u8>> = layers.iter().map(|(plain, pack)| pack(plain)).collect();
@@ -161,7 +161,7 @@ impl Built {
     }
 }
 
-/// Deadlines that tests wait for; everything else is far from them.
+/// Deadlines that tests wait for; everything else is far below them.
 pub fn timeouts() -> Timeouts {
     Timeouts {
         connect: Duration::from_secs(30),

@@ -40,7 +40,7 @@ struct Saved {
 }
 
 /// Imports all images of a directory or an archive (plain, gzip or zstd). `name` is the name of an image that has none,
-/// or a repository for an image that has only a tag. Images without any name are kept under their digest.
+/// or a repository for an image that has only a tag. Images without any name are stored under their digest.
 ///
 /// Every blob is checked against its digest, and every layer is unpacked, before an image gets a name.
 ///
@@ -84,7 +84,7 @@ pub fn import(
             path.display()
         )));
     }
-    // Nothing is named before everything is known to be good.
+    // Names are set only after everything is verified.
     for new in &new {
         let image = store.inspect(new)?;
         lease.extend(image.config.diff_ids.clone())?;
@@ -165,7 +165,7 @@ fn layout_image(
     Ok((target, digest))
 }
 
-/// Makes an OCI image of what `docker save` wrote: its layers are plain archives, and there is no manifest.
+/// Converts the output of `docker save` to an OCI image: its layers are plain archives, and there is no manifest.
 fn saved_image(
     store: &Store,
     source: &Source,
@@ -200,7 +200,7 @@ fn saved_image(
     let target = Descriptor::of(OCI_MANIFEST, &manifest);
     lease.extend([target.digest.clone()])?;
     store.put_blob_as(&manifest, &target.digest)?;
-    // What it says has to fit the limits as if it had been pulled.
+    // Its manifest must satisfy the limits as if it had been pulled.
     Document::parse(&manifest, store.limits())?;
     Ok(target)
 }

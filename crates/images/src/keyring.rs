@@ -12,7 +12,7 @@ pub const DOCKER_CONFIG_JSON: (&str, &str) =
     ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
 /// The type and the key of secrets in the older form.
 pub const DOCKER_CFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
-/// The key under which Docker keeps credentials of Docker Hub.
+/// Docker's key for credentials of Docker Hub.
 const DOCKER_HUB: &str = "index.docker.io";
 
 /// A name and a password for a registry.
@@ -22,7 +22,7 @@ pub struct Credential {
     pub username: String,
     /// The user's password.
     pub password: String,
-    /// Where it comes from; absent for credentials that every pod of the node may use.
+    /// Its source; absent for credentials that every pod of the node may use.
     pub source: Option<SecretSource>,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Credential {
     }
 }
 
-/// The secret that credentials come from, to tell later which pods may use an image without another pull.
+/// The secret of credentials, to determine later which pods may use an image without another pull.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SecretSource {
     /// The secret's UID.
@@ -49,7 +49,7 @@ pub struct SecretSource {
 }
 
 impl SecretSource {
-    /// Whether it is the same secret, with whatever credentials.
+    /// Whether it is the same secret, with any credentials.
     pub fn is_same_secret(&self, other: &Self) -> bool {
         self.uid == other.uid && self.namespace == other.namespace && self.name == other.name
     }
@@ -96,7 +96,7 @@ impl Keyring {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] with the secret's name if its data can not be read.
+    /// [`Error::Config`] with the secret's name if its data cannot be read.
     pub fn from_secrets(secrets: &[PullSecret]) -> Result<Self> {
         let mut keyring = Self::default();
         for secret in secrets {
@@ -192,7 +192,7 @@ impl Entry {
         if self.auth.is_empty() {
             return Ok((self.username, self.password));
         }
-        // Go's decoder passes over line breaks.
+        // Go's decoder ignores line breaks.
         let text: String = self
             .auth
             .chars()
@@ -227,7 +227,7 @@ fn is_docker_hub(name: &str) -> bool {
     }
 }
 
-/// Whether `HOST[:PORT][/PATH]` with globs in the host covers a name. Ports have to be equal, hosts to have the same
+/// Whether `HOST[:PORT][/PATH]` with globs in the host covers a name. Ports must be equal, hosts must have the same
 /// number of parts, and the path is a prefix.
 fn matches(glob: &str, name: &str) -> bool {
     let split = |text: &str| {

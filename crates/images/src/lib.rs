@@ -1,11 +1,11 @@
 //! Container images for a node: names, registries, a content-addressed store on disk, and root file systems.
 //!
-//! The way of an image: a [`Reference`] is resolved at a [`registry`] (or a mirror of it, [`Registries`]), its blobs are
-//! streamed into a [`Store`] with every digest checked, its layers are unpacked ([`unpack`]) into directories that serve
-//! as lower directories of overlayfs, and [`ImageConfig`] tells what to run. [`Manager`] adds what a kubelet does around
-//! it: pull policies, credentials, back-off and the texts of events, all as data.
+//! The path of an image: a [`Reference`] is resolved at a [`registry`] (or a mirror of it, [`Registries`]), its blobs
+//! are streamed into a [`Store`] with every digest checked, its layers are unpacked ([`unpack`]) into directories that
+//! serve as lower directories of overlayfs, and [`ImageConfig`] specifies what to run. [`Manager`] adds the kubelet's
+//! rules: pull policies, credentials, back-off and the texts of events, all as data.
 //!
-//! Everything that a registry or an archive sends is hostile until its digest is checked, and its contents stay hostile
+//! All content of a registry or an archive is hostile until its digest is checked, and the content itself stays hostile
 //! after that: sizes and counts are bounded by [`Limits`], every wait by [`Timeouts`], and no path or link of a layer
 //! leaves the directory that it is unpacked into.
 

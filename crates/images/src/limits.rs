@@ -56,7 +56,7 @@ impl Default for Limits {
 /// Bounds of waits for a registry.
 #[derive(Clone, Debug)]
 pub struct Timeouts {
-    /// Until a connection stands, with TLS.
+    /// Until a connection is established, with TLS.
     pub connect: Duration,
     /// From a request to the head of its answer.
     pub response: Duration,

@@ -1,4 +1,4 @@
-//! What a kubelet does around pulls: policies, credentials, back-off, and what it tells people, as data.
+//! A kubelet's rules for pulls: policies, credentials, back-off, and events, as data.
 //!
 //! The texts and the order of steps are those of Kubernetes 1.36 (`pkg/kubelet/images`).
 
@@ -20,7 +20,7 @@ pub use records::PullRecord;
 pub enum Policy {
     /// Each time a container starts.
     Always,
-    /// When it is not there, or the pod has not shown that it may use it.
+    /// If it is not present, or the pod has not proven that it may use it.
     IfNotPresent,
     /// Never.
     Never,
@@ -41,7 +41,7 @@ impl Policy {
     }
 }
 
-/// Something to tell about a pod.
+/// An event about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Whether its type is `Warning` instead of `Normal`.
@@ -61,7 +61,7 @@ pub struct Waiting {
     pub message: String,
     /// What went wrong in this attempt, or in a pause in the last one.
     pub cause: Option<Error>,
-    /// How long to wait before the next attempt is made; absent where it would not help.
+    /// How long to wait before the next attempt; absent if it would not help.
     pub retry_after: Option<Duration>,
 }
 
@@ -70,7 +70,7 @@ pub struct Waiting {
 pub struct Ready {
     /// The image.
     pub image: Image,
-    /// Where its layers are.
+    /// Its layers.
     pub rootfs: RootFs,
 }
 
@@ -87,7 +87,7 @@ pub struct Request<'a> {
     pub credentials: &'a [Credential],
 }
 
-/// Sees to it that images are there.
+/// Ensures that images are present.
 pub struct Manager {
     puller: Puller,
     state: Mutex<State>,
@@ -123,11 +123,11 @@ impl Manager {
         &self.puller
     }
 
-    /// Sees to it that a container's image is there and unpacked. What happens is told as it happens.
+    /// Ensures that a container's image is present and unpacked. Events are reported as they occur.
     ///
     /// # Errors
     ///
-    /// Why the container has to wait. The caller calls again, which is cheap in a pause.
+    /// Why the container must wait. The caller calls again, which is cheap during a back-off.
     pub async fn ensure(
         &self,
         request: &Request<'_>,
@@ -178,7 +178,7 @@ impl Manager {
         self.pull(request, &reference, tell).await
     }
 
-    /// Uses an image that is there. A layer that can not be unpacked any more is pulled anew.
+    /// Uses a present image. A layer that cannot be unpacked any longer is pulled again.
     async fn present(
         &self,
         name: &str,
@@ -274,7 +274,7 @@ impl Manager {
         }
     }
 
-    /// Forgets the pauses of a pod that is gone.
+    /// Drops the back-off of a deleted pod.
     pub fn forget(&self, pod_uid: &str) {
         let prefix = format!("{pod_uid}_");
         self.state
@@ -309,7 +309,7 @@ fn normal(reason: &'static str, message: String) -> Event {
     }
 }
 
-/// A duration in whole milliseconds, in Go's words: `532ms`, `1.2s`, `2m0.5s`, `1h0m3s`.
+/// A duration in whole milliseconds, in Go's format: `532ms`, `1.2s`, `2m0.5s`, `1h0m3s`.
 fn duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis == 0 {

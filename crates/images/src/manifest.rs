@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Digest, Error, Limits, Result};
 
-/// Media types of manifests that are asked for, in the order of preference.
+/// Accepted media types of manifests, in the order of preference.
 pub const ACCEPTED: [&str; 4] = [OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_LIST];
 /// An OCI manifest of one image.
 pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -21,7 +21,7 @@ pub const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// A layer that is not compressed.
 pub const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// What refers to content: its type, digest and size.
+/// A reference to content: its type, digest and size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
@@ -32,7 +32,7 @@ pub struct Descriptor {
     pub digest: Digest,
     /// The length of the content in bytes.
     pub size: u64,
-    /// For which machines the content is, in an index.
+    /// The machines that the content is for, in an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
     /// Names and notes.
@@ -43,10 +43,10 @@ pub struct Descriptor {
 /// A kind of machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
-    /// The processor, in Go's words: amd64, arm64.
+    /// The processor, by Go's name: amd64, arm64.
     #[serde(default)]
     pub architecture: String,
-    /// The operating system, in Go's words.
+    /// The operating system, by Go's name.
     #[serde(default)]
     pub os: String,
     /// A kind of the processor: v8 of arm64.
@@ -105,7 +105,7 @@ pub struct Manifest {
     pub layers: Vec<Descriptor>,
 }
 
-/// What a digest or a tag can stand for.
+/// The document behind a digest or a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// One image.
@@ -133,8 +133,8 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidImage`] for what is neither, or both (a document that programs read differently), and for Docker's
-    /// schema 1; [`Error::TooLarge`] for too many or too large layers.
+    /// [`Error::InvalidImage`] for a document that is neither, or both (which programs interpret differently), and for
+    /// Docker's schema 1; [`Error::TooLarge`] for too many or too large layers.
     pub fn parse(content: &[u8], limits: &Limits) -> Result<Self> {
         let invalid = |reason: String| Error::InvalidImage(reason);
         let wire: Wire = serde_json::from_slice(content)
@@ -229,7 +229,7 @@ pub fn select<'a>(entries: &'a [Descriptor], platform: &Platform) -> Result<&'a 
         .iter()
         .filter(is_image)
         .filter_map(|entry| Some((score(entry)?, entry)))
-        // The first of those that fit equally well.
+        // The first of those that match equally well.
         .rev()
         .max_by_key(|(score, _)| *score)
         .map(|(_, entry)| entry)

@@ -38,7 +38,7 @@ struct Inner {
 pub struct Pulled {
     /// The image, in the store under its name.
     pub image: Image,
-    /// Where its layers are.
+    /// Its layers.
     pub rootfs: RootFs,
     /// The secret that opened the registry; absent if none was needed.
     pub secret: Option<SecretSource>,
@@ -66,13 +66,13 @@ impl Puller {
         }))
     }
 
-    /// The store that images go to.
+    /// The store of the images.
     pub fn store(&self) -> &Store {
         &self.0.store
     }
 
-    /// Pulls an image. Mirrors are asked first, without credentials; then the registry itself with each of the
-    /// credentials in turn, or without any if there are none. The pull goes on if the caller goes away, until its
+    /// Pulls an image. Mirrors are tried first, without credentials; then the registry itself with each of the
+    /// credentials in turn, or without any if there are none. The pull continues if the caller is dropped, until its
     /// deadline; the next caller joins it.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Puller {
         })
     }
 
-    /// Fetches what the name stands for, and of an index the manifest for this machine.
+    /// Fetches the document of the name, and for an index the manifest for this machine.
     async fn manifests(
         &self,
         registry: &Registry,
@@ -276,7 +276,7 @@ impl Puller {
     }
 }
 
-/// Keeps blobs, the first of which may be given to be stored.
+/// Keeps blobs; the first one may be passed to be stored.
 async fn keep(
     mut lease: Lease,
     digests: Vec<Digest>,
@@ -309,7 +309,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     result.unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
 }
 
-/// Runs what blocks for long: it is told when nobody waits any more.
+/// Runs blocking work; it is cancelled when no caller waits any longer.
 pub(crate) async fn cancellable<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
 ) -> Result<T> {

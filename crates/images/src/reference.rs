@@ -18,8 +18,8 @@ const MAX_TEXT: usize = 1024;
 
 /// A name of an image in full form: `DOMAIN/PATH[:TAG][@DIGEST]`.
 ///
-/// [`Reference::parse`] adds what people leave out: `docker.io`, `library/`. The tag stays absent when it is absent in
-/// the text; [`Reference::with_default_tag`] adds `latest` when there is no digest either.
+/// [`Reference::parse`] adds the defaults: `docker.io`, `library/`. The tag stays absent when it is absent in the text;
+/// [`Reference::with_default_tag`] adds `latest` when there is no digest either.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference {
     domain: String,
@@ -59,7 +59,7 @@ fn patterns() -> Result<&'static Patterns> {
 }
 
 impl Reference {
-    /// Parses a name as people and manifests write it.
+    /// Parses a name as used in manifests and on command lines.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Reference {
             });
         };
         let name = found.get(1).map_or("", |found| found.as_str());
-        // A host that can not be one, such as `a_b.io`, would be taken for a part of the path.
+        // A host that cannot be one, such as `a_b.io`, would be taken for a part of the path.
         let parts = patterns.name.captures(name);
         let part = |index: usize| Some(parts.as_ref()?.get(index)?.as_str());
         let (Some(domain), Some(path)) = (part(1), part(2)) else {
@@ -122,7 +122,7 @@ impl Reference {
         })
     }
 
-    /// The registry's host, with a port where the name has one: `docker.io`, `localhost:5000`.
+    /// The registry's host, with a port if the name has one: `docker.io`, `localhost:5000`.
     pub fn domain(&self) -> &str {
         &self.domain
     }
@@ -132,7 +132,7 @@ impl Reference {
         &self.path
     }
 
-    /// Domain and path, which is what credentials are looked up for.
+    /// Domain and path, the key for credentials.
     pub fn name(&self) -> String {
         format!("{}/{}", self.domain, self.path)
     }
@@ -167,12 +167,12 @@ impl Reference {
         }
     }
 
-    /// Whether the tag, given or assumed, is `latest`: such images are pulled always unless the pod says otherwise.
+    /// Whether the tag, explicit or default, is `latest`: the default pull policy of such images is Always.
     pub fn is_latest(&self) -> bool {
         self.digest.is_none() && self.tag.as_deref().is_none_or(|tag| tag == DEFAULT_TAG)
     }
 
-    /// What the registry is asked for: the digest, or else the tag.
+    /// The reference for the registry: the digest, or else the tag.
     pub fn wanted(&self) -> String {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),
@@ -181,7 +181,7 @@ impl Reference {
         }
     }
 
-    /// The name under which an image is kept: without the tag if there is a digest.
+    /// The name under which an image is stored: without the tag if there is a digest.
     pub fn key(&self) -> String {
         match &self.digest {
             Some(digest) => format!("{}@{digest}", self.name()),
@@ -203,7 +203,7 @@ fn shortened(text: &str) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The part before the first slash is a registry if it can not be a part of a path on Docker Hub.
+/// The part before the first slash is a registry if it cannot be a part of a path on Docker Hub.
 fn split_domain(name: &str) -> (&str, String) {
     let Some((first, rest)) = name.split_once('/') else {
         return (DEFAULT_DOMAIN, format!("{OFFICIAL_PREFIX}{name}"));

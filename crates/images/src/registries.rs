@@ -28,7 +28,7 @@ const DOCKER_HUB: &str = "registry-1.docker.io";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Registries {
-    /// By host, with a port where the images' names have one. `*` stands for all others.
+    /// By host, with a port if the images' names have one. `*` is the default for all others.
     #[serde(default)]
     registries: BTreeMap<String, Registry>,
 }
@@ -36,7 +36,7 @@ pub struct Registries {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Registry {
-    /// Where to ask first, in this order, as `https://HOST[:PORT]` or `http://HOST[:PORT]`.
+    /// Mirrors to try first, in this order, as `https://HOST[:PORT]` or `http://HOST[:PORT]`.
     #[serde(default)]
     mirrors: Vec<String>,
     /// Whether to use HTTP without TLS for the registry itself.
@@ -45,7 +45,7 @@ struct Registry {
     /// A PEM file with the only authorities that are trusted for the registry and its mirrors.
     #[serde(default)]
     ca_file: Option<PathBuf>,
-    /// Whether the registry itself is asked when no mirror has the image. True if absent.
+    /// Whether the registry itself is tried when no mirror has the image. True if absent.
     #[serde(default)]
     fallback: Option<bool>,
 }
@@ -59,7 +59,7 @@ pub struct Endpoint {
     pub plain_http: bool,
     /// The only authorities that are trusted; the system's if absent.
     pub ca_file: Option<PathBuf>,
-    /// Whether the server stands for another registry. It gets no credentials of that registry.
+    /// Whether the server mirrors another registry. It gets no credentials of that registry.
     pub mirror: bool,
 }
 
@@ -117,7 +117,7 @@ impl Registries {
         Ok(config)
     }
 
-    /// The servers to ask for images of a registry, in this order.
+    /// The servers to try for images of a registry, in this order.
     pub fn endpoints(&self, domain: &str) -> Vec<Endpoint> {
         let default = Registry::default();
         let registry = self.registries.get(domain);

@@ -1,7 +1,7 @@
 //! The pull half of the OCI distribution protocol, on one server.
 //!
 //! The server is hostile: every body is bounded, every wait has a deadline, redirects are counted and lose credentials,
-//! and nothing that the server wrote gets into messages but the codes of its errors.
+//! and of the server's text only the error codes get into messages.
 
 mod auth;
 mod body;
@@ -33,13 +33,13 @@ type Http = Client<hyper_rustls::HttpsConnector<HttpConnector>, Empty<Bytes>>;
 /// One server with one set of credentials, for one pull.
 pub struct Registry {
     endpoint: Endpoint,
-    /// The registry that a mirror stands for, if it is one.
+    /// The registry that is mirrored, for a mirror.
     namespace: Option<String>,
     http: Http,
     limits: Limits,
     timeouts: Timeouts,
     credential: Option<Credential>,
-    /// Authorization by scope, once the server asked for it.
+    /// Authorization by scope, once the server required it.
     tokens: tokio::sync::Mutex<HashMap<String, HeaderValue>>,
 }
 
@@ -59,7 +59,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the file with authorities can not be used.
+    /// [`Error::Config`] if the file with authorities cannot be used.
     pub fn new(
         endpoint: Endpoint,
         domain: &str,
@@ -151,7 +151,8 @@ impl Registry {
         }
     }
 
-    /// Begins to fetch a blob from an offset. The result tells where its bytes begin: servers may ignore the offset.
+    /// Starts to fetch a blob at an offset. The result contains the actual offset: servers may ignore the requested
+    /// one.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl Registry {
         ))
     }
 
-    /// Sends a request, and once more with authorization if the server wants it.
+    /// Sends a request, and repeats it with authorization if the server requires it.
     async fn get(
         &self,
         url: Url,
@@ -214,7 +215,8 @@ impl Registry {
         })
     }
 
-    /// Sends a request and follows redirects, which servers use for blobs. Credentials stay with the server itself.
+    /// Sends a request and follows redirects, which servers use for blobs. Credentials are sent only to the server
+    /// itself.
     async fn follow(
         &self,
         url: &Url,

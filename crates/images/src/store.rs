@@ -48,7 +48,7 @@ struct Inner {
     limits: Limits,
     timeouts: Timeouts,
     scratch: PathBuf,
-    /// Locked as long as this process has the store open; by it others tell that `scratch` is not left over.
+    /// Locked as long as this process has the store open; other processes use it to detect that `scratch` is in use.
     _scratch_lock: File,
     /// Layers are unpacked one after the other: each may take the memory of a decompressor's window.
     unpacking: parking_lot::Mutex<()>,
@@ -61,12 +61,12 @@ impl Drop for Inner {
 }
 
 impl Store {
-    /// Opens a store, which is made if it is not there. Its directory is closed to other users: layers have programs
-    /// with set-id bits, and files that belong to nobody here.
+    /// Opens a store, which is created if it does not exist. Its directory is not accessible to other users: layers
+    /// have programs with set-id bits, and files of users that do not exist on this machine.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the directory can not be written, [`Error::Config`] if it holds a layout of another version.
+    /// [`Error::Io`] if the directory cannot be written, [`Error::Config`] if it holds a layout of another version.
     pub fn open(root: impl Into<PathBuf>, limits: Limits, timeouts: Timeouts) -> Result<Self> {
         let root = root.into();
         for name in [
@@ -155,7 +155,7 @@ impl Store {
         write_file(&self.path(name), &text)
     }
 
-    /// Reads a small file of the store's; the default if it is not there.
+    /// Reads a small file of the store; the default if it does not exist.
     pub(crate) fn read_json<T: Default + serde::de::DeserializeOwned>(
         &self,
         name: &str,
@@ -184,7 +184,7 @@ fn lock(root: &Path, timeout: Duration) -> Result<File> {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
             Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => {
-                // flock has no deadline of its own.
+                // flock has no deadline.
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(Errno::AGAIN) => {
@@ -195,7 +195,7 @@ fn lock(root: &Path, timeout: Duration) -> Result<File> {
     }
 }
 
-/// Locks a file that nobody else has locked; false if somebody has.
+/// Locks a file; returns false if another process has locked it.
 fn try_lock(file: &File, shown: &Path) -> Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -214,7 +214,7 @@ fn make_directory(path: &Path) -> Result<()> {
         .map_err(failed)
 }
 
-/// Opens a file for reading and writing, which is made if it is not there.
+/// Opens a file for reading and writing, which is created if it does not exist.
 fn create(path: &Path) -> Result<File> {
     let mut options = File::options();
     options

@@ -1,11 +1,11 @@
 //! Layers from archives into directories.
 //!
-//! A layer is hostile also when its digest is right. Every path is resolved by the kernel inside of the root
-//! (`openat2` with `RESOLVE_IN_ROOT`), so that links of the image lead where they would lead in a container and never
-//! out; the last component is never followed. What is refused fails the layer: `..` in a path or the target of a hard
-//! link, whiteouts of `.`, `..` and nothing, types of entries that are not known, and what exceeds [`Limits`].
+//! A layer is hostile also when its digest matches. Every path is resolved by the kernel inside of the root (`openat2`
+//! with `RESOLVE_IN_ROOT`), so that links of the image lead where they would lead in a container and never out; the
+//! last component is never followed. A layer fails with: `..` in a path or the target of a hard link, whiteouts of `.`,
+//! `..` and the empty name, unknown types of entries, and anything that exceeds [`Limits`].
 //!
-//! What is left out, and counted in [`Report`]: device nodes (containerd makes them; here devices come from the runtime
+//! Skipped, and counted in [`Report`]: device nodes (containerd creates them; here devices come from the runtime
 //! alone), extended attributes other than `user.*` and `security.capability`, above all those that overlayfs reads, and
 //! the set-user-id and set-group-id bits unless files keep their owners.
 
@@ -26,12 +26,13 @@ use path::{Place, shown};
 use stream::Stream;
 use tree::Tree;
 
-/// Whose files are made.
+/// The owners of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
     /// Files get the owners of the layer, which takes root.
     Keep,
-    /// All files belong to this process's user. Directories stay open to the user, and programs lose their set-id bits.
+    /// All files belong to this process's user. Directories stay accessible to the user, and programs lose their set-id
+    /// bits.
     Mine,
 }
 
@@ -59,13 +60,13 @@ pub enum Whiteouts {
 pub struct Options {
     /// Bounds of sizes and counts.
     pub limits: Limits,
-    /// Whose files are made.
+    /// The owners of the files.
     pub ownership: Ownership,
     /// What deletions become.
     pub whiteouts: Whiteouts,
 }
 
-/// What came out of a layer.
+/// Statistics of a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The digest of the archive, to be compared with the configuration's diff id.
@@ -80,7 +81,7 @@ pub struct Report {
     pub xattrs: u64,
     /// Entries that lost their set-id bits.
     pub set_ids: u64,
-    /// Whether marks are in the `user.` namespace, so that overlayfs has to be mounted with `userxattr`.
+    /// Whether markers are in the `user.` namespace, so that overlayfs must be mounted with `userxattr`.
     pub user_xattrs: bool,
 }
 
@@ -98,7 +99,7 @@ impl<'a> Unpacker<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if one of the directories can not be opened.
+    /// [`Error::Io`] if one of the directories cannot be opened.
     pub fn new(
         root: &Path,
         trash: &Path,
@@ -118,7 +119,7 @@ impl<'a> Unpacker<'a> {
     /// # Errors
     ///
     /// [`Error::Layer`] for an entry that is refused, [`Error::TooLarge`] beyond the limits, [`Error::InvalidImage`] for
-    /// an archive that can not be read, [`Error::Io`] if the disk refuses, [`Error::Cancelled`].
+    /// an archive that cannot be read, [`Error::Io`] if the disk refuses, [`Error::Cancelled`].
     pub fn layer(&mut self, input: impl Read) -> Result<Report> {
         self.report = Report::default();
         self.tree.begin_layer();
@@ -143,7 +144,7 @@ impl<'a> Unpacker<'a> {
                 )));
             }
             self.entry(&mut entry)?;
-            // The next header begins after what was not read.
+            // The next header begins after the unread content.
             std::io::copy(&mut entry, &mut std::io::sink()).map_err(broken)?;
         }
         self.report.diff_id = Some(stream.finish().map_err(broken)?);
@@ -227,7 +228,7 @@ impl<'a> Unpacker<'a> {
                 let failed =
                     |error: rustix::io::Errno| refused(std::io::Error::from(error).to_string());
                 self.own_unopened(directory.as_fd(), last, &attributes, refused)?;
-                // The name is a FIFO that was made a moment ago in a directory that nobody else writes.
+                // The name is a FIFO that was just created in a directory that no other process writes.
                 rustix::fs::chmodat(&directory, last, mode, rustix::fs::AtFlags::empty())
                     .map_err(failed)
             }
@@ -240,7 +241,7 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Writes a file's content. Holes of sparse files count as what they fill.
+    /// Writes a file's content. Holes of sparse files count with their size.
     fn copy(
         &mut self,
         entry: &mut impl Read,
@@ -363,7 +364,7 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Sets the owner and the time of what can not be opened.
+    /// Sets the owner and the time of what cannot be opened.
     fn own_unopened(
         &self,
         directory: BorrowedFd<'_>,
@@ -413,7 +414,7 @@ fn directory_flags() -> OFlags {
     OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC
 }
 
-/// Whether a file is the mark of overlayfs for something that is not there.
+/// Whether a file is an overlayfs whiteout.
 fn is_whiteout(stat: &rustix::fs::Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }

@@ -1,6 +1,7 @@
 //! Users of an image, looked up in the image's own `/etc/passwd` and `/etc/group`.
 //!
-//! The files belong to the image and are hostile: they are opened without leaving its root, and what is read is bounded.
+//! The files belong to the image and are hostile: they are opened without leaving its root, and the read size is
+//! bounded.
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +16,7 @@ const MAX_FILE: u64 = 4 << 20;
 /// Most groups of a user, as in Linux.
 const MAX_GROUPS: usize = 65536;
 
-/// Who a container runs as.
+/// The user of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// User id.
@@ -24,7 +25,7 @@ pub struct User {
     pub gid: u32,
     /// Groups that name the user as a member, sorted.
     pub groups: Vec<u32>,
-    /// The home directory, if the image's files know it.
+    /// The home directory, if the image's files contain it.
     pub home: Option<String>,
 }
 
@@ -107,15 +108,15 @@ fn lookup(text: &str, passwd: &str, group: &str) -> Result<User> {
     })
 }
 
-/// A number that can be an id: not the one that stands for "no change" in system calls.
+/// A valid id: not the value that means "no change" in system calls.
 fn id(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten();
     number.filter(|number| *number <= i32::MAX as u32)
 }
 
-/// Reads a file of the image: from the topmost layer that has it. A whiteout, or anything else that is no plain file,
-/// counts as an empty one.
+/// Reads a file of the image from the topmost layer that has it. A whiteout, or any other entry that is no regular
+/// file, counts as empty.
 fn read(roots: &[&Path], path: &str) -> Result<String> {
     for root in roots {
         let shown = || format!("open {path} of the image");

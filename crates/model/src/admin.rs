@@ -1,4 +1,4 @@
-//! The rule for administrative access: only claims and templates in namespaces with a certain label may ask for it.
+//! The rule for admin access: only claims and templates in namespaces with a certain label may request it.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ pub fn namespace_allows(labels: &BTreeMap<String, String>) -> bool {
         .is_some_and(|value| value == "true")
 }
 
-/// Where a new claim or template asks for administrative access first. `None`: the namespace does not matter.
+/// The first path where a new claim or template requests admin access. `None`: the namespace does not matter.
 ///
-/// Upstream looks no further than the first, and its path lacks `exactly` and, for templates, the outer `spec`.
+/// Upstream stops at the first, and its path lacks `exactly` and, for templates, the outer `spec`.
 pub fn requested(kind: Kind, value: &Value) -> Option<Path> {
     let spec = match kind {
         Kind::ResourceClaim => value.at("spec"),
@@ -37,7 +37,7 @@ pub fn requested(kind: Kind, value: &Value) -> Option<Path> {
     Some(path.index(index).child("adminAccess"))
 }
 
-/// Where a new status grants administrative access first. `None` also when the stored allocation granted it before.
+/// The first path where a new status grants admin access. `None` also when the stored allocation granted it before.
 pub fn granted(value: &Value, old: &Value) -> Option<Path> {
     let grants = |result: &Value| result.opt_bool("adminAccess") == Some(true);
     if results(old).iter().any(grants) {
@@ -53,7 +53,7 @@ pub fn granted(value: &Value, old: &Value) -> Option<Path> {
 
 /// The error at the place that [`requested`] or [`granted`] found, in a namespace with these labels.
 ///
-/// `namespace` is `Err` with the error's text when the namespace can not be read; upstream then reports an internal
+/// `namespace` is `Err` with the error's text when the namespace cannot be read; upstream then reports an internal
 /// error.
 pub fn check(place: &Path, namespace: Result<&BTreeMap<String, String>, String>) -> Option<Error> {
     match namespace {

@@ -1,9 +1,9 @@
 //! Which permissions a change of a claim's status needs beyond `update` on `resourceclaims/status`.
 //!
-//! With `DRAResourceClaimGranularStatusAuthorization`, whoever binds claims needs permission on the synthetic
-//! resource `resourceclaims/binding`, and a driver that reports on its devices needs permission on
-//! `resourceclaims/driver`, by its name, for devices on its own node or on any. This module only says what has to be
-//! asked; the API server asks its authorizer and turns refusals into errors with [`Check::denied`].
+//! With `DRAResourceClaimGranularStatusAuthorization`, a component that allocates or reserves claims needs permission
+//! on the synthetic resource `resourceclaims/binding`, and a driver that reports on its devices needs permission on
+//! `resourceclaims/driver`, by its name, for devices on its own node or on any. This module only returns the checks to
+//! make; the API server calls its authorizer and turns denials into errors with [`Check::denied`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::view::View;
 /// The extra attribute of a ServiceAccount's identity that names the node its pod runs on.
 pub const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
 
-/// Who changes the status.
+/// The user that changes the status.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     /// The user name.
@@ -43,7 +43,7 @@ pub struct Permission {
 /// One requirement: it is met when any of the permissions is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The permissions, to be asked in this order.
+    /// The permissions, checked in this order.
     pub any_of: Vec<Permission>,
     path: Path,
     text: String,
@@ -56,7 +56,7 @@ impl Check {
     }
 }
 
-/// What has to be asked before the status of `old` becomes that of `value`. `verb` is that of the request.
+/// The checks before the status of `old` becomes that of `value`. `verb` is that of the request.
 pub fn status_checks(
     value: &Value,
     old: &Value,
@@ -123,7 +123,7 @@ pub fn status_checks(
     checks
 }
 
-/// How upstream prints the verbs: a Go slice of strings.
+/// Upstream's format of the verbs: a Go slice of strings.
 fn shown_verbs(verbs: &[String]) -> String {
     format!("[{}]", verbs.join(" "))
 }
@@ -139,7 +139,7 @@ fn caller_node(caller: Caller<'_>) -> Option<&str> {
     }
 }
 
-/// The node that an allocation is limited to: a node selector with nothing but one `metadata.name In [node]`.
+/// The node that an allocation is limited to: a node selector with only one `metadata.name In [node]`.
 fn allocated_node(allocation: &Value) -> Option<&str> {
     let [term] = allocation.at("nodeSelector").list("nodeSelectorTerms") else {
         return None;

@@ -5,7 +5,7 @@ use crate::features::Release;
 /// Whether a release serves a kind in some version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// Without being asked.
+    /// By default.
     ByDefault,
     /// With `--runtime-config=resource.k8s.io/<version>=true`. The feature gate does not matter here: without it, claims are served and pods lose theirs.
     OnRequest,

@@ -1,9 +1,9 @@
 //! The kinds of dynamic resource allocation before 1.31, where drivers allocated.
 //!
 //! v1alpha1 of 1.26, v1alpha2 of 1.27 to 1.29, and v1alpha2 of 1.30 with its structured parameters. They are stored
-//! as they are: no lossless form of them exists in v1 ([`exchange`] carries what v1 cannot say in an annotation, so
-//! that a claim can still be read through either version). The functions mirror those for the newer kinds; where a
-//! rule depends on the release, it depends on the version or on which members an object has.
+//! unchanged: no lossless form of them exists in v1 ([`exchange`] carries what v1 cannot represent in an annotation, so
+//! that a claim can still be read through either version). The functions mirror those for the current kinds; a rule
+//! that depends on the release depends on the version or on which members an object has.
 
 pub mod exchange;
 pub mod objects;
@@ -26,14 +26,14 @@ pub use validate::{create, status_update, update};
 /// The finalizer that marks claims which the scheduler of 1.30 allocated.
 pub const DELETE_PROTECTION: &str = "dra.k8s.io/delete-protection";
 
-/// A kind of v1alpha1 or v1alpha2, or what was left of them in v1alpha3.
+/// A kind of v1alpha1 or v1alpha2, or what remained of them in v1alpha3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A driver with default parameters, that claims refer to.
     ResourceClass,
     /// A request for one resource of a class, and its allocation.
     ResourceClaim,
-    /// The mould from which one claim per pod is made.
+    /// The template from which one claim per pod is generated.
     ResourceClaimTemplate,
     /// The negotiation about a pod's node, as 1.26 called it.
     PodScheduling,
@@ -60,7 +60,7 @@ impl Kind {
         Kind::ResourceClassParameters,
     ];
 
-    /// The kind's name as it stands in `kind:`.
+    /// The kind's name in `kind:`.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::ResourceClass => "ResourceClass",
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// The resource's name as it stands in URLs.
+    /// The resource's name in URLs.
     pub const fn plural(self) -> &'static str {
         match self {
             Kind::ResourceClass => "resourceclasses",

@@ -7,7 +7,7 @@ use crate::kind::{Kind, Version};
 use crate::shape::format_time;
 use crate::view::{View, items_mut, set};
 
-/// How many pools a ResourcePoolStatusRequest reports unless it says otherwise.
+/// Default limit of pools in a ResourcePoolStatusRequest.
 pub const POOL_STATUS_LIMIT: i64 = 100;
 
 /// Fills in what the object of `kind`, given in `version`, leaves to the API server.

@@ -111,19 +111,19 @@ impl FromStr for Release {
 /// How mature a feature is in a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Not there yet.
+    /// Not available yet.
     PreAlpha,
-    /// Off unless asked for.
+    /// Off by default.
     Alpha,
     /// Feature complete.
     Beta,
     /// Stable.
     Stable,
-    /// An escape hatch that will go away.
+    /// Deprecated, and removed later.
     Deprecated,
 }
 
-/// What a release says about a feature.
+/// The state of a feature in a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// How mature it is.
@@ -135,7 +135,7 @@ pub struct Spec {
 }
 
 impl Feature {
-    /// The name as it stands in `--feature-gates`.
+    /// The name in `--feature-gates`.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -153,7 +153,7 @@ impl Feature {
         self.row().needs
     }
 
-    /// What `release` says about the feature; `None` when the release no longer knows it.
+    /// The state of the feature in `release`; `None` when the release no longer has it.
     pub fn spec(self, release: Release) -> Option<Spec> {
         let row = self.row();
         if row.removed.is_some_and(|removed| release.minor >= removed) {
@@ -181,7 +181,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// What is wrong with a `--feature-gates` value; the texts are kube-apiserver's.
+/// An error in a `--feature-gates` value; the texts are kube-apiserver's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// An entry without `=`.
@@ -194,18 +194,18 @@ pub enum Error {
     NotABool {
         /// The gate.
         name: String,
-        /// What was given.
+        /// The given value.
         value: String,
     },
     /// No such gate.
     #[error("unrecognized feature gate: {0}")]
     Unrecognized(String),
-    /// The gate cannot be changed any more.
+    /// The gate cannot be changed any longer.
     #[error("cannot set feature gate {feature} to {value}, feature is locked to {locked}", locked = !.value)]
     Locked {
         /// The gate.
         feature: Feature,
-        /// What was asked for.
+        /// The requested value.
         value: bool,
     },
     /// The emulated release does not have the feature yet.
@@ -216,7 +216,7 @@ pub enum Error {
     PreAlpha {
         /// The gate.
         feature: Feature,
-        /// What was asked for.
+        /// The requested value.
         value: bool,
         /// The emulated release.
         release: Release,
@@ -226,7 +226,7 @@ pub enum Error {
     Dependency {
         /// The feature that is on.
         feature: Feature,
-        /// What it needs and does not have.
+        /// The missing dependencies.
         missing: Vec<Feature>,
     },
     /// Several errors.
@@ -286,8 +286,8 @@ impl Features {
     /// Applies the value of a `--feature-gates` flag: `Name=true,Other=false`, also `AllAlpha` and `AllBeta`.
     ///
     /// # Errors
-    /// The first malformed or unknown entry, or all entries that cannot be set, or all features whose dependencies
-    /// are off. Nothing is changed then.
+    /// The first malformed or unknown entry, or all entries that cannot be set, or all features whose dependencies are
+    /// off. Nothing is changed then.
     pub fn set(&mut self, flag: &str) -> Result<(), Error> {
         let mut wanted = BTreeMap::new();
         for entry in flag.split(',').filter(|entry| !entry.is_empty()) {
@@ -322,7 +322,7 @@ impl Features {
                 _ => single.push((name, value)),
             }
         }
-        // Explicit settings win over those of a whole stage, whatever their order.
+        // Explicit settings take precedence over those of a whole stage, in any order.
         for (name, value) in single {
             let known = Feature::from_name(&name)
                 .and_then(|feature| Some((feature, feature.spec(self.release)?)));

@@ -13,7 +13,7 @@ pub enum Kind {
     DeviceClass,
     /// A request for devices together with its allocation.
     ResourceClaim,
-    /// The mould from which one claim per pod is made.
+    /// The template from which one claim per pod is generated.
     ResourceClaimTemplate,
     /// Devices published by a driver.
     ResourceSlice,
@@ -34,7 +34,7 @@ impl Kind {
         Kind::ResourcePoolStatusRequest,
     ];
 
-    /// The kind's name as it stands in `kind:`.
+    /// The kind's name in `kind:`.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::DeviceClass => "DeviceClass",
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The resource's name as it stands in URLs.
+    /// The resource's name in URLs.
     pub const fn plural(self) -> &'static str {
         match self {
             Kind::DeviceClass => "deviceclasses",
@@ -139,7 +139,7 @@ impl Version {
         Version::V1Alpha3,
     ];
 
-    /// The version without its group, as it stands in URLs.
+    /// The version without its group, as in URLs.
     pub const fn name(self) -> &'static str {
         match self {
             Version::V1 => "v1",

@@ -1,8 +1,8 @@
 //! The resource.k8s.io kinds: versions, conversion, defaults, validation and table columns.
 //!
-//! Everything the API server has to know about DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
-//! DeviceTaintRule and ResourcePoolStatusRequest, as pure functions on JSON. The hub form is v1, or v1alpha3 for the
-//! two kinds that upstream stores in that version ([`Kind::hub`]).
+//! The API server's rules for DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceTaintRule and
+//! ResourcePoolStatusRequest, as pure functions on JSON. The hub form is v1, or v1alpha3 for the two kinds that
+//! upstream stores in that version ([`Kind::hub`]).
 //!
 //! The way of an object through an API server:
 //!
@@ -22,9 +22,8 @@
 //! assert_eq!(claim["spec"]["devices"]["requests"][0]["exactly"]["count"], 1);
 //! ```
 //!
-//! Invariants: no I/O, no clock (the time is an argument), no global state; total on arbitrary JSON; members that
-//! this crate does not know are never lost. The crate must not know how objects are stored, who calls, or what an
-//! allocator does with a claim.
+//! Invariants: no I/O, no clock (the time is an argument), no global state; total on arbitrary JSON; unknown members
+//! are never lost. The crate must not depend on storage, callers, or the allocator.
 
 #![forbid(unsafe_code)]
 // Time, randomness and files are inputs; see clippy.toml.

@@ -1,4 +1,4 @@
-//! What a cluster of some release will do to a manifest: which fields it drops, what it refuses.
+//! The effect of a cluster's release on a manifest: which fields it drops or rejects.
 
 #[cfg(test)]
 mod tests;
@@ -20,11 +20,11 @@ pub enum Effect {
     Refused,
     /// The API server takes the object without the field.
     Dropped,
-    /// It works, but something has to be known.
+    /// Accepted, with a note.
     Warning,
 }
 
-/// One thing that a cluster does to a manifest.
+/// One effect of a cluster on a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What happens.
@@ -35,7 +35,7 @@ pub struct Finding {
     pub text: String,
 }
 
-/// Looks at one document for a cluster of `release` with default feature gates. `now` stands for the time of creation.
+/// Checks one document for a cluster of `release` with default feature gates. `now` is the time of creation.
 pub fn lint(document: &Value, release: Release, now: Timestamp) -> Vec<Finding> {
     let mut findings = Findings {
         release,

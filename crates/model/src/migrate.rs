@@ -1,9 +1,9 @@
-//! Manifests of older releases as `resource.k8s.io/v1`, and what can not be said there.
+//! Manifests of older releases as `resource.k8s.io/v1`, and what cannot be said there.
 //!
-//! [`migrate`] takes all documents of a set of files, since classic objects refer to each other: a class and a claim
-//! to objects with their parameters, which become configuration inside the v1 objects. What has no counterpart is
-//! left out and told, with the place and the reason. Objects of other groups pass through; pods get the newer form of
-//! their claims.
+//! [`migrate`] takes all documents of a set of files, since classic objects refer to each other: a class and a claim to
+//! objects with their parameters, which become configuration inside the v1 objects. Parts without a counterpart are
+//! dropped and reported, with the path and the reason. Objects of other groups are passed through; pods get the current
+//! form of their claims.
 
 mod alpha3;
 mod classic;
@@ -20,14 +20,14 @@ use crate::convert;
 use crate::kind::{GROUP, Kind, Version};
 use crate::view::View;
 
-/// Something that was not carried over.
+/// A part that was not migrated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Which of the documents it was in.
     pub document: usize,
     /// Where in the document: member names and, for items of lists, their index.
     pub path: Vec<String>,
-    /// What was not carried over and why.
+    /// The part and the reason.
     pub text: String,
 }
 
@@ -36,7 +36,7 @@ pub struct Note {
 pub struct Migration {
     /// The new documents, in the order of the old ones.
     pub objects: Vec<Value>,
-    /// What is not in them, in the order of the old documents.
+    /// The parts that were not migrated, in the order of the old documents.
     pub notes: Vec<Note>,
 }
 
@@ -59,7 +59,7 @@ pub fn migrate(documents: &[Value], slices: &[Value], to: Version) -> Migration 
     context.result
 }
 
-/// What the conversion of one document can see and where its results go.
+/// The inputs of the conversion of one document, and its outputs.
 pub(crate) struct Context<'a> {
     documents: &'a [Value],
     slices: &'a [Value],

@@ -25,7 +25,7 @@ pub type Usage = BTreeMap<String, Quantity>;
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
 /// Prefix of the implicit extended resource of a class.
 const IMPLICIT: &str = "requests.deviceclass.resource.kubernetes.io/";
-/// Marks the claim that the scheduler makes for extended resources.
+/// Marks the extended resource claim that the scheduler creates.
 const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// Core resources that can be limited by their plain name.
@@ -140,7 +140,7 @@ fn devices(request: &Value) -> (&str, i64) {
     (request.text("deviceClassName"), count)
 }
 
-/// The name of the pod that the scheduler made a claim for, if it made it for the extended resources of one.
+/// The name of the pod of an extended resource claim.
 pub fn special_owner(claim: &Value) -> Option<&str> {
     controller(claim).map(|owner| owner.text("name"))
 }
@@ -159,7 +159,7 @@ fn controller(claim: &Value) -> Option<&Value> {
     })
 }
 
-/// What the pod is charged for that the scheduler made a claim for.
+/// The pod's charged usage, for an extended resource claim.
 fn charged_already(claim: &Value, lookups: Lookups<'_>) -> Usage {
     let mut charged = Usage::new();
     let owner = controller(claim);
@@ -256,7 +256,7 @@ fn listed(amounts: &BTreeMap<&str, String>) -> String {
 /// of it, nothing if it does not matter for this quota.
 ///
 /// # Errors
-/// What is exceeded, in upstream's words.
+/// The exceeded quota, in upstream's words.
 pub fn admit(quota: &Value, delta: &Usage) -> Result<Option<Usage>, Exceeded> {
     let status = quota.at("status");
     // A quota counts from the moment its controller has seen it, as upstream.
@@ -281,7 +281,7 @@ pub fn admit(quota: &Value, delta: &Usage) -> Result<Option<Usage>, Exceeded> {
         let limit = Quantity::from_json(limit).unwrap_or_default();
         let now = used.get(name).cloned().unwrap_or_default();
         let sum = now.checked_add(more).unwrap_or_else(|| more.clone());
-        // What makes room is always welcome.
+        // Reducing the usage is always allowed.
         if more.signum() > 0 && sum > limit {
             requested.insert(name.as_str(), more.to_string());
             before.insert(name.as_str(), now.to_string());
@@ -333,7 +333,7 @@ fn limited(quota: &Value) -> impl Iterator<Item = &str> {
 /// A quota that limits what objects of a resource count for says how much of that is in use.
 ///
 /// # Errors
-/// What it limits, in upstream's words, if it does not.
+/// The limits, in upstream's words, if it does not.
 pub fn must_be_known(quota: &Value, group: &str, resource: &str) -> Result<(), Exceeded> {
     let concerned = |name: &&str| {
         let kinds = constrained(name);

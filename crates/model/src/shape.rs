@@ -272,7 +272,7 @@ fn collect_unknown(ty: Ty, value: &Value, path: &str, fields: &mut Vec<String>) 
                 };
                 match shape.fields.iter().find(|field| field.json == key.as_str()) {
                     Some(field) => collect_unknown(field.ty, member, &path, fields),
-                    // Not part of the tables, since they are no fields of their own in Go.
+                    // Not part of the tables, since they are not separate fields in Go.
                     None if matches!(path.as_str(), "apiVersion" | "kind") => {}
                     None => fields.push(path),
                 }

@@ -131,7 +131,7 @@ fn count_generation(kind: Kind, value: &mut Value, old: &Value) {
         Some(spec) => !shape::equal(spec, value.at("spec"), old.at("spec")),
         None => false,
     };
-    // A caller can not choose the generation: it follows from the stored one.
+    // A caller cannot choose the generation: it follows from the stored one.
     set_generation(
         value,
         if changed {

@@ -1,7 +1,7 @@
 //! Validation, with upstream's paths, kinds of errors and texts.
 //!
-//! The objects are in hub form (see [`Kind::hub`]) and have been defaulted. What was accepted before stays
-//! acceptable: unchanged selectors, configuration, capacity and taints are not judged by newer rules.
+//! The objects are in hub form (see [`Kind::hub`]) and have been defaulted. Accepted objects stay valid: unchanged
+//! selectors, configuration, capacity and taints are not validated by newer rules.
 //!
 //! The rules in the submodules are named after what they check; [`create`], [`update`] and [`status_update`] put them
 //! together the way the API server does.
@@ -56,7 +56,7 @@ pub fn update(kind: Kind, value: &Value, old: &Value, features: &Features) -> Er
     }
 }
 
-/// Validates an object whose status replaces that of `old`. Kinds without a status have nothing to say.
+/// Validates an object whose status replaces that of `old`. Kinds without a status have no errors.
 pub fn status_update(kind: Kind, value: &Value, old: &Value) -> ErrorList {
     match kind {
         Kind::ResourceClaim => status::update(value, old),
@@ -78,7 +78,7 @@ pub fn warnings(kind: Kind, value: &Value) -> Vec<String> {
     )]
 }
 
-/// The warning that goes with every answer in a version that is on its way out; `None` for v1.
+/// The warning of every answer in a deprecated version; `None` for v1.
 ///
 /// The releases are those of Kubernetes 1.36's life cycle tables.
 pub fn deprecation_warning(kind: Kind, version: crate::kind::Version) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Prepares the claims of pods with their drivers, and gives them back.
+//! Prepares the claims of pods with their drivers, and unprepares them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -36,15 +36,15 @@ pub(crate) struct Claims {
     api: Arc<ResourceApi>,
     plugins: Arc<Plugins>,
     cache: Mutex<Cache>,
-    /// One operation per claim at a time: a claim that is being given back must not be prepared for the next pod
-    /// in the middle of it.
+    /// One operation per claim at a time: a claim that is being unprepared must not be prepared for the next pod at the
+    /// same time.
     locks: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
     metrics: Metrics,
     /// Claims for drivers that never registered are prepared without them.
     simulated: bool,
 }
 
-/// Calls that go together: of one driver and of one generation.
+/// Calls by driver and generation of the API.
 type Batches = BTreeMap<(String, bool), Vec<Wanted>>;
 
 impl Claims {
@@ -76,7 +76,7 @@ impl Claims {
         }
     }
 
-    /// Makes all claims of the pod usable. The text of an error is for the pod's events.
+    /// Prepares all claims of the pod. The text of an error is for the pod's events.
     pub(crate) async fn prepare(&self, pod: &Pod) -> Result<(), String> {
         let names = claim_names(pod);
         if names.is_empty() {
@@ -107,7 +107,7 @@ impl Claims {
 
     async fn try_prepare(&self, pod: &Pod, served: Served) -> Result<(), String> {
         let namespace = pod.namespace().unwrap_or_default();
-        // Everything is checked before anything is remembered.
+        // Everything is checked before anything is stored.
         let mut claims: Vec<(String, Found)> = Vec::new();
         for wanted in pod_claims(pod) {
             let claim = self.fetch(pod, &wanted, served).await?;
@@ -164,7 +164,7 @@ impl Claims {
             let answers = call::prepare(&plugin, &wanted, &self.metrics).await?;
             let mut cache = self.cache.lock();
             for (uid, devices) in answers {
-                // Replaced and not appended: a driver is asked again after a restart.
+                // Replaced and not appended: after a restart drivers are called again.
                 if let Some(info) = cache.by_uid(&uid) {
                     info.drivers.insert(driver.clone(), devices);
                 }
@@ -236,7 +236,7 @@ impl Claims {
         Ok(claim)
     }
 
-    /// Gives back what only this pod used. Must have succeeded before the pod is reported as ended.
+    /// Unprepares the claims that only this pod used. Must have succeeded before the pod is reported as terminated.
     pub(crate) async fn unprepare(&self, pod_uid: &str) -> Result<(), String> {
         let start = Instant::now();
         let result = self.try_unprepare(pod_uid).await;
@@ -249,7 +249,7 @@ impl Claims {
             .map_err(|error| format!("unprepare dynamic resources: {error}"))
     }
 
-    /// Whether there was something to give back.
+    /// Returns whether there was a claim to unprepare.
     async fn try_unprepare(&self, pod_uid: &str) -> Result<bool, String> {
         let keys: Vec<Key> = self.cache.lock().of_pod(pod_uid);
         if keys.is_empty() {
@@ -288,7 +288,7 @@ impl Claims {
         Ok(true)
     }
 
-    /// What is measured, as `/metrics` serves it.
+    /// The metrics, as served at `/metrics`.
     pub(crate) fn metrics(&self) -> String {
         let cache = self.cache.lock();
         let prepared = cache.iter().filter(|info| info.prepared);
@@ -370,7 +370,7 @@ impl Claims {
         Ok(ids)
     }
 
-    /// Tells when drivers say something new about their devices.
+    /// Notifies about changed health of devices.
     pub(crate) fn health_changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.plugins.health.subscribe()
     }
@@ -426,7 +426,7 @@ impl Claims {
     }
 
     async fn lock(&self, keys: BTreeSet<Key>) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
-        // In order, so that two pods never wait for each other.
+        // In order, so that two pods cannot deadlock.
         let mut guards = Vec::new();
         for key in keys {
             let lock = Arc::clone(self.locks.lock().entry(key).or_default());

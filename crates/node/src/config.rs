@@ -42,10 +42,10 @@ impl std::str::FromStr for RuntimeKind {
 
 /// The directory of a kubelet on other nodes.
 const KUBELET: &str = "/var/lib/kubelet";
-/// Where CDI files are on other nodes.
+/// Directories of CDI files on other nodes.
 const CDI: [&str; 3] = ["/etc/cdi", "/var/run/cdi", "/run/cdi"];
 
-/// Where the files of containers come from.
+/// The source of container images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ImageMode {
     /// From images. A container that names a command runs from the host's files, with a Warning event, when the registry
@@ -53,7 +53,7 @@ pub enum ImageMode {
     Auto,
     /// From images, as at a kubelet.
     Require,
-    /// From an allow-list of the host's files. No registry is asked.
+    /// An allow-list of the host's files. No registry is contacted.
     #[default]
     Host,
 }
@@ -73,10 +73,10 @@ impl std::str::FromStr for ImageMode {
     }
 }
 
-/// How a node gets the images of its containers. They are kept below `<root_dir>/images`.
+/// How a node gets the images of its containers. They are stored below `<root_dir>/images`.
 #[derive(Debug, Clone)]
 pub struct Images {
-    /// Where the files of containers come from.
+    /// The source of container images.
     pub mode: ImageMode,
     /// Mirrors, plain HTTP and authorities.
     pub registries: Registries,
@@ -88,7 +88,7 @@ pub struct Images {
     pub pauses: (Duration, Duration),
     /// When images that no container uses are removed.
     pub collection: allot_images::collect::Policy,
-    /// How often it is looked whether images have to be removed.
+    /// Period of the image garbage collection.
     pub collection_period: Duration,
 }
 
@@ -110,28 +110,28 @@ impl Default for Images {
 /// Certificates of the node's HTTPS API (logs, exec, attach, port-forward).
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    /// Certificates of this authority (PEM) prove who a client is. Without it the one is used that the cluster publishes in
-    /// the config map `kube-system/extension-apiserver-authentication`, if the agent may read that.
+    /// CA certificates (PEM) that verify client certificates. Without them the ones are used that the cluster publishes
+    /// in the config map `kube-system/extension-apiserver-authentication`, if the agent may read it.
     pub client_ca_pem: Option<Vec<u8>>,
-    /// Serving certificate (PEM); made up, as by a kubelet, when absent.
+    /// Serving certificate (PEM); self-signed, as by a kubelet, when absent.
     pub cert_pem: Option<Vec<u8>>,
     /// Its key.
     pub key_pem: Option<Vec<u8>>,
 }
 
-/// ResourceSlices of a simulated node whose drivers are simulated as well: given the UID of the Node, makes the objects of
-/// `resource.k8s.io/v1`. They have the label [`HARDWARE`], by which a later run knows them again.
+/// ResourceSlices of a simulated node whose drivers are simulated as well: a function of the UID of the Node that
+/// returns objects of `resource.k8s.io/v1`. They carry the label [`HARDWARE`], by which a later run recognises them.
 #[derive(Clone)]
 pub struct SimulatedSlices(Arc<MakeSlices>);
 
-/// Makes slices for the UID of a Node.
+/// Creates the slices for the UID of a Node.
 type MakeSlices = dyn Fn(&str) -> Vec<Value> + Send + Sync;
 
-/// Label of ResourceSlices that belong to no driver but to the hardware that a node is modelled with; names that.
+/// Label of ResourceSlices that belong to no driver but to a hardware model of a node; its value is the model's name.
 pub const HARDWARE: &str = "allot.dev/hardware";
 
 impl SimulatedSlices {
-    /// Slices that a function makes.
+    /// Slices from a function.
     pub fn new(make: impl Fn(&str) -> Vec<Value> + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
@@ -152,15 +152,16 @@ impl std::fmt::Debug for SimulatedSlices {
 pub struct Config {
     /// Name of the Node object.
     pub node_name: String,
-    /// State of the node: plugin sockets, checkpoints, volumes, logs. Keep the path short, socket paths have at most 107 bytes.
+    /// State of the node: plugin sockets, checkpoints, volumes, logs. Keep the path short, socket paths have at most
+    /// 107 bytes.
     pub root_dir: PathBuf,
     /// What runs the containers.
     pub runtime: RuntimeKind,
-    /// Where the files of containers come from.
+    /// The source of container images.
     pub images: Images,
-    /// Where CDI files are looked for, in rising priority. Empty means `<root_dir>/cdi` only.
+    /// Directories of CDI files, in rising priority. Empty means `<root_dir>/cdi` only.
     pub cdi_dirs: Vec<PathBuf>,
-    /// Where the HTTPS API listens; port 0 picks one. `None`: not served.
+    /// Address of the HTTPS API; port 0 picks one. `None`: not served.
     pub listen: Option<SocketAddr>,
     /// Certificates of the HTTPS API.
     pub tls: Tls,
@@ -172,8 +173,8 @@ pub struct Config {
     pub capacity: BTreeMap<String, String>,
     /// The address in the Node's status.
     pub address: IpAddr,
-    /// Where containers reach the API server. `None`: at the cluster IP of `default/kubernetes`, as on a node whose
-    /// network forwards service addresses.
+    /// Address at which containers reach the API server. `None`: the cluster IP of `default/kubernetes`, as on a node
+    /// whose network forwards service addresses.
     pub api_server: Option<SocketAddr>,
     /// Whether drivers can register. A simulated node of a large cluster has none.
     pub plugins: bool,
@@ -183,11 +184,11 @@ pub struct Config {
     pub heartbeat: Duration,
     /// How often volumes are compared with the config maps, secrets and tokens that they show.
     pub sync_frequency: Duration,
-    /// Nothing of the node outlives it: its containers are stopped when it stops.
+    /// Whether the node's containers are stopped when it stops.
     pub ephemeral: bool,
     /// How long a driver may be away until its ResourceSlices are deleted.
     pub slice_grace: Duration,
-    /// Set once the Node tells where this run is reached; after a restart it was ready before that.
+    /// Set once the Node has the address of this run; after a restart it was ready before that.
     pub registered: Arc<SetOnce<()>>,
 }
 
@@ -227,8 +228,8 @@ impl Config {
         }
     }
 
-    /// Where a path that is a kubelet's on other nodes is on this one: the directories of a kubelet, in which charts of
-    /// drivers look for sockets and leave theirs, and those with CDI files. Others are what they are.
+    /// Maps a kubelet's path on other nodes to this node: the directories of a kubelet, in which charts of drivers look
+    /// for sockets and create theirs, and those with CDI files. Other paths are not changed.
     pub fn own_path(&self, path: &Path) -> PathBuf {
         if let Ok(rest) = path.strip_prefix(KUBELET) {
             return self.root_dir.join(rest);
@@ -249,12 +250,12 @@ impl Config {
         }
     }
 
-    /// Where drivers put their registration sockets.
+    /// Directory of the drivers' registration sockets.
     pub fn registry_dir(&self) -> PathBuf {
         self.root_dir.join("plugins_registry")
     }
 
-    /// Where drivers keep their own data and sockets.
+    /// Directory of the drivers' own data and sockets.
     pub fn plugins_dir(&self) -> PathBuf {
         self.root_dir.join("plugins")
     }

@@ -8,7 +8,7 @@ pub enum Error {
     /// A file or directory cannot be used.
     #[error("{path}: {source}", path = .path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -21,7 +21,7 @@ pub enum Error {
     Checkpoint {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The images of the node cannot be used.

@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 pub enum Kind {
     /// For the record.
     Normal,
-    /// Something needs attention.
+    /// A problem.
     Warning,
 }
 
-/// What tells events apart that are counted and not repeated.
+/// Identifies events that are counted and not repeated.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     kind: Kind,
@@ -32,7 +32,7 @@ struct Key {
     message: String,
 }
 
-/// Sends events in the background; never makes anybody wait.
+/// Sends events in the background; never blocks the caller.
 #[derive(Clone)]
 pub struct Recorder {
     sender: mpsc::Sender<(Key, ObjectReference, Option<String>)>,
@@ -42,8 +42,8 @@ pub struct Recorder {
 const BACKLOG: usize = 1000;
 /// Remembered for counting.
 const REMEMBERED: usize = 4096;
-/// An object may have so many events at once, and then one in so much time, as with client-go: what fails every second
-/// is not to be told every second.
+/// Limit of events per object: a burst, and then one per refill period, as with client-go. A failure in every second is
+/// not reported in every second.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
 
@@ -94,7 +94,7 @@ impl Recorder {
         Self { sender }
     }
 
-    /// Records something about a pod, or about one of its containers.
+    /// Records an event about a pod, or about one of its containers.
     pub fn pod(
         &self,
         pod: &Pod,
@@ -134,7 +134,7 @@ impl Recorder {
         self.record(object, host, kind, reason, message.into());
     }
 
-    /// Records something about the node.
+    /// Records an event about the node.
     pub fn node(&self, node: &Node, kind: Kind, reason: &str, message: impl Into<String>) {
         let object = ObjectReference {
             kind: Some("Node".into()),
@@ -160,7 +160,7 @@ impl Recorder {
             reason: reason.to_owned(),
             message,
         };
-        // A full queue means that the API server does not keep up; events are the least important of its objects.
+        // A full queue means that the API server does not keep up; events are the least important objects.
         let _ = self.sender.try_send((key, object, host));
     }
 }

@@ -24,11 +24,11 @@ use crate::register::{self, Facts};
 use crate::runtime::Simulated;
 use crate::server;
 
-/// Nodes that are registered at the same time. The API server writes what comes together in one transaction.
+/// Nodes that are registered at the same time. The API server writes concurrent requests in one transaction.
 const TOGETHER: usize = 64;
 
-/// Most Leases that are renewed in a second, so that the heartbeat of thousands of nodes does not keep the machine busy.
-/// 5000 nodes renew every 25 seconds then; a node is lost after 50.
+/// Limit of Lease renewals per second, so that the heartbeat of thousands of nodes does not keep the machine busy. 5000
+/// nodes then renew every 25 seconds; a node is considered lost after 50.
 const RENEWALS: u32 = 200;
 
 /// Runs simulated nodes without plugins until `shutdown`.
@@ -41,7 +41,7 @@ pub(crate) async fn run(
         shutdown.cancelled().await;
         return Ok(());
     };
-    // What pods have on disk is below one directory; their UIDs tell them apart.
+    // Files of pods are below one directory, by pod UID.
     let config = Config {
         slices: None,
         ..first.clone()
@@ -124,7 +124,7 @@ struct Registration {
     facts: Facts,
     /// What all nodes have in common.
     status: Value,
-    /// Names and UIDs of those that are registered.
+    /// Names and UIDs of the registered nodes.
     uids: Mutex<Vec<(String, String)>>,
     /// Names of the slices.
     slices: Mutex<BTreeSet<String>>,
@@ -134,7 +134,7 @@ impl Registration {
     async fn register(&self, config: Config) -> Result<(), Error> {
         let uid = match self.create(&config).await {
             Ok(node) => node.metadata.uid,
-            // It is there from an earlier run, or something is in the way: as any other node.
+            // It exists from an earlier run, or the creation failed: register it like any other node.
             Err(_) => {
                 register::register(&self.client, &config, &self.facts)
                     .await?
@@ -151,7 +151,7 @@ impl Registration {
                 .filter_map(|slice| slice["metadata"]["name"].as_str());
             self.slices.lock().extend(names.map(str::to_owned));
         }
-        // Set already where a configuration is run again.
+        // Set already if a configuration is run again.
         let _ = config.registered.set(());
         self.uids.lock().push((config.node_name, uid));
         Ok(())
@@ -184,13 +184,13 @@ impl Registration {
     }
 }
 
-/// Renews the Leases of all nodes in turn, each as often as its heartbeat asks for unless there are too many nodes for that.
+/// Renews the Leases of all nodes in turn, each in its heartbeat period unless there are too many nodes for that.
 async fn renew(client: Client, nodes: Vec<(String, String)>, heartbeat: Duration) {
     let leases: Api<Lease> = Api::namespaced(client, register::LEASES);
     let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX).max(1);
     let pause = (heartbeat / count).max(Duration::from_secs(1) / RENEWALS);
     let every = (pause * count).max(heartbeat);
-    // Ticks finer than a few milliseconds are not kept; several Leases are renewed at once then.
+    // Timers are not finer than a few milliseconds; several Leases are renewed per tick then.
     let chunk = usize::try_from(count.div_ceil(200)).unwrap_or(1);
     let mut ticks = tokio::time::interval(pause * u32::try_from(chunk).unwrap_or(1));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

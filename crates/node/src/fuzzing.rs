@@ -1,9 +1,9 @@
-//! Entry points for the fuzz targets in `fuzz/`. Each must return, whatever the bytes are.
+//! Entry points for the fuzz targets in `fuzz/`. Each must return for any input.
 
 use std::path::Path;
 
-/// What a client sends on a SPDY connection, in pieces of as many bytes as the first one says. What the codec hands out
-/// is not more than what came in, but for headers, which are compressed and have a bound of their own.
+/// Data of a client on a SPDY connection, in pieces of as many bytes as the first byte says. The codec's output is not
+/// longer than its input, except for headers, which are compressed and have their own bound.
 pub fn spdy(bytes: &[u8]) {
     crate::server::fuzz_spdy(bytes);
 }

@@ -1,8 +1,8 @@
-//! Images of a node's containers: when they are pulled and with which credentials, what runs in their place when their
-//! registry cannot be reached, and how long they are kept.
+//! Images of a node's containers: when and with which credentials they are pulled, what is used in their place when
+//! their registry cannot be reached, and how long they are kept.
 //!
-//! What a kubelet does around pulls is decided by [`allot_images::Manager`]; this module gives it the pod's policies and
-//! secrets, and tells the pod's events.
+//! The kubelet's rules for pulls are in [`allot_images::Manager`]; this module passes it the pod's policies and
+//! secrets, and records the pod's events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +25,7 @@ mod secrets;
 
 pub(crate) use garbage::collect;
 
-/// The name of an image that stands for the host's files, unless images are required.
+/// The image name of the host's files, unless images are required.
 const HOST: &str = "host";
 
 /// The images of a node.
@@ -49,7 +49,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// What the image says about the program to start.
+    /// The image's configuration of the program.
     pub(crate) fn config(&self) -> ImageConfig {
         let Some(ready) = &self.image else {
             return ImageConfig::default();
@@ -67,7 +67,7 @@ impl Files {
 }
 
 impl Images {
-    /// Opens the images of a node, which are kept below its directory. `overlay`: the kernel can lay layers over each other.
+    /// Opens the image store of a node, below its directory. `overlay`: the kernel supports overlay mounts of layers.
     ///
     /// # Errors
     /// The directory cannot be used.
@@ -103,7 +103,7 @@ impl Images {
         self.manager.puller().store()
     }
 
-    /// Sees to it that everything that a container runs on is there: its image and the images that are its volumes.
+    /// Ensures that the images of a container are present: its own and those of its image volumes.
     ///
     /// # Errors
     /// Why the container waits, in the kubelet's words.
@@ -177,8 +177,8 @@ impl Images {
         Err(waiting)
     }
 
-    /// Whether an image is there, or its registry could be reached at a first glance. What is not answered at once by
-    /// this is answered by the pull itself.
+    /// Whether an image is present, or its registry is quickly found to be reachable. If this gives no answer in time,
+    /// the pull itself does.
     async fn is_worth_a_try(&self, request: &Request<'_>) -> bool {
         let Ok(reference) = Reference::parse(request.image) else {
             return true;
@@ -254,11 +254,11 @@ impl Images {
         }
     }
 
-    /// Keeps what a container runs on until [`Images::release`], and makes its root directory. `directory` is the
+    /// Keeps a container's images until [`Images::release`], and creates its root directory. `directory` is the
     /// container's own.
     ///
     /// # Errors
-    /// The image is gone again, or there is no place for a copy of it.
+    /// The image was removed again, or there is no space for a copy of it.
     pub(crate) async fn hold(
         &self,
         id: &str,
@@ -280,7 +280,7 @@ impl Images {
         let copy = copied.as_ref().map(|(_, path)| path.clone());
         let work = move || {
             store.hold_all(&name, &images)?;
-            // What was removed before it was held has to be pulled anew.
+            // Images that were removed before they were held must be pulled again.
             if let Some(gone) = layers.iter().find(|layer| !layer.is_dir()) {
                 let shown = gone.display();
                 return Err(allot_images::Error::NotFound(format!("layer {shown}")));
@@ -308,14 +308,14 @@ impl Images {
         })
     }
 
-    /// A container is gone: what it ran on may be removed.
+    /// A container was removed: its images may be removed.
     pub(crate) fn release(&self, id: &str) {
         if let Err(error) = self.store().release(id) {
             tracing::warn!(container = id, %error, "image is still held");
         }
     }
 
-    /// Ends what containers hold that are not among these: they are gone since an earlier run.
+    /// Releases the images of all containers except for these: the others were removed in an earlier run.
     pub(crate) fn release_others(&self, containers: &BTreeSet<String>) {
         match self.store().held() {
             Ok(held) => {
@@ -327,14 +327,14 @@ impl Images {
         }
     }
 
-    /// A pod is gone: its next attempt would be another pod's.
+    /// A pod was removed: its back-off is dropped.
     pub(crate) fn forget(&self, pod: &Pod) {
         self.manager.forget(&pod.uid().unwrap_or_default());
     }
 }
 
 fn credentials(keyring: &Keyring, image: &str) -> Vec<allot_images::Credential> {
-    // A name that is none is refused before anything is asked.
+    // An invalid name is rejected before any request.
     Reference::parse(image).map_or_else(|_| Vec::new(), |it| keyring.lookup(&it.name()))
 }
 

@@ -2,13 +2,13 @@
 //! runs their containers with the devices they were given, and reports what happens.
 //!
 //! Invariants:
-//! - a claim is prepared before the first container of its pod starts and given back after the last one ended, and
-//!   before the pod is reported as ended;
-//! - what is on disk (claim checkpoint, container state) is enough to go on after a crash at any moment;
+//! - a claim is prepared before the first container of its pod starts and unprepared after the last one ended, and
+//!   before the pod is reported as terminated;
+//! - the state on disk (claim checkpoint, container state) is enough to continue after a crash at any moment;
 //! - the status of a pod is patched, never replaced: fields of others survive;
 //! - namespaces are entered by a helper process with one thread ([`shim`]), never by forking this one.
 //!
-//! It must not know the API server's or the store's code, nor any particular driver.
+//! It must not depend on the API server's or the store's code, nor on any particular driver.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,7 +58,7 @@ use plugins::Plugins;
 use pods::Node;
 use runtime::{DynRuntime, Process, Simulated};
 
-/// Runs one node until `shutdown`. Containers go on after that, and the next run finds them, unless the node is
+/// Runs one node until `shutdown`. Containers keep running after that, and the next run adopts them, unless the node is
 /// [ephemeral](Config::ephemeral).
 ///
 /// # Errors
@@ -78,7 +78,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     for directory in directories {
         std::fs::create_dir_all(&directory).map_err(|source| io(&directory, source))?;
     }
-    // What is in the volumes, tokens and secrets, is for pods alone.
+    // Tokens and secrets in volumes are for pods only.
     let pods = config.root_dir.join("pods");
     let mut private = std::fs::DirBuilder::new();
     let made = private.recursive(true).mode(0o750).create(&pods);
@@ -113,8 +113,8 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     let facts = register::Facts::of(&*runtime, port);
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
-        // Before any driver can publish: what it publishes now stays.
-        // No driver publishes the slices of simulated drivers again.
+        // Before any driver can publish: slices that are published from now on stay. Slices of simulated drivers are
+        // not published again.
         tokio::select! {
             () = plugins::clean_at_start(&client, &config.node_name), if !simulated => {}
             () = std::future::ready(()), if simulated => {}
@@ -154,7 +154,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
             Arc::clone(&plugins),
         ));
     }
-    // Set already where a configuration is run again.
+    // Set already if a configuration is run again.
     let _ = config.registered.set(());
     events.node(&object, Kind::Normal, "Starting", "Starting kubelet.");
     for limitation in facts
@@ -206,7 +206,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     tracing::info!(node = config.node_name, root = %config.root_dir.display(), runtime = runtime.name(), "node is up");
     tokio::select! {
         () = shutdown.cancelled() => {}
-        // None of them ends by itself; if one panics, so does the node.
+        // No task ends on its own; if one panics, so does the node.
         Some(Err(error)) = tasks.join_next() => if error.is_panic() { std::panic::resume_unwind(error.into_panic()) },
     }
     tasks.shutdown().await;
@@ -262,7 +262,7 @@ async fn open_images(
     match config.images.mode {
         ImageMode::Host => return Ok(None),
         _ if config.runtime == RuntimeKind::Simulated => return Ok(None),
-        // A plain process has the files of the host, whatever its image is.
+        // A plain process uses the files of the host, independent of its image.
         ImageMode::Auto if plain => return Ok(None),
         ImageMode::Require if plain => {
             return Err(Error::Images(

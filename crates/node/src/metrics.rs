@@ -14,10 +14,10 @@ type Two = [(&'static str, String); 2];
 type Three = [(&'static str, String); 3];
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// The driver that stands for all of them.
+/// The label value for all drivers together.
 const ANY: &str = "<any>";
 
-/// A status as Go names it.
+/// A status code by its name in Go.
 pub(crate) fn code_name(code: tonic::Code) -> String {
     match code {
         tonic::Code::Ok => "OK".into(),

@@ -1,7 +1,7 @@
-//! The OCI runtime specification of a container: the one place where it is decided what a container sees and may do.
+//! The OCI runtime specification of a container: the one place that decides what a container sees and may do.
 //!
-//! It is made by the helper, from the container as the agent describes it ([`ContainerSpec`]) and from what has been
-//! put together for it ([`Staged`]), and carried out by libcontainer.
+//! The shim creates it from the agent's description of the container ([`ContainerSpec`]) and the staged files
+//! ([`Staged`]); libcontainer carries it out.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ pub(crate) mod seccomp;
 #[cfg(test)]
 mod tests;
 
-/// Where containers are in every hierarchy of cgroups.
+/// Parent of the containers' cgroups in every hierarchy.
 const PARENT: &str = "/allot";
 
-/// Parts of `/proc` and `/sys` that tell or change something about the whole machine: containerd's lists.
+/// Parts of `/proc` and `/sys` that expose or change machine-wide state: containerd's lists.
 const MASKED: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
@@ -53,7 +53,7 @@ pub(crate) fn cgroups_path(spec: &ContainerSpec) -> PathBuf {
 /// The specification of a container.
 ///
 /// # Errors
-/// What the container asks for cannot be expressed.
+/// The container's settings cannot be expressed.
 pub(crate) fn build(
     spec: &ContainerSpec,
     staged: &Staged,
@@ -148,7 +148,7 @@ pub(crate) fn further_process(
         .map_err(|error| format!("OCI process: {error}"))
 }
 
-/// The variables, and the home directory if nobody names one.
+/// The variables, and `HOME` if it is not set.
 fn environment(spec: &ContainerSpec, account: &Account) -> Vec<String> {
     let mut env = spec.env.clone();
     if !env.iter().any(|variable| variable.starts_with("HOME=")) {

@@ -1,4 +1,4 @@
-//! Which DRA drivers are there: finds registration sockets, talks to their owners, and keeps the connections.
+//! Registered DRA drivers: finds registration sockets, registers their plugins, and keeps the connections.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -33,7 +33,7 @@ pub(crate) use slices::{announce, clean_at_start, clean_when_gone};
 
 const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often failed registrations are tried again, and the directory is looked at if nobody tells about changes.
+/// How often failed registrations are retried, and the directory is listed if the kernel reports no changes.
 const RECONCILE: Duration = Duration::from_secs(1);
 
 /// Versions of the DRA service.
@@ -64,7 +64,7 @@ impl Plugin {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// The number of a classic version, for the one who calls it.
+    /// The number of a classic version, for the caller.
     pub(crate) fn version(&self) -> usize {
         self.version.load(Ordering::Relaxed)
     }
@@ -80,18 +80,18 @@ pub(crate) struct Plugins {
     by_driver: Mutex<BTreeMap<String, Vec<Arc<Plugin>>>>,
     /// Drivers that had a plugin at any time.
     seen: Mutex<BTreeSet<String>>,
-    /// Somebody came, went, connected or disconnected.
+    /// A plugin registered, unregistered, connected or disconnected.
     pub(crate) changed: Notify,
     /// The API server has claims for plugins of 1.31 and before.
     pub(crate) classic: AtomicBool,
-    /// What drivers say about their devices.
+    /// Health of the drivers' devices.
     pub(crate) health: health::Health,
     /// The node that the plugins are of; none in tests of this module.
     node: Option<Config>,
 }
 
 impl Plugins {
-    /// Those of a node, of which there are none yet.
+    /// The plugins of a node; empty at first.
     pub(crate) fn of(node: Config) -> Self {
         Self {
             node: Some(node),
@@ -99,8 +99,8 @@ impl Plugins {
         }
     }
 
-    /// Where a plugin's socket is. One that runs in a container names the path that it sees there, which is the
-    /// kubelet's usual one.
+    /// The path of a plugin's socket. A plugin in a container names the path that it sees there, which is the usual one
+    /// of a kubelet.
     fn endpoint(&self, told: &Path) -> PathBuf {
         let own = self.node.as_ref().map(|node| node.own_path(told));
         own.filter(|own| own.exists())
@@ -258,7 +258,7 @@ pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>, api: Arc<Re
     }
 }
 
-/// Ticks when something in the directory changes; `None` where the kernel gives no more watches.
+/// Ticks when the directory changes; `None` if the kernel grants no more watches.
 fn changes(directory: &Path) -> Option<impl futures::Stream<Item = ()> + Unpin + use<>> {
     use inotify::{Inotify, WatchMask};
     let open = || {
@@ -302,7 +302,7 @@ fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
         .collect()
 }
 
-/// The socket file is there a moment before anybody listens on it.
+/// The socket file exists a moment before its process listens on it.
 async fn dial(socket: &Path) -> Result<Channel, String> {
     let mut attempt = 0;
     loop {
@@ -311,7 +311,7 @@ async fn dial(socket: &Path) -> Result<Channel, String> {
             Ok(channel) => return Ok(channel),
             Err(_) if attempt < 5 => tokio::time::sleep(Duration::from_millis(10 * attempt)).await,
             Err(error) => {
-                // The outer errors only say that it was a connection.
+                // The outer errors only say that a connection failed.
                 let causes =
                     std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
                 let cause = causes.last().map(ToString::to_string).unwrap_or_default();
@@ -342,7 +342,7 @@ async fn register(socket: &Path, plugins: &Arc<Plugins>) -> Result<Arc<Plugin>, 
             tokio::spawn(health::follow(Arc::clone(&plugin), Arc::clone(plugins)));
             Ok(plugin)
         }
-        // A plugin that does not know that it is registered may do nothing.
+        // A plugin that does not learn of its registration may stay idle.
         (Ok(plugin), _) => {
             plugins.remove(&plugin);
             Err("failed to notify the plugin of its registration".into())
@@ -383,7 +383,7 @@ async fn accept(socket: &Path, info: PluginInfo, plugins: &Plugins) -> Result<Ar
     Ok(plugin)
 }
 
-/// The first service of the plugin's list that we know: the plugin's order decides.
+/// The first supported service of the plugin's list: the plugin's order decides.
 fn choose(info: &PluginInfo, endpoint: &Path, classic: bool) -> Result<Service, String> {
     let context = format!(
         "invalid supported gRPC versions of DRA driver plugin {} at endpoint {}",
@@ -415,8 +415,8 @@ fn choose(info: &PluginInfo, endpoint: &Path, classic: bool) -> Result<Service, 
     })
 }
 
-/// Knows whether the plugin's process is there by a connection without requests: it breaks when the process ends. The
-/// protocol's greeting is exchanged, because a gRPC server in Go does not stop before every connection has done that.
+/// Detects the end of the plugin's process by a connection without requests, which breaks then. The HTTP/2 preface is
+/// exchanged, because a gRPC server in Go does not stop before every connection has done that.
 async fn monitor(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
     let set = |connected: bool| {
         if plugin.connected.swap(connected, Ordering::Relaxed) != connected {

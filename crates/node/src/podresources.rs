@@ -42,7 +42,7 @@ pub(crate) fn serve(node: Arc<Node>) -> Result<impl Future<Output = ()> + Send, 
 struct Lister(Arc<Node>);
 
 impl Lister {
-    /// Pods that hold resources: not those that ended.
+    /// Pods that hold resources: those that have not terminated.
     fn active(&self) -> Vec<Arc<Pod>> {
         let pods = self.0.pods.lock();
         let pods = pods

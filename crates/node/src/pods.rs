@@ -43,11 +43,11 @@ pub(crate) use state::ContainerState;
 pub(crate) use status::log_path;
 pub(crate) use volumes::unmount_all;
 
-/// What a worker is told about its pod.
+/// An update for the worker of a pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Update {
     pub(crate) pod: Arc<Pod>,
-    /// The object is gone from the API server.
+    /// The object was deleted from the API server.
     pub(crate) deleted: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Node {
     pub(crate) client: Client,
     pub(crate) config: Config,
     pub(crate) runtime: DynRuntime,
-    /// None where containers run from the host's files alone.
+    /// `None` if containers run from the host's files only.
     pub(crate) images: Option<Arc<Images>>,
     pub(crate) claims: Claims,
     pub(crate) events: Recorder,
@@ -77,7 +77,7 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// Where a pod's volumes are.
+    /// Directory of a pod's volumes.
     pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
         self.config.root_dir.join("pods").join(uid)
     }
@@ -97,7 +97,7 @@ impl Node {
         told.map_or_else(limits::host_memory, |it| it.value())
     }
 
-    /// Whether containers are only pretended, so that nobody looks at what they are given.
+    /// Whether containers are only simulated, so that their environment and files are not used.
     pub(crate) fn pretends(&self) -> bool {
         self.runtime.name() == "simulated"
     }
@@ -116,18 +116,18 @@ impl Node {
     }
 }
 
-/// What the API server says about the pods of a node.
+/// A change of the node's pods on the API server.
 #[derive(Debug)]
 pub(crate) enum PodEvent {
     /// A pod as it is now.
     Applied(Pod),
-    /// It is gone.
+    /// It was deleted.
     Deleted(Pod),
     /// All pods that exist were sent; the UIDs are those.
     Synced(Vec<String>),
 }
 
-/// Watches the pods that a field selector selects, those of one node in most cases, and that are to be kept.
+/// Watches the pods that a field selector selects, usually those of one node, with the ones to keep.
 pub(crate) async fn source(
     client: Client,
     selector: String,
@@ -163,8 +163,8 @@ pub(crate) async fn source(
     }
 }
 
-/// A pod with the names of its claims. API servers up to 1.30 send them one level deeper than the type knows, so that
-/// they have to be read again.
+/// A pod with the names of its claims. API servers up to 1.30 send them one level deeper than in the type, so that they
+/// must be parsed again.
 async fn complete(client: &Client, mut pod: Pod) -> Pod {
     let incomplete = |claim: &PodResourceClaim| {
         claim.resource_claim_name.is_none() && claim.resource_claim_template_name.is_none()
@@ -255,7 +255,7 @@ fn apply(node: &Arc<Node>, pod: Pod, found: &mut HashMap<String, Vec<Found>>) {
     drop(pods);
     let recovered = found.remove(&uid).unwrap_or_default();
     let node = Arc::clone(node);
-    // Here and not in the task: once all pods were seen, the containers that run are known.
+    // Here and not in the task: once all pods were seen, the running containers are known.
     let worker = worker::Worker::new(Arc::clone(&node), receiver, containers, recovered);
     tokio::spawn(async move {
         worker.run().await;
@@ -269,8 +269,8 @@ fn delete(node: &Arc<Node>, uid: &str) {
     }
 }
 
-/// Removes what pods left behind that went away while the agent was not running: containers, claims, directories.
-/// Claims of pods without a worker are looked at again every minute.
+/// Removes the remains of pods that were deleted while the agent was not running: containers, claims, directories.
+/// Claims of pods without a worker are checked again every minute.
 async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) {
     let stops = orphans.values().flatten().map(|container| {
         let node = Arc::clone(&node);

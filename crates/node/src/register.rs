@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 use crate::runtime::Runtime;
 
-/// What the status says besides the configuration.
+/// Parts of the status that are not in the configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     /// Port of the HTTPS API.
@@ -40,9 +40,9 @@ impl Facts {
     }
 }
 
-/// Condition that says whether containers are isolated as configured.
+/// Condition: containers are isolated as configured.
 const ISOLATION: &str = "ContainerIsolation";
-/// Condition that says whether the limits of containers are enforced.
+/// Condition: limits of containers are enforced.
 const LIMITS: &str = "ContainerLimits";
 pub(crate) const LEASES: &str = "kube-node-lease";
 
@@ -171,7 +171,7 @@ pub(crate) fn labels(config: &Config) -> BTreeMap<String, String> {
     labels
 }
 
-/// The whole status. Conditions keep the time of their last change from `before`.
+/// The whole status. Conditions keep the `lastTransitionTime` of `before`.
 pub(crate) fn status(config: &Config, facts: &Facts, before: Option<&Node>) -> Value {
     let capacity = capacity(config);
     let mut status = json!({
@@ -315,8 +315,9 @@ fn node_info(facts: &Facts) -> Value {
     })
 }
 
-/// Renews the Lease as long as the process lives. Writes the whole status every five minutes, and at once where the API
-/// says something else: a process that was paused finds its node taken for lost, and only its status says that it is not.
+/// Renews the Lease as long as the process lives. Writes the whole status every five minutes, and at once if the API
+/// server has a different one: a process that was suspended finds its node marked as lost, and only its status corrects
+/// that.
 pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node: Node) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     let nodes: Api<Node> = Api::all(client);

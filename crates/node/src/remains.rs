@@ -1,8 +1,8 @@
-//! What a node agent that has ended left behind on the machine: containers that go on, and mounts.
+//! Remains of a node agent that has ended: running containers, and mounts.
 //!
-//! It is found without the agent and without its files: helpers of containers are looked for among the processes of
-//! the machine, by the directory in their arguments. So it is also found when the directory is gone. Each process is
-//! held by a file descriptor before it is looked at, so that a later process with the same PID is never meant.
+//! They are found without the agent and its files: container shims are found among the processes of the machine, by the
+//! directory in their arguments, also if the directory was deleted. Each process is held by a file descriptor before it
+//! is inspected, so that a later process with the same PID is never affected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -18,10 +18,10 @@ use crate::shim::spec::{self, ContainerSpec, State};
 
 /// How long a killed process may take to end.
 const KILLED: Duration = Duration::from_secs(10);
-/// Looks for processes that were forked while others were killed.
+/// Limit of passes for processes that were forked while others were killed.
 const LOOKS: usize = 100;
 
-/// A process that is held by a descriptor: signals reach it or nothing.
+/// A process that is held by a descriptor: signals reach only this process.
 #[derive(Debug)]
 struct Held {
     pid: Pid,
@@ -44,17 +44,17 @@ impl Held {
     }
 }
 
-/// A container that runs although nothing looks after it.
+/// A running container without an agent.
 #[derive(Debug)]
 pub struct Remaining {
     directory: PathBuf,
     spec: Option<ContainerSpec>,
-    /// The helper, and what it forked and did not become something else.
+    /// The shim, and its forks that did not exec another program.
     helpers: Vec<Held>,
 }
 
 impl Remaining {
-    /// What it is called: namespace, pod and container, or its directory where nothing else is known.
+    /// Namespace, pod and container, or its directory if those are not known.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.spec {
@@ -101,7 +101,7 @@ pub fn find(directory: &Path) -> Vec<Remaining> {
 
 /// The container's directory in the arguments of a helper: `PROGRAM node-shim run DIRECTORY`.
 fn container_of(pid: i32) -> Option<PathBuf> {
-    // A process that has ended and was not waited for has no arguments any more.
+    // A process that has ended and was not waited for has no arguments any longer.
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = line.strip_suffix(b"\0")?;
     let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
@@ -121,7 +121,7 @@ fn processes() -> impl Iterator<Item = i32> {
 
 /// Ends containers: politely, and after `grace` by force. Returns what could not be ended, with the reason.
 pub fn end(containers: Vec<Remaining>, grace: Duration) -> Vec<String> {
-    // Before anything ends: what loses its parents cannot be found any more.
+    // Before any process ends: orphaned descendants cannot be found any longer.
     let families: Vec<Vec<Held>> = containers.iter().map(family).collect();
     if !grace.is_zero() {
         containers.iter().for_each(ask);
@@ -137,7 +137,7 @@ pub fn end(containers: Vec<Remaining>, grace: Duration) -> Vec<String> {
     failed
 }
 
-/// Asks the container's program to end. One whose files are gone cannot be found, and is killed later.
+/// Asks the container's program to terminate. One whose files were deleted cannot be found, and is killed later.
 fn ask(container: &Remaining) {
     let Ok(state) = spec::read::<State>(&container.directory.join(spec::STATE)) else {
         return;
@@ -149,7 +149,8 @@ fn ask(container: &Remaining) {
     }
 }
 
-/// Everything below the helpers of a container. The helper collects orphans, so all of its processes are there.
+/// All descendants of a container's shims. The shim is their subreaper, so all of the container's processes are
+/// included.
 fn family(container: &Remaining) -> Vec<Held> {
     let mut children = HashMap::<i32, Vec<i32>>::new();
     for pid in processes() {
@@ -182,7 +183,7 @@ fn kill(container: &Remaining, family: &[Held]) -> Result<(), String> {
     for held in family {
         held.signal(Signal::KILL).map_err(text)?;
     }
-    // What was forked meanwhile.
+    // Processes that were forked meanwhile.
     for _ in 0..LOOKS {
         let more = self::family(container);
         if more.is_empty() {
@@ -244,8 +245,8 @@ fn wait<'a>(processes: impl Iterator<Item = &'a Held>, limit: Duration) -> bool 
     true
 }
 
-/// Takes away the mounts below a directory in this process's mount namespace. Returns where they were, and what
-/// could not be taken away, with the reason.
+/// Unmounts the mounts below a directory in this process's mount namespace. Returns the mount points, and the failures
+/// with their reasons.
 pub fn unmount(directory: &Path) -> (Vec<PathBuf>, Vec<String>) {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let (mut done, mut failed) = (Vec::new(), Vec::new());
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_nobody_s_container() {
+    fn this_process_is_not_a_container() {
         let pid = std::process::id() as i32;
         assert_eq!(container_of(pid), None);
         assert!(parent(pid).is_some());

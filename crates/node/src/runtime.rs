@@ -57,7 +57,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Name for container ids and `nodeInfo`, such as `process`.
     fn name(&self) -> &'static str;
 
-    /// What this runtime cannot do on this host, for people; empty when all is well.
+    /// Limitations of this runtime on this host, for users; empty without any.
     fn limitations(&self) -> Vec<String>;
 
     /// How much of the host is hidden from containers.
@@ -70,7 +70,7 @@ pub trait Runtime: Send + Sync + 'static {
         false
     }
 
-    /// Whether layers of an image can be laid over each other. Where they cannot, every container needs a copy.
+    /// Whether overlay mounts of image layers are supported. Otherwise every container needs a copy.
     fn lays_layers(&self) -> bool {
         false
     }
@@ -100,7 +100,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Starts a further program in a running container.
     ///
     /// # Errors
-    /// The container is gone, or this runtime has no processes.
+    /// The container does not exist, or this runtime has no processes.
     fn exec(&self, id: &str, args: Vec<String>, stdin: bool, tty: bool) -> std::io::Result<Exec>;
 
     /// Connects to the streams of a running container, in frames: the channel as one byte, the length as four, data.
@@ -123,7 +123,7 @@ pub async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
             finished: Timestamp::now(),
             oom_killed: false,
         }),
-        // Whoever watched it is gone: nobody knows how it ended.
+        // The shim that watched it has ended: the exit code is not known.
         Err(_) => Exit {
             code: 255,
             finished: Timestamp::now(),

@@ -1,8 +1,7 @@
 //! The kubelet's HTTPS API, through which the API server reaches containers: logs, exec, attach, port-forward.
 //!
-//! Clients prove who they are by a certificate of the configured authority or by a token, and the API server is asked
-//! whether they may do what they want ([`access`]). Connections on which nobody does that are few and short-lived
-//! ([`connections`]).
+//! Clients authenticate by a certificate of the configured CA or by a token, and the API server authorizes their
+//! requests ([`access`]). Connections without an authorized request are limited in number and time ([`connections`]).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ type Body = BoxBody<Bytes, std::io::Error>;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long a request may wait for an agent that has just started to learn of its pods.
+/// How long a request may wait for an agent that has just started to receive its pods.
 const FIRST_PODS: Duration = Duration::from_secs(10);
 
 /// An answer that is not a success.
@@ -193,7 +192,7 @@ async fn admitted(
     connection: &Connection,
 ) -> Result<Response<Body>, Refusal> {
     let user = api.access.authenticate(certificate, &request).await?;
-    // What is authorized is what is routed.
+    // The decoded path is both authorized and routed.
     let path = percent_encoding::percent_decode_str(request.uri().path())
         .decode_utf8_lossy()
         .into_owned();
@@ -251,7 +250,7 @@ fn pod_list(node: &Node) -> serde_json::Value {
     serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods})
 }
 
-/// What exists; nothing is measured.
+/// The existing pods and containers; nothing is measured.
 fn summary(node: &Node) -> serde_json::Value {
     let pods = node.pods.lock();
     let references = pods.values().map(|entry| {

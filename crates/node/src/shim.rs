@@ -1,14 +1,13 @@
 //! The helper process behind every container of the process runtime: `allot node-shim`.
 //!
-//! One shim per container. It enters namespaces, sets up the file system, starts the program, copies its output to
-//! the log, and writes down how it ended. It outlives the agent: a restarted agent finds the
-//! state files and goes on.
+//! One shim per container. It enters namespaces, sets up the file system, starts the program, copies its output to the
+//! log, and records its exit status. It outlives the agent: a restarted agent reads the state files and continues.
 //!
 //! Invariants:
-//! - single-threaded from start to end, no async runtime: it forks, and what it does between fork and exec is only safe
-//!   in a process with one thread;
-//! - everything it needs is in the container's directory (`spec.json`); everything it knows is written there
-//!   (`state.json` once the program runs, `exit.json` at the end), each file replaced as a whole;
+//! - single-threaded throughout, no async runtime: it forks, and its code between fork and exec is only safe in a
+//!   single-threaded process;
+//! - its input is in the container's directory (`spec.json`); its state is written there (`state.json` once the program
+//!   runs, `exit.json` at the end), each file replaced as a whole;
 //! - when the shim dies, the container dies with it.
 //!
 //! Processes: the shim supervises; its child is the init of the container (PID 1 of the PID namespace), which
@@ -40,7 +39,7 @@ pub(crate) use stage::{Account, Hierarchy, SUB_PATH, Staged};
 /// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
 /// thread is started; never returns.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
-    // Whoever waits for the end of a pipe that the agent was started with does not wait for its containers.
+    // A process that waits for the end of a pipe which the agent inherited must not wait for the containers.
     sys::close_inherited();
     let args: Vec<OsString> = args.into_iter().collect();
     let code = match args

@@ -1,7 +1,7 @@
 //! HPACK (RFC 7541), as much as a relay needs: a complete decoder and an encoder without state.
 //!
-//! The encoder writes literals that are never indexed and never Huffman-coded, so its output is valid
-//! whatever the state of the receiver's dynamic table is.
+//! The encoder writes literals that are never indexed and never Huffman-coded, so its output is valid whatever the
+//! state of the receiver's dynamic table is.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ mod tests;
 
 pub use table::STATIC;
 
-/// Size of the dynamic table when nobody negotiates another one (RFC 9113, 6.5.2).
+/// Default size of the dynamic table (RFC 9113, 6.5.2).
 pub const DEFAULT_TABLE_SIZE: usize = 4096;
 
 /// A header block that is not valid HPACK.
@@ -45,7 +45,7 @@ pub struct Field {
     pub name: Vec<u8>,
     /// Value, bytes as sent.
     pub value: Vec<u8>,
-    /// The sender asked that nobody puts this field into a table.
+    /// The sender forbids to add this field to a table.
     pub never_index: bool,
 }
 
@@ -149,7 +149,7 @@ impl Decoder {
         }
     }
 
-    /// Drops the oldest entries until `room` more bytes fit, or nothing is left.
+    /// Drops the oldest entries until `room` more bytes fit, or the table is empty.
     fn evict(&mut self, room: usize) {
         while self.size + room > self.max_size {
             let Some((name, value)) = self.entries.pop_back() else {

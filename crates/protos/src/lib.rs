@@ -7,7 +7,7 @@
 //! - a server built on [`transport`] accepts every `:authority` a Go client sends (see [`transport::Lenient`]),
 //!   without a patched HTTP/2 implementation.
 //!
-//! It must not know what a claim, a pod or a device means.
+//! It must not depend on the meaning of a claim, a pod or a device.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -89,7 +89,7 @@ pub mod registration {
     ));
 }
 
-/// `v1.PodResourcesLister`: who holds which devices on this node.
+/// `v1.PodResourcesLister`: the devices of the containers on this node.
 #[allow(missing_docs, clippy::all)]
 pub mod podresources_v1 {
     include!(concat!(env!("OUT_DIR"), "/podresources_v1/v1.rs"));

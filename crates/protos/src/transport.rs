@@ -23,7 +23,7 @@ pub const MAX_SOCKET_PATH: usize = 107;
 
 /// Connections to a Unix socket, each wrapped in [`Lenient`]; feed it to [`Services::serve`].
 ///
-/// The socket file is removed on drop, unless somebody else has put another socket in its place meanwhile.
+/// The socket file is removed on drop, unless another process has replaced it meanwhile.
 #[derive(Debug)]
 pub struct Incoming {
     listener: UnixListener,
@@ -35,7 +35,7 @@ impl Incoming {
     /// Listens on `path`. A socket left behind by an earlier process is removed first.
     ///
     /// # Errors
-    /// Those of `bind`; `InvalidInput` names the limit when the path is longer than [`MAX_SOCKET_PATH`].
+    /// Errors of `bind`; `InvalidInput` names the limit when the path is longer than [`MAX_SOCKET_PATH`].
     pub fn bind(path: impl Into<PathBuf>) -> io::Result<Self> {
         use std::os::unix::fs::{FileTypeExt, MetadataExt};
         let path = path.into();
@@ -69,7 +69,7 @@ impl Incoming {
         })
     }
 
-    /// Where it listens.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -90,7 +90,7 @@ impl Drop for Incoming {
         let same = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|now| (now.dev(), now.ino()) == self.inode);
         if same {
-            // The directory may be gone or read-only by now; a stale socket does no harm.
+            // The directory may be deleted or read-only by now; a stale socket does no harm.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -100,7 +100,7 @@ impl Drop for Incoming {
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn endpoint() -> Endpoint {
-    // The authority that is sent; the connector decides where to.
+    // The authority that is sent; the connector decides the destination.
     Endpoint::from_static("http://localhost").connect_timeout(CONNECT_TIMEOUT)
 }
 
@@ -123,10 +123,10 @@ fn connector(
     })
 }
 
-/// Connects to the service behind a socket; reconnects by itself later.
+/// Connects to the service behind a socket; reconnects on its own later.
 ///
 /// # Errors
-/// When nobody listens there now.
+/// When no process listens on it.
 pub async fn connect(path: &Path) -> Result<Channel, tonic::transport::Error> {
     endpoint()
         .connect_with_connector(connector(path.to_path_buf()))

@@ -21,7 +21,7 @@ const PAGE: u32 = 500;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// Who reads the objects.
+/// The receiver of the objects.
 pub(super) trait Sink: Send {
     /// A list begins, what there was of another is void.
     fn begin(&mut self);
@@ -62,9 +62,9 @@ struct Bookmark {
     metadata: ListMeta,
 }
 
-/// Where to go on.
+/// How to continue.
 enum Next {
-    /// Nobody wants to know more.
+    /// The receiver stopped.
     End,
     /// With a watch from this version.
     Watch(String),
@@ -118,7 +118,7 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
     }
 }
 
-/// Reads all objects. Says at which version they are.
+/// Lists all objects. Returns their resource version.
 async fn list(of: &Collection, sink: &mut dyn Sink) -> Result<String, Error> {
     let mut params = ListParams {
         field_selector: of.fields.clone(),
@@ -150,7 +150,7 @@ async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Nex
     let mut request = Request::new(&of.url)
         .watch(&params, &version)
         .map_err(Error::BuildRequest)?;
-    // Some servers compress each event by itself, which decoders take for the end of the stream.
+    // Some servers compress each event separately, which decoders take for the end of the stream.
     let identity = HeaderValue::from_static("identity");
     request.headers_mut().insert(ACCEPT_ENCODING, identity);
     let text = match of.client.request_stream(request).await {
@@ -164,7 +164,7 @@ async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Nex
         let line = match line {
             Ok(line) => line,
             Err(error) => {
-                // The connection broke: what came before it counts, so go on from there.
+                // The connection broke: earlier events count, so continue from there.
                 tracing::debug!(url = of.url, %error, "watch broke off");
                 break;
             }

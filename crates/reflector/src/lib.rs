@@ -1,11 +1,12 @@
-//! List and watch one kind, forever: what the caches of the scheduler and of the controllers are filled from.
+//! List and watch of one kind without end: the source of the caches of the scheduler and of the controllers.
 //!
-//! Differs from kube-runtime's watcher in two things that a cache of claims needs: a list is delivered as a whole
-//! together with its resource version, so that a deletion missed during a disconnect can be told from an object that
-//! is newer than the list; and it reconnects from the last version seen, without a new list, as long as the server
-//! still has the history. Errors are retried with a growing delay, and no event is delivered twice in between.
+//! Differs from kube-runtime's watcher in two respects that a cache of claims needs: a list is delivered as a whole
+//! together with its resource version, so that a deletion missed during a disconnect can be distinguished from an
+//! object that is newer than the list; and it reconnects from the last version seen, without a new list, as long as the
+//! server still has the history. Errors are retried with exponential back-off, and no event is delivered twice in
+//! between.
 //!
-//! How much of an object is read is said by the caller:
+//! The caller selects how much of an object is decoded:
 //!
 //! ```
 //! use allot_reflector::{Collection, Observed, reflect};
@@ -48,10 +49,10 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-/// What a watch says about a kind.
+/// An observation of a kind.
 #[derive(Debug)]
 pub enum Observed<K> {
-    /// Everything that exists at a version; what is not in it is gone.
+    /// Everything that exists at a version; all other objects were deleted.
     Listed {
         /// The objects.
         items: Vec<K>,
@@ -83,8 +84,8 @@ impl Collection {
     }
 }
 
-/// Watches until `shutdown`, handing everything to `sink`, read without what `keep` refuses; stops early when `sink`
-/// returns false.
+/// Watches until `shutdown`, passing everything to `sink`, decoded without the fields that `keep` excludes; stops early
+/// when `sink` returns false.
 pub async fn reflect<K, F>(of: Collection, keep: Keep, shutdown: CancellationToken, sink: F)
 where
     K: Readable + ResourceExt + Send,
@@ -114,7 +115,7 @@ where
     })
 }
 
-/// Reads what is said about a kind.
+/// Decodes the observations of a kind.
 struct Typed<K, F> {
     keep: Keep,
     sink: F,
@@ -173,7 +174,7 @@ impl<K> Observed<K> {
         }
     }
 
-    /// Converts the objects; those that can not be converted are left out.
+    /// Converts the objects; those that cannot be converted are dropped.
     pub fn filter_map<T>(self, f: impl Fn(K) -> Option<T>) -> Option<Observed<T>> {
         Some(match self {
             Self::Listed { items, version } => Observed::Listed {

@@ -1,8 +1,8 @@
 //! Reading objects from their text, with one copy of the code per kind in the whole program.
 //!
-//! What reads a typed object is generic over the format: the compiler makes it anew for text, for a tree in memory and for
-//! what serde buffers, and in every crate that asks. For pods each copy is half a megabyte. Here it is made once, for
-//! text, and everybody who reads an object that came over the network calls that.
+//! Decoding a typed object is generic over the format: the compiler instantiates it for text, for JSON trees and for
+//! serde's buffers, and in every crate that calls it. For pods each copy is half a megabyte. Here it is instantiated
+//! once, for text, and all code that decodes objects from the network calls it.
 
 use allot_apimachinery::lean::{self, Keep};
 use k8s_openapi::api::apps::v1::{
@@ -34,7 +34,7 @@ use crate::follow::List;
 
 /// A kind that is read from text.
 pub trait Readable: Sized {
-    /// Reads an object, without the fields that `keep` refuses.
+    /// Decodes an object, without the fields that `keep` excludes.
     ///
     /// # Errors
     /// The text is no JSON, or does not fit the type.
@@ -89,7 +89,7 @@ pub fn everything(_of: &str, _field: &str) -> bool {
 /// Sends a request that is answered with an object.
 ///
 /// # Errors
-/// What the server answered, and when the answer can not be read.
+/// What the server answered, and when the answer cannot be read.
 pub async fn request<K: Readable>(
     client: &Client,
     request: http::Request<Vec<u8>>,

@@ -33,7 +33,7 @@ fn refused(code: u16) -> (u16, String) {
     (code, status.to_string())
 }
 
-/// Follows an API that gives these answers in turn, until there is none left. Says what was asked, and what was told.
+/// Follows an API that returns these answers in turn, until none is left. Checks the requests and the observations.
 async fn check(answers: Vec<(u16, String)>, asked: &[&str], told: &[&str]) {
     let shutdown = CancellationToken::new();
     let answers = Arc::new(Mutex::new(VecDeque::from(answers)));

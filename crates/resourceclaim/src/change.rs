@@ -1,10 +1,10 @@
 //! Changes one field of a ResourceClaim and leaves every byte of the rest.
 //!
-//! Parameters of drivers are kept by the API server as the bytes that somebody wrote: with spaces, in any order of keys,
-//! `1.0` where `1` would do. Every patch of a claim makes the server print and read the claim again, and then the
+//! The API server stores opaque driver parameters as the bytes that were written: with spaces, in any order of keys,
+//! `1.0` where `1` would do. Every patch of a claim makes the server serialise and parse the claim, and then the
 //! parameters have other bytes. Where validation compares them (`spec` never changes, nor does an allocation, and
-//! `status.devices` belongs to drivers), it refuses the patch as a change of something that the patch does not mention.
-//! Upstream's components never meet this: they write whole objects in protobuf, in which parameters stay bytes.
+//! `status.devices` belongs to drivers), it rejects the patch as a change of a field that the patch does not mention.
+//! Upstream's components never encounter this: they write whole objects in protobuf, in which parameters stay bytes.
 //!
 //! So a change is a patch as long as the server takes it, which is the cheapest for both sides; a claim for which it does
 //! not is read in protobuf, changed in the one field, and put.
@@ -30,7 +30,7 @@ pub struct Target<'a> {
     pub name: &'a str,
     /// Its uid: another claim of the name is a conflict.
     pub uid: &'a str,
-    /// The version that the change is based on: any other is a conflict. `None` where the change does not depend on it.
+    /// The version that the change is based on: any other is a conflict. `None` for an unconditional change.
     pub version: Option<&'a str>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// This claim in whatever version it is.
+    /// This claim in any version.
     pub fn any_of(claim: &'a ResourceClaim) -> Self {
         Self {
             name: claim.metadata.name.as_deref().unwrap_or_default(),
@@ -53,14 +53,14 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What is changed.
+/// The change.
 #[derive(Debug, Clone, Copy)]
 pub enum Change<'a> {
     /// All finalizers are these.
     Finalizers(&'a [String]),
-    /// The annotation has this value; `None` if it is to go.
+    /// The value of an annotation; `None` removes it.
     Annotation(&'a str, Option<&'a str>),
-    /// The status says that the claim is reserved for these.
+    /// The new `status.reservedFor`.
     ReservedFor(&'a [ResourceClaimConsumerReference]),
 }
 
@@ -95,10 +95,10 @@ impl Change<'_> {
     }
 }
 
-/// Makes a change under the name of a field manager, and returns the claim as it is then, as far as `keep` wants it.
+/// Makes a change under the name of a field manager, and returns the changed claim, decoded with `keep`.
 ///
 /// # Errors
-/// What the API server answered; a conflict also where the claim is not the [`Target`] any more.
+/// Errors of the API server; a conflict also if the claim is not the [`Target`] any longer.
 pub async fn change(
     api: &Api<ResourceClaim>,
     target: Target<'_>,
@@ -125,9 +125,9 @@ pub async fn change(
     loop {
         match put(api, target, change, manager, keep).await {
             Ok(Some(written)) => return Ok(written),
-            // A server that has no protobuf keeps no bytes either: it means what it says.
+            // A server without protobuf does not preserve bytes either: its error is final.
             Ok(None) => return Err(Error::Api(invalid)),
-            // Somebody else's write in between; of the target it was said that its version does not matter.
+            // Another write in between; the version of the target does not matter.
             Err(Error::Api(status)) if status.code == 409 && target.version.is_none() => {
                 let found = allot_reflector::get(api, target.name, keep).await?;
                 if found.is_none_or(|c| c.metadata.uid.as_deref() != Some(target.uid)) {
@@ -139,7 +139,7 @@ pub async fn change(
     }
 }
 
-/// Reads the claim in protobuf and puts it with the change; `None` if it can not be had in protobuf.
+/// Reads the claim in protobuf and puts it with the change; `None` if it cannot be had in protobuf.
 async fn put(
     api: &Api<ResourceClaim>,
     target: Target<'_>,

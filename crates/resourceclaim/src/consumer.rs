@@ -1,4 +1,4 @@
-//! Whom a claim is reserved for.
+//! The consumers of a claim.
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 
@@ -25,8 +25,8 @@ pub fn is_pod_group(consumer: &ResourceClaimConsumerReference) -> bool {
         && consumer.api_group.as_deref() == Some(POD_GROUP_API_GROUP)
 }
 
-/// Whether a consumer is the pod with a UID, or the PodGroup that it is in. PodGroups are compared by name: that is all
-/// that a pod knows of its own.
+/// Whether a consumer is the pod with a UID, or its PodGroup. PodGroups are compared by name: a pod contains nothing
+/// else.
 pub fn is_consumer(
     consumer: &ResourceClaimConsumerReference,
     pod_uid: &str,

@@ -1,8 +1,8 @@
 //! Facts about ResourceClaims that several components need, each in one place, and changes of single fields.
 //!
-//! It states what the Go package `k8s.io/dynamic-resource-allocation/resourceclaim` states for upstream: the name of the
-//! claim behind an entry of a pod, whether a claim was created for a pod, and whom it is reserved for. It must not know
-//! who asks: schedulers, controllers, node agents and drivers use it alike.
+//! It provides what the Go package `k8s.io/dynamic-resource-allocation/resourceclaim` does in upstream: the name of the
+//! claim for an entry of a pod, whether a claim was created for a pod, and its consumers. It must not depend on its
+//! callers: schedulers, controllers, node agents and drivers use it alike.
 //!
 //! [`change()`] edits one field of a stored claim and keeps every other byte as it was; see [`mod@change`].
 //!
@@ -34,7 +34,7 @@ pub use consumer::{
 };
 pub use pod::{UnknownName, claim_name, claim_status, extended_resource_claim_name, is_for_pod};
 
-/// The finalizer that keeps an allocated claim from going away.
+/// The finalizer that keeps an allocated claim from being deleted.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// Annotation of a claim that was created from a template: the entry of the pod's `spec.resourceClaims` that it is for.
 pub const POD_CLAIM_NAME_ANNOTATION: &str = "resource.kubernetes.io/pod-claim-name";

@@ -1,4 +1,4 @@
-//! Which claims a pod uses: the facts that the Go package `k8s.io/dynamic-resource-allocation/resourceclaim` states.
+//! Which claims a pod uses, by the rules of the Go package `k8s.io/dynamic-resource-allocation/resourceclaim`.
 
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -12,8 +12,8 @@ pub enum UnknownName {
     Unsupported,
 }
 
-/// The name of the claim that an entry of `spec.resourceClaims` stands for, as `resourceclaim.Name` in upstream. `None`
-/// when the claim controller decided that no claim is needed.
+/// The name of the claim for an entry of `spec.resourceClaims`, as `resourceclaim.Name` in upstream. `None` when the
+/// claim controller decided that no claim is needed.
 ///
 /// # Errors
 /// When there is no name (yet).
@@ -31,7 +31,7 @@ pub fn claim_name<'a>(
     Ok(status.resource_claim_name.as_deref())
 }
 
-/// What the pod's status says about an entry of `spec.resourceClaims`.
+/// The pod's status of an entry of `spec.resourceClaims`.
 pub fn claim_status<'a>(
     pod: &'a Pod,
     entry: &PodResourceClaim,

@@ -11,7 +11,7 @@ use crate::pod::{Key, PodInfo, Uid};
 use crate::podgroups::Condition;
 use crate::podgroups::claims::Consumer;
 
-/// A claim that has to be written before its pod can be bound.
+/// A claim to write before its pod can be bound.
 #[derive(Debug, Clone)]
 pub struct ClaimTask {
     /// Namespace and name.
@@ -20,17 +20,17 @@ pub struct ClaimTask {
     pub uid: Uid,
     /// The newest known version; the first write is based on it.
     pub claim: Arc<ResourceClaim>,
-    /// Whom to reserve it for.
+    /// The consumer to add to `status.reservedFor`.
     pub consumer: Consumer,
-    /// What to allocate, when the claim is not known to be allocated.
+    /// The allocation to write, if the claim is not known to be allocated.
     pub allocation: Option<Arc<AllocationResult>>,
-    /// The reservation is there, and the claim has to get a new version, see [`Claims::needs_fencing`].
+    /// The claim is reserved already, but must get a new `resourceVersion`, see [`Claims::needs_fencing`].
     ///
     /// [`Claims::needs_fencing`]: crate::dra::claims::Claims::needs_fencing
     pub fence: bool,
 }
 
-/// The claim for extended resources that has to be created before its pod can be bound.
+/// The extended resource claim to create before its pod can be bound.
 #[derive(Debug, Clone)]
 pub struct ExtendedResourceClaimTask {
     /// Identity while it exists only in memory.
@@ -43,7 +43,7 @@ pub struct ExtendedResourceClaimTask {
     pub mappings: Vec<ContainerExtendedResourceRequest>,
 }
 
-/// What has to be written about a pod's volumes before it can be bound.
+/// The writes for a pod's volumes that must precede its binding.
 #[derive(Debug, Clone, Default)]
 pub struct VolumeTasks {
     /// Volumes to bind to claims.
@@ -53,7 +53,7 @@ pub struct VolumeTasks {
 }
 
 impl VolumeTasks {
-    /// Whether there is nothing to do.
+    /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.volumes.is_empty() && self.claims.is_empty()
     }
@@ -77,7 +77,7 @@ pub struct VolumeTask {
 pub struct BindJob {
     /// The pod.
     pub pod: Arc<PodInfo>,
-    /// The node it goes to.
+    /// The node the pod is bound to.
     pub node: Arc<str>,
     /// Claims to write first.
     pub claims: Vec<ClaimTask>,
@@ -87,12 +87,12 @@ pub struct BindJob {
     pub extended: Option<ExtendedResourceClaimTask>,
     /// What to write about its volumes first.
     pub volumes: VolumeTasks,
-    /// What to record in the pod's status: resources of the node that come with its devices.
+    /// The node resources that come with the pod's devices, for the pod's status.
     pub node_allocatable: NodeAllocatableRequests,
-    /// Report when the claims are written instead of going on: a watch has to show that first, binding conditions have
-    /// to come true, or volumes have to be bound.
+    /// Report when the claims are written instead of binding at once: a watch must show the writes first, binding
+    /// conditions must become true, or volumes must be bound.
     pub wait: bool,
-    /// That may take long: tell where the pod is going to be.
+    /// The binding may take long: publish the node as nomination.
     pub announce: bool,
 }
 
@@ -105,7 +105,7 @@ pub struct Rejected {
     pub reason: &'static str,
     /// Why, in upstream's words.
     pub message: String,
-    /// What the node lacks that came nearest; only the event says it.
+    /// What the nearest node lacks; reported in the event only.
     pub explanation: Option<String>,
     /// What to do with the pod's nominated node.
     pub nominate: Nominate,
@@ -118,11 +118,11 @@ pub enum Nominate {
     Keep,
     /// The pod is expected on this node.
     Set(Arc<str>),
-    /// The pod is expected nowhere.
+    /// Clear the nomination.
     Clear,
 }
 
-/// Something to write.
+/// A write that the core decided on.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Write the pod's claims, then its binding.
@@ -131,16 +131,16 @@ pub enum Action {
     BindPod {
         /// The pod.
         pod: Arc<PodInfo>,
-        /// The node it goes to.
+        /// The node the pod is bound to.
         node: Arc<str>,
     },
-    /// Tell that a pod could not be scheduled.
+    /// Report that a pod could not be scheduled.
     Reject(Box<Rejected>),
     /// Delete pods so that another fits.
     Preempt {
         /// The pod that needs the capacity.
         preemptor: Arc<PodInfo>,
-        /// Where.
+        /// The node.
         node: Arc<str>,
         /// The pods to delete.
         victims: Vec<Arc<PodInfo>>,
@@ -149,18 +149,18 @@ pub enum Action {
     TellPreempted {
         /// The pod that needs the capacity.
         preemptor: Arc<PodInfo>,
-        /// Where.
+        /// The node.
         node: Arc<str>,
-        /// The pod whose binding is given up.
+        /// The pod whose binding is abandoned.
         victim: Arc<PodInfo>,
     },
-    /// Take the nomination from a pod, because a pod of higher priority comes to its node.
+    /// Clear the nomination of a pod, because a pod of higher priority is nominated to its node.
     ClearNomination(Arc<PodInfo>),
     /// Clear from a pod's status what [`BindJob::node_allocatable`] recorded there, because its binding failed.
     ClearNodeAllocatable(Arc<PodInfo>),
     /// Deallocate a claim that no pod uses.
     Deallocate(Arc<ResourceClaim>),
-    /// Delete an extended resource claim that is left over.
+    /// Delete an extended resource claim that its pod no longer uses.
     DeleteExtendedResourceClaim(Arc<ResourceClaim>),
     /// Remove the reservation for a pod whose binding failed.
     Unreserve {
@@ -177,22 +177,22 @@ pub enum Action {
         /// What to write then, unless one of them has a node.
         then: Box<Action>,
     },
-    /// Something about classic kinds.
+    /// A write for the classic API.
     Classic(crate::classic::Action),
-    /// Tell in the status of a group whether its pods have places.
+    /// Report in the status of a PodGroup whether its pods were placed.
     UpdatePodGroupStatus {
         /// The group.
         group: Key,
         /// Its identity.
         uid: Uid,
-        /// What to tell.
+        /// The condition to write.
         condition: Condition,
     },
     /// Record the event that a pod waits for binding conditions.
     WaitsForConditions {
         /// The pod.
         pod: Arc<PodInfo>,
-        /// The node it goes to.
+        /// The node the pod is bound to.
         node: Arc<str>,
         /// The conditions, with their devices.
         pending: Vec<Pending>,
@@ -201,7 +201,7 @@ pub enum Action {
     LacksClaim {
         /// The pod.
         pod: Arc<PodInfo>,
-        /// What is missing, in upstream's words.
+        /// The missing object, in upstream's wording.
         text: String,
     },
 }

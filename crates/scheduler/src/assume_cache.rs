@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::pod::Key;
 use crate::version::is_newer;
 
-/// Something with metadata.
+/// An object with metadata.
 pub trait Object {
     /// Its metadata.
     fn meta(&self) -> &ObjectMeta;
@@ -69,17 +69,17 @@ impl<T: Object> AssumedObject<T> {
         self.seen.as_ref()
     }
 
-    /// Both versions, as far as there are two.
+    /// The observed and the assumed version, as far as they exist.
     pub fn versions(&self) -> impl Iterator<Item = &Arc<T>> {
         [&self.seen, &self.assumed].into_iter().flatten()
     }
 
-    /// Whether only our own write is known.
+    /// Whether only a write of this scheduler is known, and no watch has shown the object.
     pub fn is_unseen(&self) -> bool {
         self.seen.is_none()
     }
 
-    /// A watch showed a version. Says whether it is news.
+    /// Records a version from a watch. Returns whether it is new.
     pub fn see(&mut self, object: Arc<T>) -> bool {
         let newer = |than: &Arc<T>| is_newer(than.version(), object.version());
         if self.seen.as_ref().is_some_and(newer) {
@@ -97,8 +97,8 @@ impl<T: Object> AssumedObject<T> {
         true
     }
 
-    /// A write of ours returned a version. Says whether it is news; an answer about an object under whose name another
-    /// one is known is none, since ours existed when it was written.
+    /// Records the version that a write of this scheduler returned. Returns whether it is new. An answer about an
+    /// object whose name now belongs to another object is ignored: the other one was created later.
     pub fn assume(&mut self, object: Arc<T>) -> bool {
         let news = self.effective().is_none_or(|known| {
             known.uid() == object.uid() && is_newer(object.version(), known.version())
@@ -129,12 +129,12 @@ impl<T: Object> AssumeCache<T> {
         self.entries.get(key)?.effective()
     }
 
-    /// What is known under a name.
+    /// The versions known for a name.
     pub fn entry(&self, key: &Key) -> Option<&AssumedObject<T>> {
         self.entries.get(key)
     }
 
-    /// What is known under a name; nothing at first.
+    /// The versions known for a name; an empty entry is created if there is none.
     pub fn entry_mut(&mut self, key: Key) -> &mut AssumedObject<T> {
         self.entries.entry(key).or_default()
     }
@@ -149,7 +149,7 @@ impl<T: Object> AssumeCache<T> {
         self.entries.values().filter_map(AssumedObject::effective)
     }
 
-    /// All names, with what is known.
+    /// All names with their known versions.
     pub fn entries(&self) -> impl Iterator<Item = (&Key, &AssumedObject<T>)> {
         self.entries.iter()
     }

@@ -1,9 +1,9 @@
-//! One attempt to place one pod: filter nodes, score those that fit, allocate devices on the best.
+//! One attempt to place one pod: filter nodes, score the feasible ones, allocate devices on the best.
 //!
-//! Whether there are devices for the pod is a filter, as upstream has it, but which ones are chosen only on the node that
-//! is preferred by everything else: for most pods that is a single allocation. The answers of the filter are remembered
-//! until something changes on a node ([`allot_allocator::Allocator::probe`]). Where the allocation itself counts in the
-//! score (lists of alternatives), it is done on every candidate.
+//! Whether devices are available is a filter, as in upstream; which devices are allocated is decided only on the node
+//! that all other scores prefer. For most pods that is a single allocation. The answers of the filter are cached until
+//! a node changes ([`allot_allocator::Allocator::probe`]). Where the allocation itself contributes to the score (lists
+//! of alternatives), it is computed on every feasible node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,23 +71,23 @@ struct Others {
     interpod: Option<InterPodAffinity>,
 }
 
-/// Where the pod goes.
+/// The node for a pod, and what is allocated for it there.
 #[derive(Debug)]
 pub struct Placement {
     /// Position of the node in the snapshot.
     pub node: usize,
-    /// What it gets there.
+    /// The devices to allocate.
     pub devices: NodeDevices,
-    /// All nodes where it fits; for pods whose claims drivers have to allocate first.
+    /// All feasible nodes; only for pods with claims that drivers must allocate first.
     pub feasible: Vec<usize>,
 }
 
-/// Why the pod goes nowhere.
+/// Why no node is feasible.
 #[derive(Debug)]
 pub struct Unplaced {
     /// Rejection per node, by position; empty when the pod was rejected as such.
     pub nodes: Vec<Option<Rejection>>,
-    /// Rejection of the pod before any node was looked at.
+    /// Rejection of the pod in PreFilter.
     pub before: Option<Rejection>,
 }
 
@@ -183,10 +183,10 @@ impl<'a> Attempt<'a> {
         self.classic.as_ref().is_some_and(PodClaims::is_pending)
     }
 
-    /// What has to be done about the pod's volumes before it goes to a node.
+    /// Chooses the writes for the pod's volumes that must precede its binding to a node.
     ///
     /// # Errors
-    /// When its volumes can not be there.
+    /// When the volumes cannot be used on the node.
     pub fn choose_volumes(&self, node: &NodeInfo) -> Result<Choice, Rejection> {
         let volumes = self.volumes.as_ref();
         volumes.map_or_else(|| Ok(Choice::default()), |v| v.choose(node))
@@ -281,7 +281,7 @@ impl<'a> Attempt<'a> {
         self.filter_with(node, &self.others)
     }
 
-    /// Whether the pod can go to a node, and what it would get there.
+    /// Whether the node is feasible for the pod, and what would be allocated there.
     ///
     /// # Errors
     /// The first plugin that rejects the node.

@@ -1,7 +1,8 @@
-//! Nodes and the pods on them, including pods that are assumed to be there while their binding is written.
+//! Nodes and the pods on them, including pods that are assumed on a node while their binding is written.
 //!
-//! Invariants: a pod counts on exactly one node from the moment it is assumed or seen bound until it is seen gone or
-//! finished or its binding failed; the order in which watch events and the outcome of a binding arrive does not matter.
+//! Invariants: a pod counts on exactly one node from the moment it is assumed or observed as bound until it is deleted,
+//! has finished or its binding failed; the order in which watch events and the outcome of a binding arrive does not
+//! matter.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::pod::{PodInfo, Uid};
 use crate::selectors::LabelMap;
 use crate::storage::Storage;
 
-/// Where a pod counts.
+/// The node that a pod counts on.
 #[derive(Debug)]
 struct Placed {
     node: Arc<str>,
@@ -96,7 +97,7 @@ impl Cache {
         self.count_images(&before, &after);
     }
 
-    /// Removes a node; its pods are remembered in case it comes back.
+    /// Removes a node; its pods are kept in case the node is added again.
     pub fn remove_node(&mut self, name: &str) {
         let Some(at) = self.index.remove(name) else {
             return;
@@ -160,7 +161,7 @@ impl Cache {
         self.attach(pod, node);
     }
 
-    /// Takes an assumed pod back after its binding failed. A pod that was seen bound meanwhile stays.
+    /// Removes an assumed pod after its binding failed. A pod that was observed as bound in the meantime stays.
     pub fn forget(&mut self, uid: &str) {
         if self.placed.get(uid).is_some_and(|p| p.assumed) {
             self.detach(uid);
@@ -186,7 +187,7 @@ impl Cache {
         self.attach(pod, &node);
     }
 
-    /// A watch showed a pod gone.
+    /// A watch reported the deletion of a pod.
     pub fn remove_pod(&mut self, uid: &str) {
         self.detach(uid);
     }

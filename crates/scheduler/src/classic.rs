@@ -1,15 +1,14 @@
 //! Claims as they were before 1.31: allocated by drivers that the scheduler negotiates with, or by the scheduler of
 //! 1.30 from structured parameters.
 //!
-//! The negotiation goes through one object per pod (PodScheduling of 1.26, PodSchedulingContext since): the scheduler
-//! writes the nodes that fit, the drivers exclude some, the scheduler selects one, the drivers allocate. Until then
-//! the pod waits without a node; nothing of it blocks other pods. Every function here is pure and called by
-//! [`crate::core`]; where a server has none of the kinds, the state does not exist and costs nothing.
+//! The negotiation uses one object per pod (PodScheduling of 1.26, PodSchedulingContext since): the scheduler writes
+//! the feasible nodes, the drivers exclude some, the scheduler selects one, the drivers allocate. Until then the pod
+//! stays pending and blocks no other pod. Every function here is pure and called by [`crate::core`]; if a server serves
+//! none of the kinds, this state does not exist and costs nothing.
 //!
-//! Invariants: an exclusive claim is promised to one pod at a time, also while the reservation is being written
-//! ([`claims`]); an instance of structured resources is held by one claim
-//! ([`structured`]); what was asked to be
-//! published counts until a watch or an answer says otherwise ([`negotiations`]).
+//! Invariants: an exclusive claim is assumed for one pod at a time, also while the reservation is being written
+//! ([`claims`]); an instance of structured resources is allocated to one claim ([`structured`]); a published
+//! specification counts until a watch or an answer contradicts it ([`negotiations`]).
 
 pub mod claims;
 pub mod discovery;
@@ -34,7 +33,7 @@ use allot_reflector::Observed;
 pub use discovery::Served;
 pub use pod::PodClaims;
 
-/// Something that the scheduler has to know about classic kinds.
+/// An observation of the classic kinds, or the outcome of a write.
 #[derive(Debug)]
 pub enum Input {
     /// Claims.
@@ -62,7 +61,7 @@ pub enum Input {
         key: Key,
         /// Its identity.
         uid: Uid,
-        /// For which pod it was reserved; `None` when the allocation was taken back.
+        /// The pod of the reservation; `None` for a deallocation.
         pod: Option<Uid>,
         /// The claim as the server answered, if it was written.
         claim: Option<Arc<ResourceClaim>>,
@@ -76,7 +75,7 @@ pub enum Input {
     },
 }
 
-/// A claim that has to be written before its pod can be bound.
+/// A claim to write before its pod can be bound.
 #[derive(Debug, Clone)]
 pub struct ClaimTask {
     /// Namespace and name.
@@ -90,7 +89,7 @@ pub struct ClaimTask {
 }
 
 impl ClaimTask {
-    /// What happened to the claim, if it is not what the pod was placed with any more.
+    /// What happened to the claim, if it is not what the pod was placed with any longer.
     pub fn is_lost(&self, now: &ResourceClaim) -> Option<&'static str> {
         if now.metadata.deletion_timestamp.is_some()
             || now.metadata.uid.as_deref() != Some(&*self.uid)
@@ -98,7 +97,7 @@ impl ClaimTask {
             return Some("deleted");
         }
         let ours = self.allocation.as_ref().map(|(_, ours)| &**ours);
-        // Without an allocation of ours the pod was placed where that of a driver can be used.
+        // Without an allocation by the scheduler, the pod was placed where the driver's allocation can be used.
         let decided = ours.or(self.claim.status.allocation.as_ref());
         match (&now.status.allocation, decided) {
             (Some(there), Some(decided)) if there == decided => None,
@@ -109,27 +108,27 @@ impl ClaimTask {
     }
 }
 
-/// Something to write.
+/// A write for the classic API.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Tell the drivers what the scheduler wants.
+    /// Publish the scheduler's choice to the drivers.
     Publish {
         /// For which pod.
         pod: Arc<PodInfo>,
-        /// What it wants.
+        /// The specification to write.
         spec: SchedulingSpec,
-        /// Identity of the negotiation, where it is known to exist.
+        /// UID of the negotiation object, if it is known to exist.
         known: Option<String>,
     },
-    /// Have the allocation of a claim taken back that stands in a pod's way.
+    /// Have a claim deallocated that keeps a pod from its node.
     Deallocate {
         /// The pod.
         pod: Arc<PodInfo>,
         /// The claim.
         claim: Arc<ResourceClaim>,
-        /// What has to be published before, so that no driver allocates for a node that was given up.
+        /// What to publish first, so that no driver allocates for a node that was abandoned.
         publish: Option<SchedulingSpec>,
-        /// Identity of the negotiation, where it is known to exist.
+        /// UID of the negotiation object, if it is known to exist.
         known: Option<String>,
     },
     /// Delete the negotiation of a pod that was bound.
@@ -143,7 +142,7 @@ pub enum Action {
     },
 }
 
-/// What the scheduler knows of the classic kinds.
+/// The scheduler's state of the classic kinds.
 #[derive(Debug)]
 pub struct Classic {
     /// What the server has.
@@ -158,7 +157,7 @@ pub struct Classic {
 }
 
 impl Classic {
-    /// Nothing is known yet.
+    /// The state before any list.
     pub fn new(served: Served) -> Self {
         Self {
             served,
@@ -174,7 +173,7 @@ impl Classic {
         self.classes.get(name)
     }
 
-    /// Classes came, changed or went.
+    /// Adds, changes or removes classes.
     pub fn set_classes(&mut self, observed: Observed<ResourceClass>) {
         let name = |c: &ResourceClass| c.metadata.name.clone().unwrap_or_default();
         match observed {
@@ -195,8 +194,8 @@ impl Classic {
         self.served.deterministic_names
     }
 
-    /// Adds to a pod what later releases record in it: the names of its generated claims, where they follow from its
-    /// own name (up to 1.27).
+    /// Adds to a pod what later releases record in its status: the names of its generated claims, which up to 1.27
+    /// follow from the pod's name.
     pub fn complete(&self, pod: &mut Pod) {
         if !self.served.deterministic_names {
             return;
@@ -218,8 +217,8 @@ impl Classic {
         }
     }
 
-    /// Whether an entry of a pod's claims is about a classic claim. Where both generations are served, a claim that
-    /// does not exist yet counts as a newer one: the answer is the same, it is missing.
+    /// Whether an entry of a pod's claims refers to a classic claim. If both generations are served, a claim that does
+    /// not exist yet counts as a current one: the result is the same, the claim is missing.
     pub fn owns(
         &self,
         pod: &PodInfo,
@@ -234,7 +233,7 @@ impl Classic {
     /// The classic claims of a pod with their names in the pod, each object once; the first problem ends it.
     ///
     /// # Errors
-    /// When a claim is missing, goes away, or belongs to another pod.
+    /// When a claim does not exist, is being deleted, or belongs to another pod.
     pub fn resolve(
         &self,
         pod: &PodInfo,

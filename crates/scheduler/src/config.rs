@@ -23,7 +23,7 @@ pub use file::{ConfigError, parse};
 pub struct DynamicResourcesArgs {
     /// How long one node may take; `None` for no limit.
     pub filter_timeout: Option<Duration>,
-    /// How long binding conditions may take to come true.
+    /// How long binding conditions may take to become true.
     pub binding_timeout: Duration,
     /// Which devices are taken, and which nodes are preferred for them. Upstream has the first fit alone.
     pub placement: Policy,
@@ -45,13 +45,13 @@ impl Default for DynamicResourcesArgs {
 /// One way of scheduling; pods choose by `spec.schedulerName`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// The scheduler name that it stands for.
+    /// The scheduler name that selects the profile.
     pub name: Arc<str>,
     /// Plugins that filter (and gate, and allocate).
     pub filters: PluginSet,
     /// Plugins that score, with their weights.
     pub weights: Vec<(Plugin, i64)>,
-    /// Plugins that are asked when a pod fits nowhere.
+    /// Plugins that run when a pod fits nowhere.
     pub post_filters: PluginSet,
     /// Share of nodes to find before scoring, in percent; `None` for upstream's rule.
     pub percentage_of_nodes: Option<u32>,
@@ -63,17 +63,19 @@ pub struct Profile {
     pub fit: FitArgs,
     /// Resources of NodeResourcesBalancedAllocation.
     pub balanced: Vec<(Arc<str>, i64)>,
-    /// What all pods want of their nodes, by the arguments of NodeAffinity.
+    /// Node affinity that applies to all pods, from the arguments of NodeAffinity.
     pub added_affinity: AddedAffinity,
     /// What required affinity of another pod counts in the score of InterPodAffinity.
     pub hard_pod_affinity_weight: i64,
-    /// Whether what other pods prefer counts in the score of InterPodAffinity only for pods that prefer something, too.
+    /// Whether preferred terms of existing pods count in the score of InterPodAffinity only for pods that have
+    /// preferred terms themselves.
     pub ignore_preferred_terms_of_existing_pods: bool,
-    /// How many nodes DefaultPreemption looks for at least, in percent of all. The larger of both numbers counts.
+    /// Minimum number of candidate nodes for DefaultPreemption, in percent of all nodes. The larger of both minimums
+    /// applies.
     pub min_candidate_nodes_percentage: u32,
-    /// How many nodes DefaultPreemption looks for at least.
+    /// Minimum number of candidate nodes for DefaultPreemption.
     pub min_candidate_nodes_absolute: u32,
-    /// How PodTopologySpread treats pods without constraints of their own.
+    /// How PodTopologySpread treats pods without constraints.
     pub spread: Defaults,
 }
 
@@ -113,7 +115,7 @@ impl Profile {
     }
 }
 
-/// Leader election as configured; carrying it out is the caller's business, since the client has to be fenced.
+/// Leader election as configured. The caller runs it, since the client must be fenced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderElection {
     /// Whether to elect a leader.
@@ -159,7 +161,7 @@ pub struct ClientConnection {
 pub struct Config {
     /// Ways of scheduling; never empty.
     pub profiles: Vec<Profile>,
-    /// How long pods that failed stay back.
+    /// How long pods back off after a failure.
     pub backoff: Backoff,
     /// How many bindings are written at the same time.
     pub parallel_bindings: usize,
@@ -176,7 +178,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The same without plugins whose features are off: wherever they are named, they do nothing.
+    /// The same without plugins whose features are off; references to them have no effect.
     #[must_use]
     pub(crate) fn without_disabled(mut self) -> Self {
         if !self.features.enabled(Feature::NodeDeclaredFeatures) {

@@ -1,7 +1,7 @@
 //! The scheduler's state and everything it decides. No I/O, no clock, no threads that outlive a call.
 //!
 //! Observations and outcomes of writes come in as [`Input`], decisions go out as [`Action`]; both in one order, through
-//! one owner. So an attempt always sees a consistent state, nothing can change during it, and a run is a function of its
+//! one owner. So an attempt always sees a consistent state, nothing changes during it, and a run is a function of its
 //! inputs: the simulation in the tests replays any run exactly.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub use explain::{Chosen, Expected, NodeVerdict, Verdict};
 pub(crate) use gang::groups_matter;
 pub use gang::{GangOutcome, GangVerdict, LeftOut, MemberVerdict, has_gangs};
 
-/// Something that the scheduler has to know.
+/// An observation, or the outcome of a write.
 #[derive(Debug)]
 pub enum Input {
     /// Nodes.
@@ -121,12 +121,12 @@ pub enum Input {
         uid: Uid,
         /// The pod.
         pod: Option<Uid>,
-        /// The claim as it is then; `None` when that is not known.
+        /// The claim after the write; `None` if that is not known.
         claim: Option<Arc<ResourceClaim>>,
     },
     /// All claims of a pod are written; its binding waits for a watch to show that, for conditions, or for volumes.
     ClaimsReady(Uid),
-    /// Something about classic kinds.
+    /// An input for the classic kinds.
     Classic(Box<crate::classic::Input>),
     /// A victim cannot be deleted.
     NotPreempted(Uid),
@@ -159,14 +159,14 @@ pub struct Core {
     classic: Option<Box<Classic>>,
     allocator: DeviceAllocator,
     pods: FxHashMap<Key, Arc<PodInfo>>,
-    /// Pods without a node that were there when the scheduler started: one that is gone may have bound them.
+    /// Pods that were pending when the scheduler started: a previous scheduler may be binding them.
     inherited: FxHashMap<Uid, Key>,
     pods_listed: bool,
     slices: FxHashSet<String>,
     slices_listed: bool,
-    /// What devices stand for, where that counts.
+    /// Mappings from devices to node resources, if the feature is on.
     node_allocatable: Option<Mappings>,
-    /// Groups of pods, where they matter.
+    /// PodGroups, if they are used.
     gangs: Option<PodGroups>,
     rules: FxHashMap<String, DeviceTaintRule>,
     budgets: FxHashMap<Key, Budget>,
@@ -174,14 +174,14 @@ pub struct Core {
     /// Preemptors, with the victims that no watch has shown terminating yet.
     preempting: FxHashMap<Uid, PendingVictims>,
     bindings: FxHashMap<Uid, Binding>,
-    /// Those of them that wait for their claims to be seen, for conditions, or for volumes.
+    /// Bindings that wait for a watch to show their claims, for binding conditions, or for volumes.
     waiting: Waiting,
     next_start: usize,
     actions: Vec<Action>,
 }
 
 impl Core {
-    /// A scheduler that knows nothing yet.
+    /// A scheduler without any observation.
     pub fn new(config: Config, metrics: Metrics) -> Self {
         let config = config.without_disabled();
         let features = devices::allocator_features(&config.features);
@@ -272,7 +272,7 @@ impl Core {
             .min()
     }
 
-    /// When something is late that a pod on its way to a node waits for: what passes without any input.
+    /// The next deadline of a binding that waits; it passes without an input.
     pub fn next_deadline(&self, time: Time) -> Option<Now> {
         self.waiting.deadline().map(|at| {
             let left = at.duration_since(time.wall);
@@ -280,7 +280,7 @@ impl Core {
         })
     }
 
-    /// Looks for deadlines that have passed.
+    /// Handles deadlines that have passed.
     pub fn tick(&mut self, time: Time) {
         self.check_conditions(time);
     }
@@ -302,7 +302,8 @@ impl Core {
         );
     }
 
-    /// What is needed to count devices by class, elsewhere: that takes time in proportion to the cluster.
+    /// Returns a closure that counts devices by class, to run in another thread: it takes time in proportion to the
+    /// cluster.
     pub fn census(&self) -> impl FnOnce() + Send + use<> {
         let cluster = self.claims.cluster().clone();
         let names = self.classes.names();

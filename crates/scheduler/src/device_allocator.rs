@@ -30,29 +30,29 @@ impl AllocationRequest {
     }
 }
 
-/// What came out.
+/// The outcome of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// One allocation per claim.
     Allocated(Vec<AllocationResult>),
     /// Proven not to fit.
     NoFit,
-    /// The node can not be used, for a reason of its own.
+    /// The node cannot be used, for a reason specific to it.
     NodeError(String),
-    /// The attempt as such can not go on.
+    /// The attempt cannot continue.
     Error(String),
     /// Too much work or too late; fits or not.
     GaveUp,
 }
 
-/// What the allocator was asked and did.
+/// Counters of the allocator's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
-    /// Nodes for which devices were looked for.
+    /// Nodes on which devices were searched.
     pub nodes: u64,
-    /// Decisions of the search for them; an answer that was remembered counts with those that it took.
+    /// Decisions of the searches; a cached answer counts with the decisions it took originally.
     pub steps: u64,
-    /// Nodes where it gave up.
+    /// Nodes on which the search gave up.
     pub gave_up: u64,
 }
 
@@ -87,7 +87,7 @@ impl DeviceAllocator {
         }
     }
 
-    /// What was done since this was asked last.
+    /// The work since the last call.
     pub fn take_work(&self) -> Work {
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
         Work {
@@ -151,7 +151,7 @@ impl DeviceAllocator {
         self.told(found, |()| Outcome::Allocated(Vec::new()))
     }
 
-    /// How much the policy likes what would be allocated on a node; `None` where nothing can be.
+    /// The preference of the placement policy for the allocation on a node; `None` if there is none.
     pub fn preference(
         &self,
         cluster: &Cluster,
@@ -167,12 +167,12 @@ impl DeviceAllocator {
         }
     }
 
-    /// Asks the allocator, within the limits, and counts its work.
+    /// Calls the allocator within the limits, and counts its work.
     fn limited<A>(
         &self,
         ask: impl FnOnce(&mut Allocator, &Limits<'_>) -> allot_allocator::Outcome<A>,
     ) -> allot_allocator::Outcome<A> {
-        // Most searches end before they ask for the time; the clock runs from the first question on.
+        // Most searches end before they read the clock; the timeout starts with the first read.
         let (timeout, asked) = (*self.timeout.lock(), OnceLock::new());
         let late = || {
             let now = self.sources.elapsed();
@@ -208,7 +208,7 @@ impl DeviceAllocator {
         }
     }
 
-    /// How near a node comes to what is needed, and how many checks of devices it took to find out.
+    /// How near a node comes to satisfying the request, and how many device checks that took.
     pub fn nearness(
         &self,
         cluster: &Cluster,

@@ -1,7 +1,8 @@
-//! The plugin DynamicResources: which claims a pod needs, where they can be allocated, and what is to be written.
+//! The plugin DynamicResources: which claims a pod needs, where they can be allocated, and what to write.
 //!
 //! [`PodDevices::prepare`] is the plugin's PreFilter, [`PodDevices::filter`] its Filter, [`PodDevices::score`] its
-//! Score and [`PodDevices::claim_to_deallocate`] its PostFilter. All are pure: they read [`claims::Claims`] and say what to do.
+//! Score and [`PodDevices::claim_to_deallocate`] its PostFilter. All are pure: they read [`claims::Claims`] and return
+//! what to do.
 
 pub mod claims;
 pub mod conditions;
@@ -21,7 +22,7 @@ use crate::framework::Plugin;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
 
-/// Holds a pod back until all its claims exist, belong to it and are not going away.
+/// Gates a pod until all its claims exist, belong to it and are not being deleted.
 pub fn pre_enqueue(
     pod: &PodInfo,
     claims: &claims::Claims,

@@ -36,11 +36,11 @@ plugins! {
     NodePorts,
     /// Rejects nodes with too little left.
     NodeResourcesFit,
-    /// Keeps claims that one pod has for itself from others.
+    /// Keeps claims in use by one pod exclusively from other pods.
     VolumeRestrictions,
     /// Rejects nodes that take no more volumes.
     NodeVolumeLimits,
-    /// Finds volumes, and rejects nodes from which they can not be reached.
+    /// Finds volumes, and rejects nodes from which they cannot be reached.
     VolumeBinding,
     /// Rejects nodes in other zones than the volumes.
     VolumeZone,

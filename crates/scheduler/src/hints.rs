@@ -1,4 +1,4 @@
-//! Which events may make which rejected pods fit (upstream's queueing hints).
+//! Which events may make which unschedulable pods schedulable (upstream's queueing hints).
 
 use crate::framework::{Plugin, PluginSet};
 use crate::node::NodeInfo;
@@ -8,10 +8,10 @@ use crate::plugins::{simple, taints};
 use crate::pod::{Key, PodInfo};
 use crate::storage;
 
-/// Something changed in the cluster.
+/// A change of the cluster.
 #[derive(Debug, Clone, Copy)]
 pub enum ClusterEvent<'a> {
-    /// A node came.
+    /// A node was added.
     NodeAdded(&'a NodeInfo),
     /// A node changed.
     NodeChanged {
@@ -22,7 +22,7 @@ pub enum ClusterEvent<'a> {
     },
     /// A node went away; domains of spread constraints may have changed.
     NodeRemoved,
-    /// A pod came to a node.
+    /// A pod was added to a node.
     PodAdded(&'a PodInfo),
     /// Labels of a pod on a node changed.
     PodChanged(&'a PodInfo),
@@ -35,17 +35,17 @@ pub enum ClusterEvent<'a> {
     },
     /// A pod on a node finished or went away.
     PodGone(&'a PodInfo),
-    /// Something that a claim held may be free.
+    /// Devices of a claim may be free.
     DevicesFreed,
-    /// Devices came or changed.
+    /// Devices were added or changed.
     DevicesChanged,
-    /// A device class came or changed.
+    /// A device class was added or changed.
     ClassChanged,
     /// Labels of a namespace changed.
     NamespaceChanged,
-    /// A claim for a volume came or changed.
+    /// A PersistentVolumeClaim was added or changed.
     VolumeClaimChanged(&'a Key),
-    /// A volume, a storage class, or what nodes and drivers say about volumes, came or changed.
+    /// A volume, a storage class, a CSINode, CSIDriver or CSIStorageCapacity was added or changed.
     StorageChanged,
 }
 
@@ -145,7 +145,7 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
         },
         ClusterEvent::PodAdded(other) | ClusterEvent::PodChanged(other) => match plugin {
             Plugin::PodTopologySpread => other.key.namespace == pod.key.namespace,
-            // Namespaces by label are not looked up here: rather once too often than never.
+            // Namespace labels are not looked up here: better one attempt too many than none.
             Plugin::InterPodAffinity => {
                 let terms = pod.required_affinity.iter();
                 matches!(event, ClusterEvent::PodChanged(_))
@@ -162,14 +162,14 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
     }
 }
 
-/// Whether the pod could go to the node as far as the node's own properties tell.
+/// Whether the pod fits the node as far as the plugin's check of node properties can tell.
 fn node_suits(plugin: Plugin, pod: &PodInfo, node: &NodeInfo) -> bool {
     match plugin {
         Plugin::NodeUnschedulable => simple::unschedulable(pod.tolerations(), node).is_ok(),
         Plugin::NodeName => simple::node_name(pod, node).is_ok(),
         Plugin::TaintToleration => taints::filter(pod.tolerations(), node).is_ok(),
         Plugin::PodTopologySpread | Plugin::InterPodAffinity => true,
-        // Whatever else it needs, it needs it on a node that it selects.
+        // All other requirements must hold on a node that the pod selects.
         _ => NodeAffinity::new(pod).matches(node),
     }
 }
@@ -191,7 +191,7 @@ fn node_change_helps(plugin: Plugin, pod: &PodInfo, old: &NodeInfo, new: &NodeIn
         Plugin::NodeDeclaredFeatures => old.declared_features() != new.declared_features(),
         _ => false,
     };
-    // A node that the pod did not select before was never asked for anything else.
+    // A node that the pod did not select before was rejected for that reason only.
     let selected = labels && !NodeAffinity::new(pod).matches(old);
     (changed || selected) && node_suits(plugin, pod, new)
 }

@@ -1,15 +1,15 @@
-//! The scheduler: which pod goes to which node with which devices.
+//! The scheduler: places pods on nodes and allocates devices for them.
 //!
 //! Observations of the API server come in through watches, decisions go out as writes. In between there is one state
 //! with one owner ([`core::Core`]): queue, nodes with their pods, claims with their devices. It is a plain function of
 //! its inputs, without clock and I/O. Writing ([`writer`]) is asynchronous: while the claims and the binding of one pod
-//! are written, the next pods are placed, on a state that already has the decision in it.
+//! are written, the next pods are placed, on a state in which the decision is assumed.
 //!
 //! Invariants:
 //! - a device is never given twice: from the decision until the written claim is seen, it is in use ([`dra::claims`]);
 //! - everything is written with preconditions; losing a race leads to another attempt, never to an overwrite;
-//! - the crate talks to [`kube::Client`] and does not know which server answers; killed at any moment and started
-//!   again, it goes on from what the API server has.
+//! - the crate talks to [`kube::Client`] and does not depend on a particular API server; killed at any moment and
+//!   restarted, it continues from the state of the API server.
 //!
 //! ```no_run
 //! # async fn example(client: kube::Client) -> Result<(), allot_scheduler::Error> {

@@ -1,7 +1,7 @@
-//! Limits how many requests are sent, as `clientConnection` asks for.
+//! Client-side rate limit of requests, as set by `clientConnection`.
 //!
-//! Without `qps` nothing is limited: upstream's defaults (50 per second, 100 at once) are a protection against
-//! schedulers with errors of long ago, and the reason of most reports about a slow one.
+//! Without `qps` there is no limit: upstream's defaults (50 per second, burst 100) protect against faulty schedulers of
+//! the past, and cause most reports about slow ones.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::config::ClientConnection;
 #[cfg(test)]
 mod tests;
 
-/// A client that keeps to the rate, when one is set.
+/// A client that respects the rate, if one is set.
 pub fn limited(client: Client, connection: &ClientConnection) -> Client {
     let Some(qps) = connection.qps.filter(|q| *q > 0.0 && q.is_finite()) else {
         return client;
@@ -52,7 +52,7 @@ impl Rate {
         }
     }
 
-    /// Takes the next turn; says how long to wait for it.
+    /// Takes the next token; returns how long to wait for it.
     fn take(&mut self, now: Instant) -> Duration {
         let from = self.full.filter(|at| *at > now).unwrap_or(now);
         self.full = Some(from + self.interval);

@@ -1,14 +1,14 @@
-//! The text that tells a user why a pod is not scheduled.
+//! The text that explains to users why a pod is not scheduled.
 //!
-//! The condition has upstream's text to the letter (`0/5 nodes are available: 3 Insufficient cpu, …`), since tools parse
-//! and compare it. The event begins with the same text and ends with what the node lacks that came nearest.
+//! The condition has upstream's text to the letter (`0/5 nodes are available: 3 Insufficient cpu, …`), since tools
+//! parse and compare it. The event begins with the same text and ends with what the nearest node lacks.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::attempt::Unplaced;
 
-/// What upstream says without any node.
+/// Upstream's text for a cluster without nodes.
 pub const NO_NODES: &str = "no nodes available to schedule pods";
 /// Longest text that a condition may have, in bytes; far below what the API accepts.
 const MESSAGE_LIMIT: usize = 4096;

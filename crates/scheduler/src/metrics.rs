@@ -27,9 +27,9 @@ use crate::queue::{Counts, Moved, Rejected};
 pub enum Outcome {
     /// The pod was bound.
     Scheduled,
-    /// The pod fits nowhere.
+    /// No node is feasible.
     Unschedulable,
-    /// Something failed.
+    /// An error occurred.
     Error,
 }
 
@@ -210,7 +210,7 @@ impl Metrics {
         });
         let points = Points::register(&mut registry);
         let devices = Devices::register(&mut registry);
-        // Set all the time, so looked up once.
+        // Set frequently, so looked up once.
         let one = |family: &Family<One, Gauge>, label, value: &str| {
             family.get_or_create(&[(label, value.to_owned())]).clone()
         };
@@ -267,7 +267,7 @@ impl Metrics {
         self.0.algorithm_duration.observe(taken.as_secs_f64());
     }
 
-    /// A pod was bound in its `attempts`th attempt, `waited` after it came.
+    /// A pod was bound in its `attempts`th attempt, `waited` after it was added to the queue.
     pub(crate) fn bound(&self, attempts: u32, waited: Duration) {
         let label = if attempts >= 16 {
             "16+".to_owned()
@@ -281,7 +281,7 @@ impl Metrics {
         self.0.pod_attempts.observe(f64::from(attempts));
     }
 
-    /// A pod with claims was bound, `waited` after it came.
+    /// A pod with claims was bound, `waited` after it was added to the queue.
     pub(crate) fn allocated(&self, waited: Duration) {
         self.0.devices.allocated(waited);
     }
@@ -310,7 +310,7 @@ impl Metrics {
         }
     }
 
-    /// Pods came to parts of the queue, or wait because of others plugins than before.
+    /// Pods moved between parts of the queue, or the plugins that reject pods changed.
     pub(crate) fn moved(&self, moved: Moved, rejected: Option<&Rejected>) {
         for ((event, queue), count) in moved {
             let labels = [("event", event), ("queue", queue)];

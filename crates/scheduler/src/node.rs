@@ -12,25 +12,25 @@ use crate::selectors::LabelMap;
 /// A node as the scheduler sees it.
 #[derive(Debug, Clone)]
 pub struct NodeInfo {
-    /// The object; absent while pods are known for a node that is not.
+    /// The object; `None` while pods are known for a node that does not exist.
     pub node: Option<Arc<Node>>,
     /// Its name.
     pub name: Arc<str>,
-    /// What it offers.
+    /// Allocatable resources.
     pub allocatable: Resources,
     /// How many pods it may hold.
     pub allowed_pods: i64,
-    /// What its pods ask for.
+    /// Sum of the pods' requests.
     pub requested: Resources,
-    /// CPU (thousandths) and memory that its pods ask for, with defaults for those that ask for none.
+    /// CPU (thousandths) and memory requests of its pods, with defaults for pods that request none.
     pub nonzero_requested: (i64, i64),
     /// Its pods.
     pub pods: Vec<Arc<PodInfo>>,
-    /// How many of its pods a controller has here, without those that are being deleted.
+    /// Pods on the node per controller, without those that are being deleted.
     pub replicas: FxHashMap<Replicated, i64>,
-    /// Those of its pods that have some pod affinity.
+    /// Pods on the node that have pod affinity.
     pub with_affinity: Vec<Arc<PodInfo>>,
-    /// Those of its pods that have required anti-affinity.
+    /// Pods on the node that have required anti-affinity.
     pub with_required_anti_affinity: Vec<Arc<PodInfo>>,
     /// Host ports in use.
     pub ports: Vec<HostPort>,
@@ -80,7 +80,7 @@ impl NodeInfo {
                 .collect(),
         );
         let device_node = allot_allocator::Node::from(&*node);
-        // What is remembered of the old one still holds if nothing has changed that counts.
+        // Cached state of the old object still holds if no relevant field changed.
         if *self.device_node != device_node {
             self.device_node = Arc::new(device_node);
         }
@@ -103,7 +103,7 @@ impl NodeInfo {
             .unwrap_or_default()
     }
 
-    /// Features that not every node has, and that this one says it has.
+    /// The node's declared features.
     pub fn declared_features(&self) -> &[String] {
         self.node
             .as_ref()
@@ -137,7 +137,7 @@ impl NodeInfo {
         self.pods.push(pod);
     }
 
-    /// Takes a pod off again; says whether it was there.
+    /// Removes a pod; returns it if it was on the node.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let at = self.pods.iter().position(|p| &*p.uid == uid)?;
         let pod = self.pods.swap_remove(at);
@@ -169,7 +169,7 @@ impl NodeInfo {
     }
 }
 
-/// As one of whose pods a pod counts; those on their way out do not.
+/// The controller for which a pod counts; `None` for terminating pods.
 fn counted_for(pod: &PodInfo) -> Option<Replicated> {
     pod.replicated().filter(|_| !pod.is_terminating())
 }

@@ -1,4 +1,4 @@
-//! Pods that are nominated to nodes: because of preemption there, or because they wait there for binding conditions.
+//! Pods that are nominated to nodes: because of preemption there, or because they wait for binding conditions.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use rustc_hash::FxHashMap;
 
 use crate::pod::{PodInfo, Uid};
 
-/// A pod and the node where it is expected.
+/// A pod and the node it is nominated to.
 pub type Nomination = (Arc<PodInfo>, Arc<str>);
 
-/// Which pods are expected where.
+/// Nominated pods by node.
 #[derive(Debug, Default)]
 pub struct Nominations {
     pods: FxHashMap<Uid, Nomination>,
@@ -17,7 +17,7 @@ pub struct Nominations {
 }
 
 impl Nominations {
-    /// A pod is expected on a node. With the one where it was expected before, if that was another.
+    /// Nominates a pod to a node. Returns its previous nomination, if that was to another node.
     pub fn insert(&mut self, pod: Arc<PodInfo>, node: Arc<str>) -> Option<Nomination> {
         if let Some((known, at)) = self.pods.get_mut(&pod.uid)
             && *at == node
@@ -34,7 +34,7 @@ impl Nominations {
         moved
     }
 
-    /// A pod is expected nowhere any more.
+    /// Removes a pod's nomination.
     pub fn remove(&mut self, uid: &str) -> Option<Nomination> {
         let (pod, node) = self.pods.remove(uid)?;
         if let Some(uids) = self.on.get_mut(&node) {
@@ -46,7 +46,7 @@ impl Nominations {
         Some((pod, node))
     }
 
-    /// Where a pod is expected.
+    /// The nomination of a pod.
     pub fn get(&self, uid: &str) -> Option<&Nomination> {
         self.pods.get(uid)
     }

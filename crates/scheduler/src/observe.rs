@@ -1,7 +1,7 @@
 //! What the scheduler reads of each kind.
 //!
-//! Fields that are not named here are as if they were not set. Of pods and nodes it is a list of what is read, since
-//! most of them is for others; of the kinds of DRA it is a list of what is not.
+//! Fields that are not listed here read as unset. Of pods and nodes the list names what is read, since most of their
+//! fields are not used; of the kinds of DRA it names what is not read.
 
 use allot_reflector::Readable;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};

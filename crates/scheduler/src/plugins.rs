@@ -1,4 +1,4 @@
-//! The plugins: filters and scores of upstream's default profile, each in a file of its own.
+//! The plugins: filters and scores of upstream's default profile, each in its own file.
 //!
 //! A plugin prepares itself once per attempt from the pod and the snapshot, then judges nodes one by one without
 //! side effects, so that nodes can be judged in parallel. Texts and codes are upstream's, since tools match on them.

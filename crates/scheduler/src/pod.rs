@@ -59,7 +59,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Whether both can not be on one node. The wildcard address collides with every address.
+    /// Whether both cannot be on one node. The wildcard address collides with every address.
     pub fn conflicts(&self, other: &Self) -> bool {
         let any = |ip: &str| ip == "0.0.0.0";
         self.port == other.port
@@ -77,7 +77,7 @@ pub struct AffinityTerm {
     pub namespaces: Vec<String>,
     /// Their namespaces by label.
     pub namespace_selector: Labels,
-    /// The node label that makes a domain.
+    /// The node label that defines the domains.
     pub topology_key: String,
 }
 
@@ -124,7 +124,7 @@ impl AffinityTerm {
         }
     }
 
-    /// Whether a pod is one that the term is about. `namespace_labels` are those of the pod's namespace.
+    /// Whether the term selects a pod. `namespace_labels` are those of the pod's namespace.
     pub fn matches(&self, pod: &PodInfo, namespace_labels: Option<&LabelMap>) -> bool {
         let namespace = &*pod.key.namespace;
         let in_namespace = self.namespaces.iter().any(|n| n == namespace)
@@ -143,11 +143,11 @@ pub struct PodInfo {
     pub key: Key,
     /// Its identity.
     pub uid: Uid,
-    /// The replica set or the like that it is one of.
+    /// The controller, such as a ReplicaSet.
     pub controller: Option<Uid>,
-    /// What it asks for.
+    /// Resource requests.
     pub requests: Resources,
-    /// CPU (thousandths) and memory with defaults for containers that ask for none.
+    /// CPU (thousandths) and memory with defaults for containers that request none.
     pub nonzero: (i64, i64),
     /// Ports it takes on its node.
     pub ports: Vec<HostPort>,
@@ -161,7 +161,7 @@ pub struct PodInfo {
     pub preferred_affinity: Vec<(i32, AffinityTerm)>,
     /// Weighted wishes against.
     pub preferred_anti_affinity: Vec<(i32, AffinityTerm)>,
-    /// It was told to leave its node for another pod.
+    /// The pod was preempted and is about to be deleted.
     pub is_preempted: bool,
 }
 
@@ -228,7 +228,7 @@ impl PodInfo {
         }
     }
 
-    /// Parses a pod that a watch showed. Of a pod on a node nothing is kept but what it means to others.
+    /// Parses a pod from a watch. Of a bound pod only the fields that matter to other pods are kept.
     pub fn observed(pod: Pod) -> Self {
         let mut info = Self::new(Arc::new(pod));
         if info.node_name().is_none() {
@@ -259,7 +259,7 @@ impl PodInfo {
         info
     }
 
-    /// The pod as it counts on the node where devices give it something beside what it requests.
+    /// The pod as it counts on its node when devices provide node resources beside its requests.
     #[must_use]
     pub fn with_node_allocatable(&self, claims: &[NodeAllocatableResourceClaimStatus]) -> Self {
         let mut info = self.clone();
@@ -268,7 +268,7 @@ impl PodInfo {
         info
     }
 
-    /// What its containers request, whatever the pod requests as a whole.
+    /// Sum of its containers' requests, without pod-level resources.
     pub fn containers(&self) -> Resources {
         let mut pod = (*self.pod).clone();
         if let Some(spec) = &mut pod.spec {
@@ -291,7 +291,7 @@ impl PodInfo {
         self.pod.metadata.labels.as_ref()
     }
 
-    /// The pods that it is one of, if a controller makes them.
+    /// The controller and template of the pod, if it has a controller.
     pub fn replicated(&self) -> Option<Replicated> {
         let controller = self.controller.clone()?;
         Some((self.key.namespace.clone(), controller))
@@ -346,7 +346,7 @@ impl PodInfo {
         self.pod.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether it ran to its end; it holds nothing on its node any more.
+    /// Whether it has finished; it uses no resources of its node any longer.
     pub fn is_finished(&self) -> bool {
         is_finished(&self.pod)
     }
@@ -392,7 +392,7 @@ pub fn is_finished(pod: &Pod) -> bool {
     )
 }
 
-/// The scheduler a pod asks for.
+/// The scheduler name of a pod.
 pub fn scheduler_name(pod: &Pod) -> &str {
     pod.spec
         .as_ref()
@@ -401,7 +401,7 @@ pub fn scheduler_name(pod: &Pod) -> &str {
         .unwrap_or("default-scheduler")
 }
 
-/// The controller of a pod, if it is of a kind whose pods are alike and spread by default.
+/// The controller of a pod, if it is of a kind whose pods are spread by default.
 fn replicated_by(pod: &Pod) -> Option<Uid> {
     let owners = pod.metadata.owner_references.iter().flatten();
     owners

@@ -1,6 +1,6 @@
 //! PodGroups: groups of pods of which at least some number is placed at once, or none (KEP-4671, `GangScheduling`).
 //!
-//! This is what is known about them; how they are placed is in [`crate::core`].
+//! This module holds the state; [`crate::core`] places them.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ pub mod claims;
 
 use claims::{Groups, PodGroup};
 
-/// The type of the condition that tells whether a group's pods were placed.
+/// The type of the condition that reports whether a group's pods were placed.
 pub const SCHEDULED: &str = "PodGroupScheduled";
 
-/// What the status of a group says about its pods.
+/// The condition in the status of a PodGroup.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -31,7 +31,7 @@ pub struct Condition {
     pub message: String,
     /// The version of the specification that it is about.
     pub observed_generation: Option<i64>,
-    /// Since when the status is what it is; `None` for now.
+    /// `lastTransitionTime`; `None` for now.
     pub last_transition_time: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub enum NotYet {
     /// The PodGroup is not known yet, so neither is its policy.
     #[error("waiting for pod's pod group {0:?} to appear in scheduling queue")]
     NoGroup(String),
-    /// Not all of the pods are there.
+    /// Not all of the pods exist.
     #[error("waiting for minCount pods from a gang to appear in scheduling queue")]
     TooFew,
 }
@@ -82,7 +82,7 @@ impl PodGroups {
         &self.groups
     }
 
-    /// Takes note of groups. Says which changed in a way that matters to their pods.
+    /// Records PodGroups. Returns those with a change that matters to their pods.
     pub fn observe(&mut self, observed: &Observed<PodGroup>) -> Vec<Key> {
         match observed {
             Observed::Applied(group) => {
@@ -104,7 +104,7 @@ impl PodGroups {
         }
     }
 
-    /// Counts a pod in its group. Says whether its gang is complete by that.
+    /// Adds a pod to its group. Returns whether that completes its gang.
     pub fn join(&mut self, pod: &PodInfo) -> bool {
         let Some(group) = group_key(pod) else {
             return false;
@@ -115,7 +115,7 @@ impl PodGroups {
         is_new && needed == Some(members.len())
     }
 
-    /// A pod is gone.
+    /// A pod was deleted.
     pub fn leave(&mut self, pod: &PodInfo) {
         let Some(group) = group_key(pod) else {
             return;
@@ -145,7 +145,7 @@ impl PodGroups {
     /// Whether a pod can be tried, as far as its group is concerned.
     ///
     /// # Errors
-    /// What it waits for.
+    /// What the pod waits for.
     pub fn admit(&self, pod: &PodInfo) -> Result<(), NotYet> {
         let Some(key) = group_key(pod) else {
             return Ok(());
@@ -160,8 +160,8 @@ impl PodGroups {
         }
     }
 
-    /// What is to be written about a group, if it is new. It is remembered; that pods were placed is not taken back
-    /// afterwards, as upstream.
+    /// The condition to write for a group, if it changed. It is remembered. As in upstream, a condition that the pods
+    /// were placed is not reverted.
     pub fn tell(&mut self, group: &Key, mut condition: Condition) -> Option<Condition> {
         let group = self.groups.get_mut(group)?;
         if let Some(old) = &group.condition {

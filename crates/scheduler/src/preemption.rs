@@ -1,4 +1,4 @@
-//! Preemption: which pods of lower priority have to go so that a pod fits, and on which node.
+//! Preemption: which pods of lower priority to delete so that a pod fits, and on which node.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use crate::pod::PodInfo;
 use crate::selectors::Labels;
 use crate::status::Code;
 
-/// What a node says about a pod, as in [`Rejection::reasons`](crate::status::Rejection::reasons).
+/// A reason of a node's rejection, as in [`Rejection::reasons`](crate::status::Rejection::reasons).
 type Reason = Cow<'static, str>;
 
-/// What is said for a pod that may not drive others away.
+/// The message for a pod that must not preempt.
 pub const NEVER: &str = "preemption: not eligible due to preemptionPolicy=Never.";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 /// Nodes that are tried at the same time.
@@ -69,12 +69,12 @@ pub struct Victims {
     violations: usize,
 }
 
-/// What came out of it.
+/// The outcome of preemption.
 #[derive(Debug)]
 pub enum Outcome {
     /// Delete these pods, and the pod should fit.
     Preempt(Victims),
-    /// Nothing to do; the text goes into the pod's condition.
+    /// No preemption; the text is for the pod's condition.
     Nothing(String),
     /// Pods that were deleted for it are still leaving the node; with the text for the condition.
     VictimsTerminating(String),
@@ -99,7 +99,7 @@ pub fn is_allowed(pod: &PodInfo) -> bool {
     pod.spec().preemption_policy.as_deref() != Some("Never")
 }
 
-/// Position of the node that the pod is nominated to, unless preemption cannot help there any more.
+/// Position of the node that the pod is nominated to, unless preemption cannot help there any longer.
 pub fn expected_at(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<usize> {
     let at = attempt.snapshot.position(attempt.nominated_node?)?;
     let rejection = unplaced.nodes.get(at).and_then(Option::as_ref);
@@ -125,15 +125,15 @@ fn ineligible(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<Outcome> {
 
 /// What limits preemption, beside priorities.
 pub struct Rules<'a> {
-    /// Disruption budgets: they are broken only where nothing else helps.
+    /// PodDisruptionBudgets: violated only if there is no other way.
     pub budgets: &'a [&'a Budget],
     /// Pods that are expected on a node.
     pub nominated: Nominated<'a>,
-    /// Whether a pod never has to go, whatever its priority.
+    /// Whether a pod must not be preempted, whatever its priority.
     pub spares: &'a dyn Fn(&PodInfo) -> bool,
 }
 
-/// Looks for the node where preemption does the least harm.
+/// Finds the node where preemption is least disruptive.
 pub fn preempt(
     attempt: &Attempt<'_>,
     unplaced: &Unplaced,
@@ -197,7 +197,7 @@ pub fn preempt(
     ))
 }
 
-/// How many nodes are enough to choose from, of those where preemption can help.
+/// How many candidate nodes to find.
 fn wanted(profile: &Profile, nodes: usize) -> usize {
     let percentage = profile.min_candidate_nodes_percentage as usize;
     let share = nodes * percentage / 100;
@@ -209,7 +209,7 @@ fn wanted(profile: &Profile, nodes: usize) -> usize {
 struct Candidate {
     /// Its position in the snapshot.
     at: usize,
-    /// Pods that may have to go.
+    /// Possible victims.
     lower: Vec<Arc<PodInfo>>,
     /// Pods that are expected there.
     nominated: Vec<Arc<PodInfo>>,
@@ -227,7 +227,7 @@ impl Candidate {
         }
     }
 
-    /// The pods that have to go, or why it would not help.
+    /// The victims, or why preemption does not help.
     fn victims(self, attempt: &Attempt<'_>, budgets: &[&Budget]) -> Result<Victims, Vec<Reason>> {
         let node = &attempt.snapshot.nodes[self.at];
         let mut lower = self.lower;
@@ -243,7 +243,7 @@ impl Candidate {
         let (violating, harmless) = split_by_budget(&lower, budgets);
         let mut victims = Vec::new();
         let mut violations = 0;
-        // Give back one pod after the other, those whose eviction breaks a budget first, as long as the pod still fits.
+        // Reprieve one pod after the other, pods protected by a budget first, as long as the preemptor still fits.
         for (pod, violates) in violating
             .into_iter()
             .map(|p| (p, true))
@@ -265,7 +265,7 @@ impl Candidate {
     }
 }
 
-/// The pods that have to go from each node, in the order of the nodes.
+/// The victims on each node, in the order of the nodes.
 fn victims_on(
     attempt: &Attempt<'_>,
     candidates: Vec<Candidate>,
@@ -296,7 +296,7 @@ fn split_by_budget(
 /// Upstream's order: fewest broken budgets, lowest highest victim, lowest sum, fewest victims, youngest first victim.
 fn less_harm(a: &Victims, b: &Victims) -> std::cmp::Ordering {
     let highest = |v: &Victims| v.pods.first().map_or(i32::MIN, |p| p.priority());
-    // Shifted so that more victims of negative priority do not look better than fewer.
+    // Shifted so that more victims of negative priority do not rank better than fewer.
     let sum = |v: &Victims| {
         v.pods
             .iter()

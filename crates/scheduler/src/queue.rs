@@ -1,12 +1,12 @@
-//! The scheduling queue: which pod is tried next, and which wait for what.
+//! The scheduling queue: which pod is tried next, and what the others wait for.
 //!
 //! A pod is in one of four places: *active* (ready, ordered by priority then age), *backoff* (ready, but it failed a
 //! moment ago), *unschedulable* (rejected; an event that may help its rejectors moves it) or *gated* (not to be tried at all
 //! yet). A pod that was popped is in none of them until it is put back or forgotten.
 //!
-//! The queue is plain data: time comes in as the time since the scheduler started, so that it can be simulated.
-//! Judging a pod happens between two events (see [`crate::core`]), therefore no event can be missed while a pod is
-//! being tried, and nothing like upstream's list of in-flight events is needed.
+//! The queue is plain data: time is passed in as the time since the scheduler started, so that it can be simulated. An
+//! attempt happens between two events (see [`crate::core`]), therefore no event can be missed while a pod is being
+//! tried, and upstream's list of in-flight events is not needed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -26,13 +26,13 @@ pub use moves::{Moved, Rejected};
 /// Time since the scheduler started.
 pub type Now = Duration;
 
-/// Waiting pods are tried again after this time even when no event says so; upstream's value.
+/// Unschedulable pods are tried again after this time even without an event; upstream's value.
 pub const UNSCHEDULABLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The event under which a pod returns to the queue after an attempt that failed.
 const FAILED: &str = "ScheduleAttemptFailure";
 
-/// How long a pod that failed stays back.
+/// Backoff after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// After the first failure; doubles with every further one.
@@ -71,15 +71,15 @@ pub struct QueuedPod {
     pub errors: u32,
     /// Attempts so far, for metrics.
     pub attempts: u32,
-    /// When it came into the queue first.
+    /// When it was first added to the queue.
     pub entered: Now,
-    /// When it was put where it is now.
+    /// When it moved to its current part of the queue.
     pub since: Now,
     /// Plugins that rejected it in its last attempt.
     pub rejected_by: PluginSet,
-    /// The last attempt failed for a reason that has nothing to do with fitting: never tried before its time.
+    /// The last attempt failed for a reason unrelated to fitting: the pod must complete its backoff.
     pub errored: bool,
-    /// The last attempt waits for an answer of a driver: tried again as soon as it is there.
+    /// The last attempt waits for an answer of a driver: the pod is tried again as soon as it arrives.
     pub pending: bool,
 }
 
@@ -98,10 +98,10 @@ struct Entry {
     order: u64,
 }
 
-/// Highest priority first, then first come, first served.
+/// Highest priority first, then first in, first out.
 type Rank = (Reverse<i32>, u64, Uid);
 
-/// How many pods are where.
+/// Number of pods in each part of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Ready.
@@ -121,7 +121,7 @@ pub struct Queue {
     entries: FxHashMap<Uid, Entry>,
     active: BTreeSet<Rank>,
     backoff: BTreeSet<(Now, Uid)>,
-    /// Those in backoff that may be tried early when nothing else is ready.
+    /// Pods in backoff that may be tried early when no other is ready.
     early: BTreeSet<Rank>,
     unschedulable: BTreeSet<(Now, Uid)>,
     by_plugin: FxHashMap<Plugin, FxHashSet<Uid>>,
@@ -140,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// How many pods are where.
+    /// Number of pods in each part of the queue.
     pub fn counts(&self) -> Counts {
         Counts {
             active: self.active.len(),
@@ -150,8 +150,8 @@ impl Queue {
         }
     }
 
-    /// What has changed since the last time, for metrics: pods that came to a part of the queue, and all that plugins
-    /// keep waiting, if those are others.
+    /// Changes since the last call, for metrics: pods that moved between parts of the queue, and the plugins that
+    /// reject pods, if those changed.
     pub fn take_moves(&mut self) -> (Moved, Option<&Rejected>) {
         self.moves.take()
     }
@@ -228,7 +228,7 @@ impl Queue {
         self.insert(pod, Place::Backoff { until }, FAILED);
     }
 
-    /// Makes an unschedulable or gated pod ready because of an event, or moves it behind a gate. Pods that are ready already stay
+    /// Makes an unschedulable or gated pod ready because of an event, or gates it. Pods that are ready already stay
     /// where they are.
     pub fn activate(&mut self, uid: &str, gate: Option<Plugin>, event: &'static str, now: Now) {
         let Some(entry) = self.entries.get(uid) else {
@@ -261,7 +261,7 @@ impl Queue {
         self.remove_entry(uid).map(|e| e.pod)
     }
 
-    /// Takes the next pod out. When nothing is ready, a pod that only waits for its backoff after a rejection is tried
+    /// Removes and returns the next pod. When none is ready, a pod that only backs off after a rejection is tried
     /// early: an idle scheduler gains nothing from waiting.
     pub fn pop(&mut self, now: Now) -> Option<QueuedPod> {
         self.flush(now);
@@ -274,7 +274,7 @@ impl Queue {
         self.take(&uid)
     }
 
-    /// Takes a pod out to be tried, wherever it waits; not one that is held back.
+    /// Removes a pod from any part of the queue to try it; not a gated one.
     pub fn take(&mut self, uid: &str) -> Option<QueuedPod> {
         let entry = self.entries.get(uid)?;
         if matches!(entry.place, Place::Gated(_)) {
@@ -285,7 +285,7 @@ impl Queue {
         Some(pod)
     }
 
-    /// When the queue has to be looked at again without an event.
+    /// When the queue needs the next flush without an event.
     pub fn next_wakeup(&self) -> Option<Now> {
         let backoff = self.backoff.first().map(|(until, _)| *until);
         let waiting = self
@@ -295,7 +295,7 @@ impl Queue {
         [backoff, waiting].into_iter().flatten().min()
     }
 
-    /// Moves pods whose time has come.
+    /// Moves pods whose backoff or timeout has ended.
     fn flush(&mut self, now: Now) {
         while let Some((until, uid)) = self.backoff.first().cloned() {
             if until > now {
@@ -418,7 +418,7 @@ impl Queue {
     }
 }
 
-/// The claims that a pod uses, as far as their names are known.
+/// The claims of a pod, as far as their names are known.
 fn claim_keys(info: &PodInfo) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for claim in info.spec().resource_claims.iter().flatten() {

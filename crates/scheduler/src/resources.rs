@@ -1,4 +1,4 @@
-//! Amounts of node resources: what a node offers and what pods ask for.
+//! Amounts of node resources: allocatable amounts and requests.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -115,7 +115,7 @@ impl Resources {
         }
     }
 
-    /// Whether it is more than `other` in something that `wanted` has.
+    /// Whether it exceeds `other` in a resource of `wanted`.
     pub fn has_more_of(&self, wanted: &Self, other: &Self) -> bool {
         let fixed = |r: &Self| [r.milli_cpu, r.memory, r.ephemeral];
         let three = fixed(self).into_iter().zip(fixed(other)).zip(fixed(wanted));
@@ -125,7 +125,7 @@ impl Resources {
             .any(|((own, other), wanted)| wanted > 0 && own > other)
     }
 
-    /// Whether nothing is asked for.
+    /// Whether all amounts are zero.
     pub fn is_zero(&self) -> bool {
         self.milli_cpu == 0
             && self.memory == 0
@@ -134,20 +134,20 @@ impl Resources {
     }
 }
 
-/// What a pod asks for as a whole: the sum of its containers or the largest step of its initialisation, whichever is
-/// more, then pod-level resources, then overhead. Of a pod on a node (`running`) it is what the node still holds for it
-/// while it is being resized. Rule: upstream's `PodRequests`.
+/// The requests of a pod: the sum of its containers or the largest step of its initialisation, whichever is more, then
+/// pod-level resources, then overhead. For a bound pod (`running`) it is what the node still reserves for it during a
+/// resize. Rule: upstream's `PodRequests`.
 pub fn pod_requests(pod: &Pod, running: bool) -> Resources {
     Sum::of(pod, running, &[]).resources()
 }
 
-/// Like [`pod_requests`], with the defaults for containers that ask for no CPU or memory; used for scoring only.
+/// Like [`pod_requests`], with the defaults for containers that request no CPU or memory; used for scoring only.
 pub fn pod_requests_nonzero(pod: &Pod, running: bool) -> (i64, i64) {
     let mut defaults = vec![
         ("cpu", i128::from(DEFAULT_MILLI_CPU) * (NANO / 1000)),
         ("memory", i128::from(DEFAULT_MEMORY) * NANO),
     ];
-    // A pod that asks for something as a whole has the defaults only of what nobody asks for.
+    // With pod-level requests, defaults apply only to resources without any request.
     if pod_level(pod).next().is_some() {
         let known = Sum::of(pod, running, &[]);
         defaults.retain(|(name, _)| !known.0.contains_key(name));
@@ -156,7 +156,7 @@ pub fn pod_requests_nonzero(pod: &Pod, running: bool) -> (i64, i64) {
     (total.milli_cpu, total.memory)
 }
 
-/// What the pod asks for as a whole.
+/// The pod-level requests.
 fn pod_level(pod: &Pod) -> impl Iterator<Item = (&str, &ApiQuantity)> {
     let resources = pod.spec.as_ref().and_then(|s| s.resources.as_ref());
     let requests = resources.and_then(|r| r.requests.as_ref());
@@ -169,7 +169,7 @@ fn pod_level(pod: &Pod) -> impl Iterator<Item = (&str, &ApiQuantity)> {
 
 const NANO: i128 = 1_000_000_000;
 
-/// Amounts in billionths, the finest that quantities keep: they are rounded only once, as a whole.
+/// Amounts in billionths, the finest unit of quantities: they are rounded only once, in the sum.
 #[derive(Debug, Clone, Default)]
 struct Sum<'a>(BTreeMap<&'a str, i128>);
 
@@ -212,8 +212,8 @@ impl<'a> Sum<'a> {
         out
     }
 
-    /// What a node holds: what is asked for or what it has agreed to or set up, whichever is more; without what is
-    /// asked for where that can never be.
+    /// The amount that a node reserves: the maximum of requested, allocated and actual resources; without the request
+    /// if the resize is infeasible.
     fn held(
         pod: &Pod,
         wanted: Self,
@@ -279,7 +279,7 @@ impl<'a> Sum<'a> {
         if let Some(status) = status
             && let Some(actual) = &status.resources
         {
-            // Only of what is asked for; nothing where nobody has set it up.
+            // Only of requested resources; empty if no pod-level allocation is reported.
             let names: Vec<&str> = whole.0.keys().copied().collect();
             let held = Self::held(pod, whole, actual, status.allocated_resources.as_ref());
             let amount = |name| held.0.get(name).copied().unwrap_or(0);
@@ -295,7 +295,7 @@ fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The node will never do what the newest resize asks for.
+/// The node can never fulfil the newest resize.
 fn is_resize_infeasible(pod: &Pod) -> bool {
     let conditions = pod
         .status

@@ -35,7 +35,7 @@ use lists::Lists;
 /// Why the scheduler could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server can not be asked what it serves.
+    /// Discovery of the API server failed.
     #[error("cannot discover the API: {0}")]
     Discovery(#[source] kube::Error),
     /// No profile is configured.
@@ -43,7 +43,7 @@ pub enum Error {
     NoProfile,
 }
 
-/// From how long on an attempt is worth telling the runtime that it blocks.
+/// Attempts that take longer than this are announced to the runtime as blocking.
 const SLOW: Duration = Duration::from_millis(1);
 /// How many observations are taken in before the next pod is tried.
 const BATCH: usize = 512;
@@ -51,7 +51,7 @@ const BATCH: usize = 512;
 /// Schedules until `shutdown`.
 ///
 /// # Errors
-/// When the configuration has no profile, or the API server can not be asked what it serves.
+/// When the configuration has no profile, or discovery fails.
 pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     run_with_metrics(client, config, Metrics::new(), shutdown).await
 }
@@ -131,7 +131,7 @@ pub async fn run_with_metrics(
     Ok(())
 }
 
-/// Asks the server which kinds it has until it answers; `None` when told to stop.
+/// Repeats discovery until it succeeds; `None` on shutdown.
 async fn discover(client: &Client, shutdown: &CancellationToken) -> Option<Found> {
     let mut pause = Duration::from_millis(50);
     loop {
@@ -186,14 +186,14 @@ struct Watches {
 }
 
 impl Watches {
-    /// Starts all watches. Says how many lists have to arrive before the first pod is tried.
+    /// Starts all watches. Returns how many lists must arrive before the first pod is tried.
     fn start(
         &self,
         found: &Found,
         rules: Option<ApiResource>,
         groups: Option<ApiResource>,
     ) -> usize {
-        // Pods that ran to their end hold nothing and are never scheduled.
+        // Finished pods use no resources and are never scheduled.
         let unfinished = Some("status.phase!=Succeeded,status.phase!=Failed");
         let mut started = Started {
             watches: self,
@@ -252,7 +252,7 @@ impl Watches {
         });
     }
 
-    /// The classic kinds. Says how many there are.
+    /// Starts the watches of the classic kinds. Returns their number.
     fn classic(&self, served: &Served) -> usize {
         use classic::Input as C;
         let mut count = 2;
@@ -329,7 +329,7 @@ struct Loop {
     inputs: UnboundedReceiver<Input>,
     clock: Clock,
     start: Instant,
-    /// Nothing is decided before all kinds are listed, since it would be decided on half a picture.
+    /// No decision is made before all kinds are listed, since it would be based on incomplete state.
     lists: Lists,
     /// The last attempt took long; the next one is expected to.
     slow: bool,
@@ -337,7 +337,7 @@ struct Loop {
     census: Census,
 }
 
-/// How often devices are counted for the metrics, while anything changes.
+/// How often devices are counted for the metrics, while there are changes.
 const CENSUS: Duration = Duration::from_secs(5);
 
 /// When devices are counted, which happens on another thread.
@@ -345,7 +345,7 @@ const CENSUS: Duration = Duration::from_secs(5);
 struct Census {
     /// When the last count began, after the start.
     last: Option<Duration>,
-    /// Something has changed since.
+    /// There were changes since the last count.
     is_old: bool,
     running: Option<tokio::task::JoinHandle<()>>,
 }
@@ -407,7 +407,7 @@ impl Loop {
             self.census.count(&self.core, self.start.elapsed());
             loop {
                 let time = self.time();
-                // Attempts take processor time: tell the runtime when it is much; telling costs a change of threads.
+                // Attempts take processor time: report long ones to the runtime; reporting costs a thread switch.
                 let begin = std::time::Instant::now();
                 let tried = if self.slow {
                     blocking(|| self.core.schedule_one(time))

@@ -15,7 +15,7 @@ enum Op {
     DoesNotExist,
     Gt(i64),
     Lt(i64),
-    /// An operator or value that the API server would have refused: matches nothing.
+    /// An operator or value that the API server would have rejected: matches nothing.
     Never,
 }
 
@@ -187,7 +187,7 @@ fn node_requirement(r: &NodeSelectorRequirement) -> Requirement {
         "Lt" => bound().map_or(Op::Never, Op::Lt),
         _ => Op::Never,
     };
-    // No node has such a label, yet `NotIn` would match. The API server lets some through, such as `Gt` of `-1`.
+    // No node has such a label, yet `NotIn` would match. The API server accepts some of them, such as `Gt` of `-1`.
     let valid = names::qualified_name(&r.key).is_empty()
         && values.iter().all(|v| names::label_value(v).is_empty());
     Requirement {

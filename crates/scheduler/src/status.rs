@@ -5,28 +5,28 @@ use std::fmt;
 
 use crate::framework::Plugin;
 
-/// Why a node is rejected where an allocated claim can not be used; deallocating the claim may help.
+/// Why a node is rejected if an allocated claim cannot be used there; deallocating the claim may help.
 pub const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
 
-/// Why a pod waits whose claim is losing its allocation; upstream said this while drivers deallocated claims.
+/// Why a pod waits for the deallocation of its claim; upstream's text from when drivers deallocated claims.
 pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 
 /// How a plugin rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
-    /// Does not fit now; removing other pods may help, so preemption looks at the node.
+    /// Does not fit now; removing other pods may help, so preemption considers the node.
     Unschedulable,
     /// Does not fit, and removing pods would not help.
     Unresolvable,
     /// It took too much work to find out. As upstream that ends the attempt, which is repeated with backoff.
     GaveUp,
-    /// Something failed that has nothing to do with fitting; the attempt is repeated with backoff.
+    /// An error unrelated to fitting; the attempt is repeated with backoff.
     Error,
 }
 
 /// A rejection: which plugin, how, and the reasons in upstream's words.
 ///
-/// Success is the absence of a `Rejection`; so a node that fits costs nothing.
+/// Success is the absence of a `Rejection`; so a feasible node costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// How the plugin rejected.
@@ -47,7 +47,7 @@ impl Rejection {
         }
     }
 
-    /// Rejection that preemption can not resolve.
+    /// Rejection that preemption cannot resolve.
     pub fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code: Code::Unresolvable,
@@ -79,7 +79,7 @@ impl Rejection {
         self.code == Code::GaveUp
     }
 
-    /// Whether all that is missing is a claim that can not be used on the node.
+    /// Whether all that is missing is a claim that cannot be used on the node.
     pub fn is_not_available(&self) -> bool {
         self.plugin == Plugin::DynamicResources && self.reasons.iter().any(|r| r == NOT_AVAILABLE)
     }

@@ -1,8 +1,7 @@
-//! Volumes, claims for them, and what else decides where a pod with volumes can go.
+//! Volumes, PersistentVolumeClaims, and the other objects that constrain pods with volumes.
 //!
-//! Beside what watches show there are *promises*: volumes and nodes that were chosen for the claims of a pod whose
-//! binding is being written. Until that is over they count as if the API server had them, so that no volume is chosen
-//! twice.
+//! Beside observed objects there are *promises*: volumes and nodes chosen for the claims of a pod whose binding is
+//! being written. Until the writes end they count as if the API server had them, so that no volume is chosen twice.
 
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ pub struct Storage {
     pub limits: FxHashMap<String, FxHashMap<String, i64>>,
     /// Volumes on their way to a node, there, or on their way off.
     pub attachments: Attachments,
-    /// Drivers that say how much space there is.
+    /// Drivers that publish CSIStorageCapacity.
     pub capacity_drivers: FxHashSet<String>,
     /// How much space there is.
     pub capacities: FxHashMap<Key, Capacity>,
@@ -95,14 +94,14 @@ impl Storage {
         promises.push((pod.clone(), node.clone()));
     }
 
-    /// Whether something is promised to a pod.
+    /// Whether a pod has promises.
     pub fn has_promised(&self, pod: &Uid) -> bool {
         let nodes = self.promised_nodes.values().flatten().map(|(p, _)| p);
         let volumes = self.promised_volumes.values().flatten().map(|(p, _)| p);
         nodes.chain(volumes).any(|p| p == pod)
     }
 
-    /// Takes back what was promised to a pod.
+    /// Drops the promises of a pod.
     pub fn forget(&mut self, pod: &Uid) {
         fn drop_of<K, T>(promises: &mut FxHashMap<K, Vec<(Uid, T)>>, pod: &Uid) {
             promises.retain(|_, list| {

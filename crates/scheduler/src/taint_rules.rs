@@ -9,7 +9,7 @@ use serde::Deserialize;
 pub struct DeviceTaintRule {
     /// Name of the rule.
     pub name: String,
-    /// What it taints.
+    /// The devices it selects, and the taint.
     pub rule: TaintRule,
 }
 

@@ -1,4 +1,4 @@
-//! The kinds that decide where pods go: what the scheduler watches, and what a picture of a cluster has to have.
+//! The kinds that scheduling depends on: what the scheduler watches, and what a snapshot of a cluster must contain.
 
 use std::any::TypeId;
 
@@ -49,7 +49,7 @@ impl<K> Plain for K where
 {
 }
 
-/// Something to do with each kind.
+/// A visitor of the kinds.
 pub trait Visitor {
     /// Visits a kind; `input` is how the scheduler is shown its objects.
     fn visit<K: Plain>(&mut self, input: fn(Observed<K>) -> Input);
@@ -94,7 +94,7 @@ pub const POD_GROUPS: Watched = Watched {
     namespaced: true,
 };
 
-/// All of them, those of devices first. The classic kinds of before 1.31 are not among them.
+/// All kinds, those of devices first. The classic kinds before 1.31 are not included.
 pub fn kinds() -> Vec<Watched> {
     struct List(Vec<Watched>);
     impl Visitor for List {

@@ -1,9 +1,9 @@
 //! Carries decisions out: every write to the API server is here.
 //!
 //! Rules: patches with preconditions, so that no unknown field is lost and no newer write is overwritten (a claim's
-//! first status is put, where there is nothing to lose); when an answer is lost, the object is read until it is known whether the write happened, because the device stays in
-//! flight exactly as long; writes for one claim go one after the other, so that pods sharing it do not conflict with
-//! each other.
+//! first status is a PUT, since there is nothing to lose); when an answer is lost, the object is read until it is known
+//! whether the write happened, because the device stays in flight exactly as long; writes for one claim are sequential,
+//! so that pods sharing it do not conflict with each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ use podgroup::GroupWriter;
 use rejections::{Rejections, Report};
 use retry::{Failures, Pause, Turns, answered, code, text, until_known};
 
-/// From how long on a pod on its way to a node does not count among those that are limited.
+/// A binding that takes longer than this does not count for the concurrency limit any longer.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Carries decisions out in the background; cheap to clone.
@@ -67,7 +67,7 @@ pub struct Writer {
     claims: Arc<ClaimWriter>,
     classic: Option<Arc<ClassicWriter>>,
     groups: Option<Arc<GroupWriter>>,
-    /// Per pod: what its status says of the node's resources is written by one at a time.
+    /// Per pod: serialises the writes of node resources in its status.
     demands: Arc<Turns<()>>,
     versions: Arc<Versions>,
     metrics: Metrics,
@@ -82,7 +82,7 @@ pub struct Writer {
 pub struct Options {
     /// How many bindings are written at the same time.
     pub parallel: usize,
-    /// Allocations say when they were made.
+    /// Whether allocations carry timestamps.
     pub timestamps: bool,
 }
 
@@ -226,7 +226,7 @@ impl Writer {
     }
 
     fn report(&self, input: Input) {
-        // The receiver is gone only when the scheduler stops.
+        // The receiver is dropped only when the scheduler stops.
         let _ = self.inputs.send(input);
     }
 }

@@ -1,8 +1,8 @@
 //! Two schedulers that do not know of each other, on one API server.
 //!
 //! Each has its own pods (by `schedulerName`), all want the same devices or the same claim. Every claim is decided by
-//! whoever writes first; the other one learns of it by a conflict and tries again. Every device is decided by whoever
-//! writes it into a claim first; the other one learns of it by its watch and gives way.
+//! the first write; the other scheduler gets a conflict and tries again. Every device is decided by the first write
+//! into a claim; the other scheduler observes it in its watch and yields.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl Race {
     async fn pod(&self, name: &str, scheduler: &str, claim: &str) {
         let containers = json!([{"name": "c", "image": "example.com/c:1"}]);
         let claims = json!([{"name": "gpu", "resourceClaimName": claim}]);
-        // Nobody reports for the nodes, so they are tainted.
+        // No kubelet reports for the nodes, so they are tainted.
         let spec = json!({
             "schedulerName": scheduler,
             "tolerations": [{"operator": "Exists"}],

@@ -1,13 +1,13 @@
 //! A deterministic simulation: scheduler, claim controller and taint eviction against a small API with faults, on a
 //! paused clock.
 //!
-//! Everything that happens follows from a seed: which requests are slow, lost, refused, or carried out without an
-//! answer; which watches break or find their history gone; at which writes a process dies and is started again; when
-//! pods come, drive others away, finish and go, claims get lost, nodes are closed, devices get tainted, or are made
-//! ready late or never. Pods ask for whole devices, for shares of a device, for partitions that draw from one counter, for
-//! one of these as an extended resource, alone, in a group that has its claims together, or in a gang. After every write the
-//! invariants are checked; at the end everything placeable has to be placed, whoever has to go has to be gone, and nothing may be held by nobody
-//! (`sim/invariants.rs`). A failing seed is replayed with
+//! Everything that happens follows from a seed: which requests are slow, lost, rejected, or carried out without an
+//! answer; which watches break or find their history compacted; at which writes a process dies and is restarted; when
+//! pods are created, preempt others, finish and are deleted, claims are lost, nodes are cordoned, devices are tainted,
+//! or become ready late or never. Pods request whole devices, shares of a device, partitions that draw from one
+//! counter, one of these as an extended resource, alone, in a group with shared claims, or in a gang. After every write
+//! the invariants are checked; at the end every pod that fits must be placed, every preempted pod deleted, and no
+//! device allocated without a consumer (`sim/invariants.rs`). A failing seed is replayed with
 //!
 //!     ALLOT_SIMULATION_SEED=n cargo test -p allot-scheduler --test simulation
 

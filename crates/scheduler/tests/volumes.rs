@@ -1,4 +1,4 @@
-//! Pods with volumes on a real API server. The test is whoever makes and binds volumes on a cluster.
+//! Pods with volumes on a real API server. The test plays the volume controller and provisioner of a cluster.
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
@@ -122,7 +122,7 @@ impl Cluster {
 
     async fn pod(&self, name: &str) {
         let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "data"}});
-        // Nobody reports for the nodes, so they are tainted.
+        // No kubelet reports for the nodes, so they are tainted.
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {

@@ -91,7 +91,7 @@ impl World {
         self.writer.start(Action::Bind(Box::new(job)));
     }
 
-    /// The next pod whose binding is over, and how it went.
+    /// The next pod whose binding has ended, and its result.
     async fn bound(&mut self) -> (String, Result<(), String>) {
         loop {
             if let Some(Input::Bound { pod, outcome }) = self.inputs.recv().await {
@@ -158,7 +158,7 @@ async fn a_broken_webhook_in_one_namespace_does_not_hold_up_the_others() {
         "{:?}",
         begin.elapsed()
     );
-    // Those that are broken say so.
+    // The broken ones return an error.
     while failed < 20 {
         assert!(world.bound().await.1.is_err());
         failed += 1;

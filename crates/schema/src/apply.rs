@@ -1,4 +1,4 @@
-//! Server-side apply and the tracking of who owns which field (`metadata.managedFields`).
+//! Server-side apply and field ownership (`metadata.managedFields`).
 //!
 //! The steps and their order are upstream's: decode the owners, compute the change in each owner's version, take ownership, merge what an
 //! applier says, cut what it no longer says, keep at most ten entries of plain writers, encode.
@@ -16,15 +16,15 @@ mod update;
 pub use conflict::{Conflict, Conflicts};
 pub use managed::{Entry, Managed, Operation};
 
-/// The annotation in which `kubectl apply` without `--server-side` remembers what it applied.
+/// The annotation in which `kubectl apply` without `--server-side` stores the applied configuration.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// How the objects of a resource look in each of its versions.
+/// The forms of a resource's objects in each of its versions.
 pub trait Versions {
-    /// The schema in `api_version` (`group/version` or `version`); none where that version is not known.
+    /// The schema in `api_version` (`group/version` or `version`); `None` for an unknown version.
     fn node(&self, api_version: &str) -> Option<Node<'_>>;
 
-    /// The object in `api_version`; none where it cannot be converted.
+    /// The object in `api_version`; `None` if it cannot be converted.
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value>;
 
     /// Fields that a write through this version and subresource does not change, and so never owns.
@@ -77,7 +77,7 @@ impl FieldManager<'_> {
                 .as_str()
                 .is_some_and(|uid| !uid.is_empty())
         {
-            // Nobody tracked this object so far; only an apply starts that.
+            // This object has no managed fields so far; only an apply starts tracking.
             return managed;
         }
         match self.track(live, new, managed, manager) {
@@ -166,7 +166,7 @@ fn gvk_text(api_version: &str, kind: &str) -> String {
     format!("{gv}, Kind={kind}")
 }
 
-/// What an object of the kind is before anything was written to it: for built-ins the zero value of its type.
+/// The empty object of a kind before the first write: for built-ins the zero value of its type.
 pub fn empty_object(node: Node<'_>, api_version: &str, kind: &str) -> Value {
     let mut object = match node {
         Node::Struct(structure) => zero_of(structure),
@@ -185,8 +185,8 @@ fn zero_of(structure: &'static Struct) -> Value {
     value
 }
 
-/// Whether two objects differ in nothing but their resource version (and the entries of their owners); the write is then no write, unless
-/// [the owners have changed](Managed::same_but_times).
+/// Whether two objects differ only in their resource version (and managed fields); the write is then no write, unless
+/// [ownership has changed](Managed::same_but_times).
 pub fn same_content(a: &Value, b: &Value) -> bool {
     let (Value::Object(a), Value::Object(b)) = (a, b) else {
         return a == b;
@@ -210,7 +210,7 @@ pub fn same_content(a: &Value, b: &Value) -> bool {
         })
 }
 
-/// kubectl keeps the annotation of client-side apply up to date where it is there.
+/// kubectl's annotation of client-side apply is updated if it exists.
 fn refresh_last_applied(object: &mut Value, config: &Value) {
     let Some(Value::String(text)) = object
         .pointer_mut("/metadata/annotations")

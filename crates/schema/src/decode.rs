@@ -1,8 +1,8 @@
 //! From JSON to the form in which a built-in object is stored and served.
 //!
-//! Decoding does in one pass what upstream does by way of its Go structs: it finds unknown and duplicate fields, reports values of the
-//! wrong type with the texts of Go's JSON package, drops what no field holds, and leaves or fills in zero values as the Go encoder would.
-//! Without a type (custom resources) only duplicates are found and nothing is dropped.
+//! Decoding does in one pass what upstream does with its Go structs: it finds unknown and duplicate fields, reports
+//! values of the wrong type with the texts of Go's JSON package, drops unknown fields, and omits or sets zero values
+//! like the Go encoder. Without a type (custom resources) only duplicates are found and nothing is dropped.
 
 use allot_apimachinery::quote::quote;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -35,7 +35,7 @@ pub enum Mode {
 /// What decoding found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
-    /// The object, without what its type does not know.
+    /// The object, without unknown fields.
     pub value: Value,
     /// Unknown and duplicate fields in the order of the document, such as `unknown field "spec.foo"`.
     pub strict: Vec<String>,
@@ -103,9 +103,9 @@ pub fn decode_value(value: Value, schema: &'static Struct) -> Result<Decoded, De
 /// What a value is expected to be.
 #[derive(Clone, Copy)]
 enum Shape<'a> {
-    /// Anything; duplicates in it are reported.
+    /// Any value; duplicates in it are reported.
     Untyped,
-    /// Anything, not looked into.
+    /// Any value, not decoded.
     Raw,
     Struct(&'static Struct),
     Typed(&'a Type, Option<&'static str>),
@@ -412,8 +412,8 @@ fn visit_struct<'de, A: MapAccess<'de>>(
         context.fields.pop();
         let mut value = value?;
         if field.name == MANAGED_FIELDS && value.as_array().is_some_and(Vec::is_empty) {
-            // The encoder would leave an empty list out, but as a list with one empty entry it says that nobody owns
-            // anything any more.
+            // The encoder would omit an empty list, but a list with one empty entry means that all ownership is
+            // dropped.
             value = serde_json::json!([{}]);
         }
         result.insert(field.name.to_owned(), value);

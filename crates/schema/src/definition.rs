@@ -17,7 +17,7 @@ mod version;
 pub use names_accepted::{accept_names, is_true, set_condition};
 pub use schema::structural_errors;
 
-/// The finalizer that holds a definition until its objects are gone.
+/// The finalizer that keeps a CRD until its objects are deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -70,7 +70,7 @@ pub fn default(definition: &mut Value) {
     }
 }
 
-/// The formats in the schemas of a definition that nothing checks.
+/// The unsupported formats in the schemas of a CRD.
 pub fn unknown_formats(definition: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for version in versions(definition) {
@@ -80,7 +80,7 @@ pub fn unknown_formats(definition: &Value) -> Vec<String> {
     found
 }
 
-/// Adds the storage version to `status.storedVersions` if it is not there.
+/// Adds the storage version to `status.storedVersions` if it is missing.
 pub fn note_storage_version(definition: &mut Value) {
     let stored = storage_version(definition).to_owned();
     if stored.is_empty() {
@@ -104,7 +104,7 @@ pub fn initial_status(definition: &mut Value) {
     note_storage_version(definition);
 }
 
-/// What `metadata.name` has to be.
+/// The required `metadata.name`.
 pub fn required_name(definition: &Value) -> String {
     format!(
         "{}.{}",
@@ -113,7 +113,7 @@ pub fn required_name(definition: &Value) -> String {
     )
 }
 
-/// Errors of a new definition, apart from those of its metadata (the name rule is [`required_name`]).
+/// Errors of a new CRD, apart from those of its metadata (the name rule is [`required_name`]).
 pub fn validate(definition: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
     spec::validate(

@@ -1,7 +1,8 @@
 //! Sets of field paths: what a field manager owns.
 //!
-//! A set is a tree of path elements. Its JSON form is `FieldsV1`: `f:name` for a field, `k:{…}` for a list element told by its keys,
-//! `v:…` for an element told by its value, `i:…` for an index, and `.` for the element itself where it has members of its own.
+//! A set is a tree of path elements. Its JSON form is `FieldsV1`: `f:name` for a field, `k:{…}` for a list element
+//! identified by its keys, `v:…` for an element identified by its value, `i:…` for an index, and `.` for the element
+//! itself if it has members.
 
 use std::{cmp::Ordering, fmt};
 

@@ -24,7 +24,7 @@ struct Operation {
     value: Option<Value>,
 }
 
-/// Why a patch can not be carried out; the texts are upstream's.
+/// Why a patch cannot be carried out; the texts are upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is no list of operations, or one of them does not apply.

@@ -1,4 +1,4 @@
-//! Merging, comparing and cutting values by schema: the operations that server-side apply is made of.
+//! Merging, comparing and pruning values by schema: the operations of server-side apply.
 //!
 //! The rules are those of structured-merge-diff: scalars, atomic lists and atomic objects are leaves; sets and associative lists merge by
 //! element; everything else by key.
@@ -115,7 +115,7 @@ pub fn fits_beside(value: &Value, known: &Value, node: Node<'_>) -> bool {
     }
 }
 
-/// [`validate`] with duplicates allowed finds nothing; says so without composing errors.
+/// [`validate`] with duplicates allowed finds nothing; this does not compose the errors.
 pub fn fits(value: &Value, node: Node<'_>) -> bool {
     match (resolve(node, Some(value)), value) {
         (Atom::Scalar(scalar), value) => fits_scalar(scalar, value),

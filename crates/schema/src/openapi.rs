@@ -72,7 +72,7 @@ fn references(ty: &Type, waiting: &mut Vec<StructId>, special: &mut BTreeSet<&'s
 const JSON_SCHEMA: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// Scalars that are published under a name of their own.
+/// Scalars that are published under a separate name.
 fn special_name(ty: &Type) -> Option<&'static str> {
     Some(match ty {
         Type::Time => "io.k8s.apimachinery.pkg.apis.meta.v1.Time",

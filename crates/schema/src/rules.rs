@@ -1,7 +1,8 @@
 //! CEL rules of custom schemas (`x-kubernetes-validations`): compiled once per schema, run on every write.
 //!
-//! A rule sees the value where it stands as `self` and the value before an update as `oldSelf`. Rules that use `oldSelf` run only where there
-//! is a value to compare with, unless they say `optionalOldSelf`. What a rule may cost is limited per rule and per object.
+//! A rule sees the current value as `self` and the value before an update as `oldSelf`. Rules that use `oldSelf` run
+//! only if there is a value to compare with, unless they set `optionalOldSelf`. The cost of a rule is limited per rule
+//! and per object.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +54,7 @@ struct Node {
 }
 
 impl Rules {
-    /// Compiles the rules of a custom resource's schema; none where it has none.
+    /// Compiles the rules of a custom resource's schema; `None` if it has none.
     pub fn compile(schema: &Structural) -> Option<Self> {
         Self::of(schema, true)
     }

@@ -1,4 +1,4 @@
-//! Strategic merge patch: a merge patch that knows how lists merge.
+//! Strategic merge patch: a merge patch with list merge strategies.
 //!
 //! Directives: `$patch` (`replace`, `delete`), `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`.
 
@@ -20,7 +20,7 @@ pub enum Error {
     /// A directive is malformed; the API answers 400.
     #[error("{0}")]
     Format(&'static str),
-    /// The patch asks for what cannot be done; the API answers 422.
+    /// The patch cannot be applied; the API answers 422.
     #[error("{0}")]
     Content(&'static str),
     /// The patch does not fit the object; the API answers 500.

@@ -1,4 +1,4 @@
-//! Structural schemas: what a CustomResourceDefinition says about its objects.
+//! Structural schemas: the schemas of CustomResourceDefinitions.
 //!
 //! One compiled tree serves validation, defaulting, pruning, server-side apply and the published documents.
 
@@ -115,9 +115,9 @@ pub struct Checks {
 pub struct Rule {
     /// The CEL expression.
     pub rule: String,
-    /// What to say where it is false.
+    /// The message if it is false.
     pub message: String,
-    /// A CEL expression for what to say.
+    /// A CEL expression for the message.
     pub message_expression: String,
     /// The reason of the cause, such as `FieldValueInvalid`.
     pub reason: String,
@@ -210,7 +210,7 @@ impl Structural {
 }
 
 impl Structural {
-    /// There are CEL rules here or somewhere below.
+    /// There are CEL rules here or below.
     pub fn has_rules(&self) -> bool {
         let below = match &self.additional {
             Additional::Schema(sub) => sub.has_rules(),

@@ -1,7 +1,8 @@
 //! What is known about every built-in type: fields, their types, and how they encode and merge.
 //!
-//! The facts stand in `data/types.txt` (written by `tools/types.py`) and `data/classic.txt` (by hand). Finding the types in it costs one pass over its lines;
-//! a type's own lines are parsed when somebody first asks for it, and all names are slices of the embedded text.
+//! The facts are in `data/types.txt` (written by `tools/types.py`) and `data/classic.txt` (by hand). Finding the types
+//! in it costs one pass over its lines; a type's own lines are parsed on first use, and all names are slices of the
+//! embedded text.
 //!
 //! The file: `# package` opens a package, a line that starts with a name a type of it, an indented line a field of that type.
 //! A type line goes on with `gvk=group/version/kind`, `anygroup` (the type is served in every group), `atomic` (its map merges as a
@@ -25,7 +26,7 @@ pub struct Struct {
     pub fields: Vec<Field>,
     /// Server-side apply owns and replaces the object as a whole.
     pub atomic: bool,
-    /// Group, version and kind where the type is a kind of its own.
+    /// Group, version and kind if the type is a kind.
     pub gvk: Option<(&'static str, &'static str, &'static str)>,
     /// The type is part of every API group (DeleteOptions and its like).
     pub any_group: bool,
@@ -234,7 +235,7 @@ fn registry() -> &'static Registry {
 
 /// The type of a built-in kind; `group` is empty for the core group.
 pub fn lookup(group: &str, version: &str, kind: &str) -> Option<&'static Struct> {
-    // The table's keys live forever, which a borrowed key can not match; the tables are small enough to compare by value.
+    // The table's keys are static, which a borrowed key cannot match; the tables are small enough to compare by value.
     lookup_id(group, version, kind).map(StructId::get)
 }
 

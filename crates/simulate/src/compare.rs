@@ -113,7 +113,7 @@ impl Comparison {
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        // Writing into a string can not fail.
+        // Writing into a string cannot fail.
         let _ = self.write(&mut text);
         text
     }

@@ -208,7 +208,7 @@ impl Simulation {
         self.forget_pod(uid, end);
     }
 
-    /// A pod is over, and nothing is kept for it any more.
+    /// A pod is over, and nothing is kept for it any longer.
     pub(crate) fn forget_pod(&mut self, uid: &Uid, end: End) {
         let Some(live) = self.objects.pods.remove(uid) else {
             return;

@@ -217,7 +217,7 @@ impl Simulation {
     /// Runs until nothing more is going to happen, or the end that the options say.
     ///
     /// # Errors
-    /// A pod of the workload can not be created.
+    /// A pod of the workload cannot be created.
     pub fn run(&mut self) -> anyhow::Result<()> {
         self.sample();
         if !self.options.sample.is_zero() {
@@ -232,7 +232,7 @@ impl Simulation {
     /// Lets so much time pass.
     ///
     /// # Errors
-    /// A pod of the workload can not be created.
+    /// A pod of the workload cannot be created.
     pub fn run_for(&mut self, duration: Duration) -> anyhow::Result<()> {
         let until = self.now + duration;
         while self.step(Some(until))? {}

@@ -14,7 +14,7 @@ impl Report {
     #[must_use]
     pub fn to_text(&self, every_pod: bool) -> String {
         let mut text = String::new();
-        // Writing into a string can not fail.
+        // Writing into a string cannot fail.
         let _ = self.write(&mut text, every_pod);
         text
     }

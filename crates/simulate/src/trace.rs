@@ -166,7 +166,7 @@ pub type Table = (Vec<String>, Vec<Vec<String>>);
 /// Adds the pods of a trace in the format of this module to a workload; `text` is CSV or JSON.
 ///
 /// # Errors
-/// Something in it can not be read; the message names the row.
+/// Something in it cannot be read; the message names the row.
 pub fn add(
     workload: &mut Workload,
     text: &str,

@@ -36,7 +36,7 @@ pub struct Write {
     pub expect: Expect,
     /// The change.
     pub operation: Operation,
-    /// It is part of a deletion, or deletions need it: the space that is kept for those may be used.
+    /// It is part of a deletion, or deletions depend on it: the space that is reserved for those may be used.
     pub frees: bool,
 }
 
@@ -57,8 +57,8 @@ impl Write {
         }
     }
 
-    /// As a part of a deletion, such as its mark, or what takes away the last thing that holds it up, if it is one; or as
-    /// something without which nothing can be deleted.
+    /// Marks it as part of a deletion, such as setting the deletion timestamp or removing the last finalizer, or as a
+    /// write that deletions depend on.
     #[must_use]
     pub fn frees(mut self, frees: bool) -> Self {
         self.frees |= frees;
@@ -106,7 +106,7 @@ pub struct Page {
     pub remaining: usize,
 }
 
-/// Why the store did not do what it was asked to.
+/// Why the store did not carry out a request.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// A create met an existing key.
@@ -115,21 +115,21 @@ pub enum Error {
     /// A write expected another revision.
     #[error("key is at revision {}", .0.revision)]
     Conflict(Arc<Entry>),
-    /// A write expected a key that is not there.
+    /// A write expected a key that does not exist.
     #[error("no such key")]
     NotFound,
-    /// The revision is older than what is kept.
+    /// The revision is older than the kept history.
     #[error("revision {requested} is older than the oldest kept one, {oldest}")]
     Expired {
-        /// What was asked for.
+        /// The requested revision.
         requested: u64,
-        /// The oldest revision that can be asked for.
+        /// The oldest available revision.
         oldest: u64,
     },
     /// The revision has not been written yet.
     #[error("revision {requested} is newer than the current one, {current}")]
     Future {
-        /// What was asked for.
+        /// The requested revision.
         requested: u64,
         /// The newest revision.
         current: u64,
@@ -145,7 +145,7 @@ pub enum Error {
     Locked {
         /// The directory.
         path: PathBuf,
-        /// ` (pid N)` where known.
+        /// ` (pid N)` if known.
         holder: String,
     },
     /// The file is damaged.
@@ -156,10 +156,10 @@ pub enum Error {
         /// What was found.
         detail: String,
     },
-    /// What was asked for can not be written down for whoever asked.
+    /// The output cannot be written.
     #[error("can not write the output: {0}")]
     Output(#[source] Arc<std::io::Error>),
-    /// The directory or file can not be opened.
+    /// The directory or file cannot be opened.
     #[error("can not open {}: {detail}", path.display())]
     Open {
         /// The file or directory.
@@ -171,8 +171,8 @@ pub enum Error {
 
 /// Storage as the API server needs it.
 ///
-/// The embedded implementation is [`crate::Embedded`]; etcd can stand behind the same interface, which is
-/// why reads are asynchronous.
+/// The embedded implementation is [`crate::Embedded`]; etcd could implement the same interface, which is why reads are
+/// asynchronous.
 pub trait Backend: Send + Sync + 'static {
     /// The newest durable revision.
     fn revision(&self) -> u64;

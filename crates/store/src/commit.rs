@@ -1,4 +1,4 @@
-//! The one writer: checks conditions, assigns revisions, makes durable, publishes.
+//! The single writer: checks conditions, assigns revisions, writes durably, publishes.
 //!
 //! When the disk is full, only what frees space is written: see [`Committer::commit_short`].
 
@@ -17,7 +17,7 @@ use crate::{Entry, Error, Expect, Operation, Options, Write};
 /// The answer to one write.
 pub(crate) type Answer = Result<Arc<Entry>, Error>;
 
-/// A write and where its answer goes.
+/// A write and the channel for its result.
 pub(crate) struct Job {
     pub write: Write,
     pub answer: oneshot::Sender<Answer>,
@@ -31,14 +31,14 @@ const MAX_NAME: usize = u16::MAX as usize;
 
 /// What a put takes beside its size, on the average.
 const PUT_OVERHEAD: u64 = 4 << 10;
-/// What deletes have freed and nothing else gets: for the copies of the pages that change.
+/// Space freed by deletes that no other write gets: for copies of the pages that change.
 const MARGIN: u64 = 32 << 10;
 
 /// The disk was full and may still be.
 struct Short {
     /// Bytes of the store's own that deletes have given free since.
     freed: u64,
-    /// What other writes are told.
+    /// The error for other writes.
     error: Error,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Committer {
     state: Arc<RwLock<State>>,
     disk: Option<Disk>,
     options: Options,
-    /// Left the windows, not yet forgotten on disk: goes with the next write.
+    /// Left the windows, but still on disk: removed with the next write.
     trimmed: Trimmed,
     reserve: Option<Box<dyn Reserve>>,
     /// Something has been written.
@@ -68,7 +68,7 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
-    /// Writes nothing to any disk.
+    /// A committer without a disk.
     pub fn in_memory(state: Arc<RwLock<State>>, options: Options) -> Self {
         Committer {
             state,
@@ -81,7 +81,7 @@ impl Committer {
         }
     }
 
-    /// Writes to a disk, from which some of what it holds can go with the next write.
+    /// A committer for a disk; some of its content can be removed with the next write.
     pub fn new(
         state: Arc<RwLock<State>>,
         disk: Disk,
@@ -105,7 +105,7 @@ impl Committer {
         if !std::mem::replace(&mut self.begun, true)
             && let Some(reserve) = &mut self.reserve
         {
-            // Where there is no space for it, a shortage begins without.
+            // Without space for it, the store starts without a reserve.
             reserve.fill();
         }
         let mut records = Vec::with_capacity(writes.len());
@@ -142,7 +142,7 @@ impl Committer {
         Ok(())
     }
 
-    /// The space that is kept for deletes has been given back, and is not needed again, or can not be had.
+    /// Whether the disk is full: the reserve has been released and is still needed, or cannot be allocated.
     fn is_short(&mut self, writes: &[Write]) -> bool {
         let Some(short) = &self.short else {
             return false;
@@ -158,9 +158,9 @@ impl Committer {
 
     /// Commits of a group what frees space, and what fits into what has been freed; the others are refused.
     ///
-    /// A deletion is written without the last state. With it the collection's history ends on disk, so that it is not
-    /// missed after a restart; watchers of now get it from memory. When the deletion is durable all versions of the
-    /// object go, which makes room inside of the file.
+    /// Writes a deletion without the last state. The collection's history on disk ends with it, so that it is not
+    /// incomplete after a restart; current watchers get it from memory. When the deletion is durable all versions of
+    /// the object are removed, which frees space inside of the file.
     fn commit_short(&mut self, writes: &[Write]) -> Vec<Answer> {
         let Some(short) = &mut self.short else {
             return Vec::new();
@@ -209,13 +209,13 @@ impl Committer {
             short.freed += freed;
         }
         if !self.trimmed.is_empty() {
-            // What is not forgotten now goes with the next write.
+            // What is not removed now is removed with the next write.
             let _ = self.append(&[]);
         }
         answers
     }
 
-    /// Lets all versions of deleted objects be forgotten; answers how many bytes they have.
+    /// Removes all versions of deleted objects; returns their size in bytes.
     fn forget(&mut self, gone: &[Record]) -> u64 {
         let state = self.state.read();
         let mut freed = 0;
@@ -225,7 +225,7 @@ impl Committer {
             };
             let key = &record.entry.key;
             let versions = collection.window.iter().filter(|event| {
-                // Not what has been made anew under the key.
+                // Not an object that was created again under the key.
                 event.entry.key == *key && event.revision() <= record.entry.revision
             });
             for event in versions {
@@ -239,7 +239,7 @@ impl Committer {
         freed
     }
 
-    /// What each write of the group leads to, given the ones before it.
+    /// The result of each write of the group, given the ones before it.
     fn decide<'a>(
         &self,
         writes: impl Iterator<Item = &'a Write>,

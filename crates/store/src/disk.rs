@@ -19,13 +19,13 @@ pub(crate) const FLOORS: TableDefinition<'_, &str, u64> = TableDefinition::new("
 /// Facts about the file itself.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const FORMAT: u64 = 1;
-/// Pages that redb keeps: everything is in memory anyway, so only the edge of the tree is worth caching.
+/// Pages that redb caches: everything is in memory anyway, so only the edge of the tree is worth caching.
 const CACHE_BYTES: usize = 8 << 20;
 
 /// Opens the database; called again after a failed write. Tests put a faulty disk behind it.
 pub type Opener = Box<dyn Fn() -> Result<Database, redb::DatabaseError> + Send>;
 
-/// Why nothing was written.
+/// Why the write failed.
 pub(crate) struct Failure {
     pub error: Error,
     /// The disk has no space.
@@ -52,7 +52,7 @@ pub(crate) struct Disk {
     durable: u64,
 }
 
-/// Opens (or makes) the file of a data directory.
+/// Opens or creates the file of a data directory.
 pub(crate) fn file_opener(directory: &Path) -> Result<(PathBuf, Opener), Error> {
     let path = directory.join(FILE_NAME);
     if !path.exists() {
@@ -65,7 +65,7 @@ pub(crate) fn file_opener(directory: &Path) -> Result<(PathBuf, Opener), Error> 
     ))
 }
 
-/// Makes an empty store under another name first, so that a file with the real name is always whole.
+/// Creates an empty store under another name first, so that a file with the real name is always complete.
 fn create(path: &Path) -> Result<(), Error> {
     let failed = |detail: String| Error::Open {
         path: path.to_owned(),
@@ -94,7 +94,7 @@ fn create(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the tables of an empty database.
+/// Creates the tables of an empty database.
 fn prepare(database: &Database) -> Result<(), redb::Error> {
     let write = database.begin_write()?;
     write.open_table(LOG)?;
@@ -104,7 +104,7 @@ fn prepare(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Makes a database that somebody provides ready, if it has never been used.
+/// Prepares a provided database, if it has never been used.
 pub(crate) fn prepare_if_empty(path: &Path, open: &Opener) -> Result<(), Error> {
     guarded(path, || {
         let database = open().map_err(|error| open_error(path, error))?;
@@ -122,7 +122,7 @@ pub(crate) fn prepare_if_empty(path: &Path, open: &Opener) -> Result<(), Error> 
 }
 
 impl Disk {
-    /// Opens the file and replays it; answers with what it holds and what can be forgotten of that.
+    /// Opens the file and replays it; returns its content and the history that can be removed.
     pub fn open(path: PathBuf, open: Opener) -> Result<(Self, State, Trimmed), Error> {
         let (database, (state, garbage)) = guarded(&path, || {
             let database = open().map_err(|error| open_error(&path, error))?;
@@ -156,7 +156,7 @@ impl Disk {
                 self.database = Some(database);
                 Ok(())
             }
-            // redb does not go on after an I/O error; the next write opens the file anew.
+            // redb does not continue after an I/O error; the next write opens the file again.
             Err(error) => Err(error.into()),
         }
     }
@@ -202,7 +202,7 @@ fn write(database: &Database, records: &[Record], trimmed: &Trimmed) -> Result<(
     if !trimmed.floors.is_empty() {
         let mut floors = write.open_table(FLOORS)?;
         for (collection, floor) in &trimmed.floors {
-            // It may have been raised above what memory still knows.
+            // It may have been raised above the value in memory.
             let known = floors.get(&**collection)?.map_or(0, |it| it.value());
             floors.insert(&**collection, known.max(*floor))?;
         }
@@ -211,7 +211,7 @@ fn write(database: &Database, records: &[Record], trimmed: &Trimmed) -> Result<(
     Ok(())
 }
 
-/// Rebuilds the state by applying the log in order; also tells what nobody can ask for any more.
+/// Rebuilds the state by applying the log in order; also returns the history that is no longer available to readers.
 pub(crate) fn replay(path: &Path, database: &Database) -> Result<(State, Trimmed), Error> {
     let corrupt = |detail: String| Error::Corrupt {
         path: path.to_owned(),
@@ -265,11 +265,11 @@ pub(crate) fn replay(path: &Path, database: &Database) -> Result<(State, Trimmed
 }
 
 thread_local! {
-    /// A panic of this thread becomes an error and is not worth a message of its own.
+    /// A panic of this thread becomes an error and needs no message.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`; a panic inside the database on damaged input becomes an error, and nothing else is said about it.
+/// Runs `work`; a panic inside the database on damaged input becomes an error, without a panic message.
 pub(crate) fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

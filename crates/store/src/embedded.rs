@@ -39,9 +39,9 @@ impl Default for Options {
 
 /// How writes reach the committer.
 enum Writer {
-    /// Nothing to wait for: the caller commits.
+    /// The caller commits synchronously.
     Inline(Mutex<Committer>),
-    /// A thread of its own drains the queue, so that writes that wait for one sync share the next.
+    /// A dedicated thread drains the queue, so that writes that wait for one sync share the next.
     Thread {
         jobs: mpsc::Sender<Job>,
         thread: Mutex<Option<JoinHandle<()>>>,
@@ -49,7 +49,7 @@ enum Writer {
     },
 }
 
-/// State in memory, log in a file (or nowhere).
+/// State in memory, log in a file (or none).
 pub struct Embedded {
     state: Arc<RwLock<State>>,
     writer: Option<Writer>,
@@ -66,7 +66,7 @@ impl Embedded {
         }
     }
 
-    /// The store of a data directory, which is made if it does not exist.
+    /// The store of a data directory, which is created if it does not exist.
     ///
     /// # Errors
     /// [`Error::Locked`] if another process has it, [`Error::Corrupt`] or [`Error::Open`] naming the file.
@@ -74,7 +74,7 @@ impl Embedded {
         let lock = DirectoryLock::take(directory)?;
         let (path, opener) = disk::file_opener(directory)?;
         let mut reserve = Box::new(FileReserve::of(directory));
-        // Whoever starts on a full disk writes a few files before it can delete anything.
+        // A process that starts on a full disk writes a few files before it can delete anything.
         reserve.release();
         Self::start(path, opener, options, Some(reserve), Some(lock))
     }
@@ -87,10 +87,10 @@ impl Embedded {
         Self::on(opener, None, options)
     }
 
-    /// As [`Embedded::with_opener`], with space that is kept for deletes.
+    /// Like [`Embedded::with_opener`], with space that is reserved for deletes.
     ///
     /// # Errors
-    /// As there.
+    /// As in [`Embedded::with_opener`].
     pub fn with_reserve(
         opener: Opener,
         reserve: Box<dyn Reserve>,
@@ -129,7 +129,7 @@ impl Embedded {
                     let (writes, answers): (Vec<_>, Vec<_>) =
                         batch.drain(..).map(|job| (job.write, job.answer)).unzip();
                     for (answer, to) in committer.commit(writes).into_iter().zip(answers) {
-                        // Nobody waits any more: the write stands all the same.
+                        // The caller was dropped: the write is valid nevertheless.
                         let _ = to.send(answer);
                     }
                 }

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 /// A value that still lacks its revision.
 ///
-/// The writer assigns the revision, so the caller hands over the bytes before and after the place where
-/// the decimal revision belongs. The value is composed once and served as it is stored.
+/// The writer assigns the revision, so the caller passes the bytes before and after the position of the decimal
+/// revision. The value is composed once and served as it is stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Draft {
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ impl Draft {
         Draft { bytes, revision_at }
     }
 
-    /// Bytes without those of the revision.
+    /// Size in bytes without the revision.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -74,7 +74,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry with nothing remembered.
+    /// An entry with nothing cached.
     pub fn new(key: Arc<str>, revision: u64, value: Bytes) -> Self {
         Entry {
             key,
@@ -85,21 +85,21 @@ impl Entry {
         }
     }
 
-    /// A number that a reader has left on this version, 0 if none has: what it found out about the bytes, and under
-    /// which rules.
+    /// A number that a reader has stored with this version, 0 if none has: a finding about the bytes, and the rules it
+    /// depends on.
     pub fn mark(&self) -> u64 {
         self.mark.load(Ordering::Relaxed)
     }
 
-    /// Leaves a number for the readers to come; it replaces the one before.
+    /// Stores a number for later readers; it replaces the previous one.
     pub fn set_mark(&self, mark: u64) {
-        // The bytes never change: there is nothing that would have to be seen before the number.
+        // The bytes never change: there is nothing that must be visible before the number.
         self.mark.store(mark, Ordering::Relaxed);
     }
 
-    /// Something derived from the value (labels, for example), computed once and kept with the entry.
+    /// A value derived from the entry (labels, for example), computed once and cached with it.
     ///
-    /// All callers have to ask for the same type; for another type the value is computed anew each time.
+    /// All callers must request the same type; for another type the value is computed each time.
     pub fn memo<T: Any + Send + Sync>(&self, derive: impl FnOnce(&Entry) -> T) -> Arc<T> {
         if let Some(known) = self.memo.get() {
             return match known.clone().downcast::<T>() {
@@ -129,11 +129,11 @@ impl fmt::Debug for Entry {
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// It was not there before.
+    /// It did not exist before.
     Added,
     /// It replaced an older version.
     Modified,
-    /// It is gone; the entry is its last state with the revision of the deletion.
+    /// It was deleted; the entry is its last state with the revision of the deletion.
     Deleted,
 }
 
@@ -149,7 +149,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// A change, of which no encoding is known yet.
+    /// A change without cached encodings.
     pub fn new(kind: EventKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
         Event {
             kind,
@@ -164,7 +164,7 @@ impl Event {
         self.entry.revision
     }
 
-    /// An encoding of the event, made once per format and shared by all who ask for it.
+    /// An encoding of the event, computed once per format and shared by all readers.
     ///
     /// `format` is chosen by the caller; equal numbers must mean equal bytes.
     pub fn encoding(&self, format: u64, encode: impl FnOnce(&Event) -> Bytes) -> Bytes {

@@ -1,9 +1,9 @@
-//! Entry points for the fuzz targets in `fuzz/`. Each must return, whatever the bytes are.
+//! Entry points for the fuzz targets in `fuzz/`. Each must return for any input.
 
 use crate::record::Record;
 
-/// A record as it lies in the file, with a checksum that fits: what a disk makes of one is found out by that, what
-/// another program writes is not. What can be read is written as it was.
+/// A record in the file's format with a valid checksum: the checksum detects corruption by a disk, but not a record
+/// that another program wrote. A record that can be read is written unchanged.
 pub fn record(bytes: &[u8]) {
     const REVISION: u64 = 7;
     let _ = Record::decode(REVISION, bytes);

@@ -1,18 +1,18 @@
 //! Versioned object storage below the API server: a revision log with watch.
 //!
-//! What it is for: keep opaque objects in named *collections* (one per API resource), give every change
-//! the next *revision*, make it durable before answering, and tell watchers about it. A revision is what
-//! Kubernetes calls a `resourceVersion`.
+//! What it is for: store opaque objects in named *collections* (one per API resource), assign every change the next
+//! *revision*, make it durable before answering, and notify watchers. A revision is what Kubernetes calls a
+//! `resourceVersion`.
 //!
 //! Invariants:
 //! - a write is answered only after it is durable (the in-memory backend excepted);
 //! - revisions grow by one per accepted write and are never reused, over all collections;
-//! - readers see either all or nothing of a commit, and a list names the revision that it shows;
-//! - a watcher that starts at revision *r* sees every change of its collection after *r* once, in order,
-//!   or is told that *r* is older than the window ([`Error::Expired`]).
+//! - readers see either all or nothing of a commit, and a list has the revision that it shows;
+//! - a watcher that starts at revision *r* sees every change of its collection after *r* once, in order, or gets an
+//!   error if *r* is older than the window ([`Error::Expired`]).
 //!
-//! What it must not know: Kubernetes objects. Values are bytes; the only thing known about them is where
-//! the revision has to be written ([`Draft`]).
+//! What it must not depend on: Kubernetes objects. Values are bytes; only the position of the revision in them is known
+//! ([`Draft`]).
 //!
 //! ```
 //! use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};

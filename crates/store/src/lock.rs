@@ -9,15 +9,16 @@ use crate::Error;
 /// Holds the directory until dropped.
 #[derive(Debug)]
 pub struct DirectoryLock {
-    // The lock belongs to the open file and ends with it, also when the process is killed.
+    // The lock belongs to the open file and is released with it, also when the process is killed.
     _file: File,
 }
 
 impl DirectoryLock {
-    /// Takes the directory, which is made if it does not exist.
+    /// Locks the directory, which is created if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Locked`] names the process that has it; [`Error::Open`] says why it cannot be used.
+    /// [`Error::Locked`] names the process that holds it; [`Error::Open`] says why it cannot be
+    /// used.
     pub fn take(directory: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(directory).map_err(|error| Error::Open {
             path: directory.to_owned(),
@@ -56,7 +57,7 @@ impl DirectoryLock {
             }
             Err(TryLockError::Error(error)) => return Err(open_error(error)),
         }
-        // The number is for people; losing it loses nothing.
+        // The PID is for operators; losing it has no consequences.
         let _ = file.set_len(0);
         let _ = file.seek(SeekFrom::Start(0));
         let _ = writeln!(file, "{}", std::process::id());

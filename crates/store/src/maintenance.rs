@@ -1,4 +1,4 @@
-//! Looking after a store file that nobody uses: `allot store`.
+//! Maintenance of a store file that is not in use: `allot store`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn existing(directory: &Path) -> Result<(DirectoryLock, PathBuf), Error> {
 /// Reads everything, verifies all checksums and repairs what an interrupted process left behind.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the content can not be trusted; [`Error::Locked`], [`Error::Open`].
+/// [`Error::Corrupt`] if the content cannot be trusted; [`Error::Locked`], [`Error::Open`].
 pub fn check(directory: &Path) -> Result<CheckReport, Error> {
     let (_lock, path) = existing(directory)?;
     guarded(&path, || {
@@ -94,7 +94,7 @@ pub fn dump(directory: &Path, out: &mut dyn Write) -> Result<(), Error> {
     })
 }
 
-/// Drops the history, keeps the present state, and makes the file as small as it can be.
+/// Drops the history, keeps the current state, and makes the file as small as possible.
 ///
 /// Returns the size before and after, in bytes. Watches that started before have to list again.
 ///
@@ -128,7 +128,7 @@ pub fn compact(directory: &Path) -> Result<(u64, u64), Error> {
                         log.remove(revision)?;
                     }
                 }
-                // The floors also keep the revision counter from going back.
+                // The floors also keep the revision counter from decreasing.
                 let mut floors = write.open_table(crate::disk::FLOORS)?;
                 for name in state.collections.keys() {
                     floors.insert(&**name, state.revision)?;

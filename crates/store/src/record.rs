@@ -22,7 +22,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The deletion without the last state, where there is no space for it. What is older than it must not be asked for.
+    /// The deletion without the last state, if there is no space for it. Older revisions must not be available any
+    /// longer.
     pub fn bare(&self) -> Record {
         let (key, revision) = (self.entry.key.clone(), self.entry.revision);
         Record {
@@ -51,7 +52,7 @@ impl Record {
         out
     }
 
-    /// Writes the checksum into bytes that are otherwise complete; what is shorter than a header is left alone.
+    /// Writes the checksum into bytes that are otherwise complete; input shorter than a header is not changed.
     pub fn seal(revision: u64, bytes: &mut [u8]) {
         if bytes.len() >= HEADER {
             let sum = checksum(revision, bytes);

@@ -1,7 +1,7 @@
-//! Space on the disk that is kept for deletes.
+//! Disk space that is reserved for deletes.
 //!
-//! A full disk is made free by deleting, and a delete writes: a record, and copies of the pages that it changes. So a
-//! file of a few megabytes lies beside the store and goes when a delete finds no space.
+//! Deleting objects frees space on a full disk, but a delete writes: a record, and copies of the pages that it changes.
+//! So a file of a few megabytes is kept beside the store and removed when a delete finds no space.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,16 +13,16 @@ const NAME: &str = "reserve";
 /// More than the deletes of one group change.
 const BYTES: u64 = 4 << 20;
 
-/// Space that can be given back to a full disk.
+/// Space that can be released on a full disk.
 pub trait Reserve: Send {
-    /// Takes the space if it is not taken; says whether it is now.
+    /// Allocates the space if needed; returns whether it is allocated now.
     fn fill(&mut self) -> bool;
 
-    /// Gives it back.
+    /// Releases the space.
     fn release(&mut self);
 }
 
-/// A file that is there for its size.
+/// A file that exists for its size.
 pub(crate) struct FileReserve(PathBuf);
 
 impl FileReserve {
@@ -35,7 +35,7 @@ impl FileReserve {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file: File = options.open(&self.0)?;
-        // Nothing that a file system could make smaller.
+        // Random content that a file system cannot compress.
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut block = Vec::with_capacity(64 << 10);
         while block.len() < block.capacity() {
@@ -65,7 +65,7 @@ impl Reserve for FileReserve {
     }
 
     fn release(&mut self) {
-        // What is not there takes no space.
+        // A file that does not exist takes no space.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -9,13 +9,13 @@ use tokio::sync::watch;
 
 use crate::{Entry, Error, Event, EventKind, ListOptions, Options, Page};
 
-/// One collection: what is there, and what changed lately.
+/// One collection: its objects, and recent changes.
 pub(crate) struct Collection {
     pub entries: BTreeMap<Arc<str>, Arc<Entry>>,
     /// Recent changes, oldest first.
     pub window: VecDeque<Arc<Event>>,
     window_bytes: usize,
-    /// The newest revision that has left the window: older states are not known.
+    /// The newest revision that has left the window: older states are not available.
     pub floor: u64,
     /// Wakes the watchers of this collection.
     pub changed: watch::Sender<u64>,
@@ -131,7 +131,7 @@ impl State {
         trimmed
     }
 
-    /// Tells the watchers of a collection that there is something new.
+    /// Notifies the watchers of a collection about changes.
     pub fn wake(&self, name: &str) {
         if let Some(collection) = self.collections.get(name) {
             collection.changed.send_replace(self.revision);
@@ -191,7 +191,7 @@ impl State {
                 remaining,
             });
         }
-        // An older state: take back the changes since, newest first.
+        // An older state: revert the changes since, newest first.
         let mut entries: BTreeMap<Arc<str>, Arc<Entry>> = current
             .map(|(key, entry)| (key.clone(), entry.clone()))
             .collect();

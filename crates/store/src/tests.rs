@@ -17,7 +17,7 @@ fn put(key: &str, expect: Expect, text: &str) -> Write {
     Write::put(COLLECTION, key, expect, draft(text))
 }
 
-/// Makes a key; answers its revision.
+/// Creates a key; returns its revision.
 fn create(store: &Embedded, key: &str, text: &str) -> u64 {
     store
         .commit_blocking(put(key, Expect::Absent, text))

@@ -13,8 +13,8 @@ const BATCH: usize = 512;
 
 /// A cursor over the changes of a collection.
 ///
-/// There is no queue per watcher: all read the shared window, so a slow watcher costs nothing until its
-/// place has left the window; then it gets [`Error::Expired`].
+/// There is no queue per watcher: all read the shared window, so a slow watcher costs nothing until its position has
+/// left the window; then it gets [`Error::Expired`].
 pub struct Watcher {
     state: Arc<RwLock<State>>,
     collection: Arc<str>,
@@ -45,7 +45,7 @@ impl Watcher {
         self.position
     }
 
-    /// What has happened since the last call, without waiting; empty if nothing has.
+    /// Events since the last call, without waiting; empty if there are none.
     ///
     /// # Errors
     /// [`Error::Expired`] if the watcher fell behind the window.
@@ -79,10 +79,10 @@ impl Watcher {
     /// The next changes; waits until there are some.
     ///
     /// # Errors
-    /// [`Error::Expired`] if the watcher fell behind the window, [`Error::Closed`] if the store is gone.
+    /// [`Error::Expired`] if the watcher fell behind the window, [`Error::Closed`] if the store is closed.
     pub async fn changes(&mut self) -> Result<Vec<Arc<Event>>, Error> {
         loop {
-            // Marks what is there as seen before looking, so that a change in between is not slept over.
+            // Marks the current state as seen before reading, so that a change in between is not missed.
             let newest = *self.changed.borrow_and_update();
             let before = self.position;
             let events = self.poll_changes()?;

@@ -1,9 +1,9 @@
 //! Fuzzing without an instrumented compiler: seeds are changed at random places, and an entry point must survive them.
 //!
 //! The changes follow from a number, so a run can be repeated. There is no feedback from coverage: `fuzz/run` uses
-//! libFuzzer with the same entry points where it can. An ordinary test runs a few thousand inputs or for a few seconds; with
-//! `ALLOT_FUZZ_SECONDS` it runs for that long, starts from another number each time, and leaves what fails in
-//! `fuzz/artifacts`.
+//! libFuzzer with the same entry points where possible. An ordinary test runs a few thousand inputs or for a few
+//! seconds; with `ALLOT_FUZZ_SECONDS` it runs for that long, starts from another number each time, and saves failing
+//! inputs in `fuzz/artifacts`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Inputs of an ordinary test.
 const ROUNDS: usize = 4000;
-/// An ordinary test goes on to the next target after so long, however many inputs it has tried.
+/// An ordinary test continues with the next target after this time, however many inputs it has tried.
 const ORDINARY: Duration = Duration::from_secs(5);
 /// Longest input: larger ones are slow and find little.
 const LONGEST: usize = 64 << 10;
@@ -20,7 +20,7 @@ const CHANGES: u64 = 6;
 /// An input that takes longer is a finding; libFuzzer's option of the same meaning is set to the same.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// What is put in where bytes are not just changed: numbers, names and marks that parsers treat in their own way.
+/// Inserted in addition to changed bytes: numbers, names and delimiters with special meaning for parsers.
 const PIECES: [&[u8]; 24] = [
     b"null",
     b"{}",

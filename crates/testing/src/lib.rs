@@ -4,9 +4,9 @@
 //! - [`replay`] plays the recorded HTTP conversations among them.
 //! - [`outcome`] judges a suite of such cases, with the failures that are expected by name.
 //! - [`fuzz`] changes seeds at random places and asserts that an entry point survives.
-//! - `wait` (feature `wait`) waits until something is so, with one deadline for all tests.
+//! - `wait` (feature `wait`) waits for a condition, with one deadline for all tests.
 //!
-//! Only a dev-dependency: nothing of this is part of the program.
+//! Only a dev-dependency: no part of the program.
 //!
 //! ```
 //! let cases = allot_testing::recordings::read("cel");

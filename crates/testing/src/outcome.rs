@@ -1,4 +1,4 @@
-//! The judgement on a suite: what failed, what was expected to, and what was expected to and passed.
+//! The verdict on a suite: failures, expected failures, and unexpected passes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use crate::recordings;
 ///
 /// # Panics
 ///
-/// Where the file is missing or a line has no reason.
+/// If the file is missing or a line has no reason.
 pub fn expected_failures() -> BTreeMap<String, String> {
     let path = recordings::folder().join("expected-failures.txt");
     let text =
@@ -69,11 +69,11 @@ impl Outcomes {
         }
     }
 
-    /// Prints the counts and what is not as the list of expected failures says.
+    /// Prints the counts and the differences from the list of expected failures.
     ///
     /// # Panics
     ///
-    /// Where a case failed that is not on the list, or where there were no cases.
+    /// If a case failed that is not on the list, or if there were no cases.
     pub fn finish(self) {
         for name in &self.expected_failed {
             println!("expected failure: {name}");

@@ -41,7 +41,7 @@ pub fn extra() -> Option<PathBuf> {
 ///
 /// # Panics
 ///
-/// Where the repository's suite is missing, empty or unreadable.
+/// If the repository's suite is missing, empty or unreadable.
 pub fn read(suite: &str) -> Vec<Recording> {
     let own = read_in(&folder(), suite);
     assert!(
@@ -53,7 +53,7 @@ pub fn read(suite: &str) -> Vec<Recording> {
     merged(own, more.unwrap_or_default())
 }
 
-/// The recordings of a suite in one folder; none if the suite is not there.
+/// The recordings of a suite in one folder; empty if the suite does not exist.
 pub fn read_in(folder: &Path, suite: &str) -> Vec<Recording> {
     let packed = folder.join(format!("{suite}.jsonl.gz"));
     if packed.is_file() {
@@ -73,8 +73,7 @@ pub fn read_in(folder: &Path, suite: &str) -> Vec<Recording> {
     found
 }
 
-/// Adds to the repository's recordings what another folder has besides. Another recording of the same name gets a name
-/// of its own.
+/// Adds the further recordings of another folder to the repository's. Another recording of the same name is renamed.
 fn merged(own: Vec<Recording>, more: Vec<Recording>) -> Vec<Recording> {
     let known: BTreeMap<_, _> = own
         .iter()
@@ -96,7 +95,7 @@ fn merged(own: Vec<Recording>, more: Vec<Recording>) -> Vec<Recording> {
 ///
 /// # Panics
 ///
-/// Where there is no such file, or it is damaged.
+/// If there is no such file, or it is damaged.
 pub fn lines(path: &Path) -> Vec<String> {
     let file = fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut text = String::new();

@@ -22,11 +22,11 @@ pub struct Conversations {
 pub struct Step {
     /// `CONVERSATION/STEP`.
     pub name: String,
-    /// Whether its answer is compared, or it is there for its effect.
+    /// Whether its answer is compared, or only its effect is needed.
     pub compared: bool,
 }
 
-/// Where the server is, and who asks it.
+/// The server's address, and the client's identity.
 #[derive(Debug, Clone, Copy)]
 pub struct Server<'a> {
     /// Its URL, without a path.
@@ -35,11 +35,11 @@ pub struct Server<'a> {
     pub token: &'a str,
 }
 
-/// The conversations of the repository, then those that `ALLOT_CONFORMANCE_DIR` has besides.
+/// The conversations of the repository, then further ones in `ALLOT_CONFORMANCE_DIR`.
 ///
 /// # Panics
 ///
-/// Where the repository's are missing.
+/// If the repository's are missing.
 pub fn conversations() -> Vec<Conversations> {
     let own = recordings::folder();
     let read = |folder: &PathBuf| {
@@ -84,11 +84,11 @@ impl Conversations {
         self.steps.values().flatten()
     }
 
-    /// Plays the conversations that have a step in `wanted`, and tells of each step that was compared or failed.
+    /// Replays the conversations that have a step in `wanted`, and reports each step that was compared or failed.
     ///
     /// # Panics
     ///
-    /// Where python3 is not installed.
+    /// If python3 is not installed.
     pub fn play(
         &self,
         server: Server<'_>,

@@ -1,22 +1,22 @@
-//! Waiting until something is so, by asking again.
+//! Waiting for a condition by polling.
 //!
-//! For states that no event reports. Where there is an event (a watch, a channel, the end of a process), await that.
+//! For states that no event reports. If there is an event (a watch, a channel, the end of a process), await that.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test fails: much longer than on a machine with a busy core.
+/// How long a test waits before it fails: much longer than needed on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The pause between two looks.
+/// The polling interval.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Looks again and again until there is a value, and returns it.
+/// Polls until there is a value, and returns it.
 ///
 /// # Panics
 ///
-/// Where there is none after [`PATIENCE`]. The message tells the last `Err`, which says what is there instead.
+/// If there is none after [`PATIENCE`]. The message contains the last `Err`, which describes the current state.
 pub async fn until<T, E: Debug, F>(what: &str, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, E>>,
@@ -34,11 +34,11 @@ where
     }
 }
 
-/// Looks again and again until a condition holds that needs no waiting to look at.
+/// Polls a synchronous condition until it holds.
 ///
 /// # Panics
 ///
-/// Where it does not hold after [`PATIENCE`].
+/// If it does not hold after [`PATIENCE`].
 pub async fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || {
         let answer = holds();

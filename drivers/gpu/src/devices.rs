@@ -48,7 +48,7 @@ fn device(node: &str, index: usize) -> Device {
     }
 }
 
-/// Sixteen bytes that look random: a hash of the name seeds a small generator. Nothing depends on their quality.
+/// Sixteen bytes that look random: a hash of the name seeds a small generator. Their quality does not matter.
 fn uuid(node: &str, index: usize) -> uuid::Uuid {
     let seed = node.bytes().fold(0u64, |hash, byte| {
         hash.wrapping_mul(31).wrapping_add(u64::from(byte))

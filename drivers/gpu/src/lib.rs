@@ -1,11 +1,11 @@
-//! The GPU example driver, `gpu.example.com`: modelled GPUs that exist only as attributes and environment variables.
-//! It shows what a driver on the `allot-driver` SDK looks like, and gives a local cluster devices to allocate.
+//! The GPU example driver, `gpu.example.com`: modelled GPUs that exist only as attributes and environment variables. It
+//! is an example of a driver on the `allot-driver` SDK, and gives a local cluster devices to allocate.
 //!
 //! Invariants:
 //! - devices of a node are a pure function of the node's name and their number: a restart publishes the same;
 //! - attributes, capacities, parameters and environment are those of kubernetes-sigs/dra-example-driver.
 //!
-//! It must not know how the node agent or the API server work.
+//! It must not depend on the node agent or the API server.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +39,7 @@ pub struct Config {
     pub node_name: String,
     /// The kubelet's root directory, with `plugins_registry` in it.
     pub kubelet_dir: PathBuf,
-    /// Where the CDI files go; a directory that the node's runtime reads.
+    /// Directory of the CDI files, which the node's runtime must read.
     pub cdi_dir: PathBuf,
     /// How many GPUs the node has.
     pub gpus: usize,
@@ -90,7 +90,7 @@ pub async fn run(
     plugin.wait_until(shutdown.cancelled()).await
 }
 
-/// The driver itself: nothing has to be done to a GPU that does not exist.
+/// The driver: preparing a GPU that does not exist needs no work.
 #[derive(Debug)]
 struct Gpus {
     gpus: Vec<Device>,

@@ -69,7 +69,7 @@ pub enum ConfigError {
         "error decoding config parameters: no kind {kind:?} is registered for version {version:?}"
     )]
     Kind {
-        /// What it says it is.
+        /// The kind.
         kind: String,
         /// And its version.
         version: String,
@@ -98,7 +98,7 @@ impl GpuConfig {
     /// Reads and checks parameters.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error.
     pub fn parse(parameters: &serde_json::Value) -> Result<Self, ConfigError> {
         let text = |field: &str| parameters[field].as_str().unwrap_or_default().to_owned();
         let (kind, version) = (text("kind"), text("apiVersion"));

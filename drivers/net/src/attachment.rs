@@ -15,7 +15,7 @@ const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
 /// The definition for a network, to be applied.
 ///
 /// # Errors
-/// The section of its type is missing or says too little; the text names the field.
+/// The section of its type is missing or incomplete; the text names the field.
 pub(crate) fn definition(config: &MultusConfig) -> Result<Value, String> {
     let metadata = &config.metadata;
     let annotations = metadata.annotations.clone().unwrap_or_default();
@@ -28,7 +28,7 @@ pub(crate) fn definition(config: &MultusConfig) -> Result<Value, String> {
     let version = annotations.get(CNI_VERSION);
     let version = version.map_or(DEFAULT_CNI_VERSION, String::as_str);
     let cni = configuration(&config.spec, name, version)?;
-    // Its own notes are for the driver, and kubectl's would undo what is applied here.
+    // The driver's own annotations are not copied, and kubectl's would revert what is applied here.
     let mut copied: Map<String, Value> = annotations
         .iter()
         .filter(|(key, _)| *key != NAME && *key != CNI_VERSION)
@@ -72,7 +72,7 @@ fn configuration(spec: &MultusConfigSpec, name: &str, version: &str) -> Result<S
         let plugin = serde_json::from_str(text);
         plugins.push(plugin.map_err(|e| format!("spec.chainCNIJsonData is no JSON: {e}"))?);
     }
-    // In the order in which people write it.
+    // In the customary order.
     let quoted = |value: &Value| value.to_string();
     let plugins: Vec<String> = plugins.iter().map(quoted).collect();
     Ok(format!(
@@ -121,13 +121,13 @@ fn plugins(spec: &MultusConfigSpec) -> Result<Vec<Value>, String> {
 }
 
 fn of_link(spec: &MultusConfigSpec, kind: &str, link: &Link, first: &str) -> Vec<Value> {
-    // The plugin vlan makes the VLAN itself; the others are put on top of one.
+    // The plugin vlan creates the VLAN itself; the others are put on top of one.
     let vlan = link.vlan_id.filter(|id| *id != 0 && kind != "vlan");
     let bond = link.bond.as_ref().filter(|_| link.master.len() > 1);
     let base = bond.and_then(|b| b["name"].as_str()).unwrap_or(first);
     let master = vlan.map_or(base.to_owned(), |id| format!("{base}.{id}"));
     let mut plugins = Vec::new();
-    // Bonds and VLANs have to be made on the node before something can be put on top.
+    // Bonds and VLANs must be created on the node before something can be put on top.
     if vlan.is_some() || bond.is_some() {
         let mut ifacer = json!({"type": "ifacer", "interfaces": link.master});
         if let Some(vlan) = vlan {

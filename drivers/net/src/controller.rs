@@ -27,8 +27,8 @@ mod pools;
 use asked::Asked;
 use known::Known;
 
-/// Versions of CDI files that runtimes know. Before 0.5.0 the name of a device could not begin with a digit, and UIDs
-/// do.
+/// Versions of CDI files that runtimes support. Before 0.5.0 the name of a device could not begin with a digit, and
+/// UIDs do.
 const CDI_VERSIONS: [&str; 6] = ["0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
 
 /// How to run the controller.
@@ -88,7 +88,7 @@ struct Networks {
     events: Recorder,
 }
 
-/// What a claim asks for.
+/// The parameters of a claim.
 struct Parameters {
     spec: ClaimParameterSpec,
     cdi_version: String,
@@ -149,7 +149,7 @@ impl Networks {
         })
     }
 
-    /// Tells the pod why it waits. The scheduler only knows which nodes will not do.
+    /// Records an event on the pod about why it waits. The scheduler only knows which nodes are unsuitable.
     async fn tell(&self, pod: &Pod, note: String) {
         let event = Event {
             type_: EventType::Warning,
@@ -244,7 +244,7 @@ impl Driver for Networks {
     }
 
     async fn deallocate(&self, claim: &Claim) -> Result<(), Failure> {
-        // Nothing is held but what the claim itself says.
+        // The claim itself is the only state.
         tracing::info!(%claim, "deallocated");
         Ok(())
     }

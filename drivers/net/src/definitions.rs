@@ -20,7 +20,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 const MANIFESTS: &str = include_str!("../manifests/definitions.yaml");
 
-/// Installs everything. What others have installed under these names stays as it is: it may be newer.
+/// Installs everything. Existing objects of these names are not changed: they may be newer.
 ///
 /// # Errors
 /// The API server does not answer, or refuses an object.
@@ -46,8 +46,8 @@ async fn install_one(client: &Client, object: &DynamicObject) -> Result<(), kube
     Ok(())
 }
 
-/// Installs kinds again that are deleted, until `shutdown`. The ResourceClass is left to who deleted it: without it
-/// there are no new claims, which may be what is wanted.
+/// Installs deleted kinds again, until `shutdown`. The ResourceClass is not restored: without it there are no new
+/// claims, which may be intended.
 pub(crate) async fn keep(client: Client, shutdown: CancellationToken) {
     let kinds = objects()
         .into_iter()

@@ -1,4 +1,4 @@
-//! The interfaces of a node, and how the node tells the cluster about them: as an annotation of its Node object.
+//! The interfaces of a node, and their report in an annotation of its Node object.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ impl Interface {
 /// Reads the annotation of a Node.
 ///
 /// # Errors
-/// It is not there, or is no list of interfaces; the text says which.
+/// It does not exist, or is no list of interfaces; the text says which.
 pub fn read_annotation(text: Option<&String>) -> Result<Vec<Interface>, String> {
     let text = text.ok_or("it has not reported its interfaces")?;
     let wrong = |what: String| format!("its annotation {ANNOTATION} can not be read: {what}");
@@ -94,7 +94,7 @@ impl FromStr for Interface {
 /// The interfaces of this machine, without loopback, by name.
 ///
 /// # Errors
-/// The system does not say.
+/// The system does not provide the interfaces.
 pub fn discover() -> std::io::Result<Vec<Interface>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir("/sys/class/net")? {
@@ -121,7 +121,7 @@ fn read(name: String, directory: &Path) -> Interface {
     let state = std::fs::read_to_string(directory.join("operstate")).unwrap_or_default();
     Interface {
         name,
-        // Virtual interfaces do not know.
+        // Virtual interfaces report unknown.
         up: matches!(state.trim(), "up" | "unknown"),
         addresses: Vec::new(),
         rdma: directory.join("device/infiniband").exists(),

@@ -1,18 +1,18 @@
 //! A network driver for classic DRA (1.27 to 1.30) with the objects of Spiderpool: the driver
 //! `netresources.spidernet.io`.
 //!
-//! Pods say which networks they attach to (SpiderMultusConfig, by annotation or through the SpiderClaimParameter of
-//! their claim). The driver sends them only to nodes whose interfaces and subnets have these networks
-//! ([`suitable`]), so that they do not fail after they were placed. On the node a claim becomes a CDI file with
-//! `DRA_CLAIM_UID` ([`plugin`]).
+//! Pods name the networks they attach to (SpiderMultusConfig, by annotation or through the SpiderClaimParameter of
+//! their claim). The driver restricts them to nodes whose interfaces and subnets have these networks ([`suitable`]), so
+//! that they do not fail after they were placed. On the node a claim becomes a CDI file with `DRA_CLAIM_UID`
+//! ([`plugin`]).
 //!
 //! Two parts: [`controller`], once per cluster, installs the kinds, negotiates with the scheduler and turns every
 //! SpiderMultusConfig into the NetworkAttachmentDefinition that Multus reads; [`plugin`], once per node, reports the
 //! node's interfaces and prepares claims.
 //!
 //! Invariants:
-//! - what is decided follows from objects of the API server alone: a controller that starts again decides the same;
-//! - what the node needs stands in the allocation, so that preparing asks nobody.
+//! - decisions follow from objects of the API server alone: a restarted controller decides the same;
+//! - the allocation contains everything the node needs, so that preparing makes no request.
 //!
 //! It attaches no pod to a network: that is the work of Multus and the CNI plugins, as it is with Spiderpool.
 
@@ -33,14 +33,14 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the driver, and of its ResourceClass.
 pub const DRIVER_NAME: &str = "netresources.spidernet.io";
-/// Where objects are that are named without a namespace and belong to the cluster.
+/// Namespace of cluster-wide objects that are named without a namespace.
 pub const SYSTEM_NAMESPACE: &str = "kube-system";
 /// Annotation of a SpiderClaimParameter: the version of the CDI file, for older container runtimes.
 pub const CDI_VERSION: &str = "dra.spidernet.io/cdi-version";
-/// The version of CDI files unless a parameter says otherwise.
+/// The default version of CDI files.
 pub const DEFAULT_CDI_VERSION: &str = "0.6.0";
 
-/// What the controller tells the plugin: the data of a resource handle.
+/// The data from the controller to the plugin, in a resource handle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Handle {

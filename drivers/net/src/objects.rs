@@ -58,7 +58,7 @@ pub fn attachment_definitions() -> ApiResource {
 pub type MultusConfig = Object<MultusConfigSpec, Value>;
 /// Addresses for pods.
 pub type IpPool = Object<IpPoolSpec, IpPoolStatus>;
-/// What a claim asks for.
+/// The parameters of a claim.
 pub type ClaimParameter = Object<ClaimParameterSpec, Value>;
 
 /// Namespace and name of a network.
@@ -116,7 +116,7 @@ pub struct MultusConfigSpec {
     pub chain: Vec<String>,
     /// The plugin `coordinator` sets up routes; true when absent.
     pub enable_coordinator: Option<bool>,
-    /// Nobody gives addresses.
+    /// No addresses are assigned.
     #[serde(rename = "disableIPAM")]
     pub disable_ipam: Option<bool>,
 }
@@ -208,7 +208,7 @@ pub struct IpPoolSpec {
     pub subnet: String,
     /// Addresses and ranges.
     pub ips: Vec<String>,
-    /// Those of them that are not for pods.
+    /// Addresses that are not for pods.
     #[serde(rename = "excludeIPs")]
     pub exclude_ips: Vec<String>,
     /// Networks for which the pool is; all when empty.
@@ -223,7 +223,7 @@ pub struct IpPoolSpec {
     pub namespace_affinity: Option<LabelSelector>,
     /// Pods for which the pool is.
     pub pod_affinity: Option<LabelSelector>,
-    /// For pods that ask for no pool.
+    /// For pods that request no pool.
     pub default: bool,
     /// Gives no more addresses.
     pub disable: bool,
@@ -245,7 +245,7 @@ pub struct ClaimParameterSpec {
     /// Containers get the library that accelerates RDMA.
     #[serde(alias = "rdma")]
     pub rdma_acc: bool,
-    /// All networks of the pod have to be capable of RDMA.
+    /// All networks of the pod must support RDMA.
     pub enable_rdma: bool,
     /// The pod's first network.
     pub default_nic: Option<Nic>,
@@ -253,7 +253,7 @@ pub struct ClaimParameterSpec {
     pub secondary_nics: Vec<Nic>,
     /// The same in an older form.
     pub static_nics: Vec<Nic>,
-    /// Pools from which addresses have to be.
+    /// Pools that addresses must come from.
     pub ippools: Vec<String>,
     /// Resources of device plugins, with amounts.
     #[serde(alias = "resources")]

@@ -17,7 +17,7 @@ use crate::{DRIVER_NAME, Handle};
 
 /// Vendor and class of the CDI devices.
 const CDI_KIND: &str = "k8s.netresources.spidernet.io/claim";
-/// Interfaces change without a word to this process; as often as Spiderpool looks.
+/// Interfaces change without an event for this process; Spiderpool's interval.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Pause before the interfaces are reported again after that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -29,11 +29,11 @@ pub struct Config {
     pub node_name: String,
     /// The kubelet's root directory.
     pub kubelet_dir: PathBuf,
-    /// Where CDI files go.
+    /// Directory of the CDI files.
     pub cdi_dir: PathBuf,
     /// The interfaces to report; those of this machine when empty.
     pub interfaces: Vec<Interface>,
-    /// The library that containers get whose claim asks for the acceleration of RDMA.
+    /// The library for containers whose claim requests RDMA acceleration.
     pub host_device_path: Option<PathBuf>,
 }
 
@@ -67,7 +67,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     }
 }
 
-/// Keeps the annotation of the Node what the interfaces are.
+/// Keeps the annotation of the Node up to date.
 async fn report(client: Client, config: Config) -> std::convert::Infallible {
     let nodes: Api<Node> = Api::all(client);
     let mut told = None;
@@ -77,7 +77,7 @@ async fn report(client: Client, config: Config) -> std::convert::Infallible {
             false => Ok(config.interfaces.clone()),
         };
         let pause = match found {
-            // Written each time: somebody may have removed it, or made the Node anew.
+            // Written each time: it may have been removed, or the Node created again.
             Ok(found) => {
                 let text = json!(found).to_string();
                 let patch = json!({"metadata": {"annotations": {ANNOTATION: text}}});

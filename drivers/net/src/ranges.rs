@@ -10,8 +10,8 @@ fn number(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// How many addresses ranges name together: `172.18.30.131-172.18.30.140`, or single addresses. What is no range counts
-/// nothing; of ranges that overlap, every address counts once.
+/// How many addresses ranges contain together: `172.18.30.131-172.18.30.140`, or single addresses. Invalid ranges count
+/// 0; of ranges that overlap, every address counts once.
 pub fn count<'a>(ranges: impl Iterator<Item = &'a str>) -> u128 {
     let bounds = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

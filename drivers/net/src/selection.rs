@@ -1,4 +1,4 @@
-//! Which networks and pools of addresses a pod asks for.
+//! Which networks and address pools a pod requests.
 
 use std::collections::BTreeMap;
 

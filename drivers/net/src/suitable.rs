@@ -1,7 +1,7 @@
 //! Whether the networks of a pod are to be had on a node: the rule behind the driver's answers to the scheduler.
 //!
-//! A node will do when every interface that the networks build on is there and up, when an enabled pool with free
-//! addresses serves pod and node, and when the subnet of such a pool is one that the interface is in.
+//! A node is suitable when every interface that the networks build on exists and is up, when an enabled pool with free
+//! addresses is for pod and node, and when the subnet of such a pool is one of the interface's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ use crate::ranges::count;
 /// Labels of an object.
 pub type LabelMap = BTreeMap<String, String>;
 
-/// What a pod asks for.
+/// The requests of a pod.
 #[derive(Debug, Default)]
 pub struct Wanted {
     /// Its networks.
     pub networks: Vec<(NetworkName, MultusConfigSpec)>,
-    /// Pools from which its addresses have to be; those that suit the networks when empty.
+    /// Pools that its addresses must come from; those for the networks when empty.
     pub pools: Vec<String>,
-    /// All networks have to be capable of RDMA.
+    /// All networks must support RDMA.
     pub rdma: bool,
     /// Namespace of the pod.
     pub namespace: String,
@@ -40,7 +40,7 @@ pub struct Node {
     pub name: String,
     /// Its labels.
     pub labels: LabelMap,
-    /// What it reported; the error says that it did not, or what is wrong with it.
+    /// The reported interfaces; the error says that there are none, or why they are invalid.
     pub interfaces: Result<Vec<Interface>, String>,
 }
 
@@ -53,7 +53,7 @@ pub struct Demand {
     pub pools: Vec<(String, u128)>,
 }
 
-/// Says why a node will not do; otherwise, which addresses are needed.
+/// Returns why a node is unsuitable; otherwise, which addresses are needed.
 ///
 /// # Errors
 /// The first reason, in words.
@@ -103,7 +103,7 @@ pub fn together(demands: &[Demand]) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives an address to a demand, if need be by giving another one to somebody who has one already.
+/// Assigns an address to a demand, if necessary by reassigning another demand's.
 fn give<'a>(
     demands: &'a [Demand],
     index: usize,
@@ -170,10 +170,10 @@ fn check_pools(
     Ok(demands)
 }
 
-/// The pools from which addresses can come: those that the claim or the pod names, else those that the network names,
-/// else those for the network or for everybody.
+/// The candidate pools: those that the claim or the pod names, else those that the network names, else those for the
+/// network or for all.
 ///
-/// Spiderpool takes pools for the network only when they are the default as well; then the example of its own
+/// Spiderpool uses pools for the network only when they are the default as well; then the example of its own
 /// documentation has no pool at all.
 fn candidates<'a>(
     wanted: &Wanted,
@@ -258,7 +258,7 @@ fn selects(selector: Option<&LabelSelector>, of: &LabelMap) -> Result<bool, Stri
 }
 
 /// Whether the subnet of a pool is on one of the interfaces. A VLAN is another network than its interface's, and an
-/// interface without an address of the family says nothing.
+/// interface without an address of the family is inconclusive.
 fn reaches(config: &MultusConfigSpec, masters: &[&Interface], pool: &IpPool) -> Result<(), String> {
     let text = &pool.spec.subnet;
     let subnet: IpNet = text

@@ -89,7 +89,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         controller = controller.leader_election(election);
     }
     if let Some(sender) = config.metrics {
-        // Whoever wanted them may have stopped.
+        // The receiver may have stopped.
         let _ = sender.send(std::sync::Arc::new(controller.metrics()));
     }
     tokio::select! {

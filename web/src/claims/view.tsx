@@ -102,11 +102,11 @@ function devices(claim: Claim): string[] {
 function life(claim: Claim, now: number): Part[] {
   const { created, allocatedAt, reservedAt, stage } = claim;
   const deleted = time(claim.raw.metadata.deletionTimestamp);
-  // Without a time, what it is now is what is known.
+  // Without a time, only the current stage is known.
   const marks: [Stage, number][] = [[allocatedAt === 0 && stage !== "deleting" ? stage : "pending", created]];
   if (allocatedAt > 0) marks.push(["allocated", allocatedAt]);
   if (reservedAt > 0) marks.push(["reserved", reservedAt]);
-  // Reserved before, and for nobody now.
+  // Reserved before, but without a consumer now.
   if (stage === "allocated" && claim.leakedSince > allocatedAt) {
     marks.push(["reserved", allocatedAt], ["allocated", claim.leakedSince]);
   }

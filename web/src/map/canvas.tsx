@@ -98,7 +98,7 @@ class Stage {
 
   pan(dx: number, dy: number): void {
     const { scale } = this.camera;
-    // Something of the map stays in sight.
+    // A part of the map stays visible.
     const hold = (at: number, size: number, whole: number) => Math.min(Math.max(at, -size * 0.9), whole - size * 0.1);
     this.camera.x = hold(this.camera.x - dx / scale, this.canvas.width / scale, this.map.width);
     this.camera.y = hold(this.camera.y - dy / scale, this.canvas.height / scale, this.map.height);
@@ -136,7 +136,8 @@ class Stage {
     if (key === "ArrowRight") return Math.min(this.map.units.length - 1, tile + 1);
     const [x, y] = placeOf(box, tile);
     const down = key === "ArrowDown";
-    // What is found beyond the edge of the box: a box below or above, or the next row of this one.
+    // The target may be beyond the edge of the box: in a box below or above, or in the next row of
+    // this one.
     for (let step = 1; step < 6; step += 0.5) {
       const found = tileAt(this.map, x + 0.5, y + 0.5 + (down ? step : -step));
       if (found >= 0 && found !== tile) return found;

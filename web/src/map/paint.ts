@@ -134,7 +134,7 @@ function shapes(context: CanvasRenderingContext2D, scene: Scene, visible: readon
       if (scale < ROUND) context.rect(x, y, size, size);
       else context.roundRect(x, y, size, size, radius);
     }
-    // What is used of a shared device rises in it.
+    // The used part of a shared device is drawn as a level.
     context.fillStyle = palette.states[state === PARTLY ? 0 : state] ?? "";
     context.fill();
     if (state === INCOMPLETE && scale >= ROUND) {
@@ -232,7 +232,7 @@ function mark(
 function fitting(text: string, room: number, height: number): string {
   const most = Math.floor(room / (height * 0.56));
   if (text.length <= most) return text;
-  // Ends of names differ where beginnings are the same.
+  // Names with equal beginnings differ in their ends.
   return most < 5 ? text.slice(-Math.max(0, most)) : `${text.slice(0, most - 5)}…${text.slice(-4)}`;
 }
 
@@ -240,7 +240,8 @@ function titles(context: CanvasRenderingContext2D, { camera, palette }: Scene, v
   const { scale } = camera;
   const ratio = devicePixelRatio || 1;
   const height = Math.min(13 * ratio, TITLE * scale * 0.72);
-  // The titles of small boxes would not be read; those of large ones are drawn over their corner.
+  // The titles of small boxes would not be readable; those of large ones are drawn over their
+  // corner.
   const over = height < 9;
   context.textBaseline = "middle";
   for (const box of visible) {

@@ -35,7 +35,7 @@ export function MapView({ fleet, version }: { fleet: Fleet; version: number }) {
 
   const found = useMemo(
     () => fleet.units.filter((unit) => matches(unit, asCel ? "" : text, asCel ? selection : null)),
-    // Holders are looked at as well, so that every change counts where there is a text.
+    // The text also matches holders, so with a text every change counts.
     [fleet.shape, text, asCel, selection, text !== "" ? version : 0],
   );
   const counts = STATES.map((_, state) => found.reduce((sum, unit) => sum + (unit.state === state ? 1 : 0), 0));

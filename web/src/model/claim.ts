@@ -41,7 +41,7 @@ export class Claim {
   /** Since when it is allocated and reserved for nobody; 0 where it is not so. */
   get leakedSince(): number {
     if (this.stage !== "allocated") return 0;
-    // Reserving was written last when it was taken back.
+    // Reserving was the last write before it was removed.
     return this.sawAt("allocated") || time(this.raw.written?.reservedFor) || this.allocatedAt || this.created;
   }
 
@@ -51,7 +51,7 @@ export class Claim {
   }
 
   private sawAt(stage: Stage): number {
-    // The first one is what was there when the page was opened.
+    // The first one is the state when the page was opened.
     for (let at = this.seen.length - 1; at > 0; at--) {
       const seen = this.seen[at];
       if (seen?.stage === stage) return seen.at;

@@ -138,7 +138,7 @@ export class Fleet {
   leaks(now: number): { claim: Claim; why: string; since: number }[] {
     const found: { claim: Claim; why: string; since: number }[] = [];
     for (const claim of this.claims.values()) {
-      // The claim controller takes a while to give back what nobody uses any more.
+      // The claim controller takes a while to release unused claims.
       if (claim.leakedSince > 0 && now - claim.leakedSince > 60_000) {
         found.push({ claim, why: "allocated, and reserved for nobody", since: claim.leakedSince });
       }

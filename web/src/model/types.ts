@@ -1,4 +1,4 @@
-// Objects of the API as the server passes them on, as far as the page reads them. Nothing is taken for granted: the
+// Objects of the API as the server passes them on, as far as the page reads them. Every field may be missing: the
 // objects come from drivers and users.
 
 export interface Metadata {

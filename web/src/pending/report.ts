@@ -1,4 +1,4 @@
-// The answer of `allot explain -o json` with nodes that say the same together, as the server gives it.
+// The answer of `allot explain -o json` with nodes grouped by verdict, from the server.
 
 export interface Rejected {
   plugin: string;

@@ -4,11 +4,11 @@ use anyhow::Result;
 
 use super::tree::{Tree, gzip};
 
-/// What a package says about itself.
+/// The control file of a package.
 pub(super) struct Control<'a> {
     pub version: &'a str,
     pub architecture: &'a str,
-    /// The oldest glibc that the program runs with; nothing for a static one.
+    /// The oldest glibc that the program runs with; `None` for a static one.
     pub glibc: Option<String>,
     /// Files that an administrator changes, and an upgrade does not.
     pub configuration: &'a [&'a str],
@@ -16,13 +16,13 @@ pub(super) struct Control<'a> {
     pub files: &'a Tree,
 }
 
-/// Units are made known, and nothing is enabled or started: what allot is for on a machine the administrator says.
+/// Units are registered, and nothing is enabled or started: the administrator decides what runs on a machine.
 const INSTALLED: &str = "#!/bin/sh
 set -e
 if [ \"$1\" = configure ] && [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 ";
 
-/// Stops what runs of a package that goes.
+/// Stops the services of a package that is removed.
 const REMOVED: &str = "#!/bin/sh
 set -e
 if [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then

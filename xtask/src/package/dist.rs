@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use super::tree::{Tree, gzip};
 use super::{Subject, deb, libraries, output, sbom};
 
-/// Shells whose completions are packaged, and where Debian looks for them.
+/// Shells whose completions are packaged, and Debian's directories for them.
 const COMPLETIONS: [(&str, &str, &str); 3] = [
     ("bash", "allot", "usr/share/bash-completion/completions"),
     ("zsh", "_allot", "usr/share/zsh/vendor-completions"),

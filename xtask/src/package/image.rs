@@ -1,7 +1,7 @@
 //! An image as an OCI layout, directory and archive, without a container engine.
 //!
-//! What is in it besides the program: the libraries that it needs, if it is not static, certificates of authorities,
-//! and the users that a name is looked up for. No shell, no package manager.
+//! Its content besides the program: the libraries that it needs, if it is not static, CA certificates, and the users
+//! for name lookups. No shell, no package manager.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::tree::{Tree, gzip};
 use super::{Subject, libraries, sbom, sha256};
 
-/// The user that the program runs as unless the pod says otherwise.
+/// The default user of the program.
 const USER: &str = "65532:65532";
 
-/// Where a machine has the certificates of authorities.
+/// The machine's CA certificates.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// Writes the image; returns the names of the files.

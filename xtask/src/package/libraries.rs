@@ -50,7 +50,7 @@ fn paths(text: &str) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The newest symbol version of glibc that a program asks for, such as `2.34`: what a package depends on.
+/// The newest symbol version of glibc that a program requires, such as `2.34`: the dependency of a package.
 pub(super) fn glibc(program: &[u8]) -> Option<String> {
     let marker = b"GLIBC_2.";
     let mut newest = None;
@@ -64,7 +64,7 @@ pub(super) fn glibc(program: &[u8]) -> Option<String> {
     newest.map(|minor| format!("2.{minor}"))
 }
 
-/// Where a text occurs.
+/// Positions of a text.
 fn memory<'a>(bytes: &'a [u8], text: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     let windows = bytes.windows(text.len()).enumerate();
     windows

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// What cargo knows of the workspace, for a target.
+/// cargo's metadata of the workspace, for a target.
 pub(super) fn metadata(target: &str) -> Result<Value> {
     let flags = [
         "metadata",
@@ -25,13 +25,13 @@ pub(super) fn version(metadata: &Value, name: &str) -> Option<String> {
     Some(package["version"].as_str()?.to_owned())
 }
 
-/// A package of the workspace, which are the ones without a registry.
+/// A package of the workspace; these have no registry.
 fn package<'a>(metadata: &'a Value, name: &str) -> Option<&'a Value> {
     let mut packages = metadata["packages"].as_array()?.iter();
     packages.find(|package| package["name"] == name && package["source"].is_null())
 }
 
-/// The bill of a package: everything that is compiled into it. What builds and tests it is left out.
+/// The SBOM of a package: everything that is compiled into it, without build and test dependencies.
 pub(super) fn bill(metadata: &Value, root: &str, time: u64) -> Result<Value> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let packages: BTreeMap<String, Value> = list(&metadata["packages"])
@@ -99,7 +99,7 @@ pub(super) fn bill(metadata: &Value, root: &str, time: u64) -> Result<Value> {
     }))
 }
 
-/// The bill with files that came from the machine that made an image.
+/// The SBOM with files of the build machine that are in an image.
 pub(super) fn with_files(bill: &Value, files: &[(String, Vec<u8>)]) -> Value {
     let mut bill = bill.clone();
     let added = files.iter().map(|(path, content)| {

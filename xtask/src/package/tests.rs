@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use allot_images::{Limits, Store, Timeouts};
 
-/// A program that answers what packaging asks of the real one.
+/// A program with the answers that packaging needs of the real one.
 const STAND_IN: &str = "#!/bin/sh
 case $1 in
   completion) echo \"completion of $2\" ;;
@@ -142,7 +142,7 @@ fn packages_are_the_same_twice_and_debian_reads_them() {
     ] {
         assert!(list.contains(expected), "{expected} in {list}");
     }
-    // Older releases of dpkg tell the numbers where a file names no owner.
+    // Older releases of dpkg print the numbers if a file names no owner.
     let is_root = |line: &str| line.contains(" root/root ") || line.contains(" 0/0 ");
     assert!(list.lines().all(is_root), "{list}");
     assert!(list.contains("-rwxr-xr-x"), "{list}");

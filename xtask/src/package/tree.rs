@@ -1,4 +1,4 @@
-//! Files for an archive, and archives whose bytes depend on nothing else.
+//! Files for an archive, and archives with reproducible bytes.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -45,7 +45,7 @@ impl Tree {
         })
     }
 
-    /// An archive: sorted, everything of root, everything of one time. `prefix` goes before each path.
+    /// An archive: sorted, everything owned by root, with one time. `prefix` precedes each path.
     pub fn tar(&self, prefix: &str, time: u64) -> Result<Vec<u8>> {
         let mut builder = Builder::new(Vec::new());
         for (path, entry) in &self.0 {

@@ -22,7 +22,7 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// A test of it, as people are told.
+    /// The name of a test in reports.
     pub fn shown(&self, test: &str) -> String {
         format!("{} {} {test}", self.package, self.target)
     }

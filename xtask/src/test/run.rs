@@ -234,7 +234,7 @@ fn long(name: &str) -> Option<Duration> {
     long.map(|(_, limit)| *limit)
 }
 
-/// Sends the lines of a stream, from a thread of its own.
+/// Sends the lines of a stream, from a separate thread.
 fn reader(stream: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! Circles among the top-level modules of a crate: modules of which each uses the next, directly or through others.
 //!
-//! A circle cannot be read, tested or moved in parts. `xtask/circles.txt` names the modules that were in one when this
-//! rule was made; others may not join them.
+//! Modules in a circle cannot be read, tested or moved separately. `xtask/circles.txt` names the modules that were in
+//! one when this rule was introduced; others may not join them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -41,7 +41,7 @@ pub fn add(path: &Path, text: &str, modules: &BTreeSet<String>, graph: &mut Grap
             let Some(rest) = code[at..].strip_prefix(prefix) else {
                 continue;
             };
-            // More `super`s than modules are those of a module inside of the file.
+            // More `super`s than modules refer to a module inside of the file.
             for name in first_names(rest) {
                 if modules.contains(&name) && name != *top {
                     uses.insert(name);
@@ -64,7 +64,7 @@ fn place(path: &Path) -> Vec<String> {
     parts
 }
 
-/// The first names of the paths that stand here: `a::b` has one, `{a::b, c}` two.
+/// The first names of the paths at the start of the text: `a::b` has one, `{a::b, c}` two.
 fn first_names(text: &str) -> Vec<String> {
     let Some(group) = text.strip_prefix('{') else {
         return vec![name(text)];

@@ -1,4 +1,4 @@
-//! Shared counters: what is left, and for whom.
+//! Shared counters: the remaining amounts.
 
 use super::{Attempt, PoolPart};
 use crate::amount::Amount;
@@ -25,12 +25,12 @@ impl<'a, O: Observer> Attempt<'a, O> {
         usage.is_shared(place.slot) && (!self.features.upstream_errors || takes_some())
     }
 
-    /// What is left of all counters.
+    /// Remaining amounts of all counters.
     pub(crate) fn counters_left(&self) -> &[Amount] {
         &self.scratch.counters
     }
 
-    /// What is left of the counters of one pool.
+    /// Remaining amounts of one pool's counters.
     pub(crate) fn counters_of(&self, part: usize) -> &[Amount] {
         let part = &self.parts[part];
         if part.view.state != ViewState::Usable {
@@ -40,7 +40,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         &self.scratch.counters[part.first_counter..part.first_counter + range.len()]
     }
 
-    /// Whether the counters that the device needs are left.
+    /// Whether the remaining counters suffice for the device.
     pub(crate) fn counters_fit(&self, place: &Place<'_>) -> bool {
         let (part, table) = self.counter_table(place.part);
         if table.overdrawn {
@@ -96,7 +96,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
     }
 }
 
-/// Where a counter of a part is in the table of another part.
+/// The index of a part's counter in the table of another part.
 fn counter_index(part: &PoolPart<'_>, table: &PoolPart<'_>, counter: u32) -> Option<usize> {
     let range = part.info().counters_of(part.view.generation);
     if part.first_counter == table.first_counter {

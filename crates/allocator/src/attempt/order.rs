@@ -11,14 +11,14 @@ use crate::pool::{View, ViewRef};
 /// [`Policy::BestFit`].
 const MOST_PAIRS: usize = 1 << 18;
 
-/// What decides between devices; the least comes first.
+/// The order of devices; the lowest comes first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     /// Pools with binding conditions come last under every policy.
     binding: bool,
-    /// How much can not be had any more when this is taken, in thousandths of counters.
+    /// How much cannot be had any longer when this is taken, in thousandths of counters.
     blocks: u64,
-    /// Breaking something that is whole is worse than using up what is broken.
+    /// Partitioning a whole device ranks lower than using up a partitioned one.
     whole: bool,
     /// How much of the most that there is, in thousandths.
     size: u64,
@@ -26,7 +26,7 @@ struct Rank {
     spare: u64,
 }
 
-/// Orders the devices of all pools by rank. A pool may come in several parts then.
+/// Orders the devices of all pools by rank. A pool may be split into several parts.
 pub(super) fn by_policy(policy: Policy, parts: Vec<PoolPart<'_>>) -> Vec<PoolPart<'_>> {
     let mut largest: FxHashMap<&str, Amount> = FxHashMap::default();
     for part in &parts {
@@ -69,7 +69,7 @@ pub(super) fn by_policy(policy: Policy, parts: Vec<PoolPart<'_>>) -> Vec<PoolPar
         last = Some(index);
         ordered.push(parts[index].with_slots(vec![slot]));
     }
-    // Pools without devices matter for what they say about themselves.
+    // Pools without devices matter for their state.
     ordered.extend(
         parts
             .iter()
@@ -127,7 +127,7 @@ fn rank(part: &PoolPart<'_>, slot: u32, largest: &FxHashMap<&str, Amount>) -> Ra
 }
 
 impl Rank {
-    /// What this rank puts first comes last, but for binding conditions.
+    /// The reversed order, except for binding conditions.
     fn reversed(self) -> Self {
         Self {
             binding: self.binding,
@@ -139,7 +139,7 @@ impl Rank {
     }
 }
 
-/// How much of the other partitions of the pool can not be had any more when one is taken, by slot.
+/// How much of the other partitions of the pool cannot be had any longer when one is taken, by slot.
 fn blocks(part: &PoolPart<'_>) -> FxHashMap<u32, u64> {
     let (info, available) = (part.info(), part.pool.usage.available());
     let fits = |slot: u32| {

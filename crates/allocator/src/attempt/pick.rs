@@ -31,7 +31,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 && !device.shareable
                 && !capacity.has_policy()
             {
-                // Everything of a device that nobody else can have: it is there.
+                // All of an exclusive device is available.
                 continue;
             }
             let mut sum = capacity.consumed(requested).amount();
@@ -114,7 +114,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         if must && self.features.consumable_capacity && !self.capacity_fits(alternative, place) {
             self.observer.rejected(id, place, Rejection::Capacity);
             if errors {
-                // Upstream forgets to take back what it has noted so far.
+                // Upstream does not revert what it has recorded so far.
                 if counted {
                     self.charge(place.part, place.slot, Amount::minus);
                 }
@@ -144,7 +144,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         Ok(true)
     }
 
-    /// Takes back the last pick.
+    /// Reverts the last pick.
     pub(crate) fn unpick(&mut self) {
         let Some(pick) = self.scratch.picks.pop() else {
             return;
@@ -153,7 +153,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         let alternative = &claims.alternatives[pick.alternative as usize];
         self.remove_from_constraints(alternative, &alternative.constraints);
         if pick.shared && self.features.upstream_errors {
-            // Upstream forgets to give the counters back, and that a device without capacities is not shared any more.
+            // Upstream forgets to give the counters back, and that a device without capacities is not shared any longer.
             let device = self.parts[pick.part as usize].info().device(pick.slot);
             if device.capacity.is_empty() {
                 self.scratch.left_behind.push(pick.device);
@@ -166,7 +166,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         }
     }
 
-    /// The first taint that keeps the device from being used.
+    /// The first taint that prevents the allocation of the device.
     pub(crate) fn blocking_taint(
         &self,
         alternative: &Alternative,

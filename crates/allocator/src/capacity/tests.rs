@@ -9,7 +9,7 @@ fn capacity(policy: Value) -> Capacity {
     Capacity::new("mem", &capacity, None).0
 }
 
-/// What is consumed, and whether the policy refuses it.
+/// The consumed amount, and whether the policy forbids it.
 fn consume(capacity: &Capacity, asked: &str) -> (String, bool) {
     let asked = Quantity::new(&ApiQuantity(asked.into()));
     let consumed = capacity.consumed(Some(&asked));
@@ -18,7 +18,7 @@ fn consume(capacity: &Capacity, asked: &str) -> (String, bool) {
 
 #[test]
 fn the_default_is_never_refused() {
-    // Validation does not let such a policy in; stored objects may have it.
+    // Validation rejects such a policy; stored objects may have it.
     let odd =
         capacity(json!({"default": "3", "validRange": {"min": "2", "max": "8", "step": "2"}}));
     assert!(!odd.refuses(odd.consumed(None).amount()));

@@ -1,4 +1,4 @@
-//! Claims that ask for the same.
+//! Claims with equal requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::{Alternative, Claim, Claims, Class, Constraint, Request};
 use crate::selector::Selector;
 
-/// So many shapes are known.
+/// Limit of known shapes.
 pub(crate) const LIMIT: usize = 16;
 
-/// Knows the shapes of claims that were prepared last: nearly all claims of a cluster come from a few templates.
+/// The shapes of recently prepared claims: nearly all claims of a cluster come from a few templates.
 ///
-/// An [`Allocator`](crate::Allocator) remembers answers by shape: what is true of a node for one claim is true for all
-/// that differ from it in nothing but their names.
+/// An [`Allocator`](crate::Allocator) caches answers by shape: the answer of a node for one claim is valid for all
+/// claims that differ only in their names.
 #[derive(Debug, Default)]
 pub struct ClaimShapes {
     /// One of each form, that of the last claims first.
@@ -20,8 +20,8 @@ pub struct ClaimShapes {
 }
 
 impl ClaimShapes {
-    /// Gives claims the shape of earlier ones that ask for the same of the same classes. All have to be prepared for the
-    /// same features.
+    /// Assigns claims the shape of earlier ones with equal requests and classes. All must be prepared for the same
+    /// features.
     pub fn recognize(&mut self, claims: &mut Claims) {
         // Errors have names in them.
         if claims.have_errors() {
@@ -46,7 +46,7 @@ fn alike<T>(a: &[T], b: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
 }
 
-// What follows names all fields, so that a new one can not be forgotten.
+// What follows names all fields, so that a new one cannot be forgotten.
 
 impl Claims {
     fn have_errors(&self) -> bool {
@@ -58,7 +58,7 @@ impl Claims {
             || self.alternatives.iter().any(|a| a.error.is_some())
     }
 
-    /// Whether the search can not tell them apart, where nothing is wrong with them.
+    /// Whether the search cannot distinguish them, if they are valid.
     fn asks_like(&self, other: &Self) -> bool {
         let Self {
             shape: _,

@@ -15,7 +15,7 @@ pub enum DeviceState {
     InUse,
     /// Claims have shares of it, and others can have the rest.
     Shared,
-    /// Others have used up what it is made of.
+    /// Its shared counters are used up.
     Blocked,
     /// Only claims that tolerate its taint can have it.
     Tainted,
@@ -55,7 +55,7 @@ pub struct Fullness {
     pub states: BTreeMap<DeviceState, u64>,
     /// The most free devices of one pool: a claim on one node can get no more than that.
     pub largest_free: u64,
-    /// The most devices of one pool, in whatever state.
+    /// The most devices of one pool, in any state.
     pub largest: u64,
 }
 
@@ -66,8 +66,8 @@ impl Fullness {
         self.states.get(&state).copied().unwrap_or_default()
     }
 
-    /// How scattered free devices are: 0 where one pool has as many as could be free in one, near 1 where they lie
-    /// singly. Nothing where none is free.
+    /// Fragmentation of the free devices: 0 if one pool has as many as could be free in one, near 1 if they are
+    /// scattered singly. `None` without free ones.
     #[must_use]
     pub fn fragmentation(&self) -> Option<f64> {
         let together = self.count(DeviceState::Free).min(self.largest);

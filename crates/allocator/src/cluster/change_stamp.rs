@@ -1,12 +1,12 @@
-//! When something changed last.
+//! Time stamps of changes.
 
 use super::{Cluster, Node};
 use crate::next_id;
 
-/// A change of a cluster. No two changes have the same one, of whatever clusters, and later ones are greater.
+/// A change of a cluster. Stamps are unique in all clusters, and later ones are greater.
 ///
-/// So two clusters that agree on the last change of something also agree on what it is: they are copies of one that was
-/// changed last before they parted.
+/// So if two clusters agree on the last change of a part, they also agree on its state: they are copies of one in which
+/// it changed last before they were cloned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChangeStamp(u64);
 

@@ -1,7 +1,7 @@
-//! Claims that hold what they can not all have.
+//! Claims that hold what they cannot all have.
 //!
-//! An allocator does not give a device twice, but two that do not know of each other do, and an API server compares no
-//! two claims. Who keeps the cluster can find out here and take one of them back.
+//! An allocator does not allocate a device twice, but two that do not know of each other do, and an API server does not
+//! compare claims. The owner of the cluster can detect that here and release one of the claims.
 
 use smol_str::SmolStr;
 
@@ -9,10 +9,10 @@ use super::{Cluster, Held, HeldKind, Holder, name_holders};
 use crate::amount::Amount;
 use crate::pool::{DeviceUse, Pool};
 
-/// Why a claim can not have what it holds.
+/// Why a claim cannot keep its devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Conflict<'a> {
-    /// Another claim holds a device, and at least one of the two wants it alone.
+    /// Another claim holds a device, and at least one of the two holds it exclusively.
     Device {
         /// What the claim holds.
         held: &'a Held,
@@ -47,10 +47,10 @@ impl Conflict<'_> {
 type Counts<'a> = &'a dyn Fn(&Holder, &Held) -> bool;
 
 impl Cluster {
-    /// What speaks against what a claim holds; nothing for a claim that is not known, and nearly always nothing at all.
-    /// Of what others hold only that is taken into account which `counts`.
+    /// The conflicts of a claim's devices; empty for an unknown claim, and nearly always empty. Of other claims only
+    /// those count for which `counts` is true.
     ///
-    /// Which of two claims has to give way is for the caller to decide: the cluster does not know who was first.
+    /// The caller decides which of two claims must yield: the cluster does not know which was first.
     pub fn conflicts(
         &self,
         uid: &str,
@@ -98,7 +98,7 @@ impl Cluster {
         devices.any(|held| counts(by, held))
     }
 
-    /// By the newest generation of the pool that has the device: what an older one counted does not matter any more.
+    /// By the newest generation of the pool that has the device: what an older one counted does not matter any longer.
     fn is_overdrawn(
         &self,
         pool: &Pool,
@@ -147,7 +147,7 @@ impl Cluster {
     }
 }
 
-/// The other claims that a device can not serve beside this one.
+/// The other claims that a device cannot serve beside this one.
 fn others<'a>(device: &'a DeviceUse, held: &Held, uid: &str) -> impl Iterator<Item = &'a Holder> {
     let alone = matches!(held.kind, HeldKind::Dedicated);
     let all = device.holders().take(match alone {

@@ -1,4 +1,4 @@
-//! How many devices of a class a node sees, for those who weigh nodes against each other.
+//! Number of a class's devices that a node can access, for scoring nodes.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl ClassSelectors {
     /// Whether all of them select a device.
     ///
     /// # Errors
-    /// When one can not be evaluated for it.
+    /// When one cannot be evaluated for it.
     pub(super) fn select(&self, device: &Device) -> Result<bool, String> {
         for selector in &self.0 {
             if !selector.matches(device)? {
@@ -42,7 +42,7 @@ impl ClassSelectors {
 /// Devices of a class on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceCount {
-    /// How many there are, whether anything can be allocated of their pools or not.
+    /// Number of devices, including those of unusable pools.
     pub all: i64,
     /// How many of them claims have, or shares of them.
     pub in_use: i64,
@@ -52,7 +52,7 @@ impl Cluster {
     /// Counts the devices that a node sees and a class selects. Takes time in proportion to the devices on the node.
     ///
     /// # Errors
-    /// When a selector of the class can not be evaluated for one of them, or the selector for nodes of a slice.
+    /// When a selector of the class cannot be evaluated for one of them, or the selector for nodes of a slice.
     pub fn count(&self, node: &Node, class: &ClassSelectors) -> Result<DeviceCount, String> {
         let mut count = DeviceCount::default();
         self.each_pool(node, |pool| {

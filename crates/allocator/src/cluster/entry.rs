@@ -1,4 +1,4 @@
-//! A pool as the cluster keeps it: its slices by delta, and the description that attempts need.
+//! A pool of the cluster: its slices, updated incrementally, and the description that attempts need.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -9,8 +9,8 @@ use super::ChangeStamp;
 use crate::pool::{DeviceUse, Member, Pool, PoolInfo, Usage};
 use crate::taint::TaintRule;
 
-/// Pools with more slices are described when somebody looks at them, not whenever a slice changes: one changed slice of
-/// many costs what it costs itself.
+/// Pools with more slices are described on first use, not whenever a slice changes: so the cost of a change does not
+/// depend on the number of slices.
 const EAGER: usize = 8;
 
 /// A pool. Copies share slices and description.
@@ -44,7 +44,7 @@ impl Entry {
         }
     }
 
-    /// The pool with its description, which is made now if it is not there yet.
+    /// The pool with its description, which is computed if it does not exist yet.
     pub(super) fn pool(&self, rules: &[TaintRule]) -> &Pool {
         self.described
             .get_or_init(|| self.describe(rules, self.usage.clone()))
@@ -79,12 +79,12 @@ impl Entry {
         self.forget_description(rules);
     }
 
-    /// What the description was made from has changed.
+    /// The inputs of the description have changed.
     pub(super) fn forget_description(&mut self, rules: &[TaintRule]) {
         if let Some(pool) = self.described.take() {
             self.usage = pool.usage;
         }
-        // Whether the whole cluster has to look at a pool with counters takes its description to know.
+        // Whether a pool with counters is relevant for the whole cluster is only known from its description.
         if self.members.len <= EAGER || self.counted > 0 {
             let usage = std::mem::take(&mut self.usage);
             self.described = OnceLock::from(self.describe(rules, usage));
@@ -110,7 +110,7 @@ impl Entry {
         self.counted > 0
     }
 
-    /// Whether nodes that no slice is local to have to look at the pool.
+    /// Whether the pool is relevant for nodes without local slices.
     pub(super) fn is_global(&self) -> bool {
         let described = || self.described.get().is_some_and(|p| p.info.is_global());
         self.elsewhere > 0 || self.counted > 0 && described()
@@ -127,7 +127,7 @@ struct Members {
 const CHUNK: usize = 128;
 
 impl Members {
-    /// The chunk and the place in it where a slice is or belongs.
+    /// The chunk and the position of a slice in it, or its insertion position.
     fn find(&self, member: &Member) -> (usize, Result<usize, usize>) {
         let before = |chunk: &Arc<Vec<Arc<Member>>>| {
             chunk

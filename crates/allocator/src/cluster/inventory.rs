@@ -1,4 +1,4 @@
-//! All devices and what is left of them, for people who ask; attempts look at what a node sees.
+//! All devices and their availability, for reports; attempts use the view of a node.
 
 use super::{Cluster, DeviceState};
 use crate::capacity::Capacity;
@@ -17,7 +17,7 @@ pub struct Inventoried<'a> {
     pub slice: &'a str,
     /// Its place in the slice.
     pub index: usize,
-    /// Why nothing of its pool can be allocated.
+    /// Why devices of its pool cannot be allocated.
     pub problem: Option<PoolProblem>,
     /// What can be done with it. Administrative access does not count.
     pub state: DeviceState,
@@ -25,23 +25,23 @@ pub struct Inventoried<'a> {
     pub consumed: Vec<(&'a str, String)>,
     /// Taints that matter for allocation, `key=value:effect`; also those of rules.
     pub taints: Vec<String>,
-    /// The counter of which it takes more than is left, while it is not in use.
+    /// The counter of which it needs more than remains, while it is not in use.
     pub lacks: Option<String>,
 }
 
-/// Why nothing of a pool can be allocated.
+/// Why devices of a pool cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolProblem {
     /// Some of its slices are not published yet.
     Incomplete {
-        /// The newest generation that is seen from where the devices are.
+        /// The newest generation, as seen by the devices' nodes.
         generation: i64,
         /// How many slices of it there are.
         seen: i64,
         /// How many there should be.
         expected: i64,
     },
-    /// Its slices contradict each other, with what is wrong.
+    /// Its slices contradict each other, for this reason.
     Invalid(String),
 }
 
@@ -118,7 +118,7 @@ impl Cluster {
     }
 }
 
-/// Whether nothing is left of a capacity.
+/// Whether a capacity is exhausted.
 fn used_up(used: &DeviceUse, capacities: &[Capacity]) -> bool {
     let taken = |c: &Capacity| used.takes(&c.name) && used.consumed(&c.name) >= c.value.amount;
     capacities.iter().any(taken)

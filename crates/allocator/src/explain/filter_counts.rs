@@ -12,7 +12,7 @@ use crate::observer::{Observer, Place};
 use crate::pool::ViewState;
 use crate::selector::SelectorCache;
 
-/// A check and what it leaves.
+/// A check and the number of remaining devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stage {
@@ -26,7 +26,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// What is left, in words: `4 without a taint`. `show` says how much of a long expression is shown.
+    /// The rest as a text: `4 without a taint`. `show` shortens a long expression.
     pub fn words(&self, show: impl FnOnce(&str) -> String) -> String {
         let left = self.left;
         let detail = self.detail.as_deref().unwrap_or_default();
@@ -58,17 +58,17 @@ pub enum StageKind {
     Node,
     /// Taints that are not tolerated.
     Taints,
-    /// Nobody else has the device.
+    /// The device is not in use.
     InUse,
-    /// Enough capacity is left.
+    /// Enough capacity remains.
     Capacity,
-    /// Enough of the shared counters is left.
+    /// Enough of the shared counters remains.
     Counters,
-    /// The device has the attribute of a constraint, and this many agree or differ as it says.
+    /// This many devices satisfy a constraint.
     Constraint,
 }
 
-/// A device that would do if nobody had it.
+/// A device that is only rejected because it is in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InUse {
@@ -175,7 +175,7 @@ pub(super) fn wanted_by_all(stages: &[Stage]) -> i64 {
     selected.map_or(0, |s| s.left)
 }
 
-/// The checks for an alternative. What can never fail is left out.
+/// The checks for an alternative, without checks that can never fail.
 pub(super) fn stages<O: Observer>(
     attempt: &Attempt<'_, O>,
     alternative: &Alternative,

@@ -7,10 +7,10 @@ use crate::observer::Place;
 
 /// How many names are listed.
 const SHOWN: usize = 8;
-/// How a selector fails that asks a device for something that it does not have.
+/// The error of a selector for a missing key.
 const NO_SUCH_KEY: &str = "no such key: ";
 
-/// For a selector that failed because a device lacks a name: the name that was meant, or those that there are.
+/// For a selector that failed because a device lacks a name: the likely name, or the existing ones.
 pub(super) fn unknown_key(error: &str, driver: &str, device: &Device) -> String {
     let Some((_, key)) = error.split_once(NO_SUCH_KEY) else {
         return String::new();
@@ -39,7 +39,7 @@ pub(super) fn absent_attribute(attribute: &str, places: &[Place<'_>]) -> String 
     let mut names: Vec<String> = names.collect();
     names.sort();
     names.dedup();
-    // A type that constraints can not compare.
+    // A type that constraints cannot compare.
     if names.iter().any(|name| name == attribute) {
         return ", for which no device has a value that can be compared".to_owned();
     }

@@ -118,7 +118,7 @@ fn top_level(text: &str) -> Vec<(usize, &'static str)> {
     found
 }
 
-/// `memory 40Gi, selector needs >= 80Gi`, or the expression where it has another form.
+/// `memory 40Gi, selector needs >= 80Gi`, or the expression if it has another form.
 fn sentence(expression: &str, driver: &str, device: &Device) -> String {
     let comparison = comparison(expression);
     if let Some((subject, operator, wanted)) = comparison

@@ -1,4 +1,4 @@
-//! How near a node comes to what claims need, without the words for it: for choosing the node that is worth explaining.
+//! How near a node comes to satisfying claims, without the texts: for choosing the node to explain.
 
 use super::filter_counts::{self, Stage, StageKind};
 use super::fixed_count;
@@ -11,20 +11,20 @@ use crate::node::Node;
 use crate::observer::{Observer, Place};
 use crate::pool::ViewState;
 
-/// How near a node comes to what claims need; the larger, the nearer. Requests are looked at one by one, as if each had
-/// the node for itself.
+/// How near a node comes to satisfying claims; larger is nearer. Requests are checked one by one, as if each had the
+/// node for itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nearness {
     /// Requests for which there are enough devices.
     pub satisfied: usize,
     /// Of the other requests, how many checks leave enough devices, summed up.
     pub checks: usize,
-    /// Of the other requests, how many devices pass all checks but those that leave too few, summed up.
+    /// Of the other requests, the sum of devices that pass all checks before the one that leaves too few.
     pub devices: i64,
 }
 
 impl Allocator {
-    /// How near a node comes to what `claims` need, and the number of checks of a device that it took to find out.
+    /// How near a node comes to satisfying `claims`, and the number of device checks that this took.
     pub fn nearness(cluster: &Cluster, node: &Node, claims: &Claims) -> (Nearness, usize) {
         let (mut nearness, mut work) = (Nearness::default(), 1);
         let Ok(parts) = pools_of(cluster, node) else {
@@ -57,8 +57,8 @@ impl Allocator {
     }
 }
 
-/// Whether there are enough devices for an alternative; if not, after how many checks there still are, and how many are
-/// left by the first one that leaves too few.
+/// Whether there are enough devices for an alternative; if not, the number of checks after which there still are, and
+/// the number of devices that remain after the next one.
 fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (bool, usize, i64) {
     let alternative = &attempt.claims.alternatives[id as usize];
     let mut stages = filter_counts::stages(attempt, alternative);

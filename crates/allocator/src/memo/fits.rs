@@ -1,8 +1,8 @@
-//! Whether claims fit on nodes, as long as nothing changes there.
+//! Whether claims fit on nodes, cached until something changes there.
 //!
 //! Between two pods with the same claims hardly anything changes: the devices of one node, where the first of them was
-//! placed. For all other nodes the answer is the same, and to know that nothing changed is cheaper than to look at what
-//! there is.
+//! placed. For all other nodes the answer is the same, and checking that nothing changed is cheaper than reading the
+//! state.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +11,7 @@ use crate::cluster::ChangeStamp;
 use crate::node::Node;
 use crate::{Outcome, Policy};
 
-/// So many answers are kept for one of them, with those for nodes that are gone.
+/// Limit of cached answers per shape, including those for deleted nodes.
 const LIMIT: usize = 1 << 15;
 
 /// An answer.
@@ -20,7 +20,7 @@ pub(crate) struct Fit {
     /// The last change that it takes into account.
     pub(crate) changed: ChangeStamp,
     pub(crate) fits: bool,
-    /// How much the policy likes what would be allocated.
+    /// The policy's preference for the allocation.
     pub(crate) preference: i64,
     /// How many decisions the search took.
     pub(crate) steps: u64,
@@ -42,7 +42,7 @@ struct Shape {
     nodes: FxHashMap<u64, Fit>,
 }
 
-/// The answers for the forms that were asked for last, the last one first.
+/// The answers for the most recent shapes, the last one first.
 #[derive(Debug, Default)]
 pub(crate) struct Fits(Vec<Shape>);
 

@@ -1,5 +1,5 @@
-//! The devices of a pool wherever they are: drivers may use the same name for the pools of all nodes, each of which has
-//! its own generation.
+//! The devices of a pool on all nodes: drivers may use the same name for the pools of all nodes, each of which has its
+//! own generation.
 
 use super::PoolInfo;
 use super::view::ViewState;
@@ -14,16 +14,16 @@ pub(crate) struct PoolSection {
     pub(crate) seen: i64,
     /// How many there should be.
     pub(crate) expected: i64,
-    /// Its devices, whatever the state.
+    /// Its devices, in any state.
     pub(crate) slots: Vec<u32>,
 }
 
 impl PoolInfo {
-    /// The sections of the pool: that of no node in particular, then those of nodes by name. Every device of the newest
-    /// generation that its node sees is in one of them.
+    /// The sections of the pool: the one without a node, then those of nodes by name. Every device of the newest
+    /// generation that its node can access is in one of them.
     pub(crate) fn parts(&self) -> Vec<PoolSection> {
         if self.local.is_empty() {
-            // Also what is for no node that is known.
+            // Includes devices for unknown nodes.
             return self.section((0..self.members.len() as u32).collect(), |_| true);
         }
         let mut nodes: Vec<_> = self.local.iter().collect();
@@ -37,7 +37,7 @@ impl PoolInfo {
         parts
     }
 
-    /// What is seen through these members; of their devices those whose member is `own`.
+    /// The section of these members; of their devices those whose member is `own`.
     fn section(&self, members: Vec<u32>, own: impl Fn(u32) -> bool) -> Vec<PoolSection> {
         let generation = |m: u32| self.members[m as usize].slice.generation;
         let Some(newest) = members.iter().map(|m| generation(*m)).max() else {

@@ -13,13 +13,13 @@ use crate::cluster::Holder;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Usage {
     devices: FxHashMap<SmolStr, DeviceUse>,
-    /// The devices that somebody has for himself, by slot.
+    /// Exclusively allocated devices, by slot.
     dedicated: Bits,
-    /// The devices that somebody shares.
+    /// Shared devices.
     shared: Bits,
     /// Devices in use that the newest generation of the pool does not have.
     unpublished: usize,
-    /// What is left of each counter; below zero when drivers or users did what they should not.
+    /// Remaining amount of each counter; below zero after errors of drivers or users.
     available: Vec<Amount>,
 }
 
@@ -43,13 +43,13 @@ impl DeviceUse {
         self.dedicated.is_empty() && self.shares.is_empty()
     }
 
-    /// Whether a share takes something of a capacity, if only nothing of it.
+    /// Whether a share consumes a capacity, even an amount of zero.
     pub(crate) fn takes(&self, capacity: &str) -> bool {
         let names = self.shares.iter().flat_map(|s| s.capacity.iter());
         names.into_iter().any(|(name, _)| name == capacity)
     }
 
-    /// The claims that hold it: those that have it for themselves first, then those that share it.
+    /// The claims that hold it: exclusive ones first, then shares.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
         let shares = self.shares.iter().map(|s| &s.holder);
         self.dedicated.iter().chain(shares).map(|h| &**h)
@@ -84,7 +84,7 @@ impl Usage {
         self.devices = devices;
     }
 
-    /// As [`Usage::change`] while the devices are unknown; [`Usage::rebuild`] comes before anybody looks.
+    /// Like [`Usage::change`] while the devices are unknown; [`Usage::rebuild`] is called before it is read.
     pub(crate) fn change_unseen(&mut self, name: &SmolStr, change: impl FnOnce(&mut DeviceUse)) {
         let mut device = self.devices.remove(name).unwrap_or_default();
         change(&mut device);
@@ -161,7 +161,7 @@ impl Usage {
         self.devices.iter()
     }
 
-    /// Whether a device is in use that is not published any more, so that the counters that it consumes are unknown.
+    /// Whether a device is in use that is not published any longer, so that the counters that it consumes are unknown.
     pub(crate) fn has_unpublished(&self) -> bool {
         self.unpublished > 0
     }

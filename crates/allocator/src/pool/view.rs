@@ -7,7 +7,7 @@ use crate::device::Scope;
 use crate::node::Node;
 use crate::slice::Slice;
 
-/// The part of a pool that is there for a node.
+/// The part of a pool that a node can access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) state: ViewState,
@@ -29,7 +29,7 @@ pub(crate) enum ViewState {
     Invalid(String),
 }
 
-/// A view that is either part of the pool or was made for one attempt.
+/// A view that is either part of the pool or was created for one attempt.
 #[derive(Debug)]
 pub(crate) enum ViewRef<'a> {
     Shared(&'a View),
@@ -128,7 +128,7 @@ impl PoolInfo {
         )
     }
 
-    /// What of the newest generation there is anywhere: its state, and all its devices whatever that is.
+    /// The newest generation on all nodes: its state, and all its devices in any state.
     pub(crate) fn newest(&self) -> (ViewState, impl Iterator<Item = u32>) {
         let all = self.build((0..self.members.len() as u32).collect());
         let state = all.map_or(ViewState::Usable, |view| view.state);

@@ -77,7 +77,7 @@ fn of_a_shared_device_a_part_is_left() {
     let taken =
         json!({"device": "a", "shareID": "s", "consumedCapacity": {"memory": "1Gi", "cores": "3"}});
     let room = room_of(json!([device("a"), device("b")]), Value::Null, &[taken]);
-    // What is scarcest decides.
+    // The scarcest resource decides.
     check(&room, &[(250, 250), (1000, 1000)]);
     assert_eq!(room.broken(), 1);
 }
@@ -127,7 +127,7 @@ fn what_is_free_in_pieces_is_wasted_for_what_needs_more() {
     };
     // The sizes up to four units; eight could never be had.
     assert_eq!(room(0).fragmentation(), (0, 4000 * 6));
-    // Four at once can not be had.
+    // Four at once cannot be had.
     assert_eq!(room(1).fragmentation(), (3000, 3000 * 6));
     // Nor two.
     assert_eq!(room(3).fragmentation(), (2000, 1000 * 6));

@@ -46,7 +46,7 @@ impl Bits {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a &= !b);
     }
 
-    /// Removes what is below a number.
+    /// Removes all numbers below a number.
     pub(super) fn drop_below(&mut self, number: u32) {
         let word = number as usize / 64;
         let len = self.0.len();

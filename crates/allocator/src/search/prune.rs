@@ -1,7 +1,7 @@
-//! What lets the search leave out parts of the tree, once the first dead end showed that the problem is not easy.
+//! Pruning of the search, once the first dead end showed that the problem is not easy.
 //!
-//! Everything here is only used when no check can fail with an error on the way: then a part of the tree without a solution can be left out
-//! without anybody noticing.
+//! It is only used if no check can fail with an error on the way: then skipping a part of the tree without a solution
+//! has no visible effect.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -18,11 +18,11 @@ mod values;
 
 use values::Values;
 
-/// What the first look at the whole problem gives.
+/// The result of the analysis of the whole problem.
 pub(super) enum Survey {
-    /// Some request can never be met, and the search ends there before anything can go wrong.
+    /// Some request can never be satisfied, and the search ends there before any error can occur.
     Infeasible,
-    /// Some check can fail with an error, so the order of the checks matters and all have to be made.
+    /// Some check can fail with an error, so the order of the checks matters and all must be made.
     OrderSensitive,
     Clear(Box<Pruner>),
 }
@@ -37,13 +37,13 @@ pub(super) struct Pruner {
     shareable: Bits,
     /// Devices that consume counters.
     counting: Bits,
-    /// By device: equal numbers for devices that can stand in for each other everywhere.
+    /// By device: equal numbers for devices that are interchangeable everywhere.
     twins: Vec<u32>,
     /// By claim and constraint.
     constraints: Vec<Vec<Values>>,
     /// Situations that have no solution.
     dead: FxHashSet<Box<[u64]>>,
-    /// Situations can be told apart well enough to remember them.
+    /// Situations can be distinguished well enough to cache them.
     remember: bool,
     key: Vec<u64>,
 }
@@ -54,7 +54,7 @@ const MAX_DEAD: usize = 200_000;
 const NONE: u32 = u32::MAX;
 
 impl Pruner {
-    /// Looks at every device for every alternative. No device may be picked.
+    /// Checks every device for every alternative. No device may be picked.
     pub(super) fn survey<O: Observer>(attempt: &mut Attempt<'_, O>) -> Survey {
         let claims = attempt.claims;
         let mut allowed: Vec<Bits> = claims
@@ -69,7 +69,7 @@ impl Pruner {
                     let alternative = &claims.alternatives[id as usize];
                     let enough = match alternative.mode {
                         Mode::Exact(count) => {
-                            // More than a claim can have are never looked for.
+                            // More than the limit of a claim are never searched.
                             let looked_for = count > 0 && count <= MAX_RESULTS;
                             if looked_for
                                 && Self::allow(attempt, id, &mut allowed[id as usize]).is_err()
@@ -225,7 +225,7 @@ impl Pruner {
         self.twins[number as usize]
     }
 
-    /// Whether the situation at a device position is known to have no solution, or can be shown to have none.
+    /// Whether the situation at a device position is known to have no solution, or can be proven to have none.
     pub(super) fn is_infeasible<O: Observer>(
         &mut self,
         attempt: &mut Attempt<'_, O>,

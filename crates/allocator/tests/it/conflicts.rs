@@ -1,11 +1,11 @@
-//! What two claims can not both have, however they got it.
+//! What two claims cannot both have, however they got it.
 
 use allot_allocator::{Cluster, Features, Holder};
 use serde_json::{Value, json};
 
 use crate::make::{self, DRIVER};
 
-/// Claims by name with their results, as `device`, `device/share` or `device/share=amount`; who is in conflict then.
+/// Claims by name with their results, as `device`, `device/share` or `device/share=amount`; returns the conflicts.
 fn check(slices: &[Value], claims: &[(&str, &str)], expected: &[&str]) {
     let mut cluster = Cluster::new(Features::ALL);
     for slice in slices {
@@ -115,7 +115,7 @@ fn partitions_take_from_what_they_share() {
 }
 
 #[test]
-fn what_does_not_count_speaks_against_nobody() {
+fn claims_that_do_not_count_conflict_with_none() {
     let device = make::device(
         "a",
         json!({"allowMultipleAllocations": true, "capacity": {"memory": {"value": "4Gi"}}}),

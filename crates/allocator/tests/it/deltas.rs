@@ -15,7 +15,7 @@ use crate::make;
 const DRIVER: &str = "gpu.example.com";
 const NODES: usize = 3;
 
-/// A slice of one of two pools: `big` gets so many slices that it is only described when somebody looks.
+/// A slice of one of two pools: `big` gets so many slices that it is only described on use.
 fn random_slice(r: &mut Random, key: usize, per_node: bool) -> ResourceSlice {
     let pool = if r.chance(75) { "big" } else { "small" };
     let generation = if r.chance(95) { 1 } else { 2 };
@@ -99,7 +99,7 @@ impl Known {
     }
 }
 
-/// Who asks again and again, and remembers what it can.
+/// A caller that asks repeatedly, and caches what it can.
 struct Asking {
     allocator: Allocator,
     shapes: ClaimShapes,
@@ -121,8 +121,8 @@ impl Asking {
         }
     }
 
-    /// What all nodes get for a small and for a greedy claim. What is remembered from other times and clusters makes no
-    /// difference.
+    /// The results of all nodes for a small and for a greedy claim. Cached answers from other times and clusters make
+    /// no difference.
     #[track_caller]
     fn answers(&mut self, cluster: &Cluster) -> Vec<String> {
         let classes = vec![make::read(json!({"metadata": {"name": "gpu"}, "spec": {}}))];
@@ -234,7 +234,7 @@ fn any_sequence_of_changes_leads_to_the_model_of_what_there_is() {
                     kept = Some((cluster.clone(), expected));
                 }
             } else if r.chance(5) {
-                // A snapshot that nobody looked at yet.
+                // A snapshot that was not used yet.
                 kept = Some((
                     cluster.clone(),
                     Asking::new().answers(&known.cluster(features)),

@@ -21,7 +21,7 @@ const MOST_PROCESSES: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Where drivers register, below a node's directory.
+/// Registration directory of drivers, below a node's directory.
 const PLUGINS_REGISTRY: &str = "plugins_registry";
 
 /// How long a driver may take to stop.
@@ -61,7 +61,7 @@ impl Drivers {
         let mut tasks = JoinSet::new();
         let program = std::env::current_exe().context("cannot find this program")?;
         let many = self.nodes.len() > MOST_PROCESSES;
-        // Drivers look for the kubelet's directory, and may be here before the node agents are.
+        // Drivers look for the kubelet's directory, and may start before the node agents.
         for (_, root) in &self.nodes {
             let registry = root.join(PLUGINS_REGISTRY);
             std::fs::create_dir_all(&registry)
@@ -120,7 +120,7 @@ impl Driver {
     fn controller(&self) -> Option<Vec<OsString>> {
         match self {
             Self::Gpu => None,
-            // The API server is on the same machine and looks after itself.
+            // The API server is on the same machine and limits its clients itself.
             Self::Test { name, .. } => Some(vec![
                 "test".into(),
                 "controller".into(),
@@ -244,7 +244,7 @@ async fn log(stderr: tokio::process::ChildStderr) {
     }
 }
 
-/// Waits for a driver that was told to stop.
+/// Waits for a driver that was asked to stop.
 async fn end(mut child: Child) -> anyhow::Result<()> {
     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
         child.kill().await?;

@@ -1,4 +1,4 @@
-//! Which driver runs, and what it needs of the API server before it starts.
+//! Which driver runs, and what must exist in the API server before it starts.
 
 use allot_driver::classic::ClassicVersion;
 use allot_hardware::Fleet;
@@ -9,11 +9,11 @@ use kube::{Api, Client};
 
 use super::{Args, Driver, children};
 
-/// The class that the example driver's devices belong to, as in `examples/`.
+/// The class of the example driver's devices, as in `examples/`.
 const DEVICE_CLASS: &str = include_str!("../../../../examples/deviceclass.yaml");
 
-/// The driver that is asked for, or else the one that the API server has kinds for, unless there is hardware to model; what
-/// both need there is made.
+/// The requested driver, or else the one for the kinds that the API server serves, unless hardware is modelled; creates
+/// the objects it needs.
 pub(super) async fn choose(
     client: &Client,
     args: &Args,
@@ -38,7 +38,7 @@ pub(super) async fn choose(
              1.31 or newer"
         ),
         Some(driver) => driver,
-        // It has drivers of its own.
+        // Modelled hardware has its own drivers.
         None if hardware.is_some() => Driver::None,
         None if serves_devices(client).await? => Driver::Gpu,
         None => {
@@ -67,17 +67,17 @@ pub(super) async fn choose(
 
 /// Whether the API server has the kinds that the example driver needs.
 ///
-/// Releases before 1.31 do not, and later ones only when asked, until 1.34.
+/// Releases before 1.31 do not serve devices, and until 1.34 only if enabled.
 async fn serves_devices(client: &Client) -> anyhow::Result<bool> {
     match client.list_api_group_resources("resource.k8s.io/v1").await {
         Ok(_) => Ok(true),
-        // The answer is plain text, so only its code can tell.
+        // The answer is plain text, so only its code is conclusive.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error).context("cannot ask the API server what it serves"),
     }
 }
 
-/// The instances of a node that the test driver has where the scheduler allocates (1.30).
+/// Instances per node of the test driver with allocation by the scheduler (1.30).
 const INSTANCES: usize = 8;
 
 /// The test driver, for the classic kinds that the API server has.
@@ -97,7 +97,7 @@ async fn test_driver(client: &Client, name: String) -> anyhow::Result<children::
     Ok(children::Driver::Test { name, instances })
 }
 
-/// The network driver, whose kinds have to be there before somebody uses them.
+/// The network driver, whose kinds must exist before they are used.
 async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
     let version = allot_driver::classic::discover(client)
         .await
@@ -112,7 +112,7 @@ async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
     Ok(children::Driver::Net)
 }
 
-/// Creates the example driver's class unless somebody did before.
+/// Creates the example driver's class unless it exists.
 async fn create_device_class(client: &Client) -> anyhow::Result<()> {
     let class: DeviceClass = serde_saphyr::from_str(DEVICE_CLASS)?;
     let created = Api::all(client.clone())

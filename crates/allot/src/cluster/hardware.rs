@@ -1,8 +1,8 @@
 //! Modelled hardware: which nodes have what, and which component publishes and prepares it.
 //!
-//! The ResourceSlices are the cluster's own, not a driver's: no driver publishes them again, so that a device can be made to
-//! fail by changing them (`allot hardware fail`). On simulated nodes the node agent prepares the claims. On others a
-//! driver for each model does, which runs in this process.
+//! The ResourceSlices belong to the cluster, not to a driver: no driver publishes them again, so that a device can be
+//! made to fail by changing them (`allot hardware fail`). On simulated nodes the node agent prepares the claims. On
+//! others a driver for each model does, which runs in this process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use tokio_util::sync::CancellationToken;
 use super::{Args, Driver, Runtime};
 use crate::cmd::driver::model;
 
-/// Simulated nodes beyond this number share one agent, and drivers can not register at them.
+/// Simulated nodes beyond this number share one agent, and drivers cannot register at them.
 const MOST_AGENTS: usize = 64;
 
-/// What simulated nodes have unless something is asked for: the devices of the example driver, without its processes.
+/// Default hardware of simulated nodes: the devices of the example driver, without its processes.
 const USUAL: &str = "example-gpu";
 
-/// Reads the flags, and sets the number of nodes if the hardware tells it.
+/// Reads the flags, and sets the number of nodes if the hardware determines it.
 pub(super) fn read(args: &mut Args) -> anyhow::Result<Option<Fleet>> {
     if args.hardware.is_empty() {
         let usual = args.runtime == Runtime::Simulated && args.driver.is_none() && !args.no_driver;
@@ -65,7 +65,7 @@ pub(super) fn read(args: &mut Args) -> anyhow::Result<Option<Fleet>> {
     Ok(Some(fleet))
 }
 
-/// Whether drivers can register at nodes that are set up like this.
+/// Whether drivers can register at nodes with this configuration.
 pub(super) fn drivers_can_register(args: &Args) -> bool {
     let none = args.no_driver || matches!(args.driver, None | Some(Driver::None));
     !(args.runtime == Runtime::Simulated && none && args.nodes > MOST_AGENTS)
@@ -103,7 +103,7 @@ fn slices(fleet: &Fleet, node: &str, number: usize, uid: &str) -> Vec<Value> {
     labelled.collect()
 }
 
-/// Creates the classes that come with the hardware, unless they are there.
+/// Creates the classes of the hardware, unless they exist.
 pub(super) async fn create_classes(client: &Client, fleet: &Fleet) -> anyhow::Result<()> {
     let api: Api<DynamicObject> = Api::all_with(
         client.clone(),
@@ -144,7 +144,7 @@ impl Drivers {
         let mut tasks = JoinSet::new();
         let nodes = self.nodes.iter().zip(&self.registered).enumerate();
         for (number, ((node, root), registered)) in nodes {
-            // The agent removes what it finds of earlier drivers before it registers.
+            // The agent removes slices of earlier drivers before it registers.
             loop {
                 tokio::select! {
                     _ = registered.wait() => break,

@@ -1,4 +1,4 @@
-//! Where a cluster lives, and what happens when that place goes away.
+//! The directory of a cluster, and what happens when it is deleted.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use anyhow::Context as _;
 
 use super::{Args, default_directory};
 
-/// How often the cluster looks whether its directory is still there.
+/// How often the cluster checks whether its directory still exists.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Where a cluster lives.
+/// The directory of a cluster.
 pub struct Place {
     /// Its directory.
     pub directory: PathBuf,
@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The directory that the flags name; one of its own for a cluster in memory.
+    /// The directory from the flags; a temporary one for a cluster in memory.
     ///
     /// # Errors
     /// There is no such place.
@@ -37,7 +37,7 @@ impl Place {
         Ok(Self { directory, scratch })
     }
 
-    /// The directory goes with the cluster.
+    /// The directory is deleted with the cluster.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         self.scratch.is_some()
@@ -59,12 +59,12 @@ pub(super) async fn removed(directory: PathBuf) {
     }
 }
 
-/// Ends what still runs of a directory that is gone: nothing else could find it any more.
+/// Stops the remaining containers of a deleted directory: nothing else could find them any longer.
 pub(super) async fn end_containers(directory: PathBuf) {
     let ended = tokio::task::spawn_blocking(move || {
         allot_node::remains::end(allot_node::remains::find(&directory), Duration::ZERO)
     });
     for failed in ended.await.unwrap_or_default() {
-        tracing::warn!("a container goes on: {failed}");
+        tracing::warn!("a container keeps running: {failed}");
     }
 }

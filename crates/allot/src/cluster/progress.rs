@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering;
 
 use crate::logging::{CLEAR, PROGRESS};
 
-/// Tells how far a start has come. Clones tell it at the same place.
+/// Shows the progress of a start. Clones share one line.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<Line>>);
 
-/// The line on the terminal; it goes with the last that could write it.
+/// The line on the terminal; it is cleared with the last writer.
 struct Line(File);
 
 impl Progress {
-    /// On standard error, if that is a terminal, also when the log goes into a file later.
+    /// On standard error, if that is a terminal, even if the log goes to a file later.
     pub fn on_terminal() -> Self {
         let stderr = std::io::stderr();
         if !stderr.is_terminal() {
@@ -25,11 +25,11 @@ impl Progress {
         Self(copy.ok().map(|copy| Arc::new(Line(copy.into()))))
     }
 
-    /// Says what is done now.
+    /// Shows the current step.
     pub fn step(&self, text: &str) {
         if let Some(line) = &self.0 {
             PROGRESS.store(true, Ordering::Relaxed);
-            // Nobody has to see it.
+            // Errors are ignored: the progress is optional.
             let _ = (&line.0).write_all(format!("{CLEAR}{text} …").as_bytes());
         }
     }

@@ -68,7 +68,7 @@ pub(super) async fn wait_for_slices(
         .context("waiting for the driver's devices")
 }
 
-/// Waits for objects, and tells how many have come.
+/// Waits for objects, and shows how many exist.
 struct Wait<'a> {
     client: &'a Client,
     progress: &'a Progress,

@@ -18,18 +18,18 @@ use serde::{Deserialize, Serialize};
 /// Name of the record in a cluster's directory.
 const FILE: &str = "cluster.json";
 
-/// Longest record; what is longer is none.
+/// Longest record; a longer file is ignored.
 const LONGEST: u64 = 1 << 20;
 
 /// A cluster that runs, or ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Its name, where it was given one.
+    /// Its name, if it has one.
     pub name: Option<String>,
-    /// Where it lives.
+    /// Its directory.
     pub data_dir: PathBuf,
-    /// The directory goes with the cluster.
+    /// The directory is deleted with the cluster.
     pub temporary: bool,
     /// The process that runs it.
     pub process: Process,
@@ -43,7 +43,7 @@ pub struct Record {
     pub merged_into: Option<PathBuf>,
     /// How many nodes it has.
     pub nodes: usize,
-    /// Where it logs to, unless that is standard error.
+    /// Its log file, unless it logs to standard error.
     pub log: Option<PathBuf>,
     /// When it was started.
     pub started: Timestamp,
@@ -78,7 +78,7 @@ impl Process {
     #[must_use]
     pub fn open(&self) -> Option<Alive> {
         let pid = Pid::from_raw(self.pid)?;
-        // Held first: what has the start time then cannot be exchanged for another any more.
+        // Held first: what has the start time then cannot be exchanged for another any longer.
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let same = start_time(self.pid) == Some(self.start) && boot() == self.boot;
         same.then_some(Alive { pid, fd })
@@ -90,7 +90,7 @@ fn boot() -> String {
     id.trim().to_owned()
 }
 
-/// A process that is held by a descriptor: signals reach it or nothing.
+/// A process that is held by a descriptor: signals reach only this process.
 #[derive(Debug)]
 pub struct Alive {
     pid: Pid,
@@ -116,7 +116,7 @@ impl Alive {
         }
     }
 
-    /// Waits for its end; false if it has not come within `limit`.
+    /// Waits for its end; returns false if it has not ended within `limit`.
     #[must_use]
     pub fn ended_within(&self, limit: Duration) -> bool {
         let timeout = Timespec {
@@ -129,7 +129,7 @@ impl Alive {
 }
 
 impl Record {
-    /// The record in a cluster's directory. Nothing where there is none, or one that is about another directory.
+    /// The record in a cluster's directory. `None` without one, or for one about another directory.
     #[must_use]
     pub fn of(directory: &Path) -> Option<Self> {
         let path = directory.join(FILE);
@@ -141,7 +141,8 @@ impl Record {
     /// Reads a record. It is believed only about processes of the user that wrote it: another one could name a process
     /// that root would end.
     pub(super) fn read(path: &Path) -> Option<Self> {
-        // Owner and content of one descriptor: the file at the path may be exchanged. A pipe is not waited for.
+        // Owner and content of one descriptor: the file at the path may be exchanged. `NONBLOCK` avoids waiting for a
+        // pipe.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
         let about = file.metadata().ok()?;
@@ -156,7 +157,7 @@ impl Record {
         (!others).then_some(record)
     }
 
-    /// What is known of the cluster in a directory: its own record, or else the first of these that is about it.
+    /// The record of the cluster in a directory: the one in it, or else the first of `records` about it.
     #[must_use]
     pub fn known(directory: &Path, records: &[Self]) -> Option<Self> {
         let of = || records.iter().find(|it| it.data_dir == directory).cloned();
@@ -172,7 +173,7 @@ impl Record {
     /// Writes the record into the cluster's directory and into the registry.
     ///
     /// # Errors
-    /// It cannot be written into the directory. Without a registry only `--all` does not know the cluster.
+    /// It cannot be written into the directory. Without a registry only `--all` does not find the cluster.
     pub fn write(&self) -> anyhow::Result<()> {
         let path = self.data_dir.join(FILE);
         self.write_to(&path)
@@ -202,8 +203,8 @@ impl Record {
     }
 }
 
-/// A process that has the lock of a data directory. It may be `allot up` that is still starting, or another command.
-/// The kernel's table is asked and the lock is not tried: a server that starts at that moment would be told that it is taken.
+/// A process that holds the lock of a data directory. It may be `allot up` that is still starting, or another command.
+/// This reads the kernel's table and does not try the lock: a server that starts at that moment would find it taken.
 #[must_use]
 pub fn holder(directory: &Path) -> Option<i32> {
     let path = directory.join("lock");

@@ -1,6 +1,5 @@
-//! The clusters of this user, wherever their directories are: one small file for each in `$XDG_STATE_HOME/allot`.
-//! It serves `--all`, and finds clusters in memory. It is a help and not the truth: without a home directory there is
-//! none.
+//! The clusters of this user, wherever their directories are: one small file for each in `$XDG_STATE_HOME/allot`. It is
+//! used by `--all`, and finds clusters in memory. It is only a cache: without a home directory there is none.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use anyhow::Context as _;
 
 use super::record::Record;
 
-/// Most records that are looked at.
+/// Limit of records that are read.
 const MOST: usize = 1000;
 
 fn directory() -> Option<PathBuf> {
@@ -21,7 +20,7 @@ fn file(record: &Record) -> Option<PathBuf> {
     Some(directory()?.join(format!("{}-{}.json", process.pid, process.start)))
 }
 
-/// Adds a cluster, or changes what is known of it.
+/// Adds or updates a cluster.
 pub(super) fn add(record: &Record) -> anyhow::Result<()> {
     let path = file(record).context("no home directory is known")?;
     let directory = path.parent().context("no directory")?;
@@ -37,7 +36,7 @@ pub(super) fn remove(record: &Record) {
     }
 }
 
-/// All known clusters, the oldest first: those that run, and those that ended and left something behind.
+/// All known clusters, the oldest first: running ones, and ended ones that left something behind.
 #[must_use]
 pub fn all() -> Vec<Record> {
     let entries = directory().and_then(|directory| std::fs::read_dir(directory).ok());

@@ -1,5 +1,5 @@
-//! Finding the cluster as kubectl does: kubeconfig files, contexts, the service account of a pod. When there is nothing
-//! of all that, the cluster of `allot up` on this machine.
+//! Finding the cluster as kubectl does: kubeconfig files, contexts, the service account of a pod. Without any of these,
+//! the cluster of `allot up` on this machine.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::component::{self, Watches};
 use super::some;
 use crate::clusters::default_directory;
 
-/// Which cluster is meant, and as whom.
+/// The selected cluster and identity.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Access {
     /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, the pod's service account, or `allot up`'s
@@ -28,18 +28,18 @@ pub struct Access {
 struct Surroundings {
     /// `$KUBECONFIG`
     kubeconfig: Option<OsString>,
-    /// `~/.kube/config`, if it is there.
+    /// `~/.kube/config`, if it exists.
     home: Option<PathBuf>,
     /// It is in a pod with a service account.
     in_pod: bool,
-    /// The kubeconfig of `allot up`, if it is there.
+    /// The kubeconfig of `allot up`, if it exists.
     up: Option<PathBuf>,
 }
 
-/// Where the way to the cluster is written.
+/// The source of the configuration.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    /// In these files, the first of which counts where they differ.
+    /// These files; the first one takes precedence.
     Files(Vec<PathBuf>),
     /// In the pod's service account.
     Pod,
@@ -48,7 +48,7 @@ enum Place {
 }
 
 impl Access {
-    /// Whether a flag says which cluster is meant.
+    /// Whether a flag selects the cluster.
     pub fn is_given(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
@@ -56,7 +56,7 @@ impl Access {
     /// A client for the cluster. `agent` is the name of the command: the server shows it as the manager of fields.
     ///
     /// # Errors
-    /// There is no cluster to be found, or the kubeconfig can not be used; the message says what was looked at.
+    /// No cluster is found, or the kubeconfig cannot be used; the message lists the sources.
     pub async fn client(&self, agent: &str) -> anyhow::Result<kube::Client> {
         component::connect(self.find().await?, agent, Watches::Apart)
     }
@@ -120,7 +120,7 @@ impl Access {
             let all: Vec<PathBuf> = std::env::split_paths(list)
                 .filter(|file| !file.as_os_str().is_empty())
                 .collect();
-            // As for kubectl, files of the list that are not there do not count.
+            // As for kubectl, files of the list that do not exist are skipped.
             let there: Vec<PathBuf> = all.iter().filter(|f| f.exists()).cloned().collect();
             if !there.is_empty() {
                 return Ok(Place::Files(there));

@@ -30,7 +30,7 @@ cluster, all in v1 form; features are names of feature gates that are on:
 pub struct Args {
     /// Problems as JSON objects, one after the other; may be gzipped. Standard input when absent or `-`
     file: Option<PathBuf>,
-    /// Say for each request what there was and why it was not taken
+    /// Show for each request which devices exist and why they were not allocated
     #[arg(long)]
     explain: bool,
     /// Add the time that each node took, in microseconds
@@ -42,7 +42,7 @@ pub struct Args {
     /// Most decisions of the search per node before it gives up
     #[arg(long, value_name = "STEPS", default_value_t = Limits::DEFAULT_STEPS)]
     budget: u64,
-    /// Repeat the known errors of this version of Kubernetes, for comparing results with it
+    /// Reproduce the known bugs of this version of Kubernetes, to compare results with it
     #[arg(long, value_enum, default_value_t = Compat::Kubernetes136)]
     compat: Compat,
     /// How to print the results
@@ -62,10 +62,10 @@ enum PolicyName {
 /// Whose errors to repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Compat {
-    /// Those of Kubernetes 1.36 with shared counters and "all"
+    /// Bugs of Kubernetes 1.36 with shared counters and "all"
     #[value(name = "1.36")]
     Kubernetes136,
-    /// Nobody's
+    /// No bugs
     None,
 }
 
@@ -93,7 +93,7 @@ struct Answer {
 struct NodeAnswer {
     #[serde(flatten)]
     result: NodeResult,
-    /// The search ended before the answer was known.
+    /// The search ended without a result.
     #[serde(rename = "gaveUp", skip_serializing_if = "std::ops::Not::not")]
     gave_up: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +102,7 @@ struct NodeAnswer {
     micros: Option<f64>,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let input = read(args.file.as_deref())?;
     let mut output = BufWriter::new(std::io::stdout().lock());
@@ -118,7 +118,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     {
         let mut problem =
             problem.with_context(|| format!("problem {} cannot be read", index + 1))?;
-        // All fields have defaults, so that this is what any other JSON looks like.
+        // All fields have defaults, so any other JSON is accepted here.
         let asks =
             problem.node.is_some() || !problem.nodes.is_empty() || !problem.claims.is_empty();
         anyhow::ensure!(
@@ -143,7 +143,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 /// The bytes of a file, or of standard input when it is absent or `-`; decompressed if need be.
 ///
 /// # Errors
-/// It can not be read or decompressed; the message names it.
+/// It cannot be read or decompressed; the message names it.
 pub fn read(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match file {

@@ -32,19 +32,19 @@ pub struct Args {
     /// `allot apiserver` alone, `apiserver` below that
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Keep everything in memory
+    /// Store everything in memory
     #[arg(long)]
     pub in_memory: bool,
     /// Address to serve on; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
     pub listen: SocketAddr,
-    /// Where to write a kubeconfig of an administrator; default `kubeconfig` in the data directory
+    /// File for the kubeconfig of an administrator; default `kubeconfig` in the data directory
     #[arg(long, value_name = "FILE")]
     pub kubeconfig_out: Option<PathBuf>,
     /// File of static tokens: token,user,uid,"group1,group2" on each line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Authorities, PEM, whose client certificates are believed beside those of the data directory
+    /// CA certificates, PEM, that verify client certificates in addition to that of the data directory
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
     /// Authorizers in order: Node, RBAC, AlwaysAllow
@@ -86,7 +86,7 @@ pub struct Args {
     /// Ports that services may open on nodes
     #[arg(long, value_name = "FIRST-LAST", default_value_t)]
     service_node_port_range: NodePorts,
-    /// Controllers beside this server make the service accounts of namespaces
+    /// Controllers beside this server create the service accounts of namespaces
     #[arg(skip)]
     pub accounts_are_made: bool,
     /// Directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload
@@ -102,8 +102,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Switches the plugin off, unless it is asked for, that puts finalizers on storage: without the controllers that
-    /// take them away nothing would ever be gone.
+    /// Disables the plugin that adds finalizers to storage objects, unless it was requested: without the controllers
+    /// that remove them no such object could be deleted.
     pub fn leave_storage_unprotected(&mut self) {
         const PROTECTION: &str = "StorageObjectInUseProtection";
         if !self
@@ -115,8 +115,8 @@ impl Args {
         }
     }
 
-    /// Serves the versions in which kinds of features that are on exist, unless the user says otherwise. For a
-    /// cluster on one machine: kube-apiserver wants `--runtime-config` beside the gate.
+    /// Serves the versions with the kinds of enabled features, unless the user disables them. For a cluster on one
+    /// machine: kube-apiserver requires `--runtime-config` in addition to the gate.
     pub fn serve_kinds_of(&mut self, features: &Features) {
         use allot_model::features::Feature;
         let kinds = [
@@ -137,8 +137,8 @@ impl Args {
         }
     }
 
-    /// Switches on what dynamic resource allocation needs in the emulated release, with `classic` also beside the
-    /// newer kinds. What the user says otherwise wins.
+    /// Enables what dynamic resource allocation needs in the emulated release, with `classic` also beside the current
+    /// kinds. Settings of the user take precedence.
     pub fn switch_on_dra(&mut self, classic: bool) -> anyhow::Result<()> {
         use allot_model::availability::{Served, served, versions};
         use allot_model::features::Feature;
@@ -189,7 +189,7 @@ impl Args {
     }
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     super::component::block_on(async move |shutdown| {
         let running = tokio::select! {
@@ -207,7 +207,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 /// A server that accepts connections.
 pub struct Running {
-    /// Where it serves.
+    /// URL of the server.
     pub url: String,
     /// The same as an address that is good on this machine; containers share its network.
     pub address: SocketAddr,
@@ -221,13 +221,13 @@ pub struct Running {
     pub task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
-/// Opens the store, makes what is missing in the data directory, and serves until `shutdown`.
+/// Opens the store, creates missing files in the data directory, and serves until `shutdown`.
 pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<Running> {
     let data_dir = data_dir(args)?;
     let backend: Arc<dyn Backend> = if args.in_memory {
         Arc::new(Embedded::in_memory(allot_store::Options::default()))
     } else {
-        // A large store takes its time, in which the process can still be told to stop.
+        // Opening a large store takes time, in which the process can still be stopped.
         let directory = data_dir.clone();
         let open = move || Embedded::open(&directory, allot_store::Options::default());
         let opened = tokio::task::spawn_blocking(open).await?;
@@ -293,7 +293,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     })
 }
 
-/// The certificates (PEM) of the authorities that clients are known by: the server's own, and those of `--client-ca-file`.
+/// The CA certificates (PEM) for clients: the server's own, and those of `--client-ca-file`.
 fn client_authorities(args: &Args, authority: &Authority) -> anyhow::Result<String> {
     let mut all = authority.certificate().to_owned();
     if let Some(file) = &args.client_ca_file {
@@ -307,7 +307,7 @@ fn client_authorities(args: &Args, authority: &Authority) -> anyhow::Result<Stri
     Ok(all)
 }
 
-/// Where the server lives when it runs alone.
+/// The directory of the server when it runs alone.
 fn data_dir(args: &Args) -> anyhow::Result<PathBuf> {
     match &args.data_dir {
         Some(dir) => Ok(dir.clone()),
@@ -358,7 +358,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     })
 }
 
-/// Refuses names of admission plugins that nobody knows, and tells of those that do nothing here.
+/// Rejects unknown admission plugins, and warns about those that have no effect here.
 fn check_plugins(args: &Args) -> anyhow::Result<()> {
     use allot_apiserver::admission::plugins::works;
     let lists = [
@@ -439,7 +439,7 @@ fn serving_identity(authority: &Authority, reached: [IpAddr; 3]) -> anyhow::Resu
     Ok(authority.server("kube-apiserver", &names.map(str::to_owned), &addresses)?)
 }
 
-/// The token of the kubeconfig, kept so that clients that have read it go on over a restart.
+/// The token of the kubeconfig, kept so that clients continue to work after a restart.
 fn administrator_token(pki: &Path) -> anyhow::Result<String> {
     let path = pki.join("admin.token");
     if path.exists() {
@@ -454,7 +454,7 @@ fn administrator_token(pki: &Path) -> anyhow::Result<String> {
     Ok(token)
 }
 
-/// The key of service account tokens, kept so that tokens survive a restart.
+/// The key of service account tokens, kept so that tokens stay valid after a restart.
 fn service_account_key(pki: &Path) -> anyhow::Result<Vec<u8>> {
     let path = pki.join("sa.key");
     if path.exists() {
@@ -469,7 +469,8 @@ fn service_account_key(pki: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(key)
 }
 
-/// The token alone: with a certificate in it, a client could not ask anonymously. The certificate is in `pki/`.
+/// With the token only: with a client certificate in it, a client could not make anonymous requests. The certificate is
+/// in `pki/`.
 fn write_kubeconfig(path: &Path, url: &str, ca: &str, token: &str) -> anyhow::Result<()> {
     let config = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: allot\nclusters:\n- name: allot\n  cluster:\n    server: {url}\n    \

@@ -23,7 +23,7 @@ enum What {
     Scheduling(scheduling::Args),
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
         What::Api(args) => api::run(args),

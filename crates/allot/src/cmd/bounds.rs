@@ -1,5 +1,5 @@
-//! Bounds of numbers on the command line: a number that is far too large is told so at once, and not by a machine that
-//! has run out of memory.
+//! Limits of numbers on the command line: a number that is far too large is rejected at once, instead of exhausting
+//! memory.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 /// Nodes of one cluster, as Kubernetes supports them.
 pub const NODES: RangeInclusive<usize> = 0..=5000;
-/// Things that are worked on at the same time.
+/// Concurrent work.
 pub const PARALLEL: RangeInclusive<usize> = 1..=1000;
 /// Devices of one node: more than slices of one pool can show.
 pub const DEVICES: RangeInclusive<usize> = 0..=100_000;
 /// Objects of a measurement.
 pub const OBJECTS: RangeInclusive<usize> = 0..=10_000_000;
-/// Seconds that something may take: up to a year.
+/// Seconds: up to a year.
 pub const SECONDS: RangeInclusive<u64> = 0..=31_536_000;
 
 /// Reads numbers within a range.
@@ -39,7 +39,7 @@ where
     }
 }
 
-/// Reads a length of time as Go does (`1m30s`), longer than nothing and at most a day.
+/// Parses a duration in Go's format (`1m30s`), longer than zero and at most a day.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const DAY: Duration = Duration::from_secs(86_400);
     let nanoseconds = allot_apiserver::request::parse_duration(text)?;
@@ -77,7 +77,7 @@ mod tests {
     /// Every flag of every command that takes a number refuses one that is far too large.
     #[test]
     fn no_number_is_without_a_bound() {
-        // What these count costs no memory: steps of a search, and places in an order. Seeds count nothing.
+        // These values cost no memory: steps of a search, and positions in an order. Seeds are no quantities.
         const FREE: [&str; 3] = ["budget", "chaos", "seed"];
         const HUGE: &str = "18446744073709551615";
         let mut root = crate::Cli::command();
@@ -92,7 +92,7 @@ mod tests {
                 if !argument.get_action().takes_values() {
                     continue;
                 }
-                // Only numbers take this and nothing that is no number.
+                // Only numeric flags accept this and reject other text.
                 let parses = |value: &str| {
                     let mut line = vec!["allot".to_owned()];
                     line.extend(path.iter().cloned());

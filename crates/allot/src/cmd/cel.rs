@@ -1,4 +1,4 @@
-//! `allot cel`: type, cost and value of a device selector, or what is wrong with it.
+//! `allot cel`: type, cost and value of a device selector, or its error.
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints what becomes of an expression.
+/// Prints the result of an expression.
 fn evaluate(
     expression: &str,
     options: &Options,
@@ -152,7 +152,7 @@ fn evaluate(
     Ok(())
 }
 
-/// Whether a field has a value, if one is asked for.
+/// Whether a field has the wanted value; true without one.
 fn is(object: &Value, pointer: &str, wanted: Option<&str>) -> bool {
     wanted.is_none_or(|wanted| object.pointer(pointer).and_then(Value::as_str) == Some(wanted))
 }
@@ -283,7 +283,7 @@ fn devices_of(slice: &Value) -> Vec<Named> {
             "{driver}/{pool}/{}",
             device["name"].as_str().unwrap_or_default()
         ),
-        // Before v1beta2 the content was in a field of its own.
+        // Before v1beta2 the content was in a separate field.
         device: Device::from_json(driver, device.get("basic").unwrap_or(device)),
     });
     named.collect()

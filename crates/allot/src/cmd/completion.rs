@@ -13,7 +13,7 @@ pub struct Args {
 
 /// Writes the completion script to standard output.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // It panics when it can not write, for instance because a pager was closed.
+    // It panics when it cannot write, for instance because a pager was closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "allot", &mut script);
     std::io::stdout().write_all(&script)?;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 pub use client::{Watches, client, config, connect, read_kubeconfig, throttle};
 pub use serving::{SecureServing, tls_of_files};
 
-/// Runs a component until it ends or the process is told to stop; told a second time, it does not wait any longer.
+/// Runs a component until it ends or the process is asked to stop; a second signal ends it without waiting.
 pub fn block_on<F, T>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
@@ -62,12 +62,12 @@ impl Signals {
     }
 }
 
-/// A page of metrics: a component's own (OpenMetrics 1.0), and those of every process.
+/// A page of metrics: the component's (OpenMetrics 1.0), and those of every process.
 fn metrics_page(own: &str) -> String {
     exposition::prometheus_text(own) + &process::metrics() + &requests::metrics()
 }
 
-/// Where metrics are unless a flag says otherwise.
+/// Default path of metrics.
 pub const METRICS: &str = "/metrics";
 
 /// Connections to the metrics at the same time.
@@ -76,7 +76,7 @@ const SCRAPERS: usize = 100;
 /// For the head of a request for metrics; an idle connection ends after the same time.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves metrics at a path, and health, over plain HTTP, forever.
+/// Serves metrics at a path, and health, over plain HTTP, without end.
 pub async fn serve_metrics(
     listener: tokio::net::TcpListener,
     path: impl Into<std::sync::Arc<str>>,
@@ -90,7 +90,7 @@ pub async fn serve_metrics(
     let path = path.into();
     let open = std::sync::Arc::new(tokio::sync::Semaphore::new(SCRAPERS));
     loop {
-        // Beyond that many the next one waits until another has gone.
+        // At the limit the next connection waits until another has closed.
         let Ok(place) = open.clone().acquire_owned().await else {
             return;
         };
@@ -115,7 +115,7 @@ pub async fn serve_metrics(
                 }
             });
             let io = hyper_util::rt::TokioIo::new(stream);
-            // A scraper that hangs up is its own problem, and one that says nothing is let go.
+            // Errors of a scraper are ignored, and an idle one is disconnected.
             let _ = hyper::server::conn::http1::Builder::new()
                 .timer(hyper_util::rt::TokioTimer::new())
                 .header_read_timeout(SCRAPE_TIMEOUT)

@@ -29,19 +29,19 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct DriverArgs {
-    /// Command line of the driver, with placeholders; the kit starts, kills and restarts it, and removes what it left
+    /// Command line of the driver, with placeholders; the test kit starts, kills and restarts it, and removes its files
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["plugin_dir", "registry_dir", "cdi_dir", "kubeconfig"])]
     command: Option<String>,
     /// Directory of a driver that is running; cases that restart it are skipped
     #[arg(long, value_name = "DIR", requires_all = ["registry_dir", "kubeconfig"])]
     plugin_dir: Option<PathBuf>,
-    /// Where the running driver has its registration socket; no kubelet may watch it
+    /// Directory of the running driver's registration socket; no kubelet may watch it
     #[arg(long, value_name = "DIR", requires = "plugin_dir")]
     registry_dir: Option<PathBuf>,
-    /// Where the running driver writes CDI files
+    /// Directory of the running driver's CDI files
     #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
     cdi_dir: PathBuf,
-    /// The API server that the running driver uses; claims are made and deleted in its namespace default
+    /// The API server that the running driver uses; claims are created and deleted in its namespace default
     #[arg(long, value_name = "FILE", requires = "plugin_dir")]
     kubeconfig: Option<PathBuf>,
     /// Name of the node
@@ -56,13 +56,13 @@ struct DriverArgs {
     /// Limit for each wait, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// How long nothing may happen where nothing should, in seconds
+    /// How long to check that nothing happens, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     quiet: u64,
-    /// Claims that come and go in the case churn
+    /// Number of claims that are created and deleted in the case churn
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=1_000_000))]
     cycles: u32,
-    /// Cases at the same time, each with a driver process of its own
+    /// Number of concurrent cases, each with a separate driver process
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
     /// Try only cases that match this pattern (* and ?); can be repeated
@@ -71,7 +71,7 @@ struct DriverArgs {
     /// Leave out cases that match this pattern; can be repeated
     #[arg(long, value_name = "PATTERN")]
     skip: Vec<String>,
-    /// File with the names of cases that are known to fail, one a line, # for comments
+    /// File with the names of cases that are known to fail, one per line, # for comments
     #[arg(long, value_name = "FILE")]
     expected_failures: Option<PathBuf>,
     /// What to print
@@ -90,7 +90,7 @@ struct DriverArgs {
     /// End chaos after so many steps instead
     #[arg(long, value_name = "N", requires = "chaos", conflicts_with = "minutes", value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
-    /// List the cases with their rules, and try nothing
+    /// List the cases with their rules, without running them
     #[arg(long)]
     list: bool,
 }
@@ -256,7 +256,7 @@ mod tests {
         args: DriverArgs,
     }
 
-    /// What is said about arguments, by clap or by the command.
+    /// The result of clap or the command for arguments.
     fn check(arguments: &[&str], expected: Result<(), &str>) {
         let parsed =
             <Parsed as clap::Parser>::try_parse_from([&["driver"][..], arguments].concat());

@@ -16,8 +16,8 @@ pub struct Args {
     /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Controllers to run: `*` for the defaults, `all`, names, `-name` to leave one out. On an API
-    /// server of allot the defaults are all; elsewhere those that belong to DRA
+    /// Controllers to run: `*` for the defaults, `all`, names, `-name` to leave one out. On an API server of allot the
+    /// defaults are all; elsewhere the ones for DRA
     #[arg(
         long,
         value_delimiter = ',',
@@ -37,7 +37,7 @@ pub struct Args {
     /// Seconds without a heartbeat until a node is not ready
     #[arg(long, default_value_t = 50, value_parser = bounds::within(bounds::SECONDS))]
     node_monitor_grace_period: u64,
-    /// Seconds until the devices of a driver or node that is gone are tainted
+    /// Seconds until the devices of a driver or node that no longer runs are tainted
     #[arg(long, default_value_t = 30, value_parser = bounds::within(bounds::SECONDS))]
     slice_liveness_delay: u64,
     /// Certificate of the authority that pods trust, in each namespace's kube-root-ca.crt; default: that of the kubeconfig
@@ -53,13 +53,13 @@ pub struct Args {
     metrics_bind_address: Option<std::net::SocketAddr>,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(|shutdown| serve(args, shutdown))
 }
 
 async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
-    // Names are checked before anybody waits for a server.
+    // Names are checked before waiting for a server.
     Config::embedded().select(&args.controllers)?;
     let access = component::config(args.kubeconfig.as_deref()).await?;
     let root_ca = match &args.root_ca_file {
@@ -108,7 +108,7 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Certificates as text, for those who read files.
+/// Certificates as PEM.
 fn pem(certificates: &[Vec<u8>]) -> String {
     use base64::Engine as _;
     let engine = base64::engine::general_purpose::STANDARD;
@@ -128,8 +128,7 @@ fn pem(certificates: &[Vec<u8>]) -> String {
     text
 }
 
-/// Whether the API server is one of allot, which has no controllers of its own. Waits until it
-/// answers.
+/// Whether the API server is one of allot, which has no separate controllers. Waits until it answers.
 async fn is_allot(client: &kube::Client, shutdown: &CancellationToken) -> bool {
     let mut told = false;
     loop {

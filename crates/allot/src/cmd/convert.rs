@@ -54,7 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     out.flush()?;
     let definitions = used_definitions(&migration.objects);
     if !definitions.is_empty() {
-        // kubectl looks for the kinds of all objects before it creates the first one.
+        // kubectl looks up the kinds of all objects before it creates the first one.
         eprintln!(
             "note: run `kubectl apply` twice: it does not know the objects of {} before the first time",
             Vec::from_iter(definitions).join(", ")
@@ -77,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Names of the definitions that come together with custom objects of theirs.
+/// Names of the CRDs in the input that have custom resources in it.
 fn used_definitions(objects: &[Value]) -> BTreeSet<&str> {
     let group = |object: &Value| {
         let version = object["apiVersion"].as_str().unwrap_or_default();
@@ -106,7 +106,7 @@ fn target(text: &str) -> anyhow::Result<Version> {
     }
 }
 
-/// Slices in v1 form, whatever version they were given in.
+/// Slices in v1, converted from their version.
 fn read_slices(paths: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let documents = manifests::read(paths)?;
     let objects = documents.into_iter().map(|document| document.object);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn regression_definitions_with_objects_of_theirs_are_told() {
+    fn regression_definitions_with_their_objects_are_reported() {
         let cat = serde_json::json!({"apiVersion": "example.com/v1", "kind": "Cat"});
         let other = serde_json::json!({"apiVersion": "v1", "kind": "Cat"});
         let objects = [definition(), cat, definition()];

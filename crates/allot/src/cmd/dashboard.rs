@@ -30,10 +30,11 @@ passed on; the server has no rights of its own. That is the form for a cluster:
 pub struct Args {
     #[command(flatten)]
     access: Access,
-    /// Where to serve; port 0 picks one
+    /// Address to serve at; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
     listen: SocketAddr,
-    /// How readers are known: link is a printed link and the rights of the kubeconfig, token a bearer token of the reader
+    /// How readers authenticate: link is a printed link with the permissions of the kubeconfig, token a bearer token of
+    /// the reader
     #[arg(long, value_enum, default_value_t = How::Link)]
     login: How,
     /// Another name under which the server is reached, as in the address bar, without https://. May be repeated
@@ -50,7 +51,7 @@ pub struct Args {
     plain_http: bool,
 }
 
-/// How readers are known.
+/// How readers authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum How {
     /// By a link, with the rights of the kubeconfig
@@ -59,7 +60,7 @@ enum How {
     Token,
 }
 
-/// Runs the command until it is told to stop.
+/// Runs the command until it is asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(chain), Some(key)) => Some(component::tls_of_files(chain, key)?),
@@ -69,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |stop| {
         let mut config = args.access.find().await?;
         if login == Login::Token {
-            // The server has no rights of its own.
+            // The server has no permissions itself.
             config.auth_info = kube::config::AuthInfo::default();
         }
         let cluster = config.cluster_url.host().unwrap_or_default().to_owned();
@@ -93,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
             _ => address,
         };
-        // The server goes on even if standard output is closed.
+        // The server continues even if standard output is closed.
         let _ = writeln!(
             std::io::stdout(),
             "dashboard: {scheme}://{reached}{}",
@@ -155,7 +156,7 @@ fn check(args: &Args) -> anyhow::Result<Login> {
     }
 }
 
-/// What is in the Host header of those who reach the server.
+/// The Host headers of requests to the server.
 fn hosts(address: SocketAddr, tls: bool, more: &[String]) -> Vec<String> {
     let port = address.port();
     let mut hosts = vec![format!("localhost:{port}"), format!("127.0.0.1:{port}")];
@@ -163,7 +164,7 @@ fn hosts(address: SocketAddr, tls: bool, more: &[String]) -> Vec<String> {
         hosts.push(address.to_string());
     }
     hosts.extend(more.iter().cloned());
-    // Browsers leave out the port that goes without saying.
+    // Browsers leave out the default port.
     let usual = if tls { ":443" } else { ":80" };
     let short: Vec<String> = (hosts.iter())
         .filter_map(|host| Some(host.strip_suffix(usual)?.to_owned()))

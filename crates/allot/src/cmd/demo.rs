@@ -56,7 +56,7 @@ const EXAMPLES: &[Example] = &[
 const TEMPLATE: &str = include_str!("../../../../examples/example_resourceclaimtemplate.yaml");
 const POD: &str = include_str!("../../../../examples/example_claim_po.yaml");
 
-/// One manifest and the containers to look into.
+/// A manifest and the containers whose logs are shown.
 struct Example {
     file: &'static str,
     manifest: &'static str,
@@ -179,7 +179,7 @@ async fn tell(
     measure::Measured::new(ready, since_exec, since_apply, memory)
 }
 
-/// Waits for one step; says which one it was when it fails or takes too long.
+/// Waits for one step; names it when it fails or takes too long.
 async fn within<T>(what: &str, step: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     match tokio::time::timeout(PATIENCE, step).await {
         Ok(result) => result.with_context(|| format!("waiting until {what}")),
@@ -225,7 +225,7 @@ fn row(claim: &DynamicObject) -> (String, String) {
     (name, state.to_owned())
 }
 
-/// Waits until no claim is left but the one made by hand, and deletes that.
+/// Waits until only the claim that was created by hand remains, and deletes that.
 async fn released(client: &kube::Client) -> anyhow::Result<()> {
     let claims = claims(client);
     let mut left = std::collections::BTreeSet::new();
@@ -253,7 +253,7 @@ async fn released(client: &kube::Client) -> anyhow::Result<()> {
     }
 }
 
-/// Deletes without waiting and takes an object that is gone for granted.
+/// Deletes without waiting; the object need not exist.
 async fn delete<K>(api: &Api<K>, name: &str) -> anyhow::Result<()>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,

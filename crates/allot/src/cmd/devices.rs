@@ -1,4 +1,4 @@
-//! `allot devices`: what devices there are, which are free, and who has the others.
+//! `allot devices`: the devices of a cluster, which are free, and which claims hold the others.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write};
@@ -22,7 +22,7 @@ use inventory::{Device, State, cluster, inventory};
 use largest::Fragmentation;
 use sums::{By, sums};
 
-/// How long to wait before a watch that was lost is begun anew.
+/// Delay before a lost watch is restarted.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Flags of `allot devices`.
@@ -52,7 +52,7 @@ pub struct Args {
     /// Only of this device class
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
-    /// Only those that claims of this namespace have
+    /// Only devices of claims in this namespace
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
     /// Only in this state
@@ -120,11 +120,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-/// The devices that are asked for.
+/// The selected devices.
 fn select(args: &Args, picture: &Picture, features: Features) -> anyhow::Result<Vec<Device>> {
     let all_claims = picture.has_all("ResourceClaim");
     let mut devices = inventory(&picture.objects, features, all_claims)?;
-    // A name that does not exist is more likely mistyped than meant; while watching it may come.
+    // A name that does not exist is more likely a typing error; while watching it may still appear.
     if !args.watch {
         check_known("driver", &args.driver, &devices, |d| vec![&d.driver])?;
         check_known("node", &args.node, &devices, |d| vec![&d.node])?;
@@ -198,7 +198,7 @@ fn print(devices: &[Device], format: Format) -> anyhow::Result<Vec<usize>> {
         output::csv(out, &rows)?;
     } else if !devices.is_empty() {
         output::table(out, &rows)?;
-        // For people: a script counts by itself.
+        // For humans: a script counts itself.
         if io::stdout().is_terminal() {
             writeln!(out, "\n{}", totals(devices).join("\n"))?;
         }
@@ -298,7 +298,7 @@ fn totals(devices: &[Device]) -> Vec<String> {
     drivers.into_iter().map(line).collect()
 }
 
-/// What was printed, while devices are watched.
+/// The printed state, while devices are watched.
 struct Screen<'a> {
     args: &'a Args,
     features: Features,
@@ -307,13 +307,13 @@ struct Screen<'a> {
 }
 
 impl Screen<'_> {
-    /// Prints changes as they come.
+    /// Prints changes as they arrive.
     async fn follow(&mut self, client: &Client, picture: &mut Picture) -> anyhow::Result<()> {
         loop {
             // Heartbeats of nodes change nothing.
             picture.watching.retain(|w| w.kind() != "Node");
             watch(client, picture, |picture| self.print_changes(picture)).await?;
-            // A watch ends regularly; what is lost meanwhile shows in the next list.
+            // A watch ends regularly; missed changes are in the next list.
             tokio::time::sleep(AGAIN).await;
             *picture = Picture::take(client, Kinds::Devices, None).await?;
             self.print_changes(picture)?;

@@ -13,16 +13,16 @@ use super::up::context;
 use crate::clusters::record::{self, Alive, Record};
 use crate::clusters::{self, Which, registry};
 
-/// How long the server may take to end by itself.
+/// How long the server may take to end on its own.
 const SERVER: Duration = Duration::from_secs(30);
-/// And after it was told a second time, or killed.
+/// The time after a second signal, or after it was killed.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Flags of `allot down`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The data directory stays, and `allot up` goes on with what is in it. What does not run needs no ending: \
-                  the command may be repeated."
+    after_help = "The data directory stays, and `allot up` continues from it. \
+                  The command may be repeated."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names other clusters that run, where the one that was asked about does not.
+/// Names other running clusters, if the selected one does not run.
 pub fn name_others(directory: &Path, records: &[Record]) {
     let others = records.iter().filter(|record| record.data_dir != directory);
     for record in others.filter(|record| record.alive().is_some()) {
@@ -92,7 +92,7 @@ pub fn name_others(directory: &Path, records: &[Record]) {
     }
 }
 
-/// Ends what runs of the cluster in a directory; false if that was nothing.
+/// Stops everything that runs of the cluster in a directory; returns false if there was nothing.
 fn end(directory: &Path, known: &[Record], grace: Duration) -> anyhow::Result<bool> {
     let mut any = false;
     let mut out = stdout();
@@ -145,7 +145,7 @@ fn end(directory: &Path, known: &[Record], grace: Duration) -> anyhow::Result<bo
     Ok(any)
 }
 
-/// Ends the server: politely, then at once as the second signal asks for, and by force at last.
+/// Stops the server: first gracefully, then with a second signal, finally by force.
 fn end_server(process: &Alive) -> anyhow::Result<()> {
     process.signal(Signal::TERM)?;
     if process.ended_within(SERVER) {
@@ -164,7 +164,7 @@ fn end_server(process: &Alive) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A directory that a cluster in memory made for itself. A record alone is not believed about what may be removed.
+/// A temporary directory that a cluster in memory created. A record alone is not sufficient to remove a directory.
 fn is_scratch(directory: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let name = directory.file_name().and_then(|name| name.to_str());

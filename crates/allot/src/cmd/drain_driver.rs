@@ -20,10 +20,10 @@ mod rules;
 
 use rules::Rules;
 
-/// How long the API server may take to list slices and claims, whatever the time-out.
+/// Time limit of the API server for listing slices and claims, independent of the flag.
 const LISTS: Duration = Duration::from_secs(30);
-/// Where nodes do not tell which drivers run on them, one that publishes nothing for so long is taken to be stopped:
-/// drivers made with the Go helper look at their slices that often.
+/// If nodes do not report their drivers, one that publishes nothing for this long counts as stopped: drivers built with
+/// the Go helper check their slices that often.
 const QUIET: Duration = Duration::from_secs(40);
 
 /// Flags of `allot drain-driver`.
@@ -56,18 +56,18 @@ pub struct Args {
     /// Take the taints of an earlier run away instead
     #[arg(long, conflicts_with_all = ["evict", "timeout", "no_hold"])]
     undo: bool,
-    /// End when no claim holds a device, also where the driver runs and can publish them again without taints
+    /// End when no claim holds a device, even if the driver runs and can publish its devices again without taints
     #[arg(long)]
     no_hold: bool,
     #[command(flatten)]
     access: Access,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
         let client = args.access.client("allot-drain-driver").await?;
-        // Watches would wait for it without a word.
+        // Watches would wait for it silently.
         client
             .apiserver_version()
             .await
@@ -111,7 +111,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-/// The rules that taint devices, where the server has them.
+/// The DeviceTaintRules API, if the server serves it.
 ///
 /// # Errors
 /// The server does not answer, or is too old for taints of devices.
@@ -129,17 +129,17 @@ async fn rules(client: &Client) -> anyhow::Result<Option<Rules>> {
     let versions = served
         .of(client, group, "devicetaintrules", versions)
         .await?;
-    // Where the server does not tell, all three may be there or none.
+    // If the server does not report them, all three may be served or none.
     let version = versions.first().filter(|_| versions.len() < 3);
     Ok(version.map(|version| Rules::new(client, version)))
 }
 
-/// Whether somebody still reads the lines must not decide how far a driver is drained.
+/// Prints a line. A closed output must not decide how far a driver is drained.
 fn tell(line: String) {
     drop(writeln!(stdout(), "{line}"));
 }
 
-/// What was seen of the drain so far.
+/// State of the drain so far.
 #[derive(Default)]
 struct Seen {
     tainted: bool,
@@ -165,7 +165,7 @@ async fn take_out(
     let work = drain(client, what, stop.clone(), |progress| {
         let mut seen = seen.lock();
         match progress {
-            // The error at the end says it.
+            // The final error reports it.
             Progress::Tainted { slices: 0, .. } => seen.tainted = false,
             Progress::Tainted { slices, devices } => {
                 seen.tainted = true;
@@ -200,7 +200,7 @@ async fn take_out(
     let driver = &args.driver;
     let limit = args.timeout.map(Duration::from_secs);
     tokio::select! {
-        // Who is done in time is done, also where there is no time.
+        // Finishing in time takes precedence over the time limit.
         biased;
         done = &mut work => done?,
         late = give_up(&waits, limit) => {
@@ -251,8 +251,8 @@ async fn take_out(
     Ok(())
 }
 
-/// Ends when the users had their time, which begins when they are known: a short time is no reason not to look. False when
-/// that does not come about.
+/// Completes when the consumers' time limit is over, which starts when they are known: a short limit must not skip the
+/// check. Returns false if that does not happen.
 async fn give_up(waits: &Notify, limit: Option<Duration>) -> bool {
     let Some(limit) = limit else {
         return std::future::pending().await;
@@ -267,7 +267,7 @@ async fn give_up(waits: &Notify, limit: Option<Duration>) -> bool {
     true
 }
 
-/// ` on node-0, node-1`, where that is known.
+/// ` on node-0, node-1`, if known.
 fn on_nodes(nodes: &[String]) -> String {
     match nodes.is_empty() {
         true => String::new(),

@@ -10,7 +10,7 @@ mod net;
 mod new;
 mod test;
 
-/// Where a kubelet has its files unless it is told otherwise.
+/// Default directory of a kubelet.
 const KUBELET_DIR: &str = "/var/lib/kubelet";
 
 /// Flags of `allot driver`.
@@ -24,7 +24,7 @@ pub struct Args {
 enum Driver {
     /// The example GPU driver gpu.example.com: modelled GPUs, no hardware
     Gpu(gpu::Args),
-    /// A driver for modelled hardware: publishes what the real driver would, prepares claims without doing anything
+    /// A driver for modelled hardware: publishes the real driver's devices, prepares claims without doing anything
     Model(model::Args),
     /// The network driver of Spiderpool's documents, netresources.spidernet.io, for Kubernetes 1.27 to 1.30
     Net(net::Args),
@@ -34,7 +34,7 @@ enum Driver {
     Test(test::Args),
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.driver {
         Driver::Gpu(args) => gpu::run(args),
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What every driver is told; before or after the name of its part, if it has parts.
+/// Flags of every driver; before or after the name of its part, if it has parts.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 struct Shared {
@@ -58,7 +58,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Stops a component when standard input ends, if that is wanted.
+    /// Stops a component when standard input ends, if requested.
     fn watch_parent(&self, shutdown: &CancellationToken) {
         if !self.exit_with_parent {
             return;
@@ -71,8 +71,8 @@ impl Shared {
     }
 }
 
-/// Where CDI files go that nobody placed: where container runtimes look, for the kubelet of a machine; to the others'
-/// own files, for the rest.
+/// Default directory of CDI files: the container runtimes' one for the kubelet of a machine; below the kubelet's
+/// directory otherwise.
 fn cdi_dir(kubelet_dir: &Path) -> PathBuf {
     match kubelet_dir == Path::new(KUBELET_DIR) {
         true => "/var/run/cdi".into(),

@@ -1,4 +1,4 @@
-//! `allot explain`: why a pod does not get its devices, node by node; without a name, why pods wait.
+//! `allot explain`: why a pod does not get its devices, node by node; without a name, why pods are pending.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,13 +51,13 @@ namespaces are not shown, \"does not fit\" is still true, and \"fits\" is a mayb
 The exit status is 0 when all that was asked about fits or runs, 1 when something does
 not, 2 after an error, 3 when there is no such pod or claim.")]
 pub struct Args {
-    /// Name of the pod, or claim/NAME; all that wait when absent, or with -f the pods of the files
+    /// Name of the pod, or claim/NAME; default: all pending pods, or with -f the pods of the files
     #[arg(conflicts_with = "all_namespaces")]
     pod: Option<String>,
     /// Namespace of the pod; default: that of the kubeconfig
     #[arg(long, short)]
     namespace: Option<String>,
-    /// All pods that wait, in all namespaces
+    /// All pending pods, in all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["namespace", "file"])]
     all_namespaces: bool,
     /// File or folder with manifests to add; - is standard input. May be repeated
@@ -68,7 +68,7 @@ pub struct Args {
     /// KubeSchedulerConfiguration file of the scheduler
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Features of the cluster to switch: Name=true|false; default: what its release and its metrics say
+    /// Feature gates of the cluster: Name=true|false; default: those of its release and its metrics
     #[arg(long, value_name = "LIST")]
     feature_gates: Vec<String>,
     /// How to print the answer
@@ -90,12 +90,12 @@ enum Format {
 #[error("{0}")]
 pub struct NotFound(pub String);
 
-/// What came of it; the worst counts.
+/// The result; the worst one determines the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     /// Everything fits or runs.
     Fits,
-    /// Something does not.
+    /// A pod or claim does not fit.
     DoesNotFit,
 }
 
@@ -108,7 +108,7 @@ impl Outcome {
     }
 }
 
-/// Runs the command. Its exit status is told in its help.
+/// Runs the command. Its help describes the exit status.
 pub fn run(args: Args) -> ExitCode {
     match component::block_on(async move |_| answer(args).await) {
         Ok(Outcome::Fits) => ExitCode::SUCCESS,
@@ -168,7 +168,7 @@ async fn answer(args: Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::of(report.fits))
 }
 
-/// What is known of the cluster, with the warnings about what is asked; and the namespace that is meant.
+/// The state of the cluster, with warnings about it; and the namespace.
 async fn look(args: &Args) -> anyhow::Result<(Picture, String)> {
     let wanted = args.namespace.as_deref();
     let (mut picture, client) = args.source.look(Kinds::All, wanted).await?;
@@ -203,7 +203,7 @@ fn of_files(loaded: &mut Loaded, added: &Added, json: bool) -> anyhow::Result<Ou
                 report.print(out, json)?;
                 outcome = outcome.max(Outcome::of(report.fits));
             }
-            // The others have their answers all the same.
+            // The other pods are still explained.
             Err(error) => {
                 if let Err(before) = std::mem::replace(&mut result, Err(error)) {
                     crate::tell(&before);

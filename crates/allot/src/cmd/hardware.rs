@@ -27,7 +27,7 @@ enum What {
     List,
     /// Show a model: in short, as the objects of a node, or as its file
     Show(Show),
-    /// Check files with models, and the objects that they make
+    /// Check files with models, and their objects
     Validate {
         /// File with a model
         #[arg(required = true)]
@@ -35,9 +35,9 @@ enum What {
     },
     /// Write models of the nodes of a cluster, with names replaced
     Record(record::Record),
-    /// Let a modelled device fail
+    /// Make a modelled device fail
     Fail(failure::Fail),
-    /// Take back what `allot hardware fail` did
+    /// Revert `allot hardware fail`
     Restore(failure::Restore),
 }
 
@@ -51,7 +51,7 @@ struct Show {
     /// Name of the node
     #[arg(long, default_value = "node-0")]
     node: String,
-    /// How many nodes with the same hardware come before it
+    /// Number of preceding nodes with the same hardware
     #[arg(long, default_value_t = 0, value_parser = bounds::within(bounds::NODES))]
     index: usize,
 }
@@ -127,7 +127,7 @@ fn show(args: &Show) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a person wants to know about a model.
+/// The summary of a model.
 fn summary(model: &Model, expanded: &Expanded) -> String {
     let mut lines = vec![format!("{}: {}", model.name, model.title)];
     for driver in model.drivers() {
@@ -197,7 +197,7 @@ fn validate_files(files: &[PathBuf]) -> anyhow::Result<()> {
     }
 }
 
-/// What the API server would say to the objects of a node.
+/// The API server's validation errors for the objects of a node.
 fn findings(model: &Model) -> anyhow::Result<Vec<String>> {
     let features = Features::default();
     let mut findings = Vec::new();

@@ -20,7 +20,7 @@ enum Command {
     Import(Import),
     /// List the images with their ids and sizes
     List(List),
-    /// Remove names of images, and the content that nothing needs any more
+    /// Remove names of images, and content that is no longer used
     Remove(Remove),
     /// Pull an image from its registry, or a mirror of it
     Pull(Pull),
@@ -86,7 +86,7 @@ impl Place {
     }
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Import(args) => import(&args),

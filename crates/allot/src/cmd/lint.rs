@@ -33,7 +33,7 @@ pub struct Args {
     /// Release of the cluster, with its default feature gates; with --cluster or --from that of the cluster
     #[arg(long, value_name = "1.xx")]
     cluster_version: Option<Release>,
-    /// Look up in the cluster what the files name and do not have
+    /// Look up referenced objects in the cluster that the files do not contain
     #[arg(long)]
     cluster: bool,
     /// Namespace of objects that do not name one

@@ -18,7 +18,7 @@ use crate::logging::file::files;
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// Go on with what is logged from now on
+    /// Continue with new lines
     #[arg(long, short)]
     follow: bool,
     /// Only what this component logs
@@ -103,7 +103,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-/// Prints what is there and then what comes, over the exchange of files.
+/// Prints existing and then new lines, across rotation.
 async fn follow(log: PathBuf, old: Vec<PathBuf>, mut filter: Filter) -> anyhow::Result<()> {
     let directory = log.parent().unwrap_or(Path::new("/")).to_owned();
     if !directory.is_dir() {
@@ -141,7 +141,7 @@ async fn follow(log: PathBuf, old: Vec<PathBuf>, mut filter: Filter) -> anyhow::
     }
 }
 
-/// The log as it is now; nothing where there is none yet.
+/// The current log; `None` if it does not exist yet.
 fn opened(log: &Path) -> anyhow::Result<Option<Tail>> {
     match File::open(log) {
         Ok(file) => Ok(Some(Tail::of(file))),
@@ -171,7 +171,7 @@ impl Tail {
     }
 }
 
-/// Longest line that is held until its end comes.
+/// Longest incomplete line that is buffered.
 const LONGEST: u64 = 1 << 20;
 
 /// Which lines are printed.
@@ -182,10 +182,10 @@ struct Filter {
 }
 
 impl Filter {
-    /// Prints what is new in a file.
+    /// Prints new lines of a file.
     fn copy(&mut self, tail: &mut Tail) -> std::io::Result<()> {
         let mut out = std::io::BufWriter::new(stdout().lock());
-        // What was read to the end once is not asked again by itself.
+        // Reset the end-of-file state of the reader.
         tail.reader.stream_position()?;
         loop {
             let left = LONGEST.saturating_sub(tail.started.len() as u64);
@@ -227,7 +227,7 @@ fn target(line: &str) -> Option<&str> {
     if !known || !time.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    // Spans stand before the target, and end with a colon each.
+    // Spans precede the target, and end with a colon each.
     let targets = words.filter_map(|word| word.strip_suffix(':'));
     targets.into_iter().find(|word| word.starts_with("allot"))
 }

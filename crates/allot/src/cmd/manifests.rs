@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct Document {
     /// The file, `-` for standard input.
     pub file: PathBuf,
-    /// The content.
+    /// The object.
     pub object: Value,
     /// The text, to find the line of a field.
     text: String,
@@ -20,8 +20,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// The line of a field, given by its member names and list indexes; that of the nearest part above it which
-    /// stands in the text.
+    /// The line of a field, given by its member names and list indexes, or of its nearest parent in the text.
     pub fn line(&self, path: &[String]) -> usize {
         let lines: Vec<&str> = self.text.lines().collect();
         let start = lines.iter().position(|line| !is_blank(line)).unwrap_or(0);
@@ -131,7 +130,7 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
             read_file(path, &mut documents)?;
         }
     }
-    // Items of a list need not say what they are.
+    // Items of a list need not have a kind.
     for document in documents.iter().filter(|d| !d.text.is_empty()) {
         let has = |field: &str| document.object.get(field).is_some_and(Value::is_string);
         anyhow::ensure!(
@@ -206,7 +205,7 @@ fn parse(path: &Path, text: &str, documents: &mut Vec<Document>) -> anyhow::Resu
     finish(&mut part, first_line)
 }
 
-/// An item of a list; those of typed lists (`PodList`) need not say what they are.
+/// An item of a list; items of typed lists (`PodList`) need not have a kind.
 fn item_of(list: &Value, item: &Value) -> Value {
     let mut item = item.clone();
     let kind = list["kind"]
@@ -253,7 +252,7 @@ pub fn title(object: &Value) -> String {
 /// The objects of a kind.
 ///
 /// # Errors
-/// One is not what its kind says; the message names it.
+/// An object that does not match its kind; the message names it.
 pub fn typed<K: Readable>(objects: &[Value], kind: &str) -> anyhow::Result<Vec<K>> {
     let of_kind = objects.iter().filter(|object| object["kind"] == kind);
     let read = |object: &Value| {

@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 /// Flags of `allot manual`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where the pages go, one for each command
+    /// Directory of the pages, one for each command
     directory: PathBuf,
 }
 

@@ -19,14 +19,14 @@ pub struct Args {
     /// How many nodes to run in this process
     #[arg(long, default_value_t = 1, value_parser = bounds::within(bounds::NODES))]
     nodes: usize,
-    /// Where the state goes; with --nodes above 1 directories `0`, `1`, … below it. Keep it short, sockets go there
+    /// Directory of the state; with --nodes above 1 directories `0`, `1`, … below it. Keep it short, sockets are in it
     #[arg(long, value_name = "DIR", default_value = "/var/lib/allot")]
     root_dir: PathBuf,
     /// What runs the containers: auto, process or simulated
     #[arg(long, default_value = "auto")]
     runtime: RuntimeKind,
-    /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be reached and
-    /// the pod names a command), require (always their image) or host (always the host's files)
+    /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be
+    /// reached and the pod names a command), require (always their image) or host (always the host's files)
     #[arg(long, env = "ALLOT_IMAGES", default_value = "auto")]
     images: ImageMode,
     /// File with mirrors, plain-HTTP registries and certificates; docs/images.md has its form
@@ -72,7 +72,7 @@ fn hint(error: allot_node::Error, root: &std::path::Path) -> anyhow::Error {
     }
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let ca = args
         .client_ca_file

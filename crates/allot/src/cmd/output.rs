@@ -11,7 +11,7 @@ pub fn table(out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
     Ok(())
 }
 
-/// How wide each column has to be.
+/// The width of each column.
 pub fn widths(rows: &[Vec<String>]) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -30,7 +30,7 @@ pub fn line(out: &mut impl Write, row: &[String], widths: &[usize]) -> io::Resul
     writeln!(out, "{}", line.trim_end())
 }
 
-/// Prints rows as RFC 4180 wants them, with the line ends of this system.
+/// Prints rows in the format of RFC 4180, with the line ends of this system.
 pub fn csv(out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
     for row in rows {
         let cells: Vec<String> = row.iter().map(|cell| quoted(cell)).collect();

@@ -40,7 +40,7 @@ pub struct Args {
     metrics_bind_address: Option<SocketAddr>,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(|shutdown| serve(args, shutdown))
 }

@@ -57,22 +57,22 @@ pub struct Args {
     /// How the GPUs of an openb trace are shared
     #[arg(long, value_enum, default_value_t = Sharing::Capacity)]
     trace_sharing: Sharing,
-    /// Add nodes like one that exists, with its devices. May be repeated
+    /// Add nodes like an existing one, with its devices. May be repeated
     #[arg(long, value_name = "LIKE=NUMBER")]
     add_node: Vec<String>,
-    /// Take nodes away, with a * at the end all that begin so; pods of controllers come anew. May be repeated
+    /// Remove nodes, with a * at the end all with that prefix; pods of controllers are created again. May be repeated
     #[arg(long, value_name = "NAME")]
     remove_node: Vec<String>,
-    /// Which devices and nodes are preferred; default: what the scheduler's configuration says
+    /// Which devices and nodes are preferred; default: the scheduler's configuration
     #[arg(long, value_enum)]
     policy: Option<PolicyName>,
     /// KubeSchedulerConfiguration file of the scheduler
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Features of the cluster to switch: Name=true|false; default: what its release and its metrics say
+    /// Feature gates of the cluster: Name=true|false; default: those of its release and its metrics
     #[arg(long, value_name = "LIST")]
     feature_gates: Vec<String>,
-    /// Draw pods from all that arrive until one fits nowhere; none ends
+    /// Draw pods at random from all arrivals until one fits nowhere; none ends
     #[arg(long)]
     fill: bool,
     /// End with the first pod that fits nowhere
@@ -90,16 +90,16 @@ pub struct Args {
     /// How long pods take to stop
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
     stopping: Duration,
-    /// Tell what is different from another simulation, whose report with -o json is in the file
+    /// Show the differences from another simulation, whose report with -o json is in the file
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// Tell of every pod, however many there are
+    /// Report every pod, however many there are
     #[arg(long)]
     pods: bool,
     /// How to print the report
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
-    /// Measure the simulation itself: 100 000 pods on 5 000 nodes with 40 000 devices, unless --bench-* says otherwise
+    /// Measure the simulation itself: 100 000 pods on 5 000 nodes with 40 000 devices, unless changed by --bench-*
     #[arg(long)]
     bench: bool,
     #[command(flatten)]
@@ -112,7 +112,7 @@ pub struct Args {
 /// Forms of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// For people
+    /// For humans
     Text,
     /// One JSON object
     Json,
@@ -132,9 +132,9 @@ enum Sharing {
 enum PolicyName {
     /// As Kubernetes: the first devices in order, on the nodes that its plugins prefer
     FirstFit,
-    /// What is used already, before what is whole
+    /// Prefer devices and nodes that are in use already
     Pack,
-    /// What is not used yet
+    /// Prefer unused devices and nodes
     Spread,
     /// What leaves the most for requests of other sizes
     LeastFragmentation,
@@ -155,7 +155,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     allot_simulate::time::duration(text).map_err(|error| error.to_string())
 }
 
-/// How many values are measured where nothing is said.
+/// Default number of samples.
 const SAMPLES: u32 = 200;
 
 /// Runs the command.
@@ -267,14 +267,14 @@ fn simulate(args: &Args, picture: Picture, documents: Vec<Value>) -> anyhow::Res
     Ok(report)
 }
 
-/// How long to wait between measurements.
+/// Time between samples.
 fn pause(args: &Args, workload: &Workload) -> Duration {
     let ends = workload.arrivals.iter().map(|arrival| {
         let runs = arrival.duration.unwrap_or_default();
         arrival.at.saturating_add(runs)
     });
     let all = match args.fill {
-        // One arrives each second, and none knows when it is over.
+        // One arrives each second, and their end is not known.
         true => Duration::from_secs(workload.arrivals.len() as u64),
         false => ends.max().unwrap_or_default(),
     };

@@ -1,4 +1,4 @@
-//! `allot snapshot`: everything of a cluster that decides where pods with devices go, in one file.
+//! `allot snapshot`: everything of a cluster that determines where pods with devices are placed, in one file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ drivers stay: look at the file before you pass it on.
   allot explain train-0 --from monday.json.gz
   allot devices --from monday.json.gz")]
 pub struct Args {
-    /// Where to write it, compressed if the name ends in .gz; standard output when absent
+    /// Output file, compressed if the name ends in .gz; default: standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -83,7 +83,7 @@ fn write(file: Option<&Path>, picture: &Picture) -> anyhow::Result<()> {
     if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         return std::fs::write(file, &bytes).with_context(cannot);
     }
-    // In one piece: half a snapshot would look like a smaller cluster.
+    // Atomically: an incomplete snapshot would look like a smaller cluster.
     let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
     let part = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
     let mut part = part.map_err(without_path).with_context(cannot)?;
@@ -95,18 +95,18 @@ fn write(file: Option<&Path>, picture: &Picture) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the system said, without the name of the temporary file, which means nothing to anybody.
+/// The system's error, without the name of the temporary file.
 fn without_path(error: std::io::Error) -> std::io::Error {
-    // The library keeps the code of the system to itself.
+    // The library does not expose the system's error code.
     let text = error.to_string();
     let said = text.split(" at path ").next().unwrap_or_default();
     std::io::Error::new(error.kind(), said)
 }
 
-/// Where commands that look at a cluster find it.
+/// The source of the cluster's state for commands that read it.
 #[derive(Debug, clap::Args)]
 pub struct Source {
-    /// Look at a file that `allot snapshot` or `kubectl get` wrote instead of at a cluster
+    /// Read a file that `allot snapshot` or `kubectl get` wrote instead of a cluster
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     from: Option<PathBuf>,
     #[command(flatten)]
@@ -114,20 +114,20 @@ pub struct Source {
 }
 
 impl Source {
-    /// Whether a flag says where to look.
+    /// Whether a flag selects the source.
     pub fn is_given(&self) -> bool {
         self.from.is_some() || self.access.is_given()
     }
 
-    /// What is known of the cluster; `namespace` is the one that was asked for.
+    /// The state of the cluster; `namespace` is the one that was requested.
     ///
     /// # Errors
-    /// The file can not be read, or the server does not answer or does not have a kind that is needed.
+    /// The file cannot be read, or the server does not answer or does not have a kind that is needed.
     pub async fn picture(&self, kinds: Kinds, namespace: Option<&str>) -> anyhow::Result<Picture> {
         Ok(self.look(kinds, namespace).await?.0)
     }
 
-    /// As [`Source::picture`], with the client where it is a cluster.
+    /// Like [`Source::picture`], with the client if the source is a cluster.
     ///
     /// # Errors
     /// As [`Source::picture`].

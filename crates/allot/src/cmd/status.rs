@@ -1,4 +1,4 @@
-//! `allot status`: whether a cluster of `allot up` runs, and what is in it.
+//! `allot status`: whether a cluster of `allot up` runs, and its content.
 
 use std::collections::BTreeSet;
 use std::io::{Write as _, stdout};
@@ -37,7 +37,7 @@ pub struct Args {
     output: String,
 }
 
-/// What is told about a cluster.
+/// The status of a cluster.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {
@@ -65,12 +65,12 @@ struct Status {
     content: Option<Content>,
     /// Containers with processes on this machine, also of a cluster that has ended.
     containers: Vec<String>,
-    /// What is not as it should be.
+    /// The problem, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// What the API server says.
+/// Information from the API server.
 #[derive(Debug, Serialize)]
 struct Content {
     nodes: Count,
@@ -93,7 +93,7 @@ struct Pods {
     total: usize,
 }
 
-/// Tells what runs.
+/// Prints the running clusters.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -183,7 +183,7 @@ async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True")
     };
-    // Those that have published devices, and those that a node knows: each may come first.
+    // Drivers with published devices, and registered ones: either may come first.
     let slices = match Api::<ResourceSlice>::all(client).list(&everything).await {
         Ok(slices) => slices.items,
         // An older release, or one without devices.
@@ -198,7 +198,7 @@ async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
     let publishing = slices.iter().map(|slice| slice.spec.driver.as_str());
     let drivers = registered
         .chain(publishing)
-        // A node that prepares claims of any driver says so with `*`, and names exceptions with `!`.
+        // A node that prepares claims of any driver reports `*`, and exceptions with `!`.
         .filter(|name| !name.is_empty() && !name.starts_with(['*', '!']))
         .map(str::to_owned)
         .collect();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_ended_names_what_goes_on() {
+    fn a_cluster_that_ended_names_its_running_containers() {
         let status = Status {
             data_dir: "/tmp/a b".into(),
             containers: vec!["default/pod/main".into()],

@@ -1,4 +1,4 @@
-//! `allot store`: look after a store that no server has open.
+//! `allot store`: maintenance of a store that no server has open.
 
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ enum Command {
     Check(Place),
     /// Print every object: collection, key, revision and JSON, separated by tabs
     Dump(Place),
-    /// Drop the history and make the file as small as it can be
+    /// Drop the history and make the file as small as possible
     Compact(Place),
 }
 
@@ -27,7 +27,7 @@ struct Place {
     data_dir: PathBuf,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Check(place) => {

@@ -25,16 +25,18 @@ pub struct Args {
     /// Name of the cluster, for several of them; it lives in `allot-NAME` beside the default directory
     #[arg(long, value_name = "NAME", value_parser = clusters::name)]
     name: Option<String>,
-    /// File with flags in YAML, by their names without dashes; what is on the command line wins
+    /// File with flags in YAML, by their names without dashes; the command line takes precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Return when the cluster is ready, and let it go on in the background; `allot down` ends it
+    /// Return when the cluster is ready, and let it run in the background; `allot down` stops it
     #[arg(long)]
     detach: bool,
-    /// Log into this file, in files of 10 MiB of which five are kept; with --detach default `logs/allot.log` in the data directory
+    /// Log into this file, in files of 10 MiB of which five are kept; with --detach default `logs/allot.log` in the
+    /// data directory
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
-    /// Add a context for the cluster to ~/.kube/config, or to the file in $KUBECONFIG, and make it the current one; `allot down` takes it away
+    /// Add a context for the cluster to ~/.kube/config, or to the file in $KUBECONFIG, and make it the current one;
+    /// `allot down` removes it
     #[arg(long)]
     kubeconfig_merge: bool,
     /// This is the process in the background
@@ -54,14 +56,14 @@ impl Args {
         self.config.as_deref()
     }
 
-    /// The log goes into a file and not to a terminal.
+    /// The log goes to a file and not to a terminal.
     #[must_use]
     pub fn logs_into_file(&self) -> bool {
         self.detached || self.log_file.is_some()
     }
 }
 
-/// Runs the cluster until it is told to stop.
+/// Runs the cluster until it is asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     if args.detach && !args.detached {
         return detach::run(&args.shown());
@@ -144,7 +146,7 @@ fn here(mut args: Args) -> anyhow::Result<()> {
                 current.ready = true;
                 write(current);
                 told.clear();
-                // The cluster goes on also if nobody reads this any more.
+                // The cluster continues even if the output is closed.
                 let _ = writeln!(stdout(), "ready: {} in {} ms, export KUBECONFIG={}\n{}",
                     cluster.url,
                     started.elapsed().as_millis(),
@@ -178,16 +180,16 @@ fn here(mut args: Args) -> anyhow::Result<()> {
     result
 }
 
-/// Tells other commands about the cluster. Without that it runs all the same.
+/// Writes the record for other commands. The cluster runs even without it.
 fn write(record: &Record) {
     if let Err(error) = record.write() {
         tracing::warn!("`allot status` and `allot down` do not know this cluster: {error:#}");
     }
 }
 
-/// What happens at the end, and what is said about it.
+/// What happens at the end, and the messages about it.
 struct End {
-    /// How other commands are told about the cluster.
+    /// The flags that select the cluster in other commands.
     flags: String,
     directory: PathBuf,
     temporary: bool,
@@ -197,26 +199,28 @@ struct End {
 }
 
 impl End {
-    /// What goes on when it ends, said when it is ready.
+    /// What continues after its end, for the ready message.
     fn promise(&self) -> String {
         let Self { flags, .. } = self;
         let mut text = match (self.temporary, self.simulated) {
-            (true, _) => "nothing goes on when it ends".to_owned(),
+            (true, _) => "nothing keeps running when it ends".to_owned(),
             (false, true) => format!(
-                "`allot up{flags}` goes on with what is in {} when it has ended",
+                "after it has ended, `allot up{flags}` continues from {}",
                 quoted(&self.directory)
             ),
             (false, false) => {
-                format!("containers go on when it ends; `allot down{flags}` ends them as well")
+                format!(
+                    "containers keep running when it ends; `allot down{flags}` stops them as well"
+                )
             }
         };
         if let Some(log) = self.log.as_deref().filter(|_| self.detached) {
-            text += &format!("\nit runs in the background and logs into {}", quoted(log));
+            text += &format!("\nit runs in the background and logs to {}", quoted(log));
         }
         text
     }
 
-    /// Says which containers go on. The record stays while there are any, so that they are found.
+    /// Reports which containers keep running. The record stays while there are any, so that they are found.
     fn tell(&self, record: Option<Record>) {
         // Containers of a cluster that was never started are another one's.
         let Some(record) = record else {
@@ -240,8 +244,8 @@ impl End {
         let count = super::count(names.len(), "container");
         let _ = writeln!(
             stderr(),
-            "{count} {}: {}; `allot down{flags}` ends {}, `allot up{flags}` finds {} again",
-            if names.len() == 1 { "goes on" } else { "go on" },
+            "{count} {} running: {}; `allot down{flags}` stops {}, `allot up{flags}` adopts {}",
+            if names.len() == 1 { "keeps" } else { "keep" },
             super::some(&names),
             if names.len() == 1 { "it" } else { "them" },
             if names.len() == 1 { "it" } else { "them" },

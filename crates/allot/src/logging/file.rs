@@ -1,4 +1,4 @@
-//! A log file that does not grow without end: the full one gets a number, and the oldest goes.
+//! A log file with rotation: a full one gets a number, and the oldest is removed.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// A file is full at this many bytes.
 const FULL: u64 = 10 << 20;
 
-/// How many full files are kept.
+/// Number of full files that are kept.
 const KEPT: usize = 4;
 
 /// The log file of this process.
@@ -24,10 +24,10 @@ struct Rotating {
     full: u64,
 }
 
-/// From now on the log goes into this file, and so does everything else that is written to standard error.
+/// From now on the log is written to this file, and so is everything else on standard error.
 ///
 /// # Errors
-/// The file cannot be made or written.
+/// The file cannot be created or written.
 pub fn start(path: &Path) -> anyhow::Result<()> {
     let file = Rotating::open(path, FULL)
         .with_context(|| format!("cannot write the log file {}", path.display()))?;
@@ -36,13 +36,13 @@ pub fn start(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the log goes into a file.
+/// Whether the log is written to a file.
 #[must_use]
 pub fn is_used() -> bool {
     CURRENT.lock().is_some()
 }
 
-/// Writes a line if the log goes into a file.
+/// Writes a line if the log is written to a file.
 pub fn write(line: &[u8]) -> Option<std::io::Result<()>> {
     CURRENT.lock().as_mut().map(|file| file.write(line))
 }
@@ -81,14 +81,14 @@ impl Rotating {
         })
     }
 
-    /// Lets standard error be this file: a panic is told there, and what children write.
+    /// Redirects standard error to this file: panics are printed there, and the output of children.
     fn redirect(&self) {
         let _ = rustix::stdio::dup2_stderr(&self.file);
     }
 
     fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
         if self.size > 0 && self.size + line.len() as u64 > self.full {
-            // Where files cannot be renamed, one that is too long is better than none.
+            // If files cannot be renamed, one that is too long is better than none.
             self.rotate().unwrap_or_default();
         }
         self.file.write_all(line)?;
@@ -101,7 +101,7 @@ impl Rotating {
             let _ = std::fs::rename(old(&self.path, number), old(&self.path, number + 1));
         }
         match std::fs::rename(&self.path, old(&self.path, 1)) {
-            // It was removed meanwhile: a new one is made.
+            // It was removed meanwhile: a new one is created.
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_file_is_numbered_and_the_oldest_goes() {
+    fn a_full_file_is_numbered_and_the_oldest_removed() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("logs/allot.log");
         let mut log = Rotating::open(&path, 10).expect("opened");

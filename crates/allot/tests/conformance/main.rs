@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     report.finish()
 }
 
-/// Plays the conversations that are selected against an API server of its own.
+/// Replays the selected conversations against a separate API server.
 fn play(all: &[Conversations], options: &Options, report: &mut Report) {
     let wanted = |step: &replay::Step| options.selects(&format!("api::{}", step.name));
     if !all.iter().any(|it| it.steps().any(wanted)) {

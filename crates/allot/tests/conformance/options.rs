@@ -1,4 +1,4 @@
-//! The arguments of a test harness, as far as `cargo test` and people pass them.
+//! The arguments of a test harness, as far as `cargo test` and users pass them.
 
 /// What to run.
 #[derive(Debug, Default)]

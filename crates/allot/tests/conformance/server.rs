@@ -75,7 +75,7 @@ impl Server {
         let program = std::env::var_os("ALLOT_BIN")
             .filter(|named| !named.is_empty())
             .unwrap_or_else(|| env!("CARGO_BIN_EXE_allot").into());
-        // Relative names are meant from the top of the repository, from where people call cargo.
+        // Relative names are relative to the top of the repository, where cargo is called.
         let program = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(program);
         let log = File::create(path.join("log")).expect("a log");
         let child = Command::new(&program)

@@ -1,4 +1,4 @@
-//! Components that are started one by one, as processes of their own.
+//! Components that are started one by one, as separate processes.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::Api;

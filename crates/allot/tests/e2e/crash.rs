@@ -26,7 +26,7 @@ const PODS: usize = 4;
 const PLAIN_POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {"containers":
     [{"name": "main", "image": "busybox", "command": ["sleep", "1000"]}]}}"#;
 
-/// Writes until the server is gone; records what was acknowledged.
+/// Writes until the server has stopped; records acknowledged writes.
 async fn write(client: Client, acknowledged: Arc<Mutex<BTreeSet<String>>>, next: Arc<AtomicUsize>) {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     loop {
@@ -133,7 +133,8 @@ async fn regression_pods_can_be_reached_as_soon_as_a_restarted_cluster_is_ready(
     assert!(up.stop());
 }
 
-/// A pod that was created at once had no token: the API server takes pods without an account where nobody makes any.
+/// A pod that was created at once had no token: the API server accepts pods without an account if no controller creates
+/// accounts.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_the_first_pod_of_a_cluster_has_a_token() {
     for _ in 0..5 {
@@ -175,7 +176,7 @@ fn regression_a_cluster_told_to_stop_at_once_does() {
     assert!(!errors.contains("not finished within"), "{errors}");
 }
 
-/// A cluster that is still starting listened to nobody.
+/// A cluster that was still starting ignored signals.
 #[test]
 fn regression_a_cluster_told_to_stop_while_it_starts_does() {
     for command in ["up", "apiserver"] {

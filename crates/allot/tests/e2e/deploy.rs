@@ -344,7 +344,7 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
         panic!("the pod does not run\n{logs}");
     }
 
-    // Another name for what Multus reads: the one under the old name goes.
+    // Another name for the NetworkAttachmentDefinition: the one under the old name is deleted.
     let resource = |group: &str, version: &str, kind: &str, plural: &str| {
         let kind = GroupVersionKind::gvk(group, version, kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, plural);
@@ -382,7 +382,7 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
         .await
         .expect("watch");
 
-    // Whoever deletes the kind that Multus reads gets it back, with what was of it.
+    // If the kind NetworkAttachmentDefinition is deleted, it is restored with the objects of networks.
     crds.delete(DEFINITIONS, &DeleteParams::default())
         .await
         .expect("deleted");
@@ -398,7 +398,7 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
         .await
         .expect("watch");
 
-    // A network that is nothing says so itself.
+    // An invalid network gets an event.
     create(&client, NOTHING).await;
     let events: Api<Event> = Api::namespaced(client.clone(), "kube-system");
     let of = watcher::Config::default().fields("involvedObject.name=nothing");

@@ -1,4 +1,4 @@
-//! `drain-driver`: who is in the way, and the way back.
+//! `drain-driver`: which pods still use a driver, and how to revert a drain.
 
 use std::process::{Command, Output};
 
@@ -20,7 +20,7 @@ fn drain(up: &Up, more: &[&str]) -> Output {
     output.expect("runs")
 }
 
-/// It gave up before it had looked, tainted nothing, and named nobody.
+/// It gave up before it had checked, tainted nothing, and named no pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_who_uses_a_driver_is_named_without_waiting() {
     let up = Up::in_memory().await;

@@ -229,7 +229,7 @@ fn is_running(argument: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_cluster_in_memory_leaves_no_container_behind() {
-    // Nobody else sleeps for just as long.
+    // No other process sleeps for just as long.
     let seconds = format!("8640{}", std::process::id());
     let up = Up::in_memory().await;
     up.create(&format!(
@@ -285,7 +285,7 @@ async fn regression_a_terminal_has_a_name_in_its_container() {
     let terminal = AttachParams::interactive_tty();
     let name = up.exec_with(terminal, "example-claim", &["tty"]).await;
     assert!(name.starts_with("/dev/pts/"), "{name:?}");
-    // That of a container's first program as well, also for a user who is not root.
+    // For a container's first program as well, also for an unprivileged user.
     up.create(
         "
 apiVersion: v1

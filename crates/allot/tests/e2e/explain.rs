@@ -246,7 +246,7 @@ async fn regression_without_a_right_what_is_still_true_is_said() {
     let lists = "the API server shows nothing: the user has no right to list resourceclaims.";
     assert!(nothing.contains(lists), "{nothing}");
 
-    // The rights of somebody who works in one namespace.
+    // The permissions of a user of one namespace.
     let subjects = "subjects: [{kind: ServiceAccount, name: default, namespace: default}]";
     let role = |kind: &str, name: &str, to: &str| {
         format!(
@@ -325,7 +325,7 @@ async fn regression_a_snapshot_has_its_time_and_the_gates_of_its_cluster() {
         "{about}"
     );
 
-    // A taint that nobody looks at keeps nobody away, neither now nor from a file; unless a flag says so.
+    // A taint of a disabled feature keeps no pod away, neither now nor from a file; unless a flag enables it.
     let files = directory();
     let (pod, slice) = (
         files.path().join("pod.yaml"),

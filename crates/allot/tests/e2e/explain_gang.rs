@@ -154,7 +154,7 @@ pod default/p1 goes to no node: pod \"default/p1\": ResourceClaim not created ye
         exits(1, &[&["explain", "p1"][..], &source].concat()),
         expected
     );
-    // A gang names the pod of its that can not be tried.
+    // A gang names the pod of its that cannot be tried.
     std::fs::write(&file, gang(2, 2, "absent")).expect("written");
     let gates = [
         "--feature-gates",

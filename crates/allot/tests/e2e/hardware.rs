@@ -26,7 +26,7 @@ pub(super) fn request(name: &str, class: &str, count: usize, selector: &str) -> 
     request
 }
 
-/// Creates a pod with a claim of its own name.
+/// Creates a pod with a claim of the same name.
 pub(super) async fn pod(up: &Up, name: &str, devices: Value) {
     pod_with(up, name, devices, json!({})).await;
 }
@@ -420,7 +420,7 @@ async fn the_other_entries_are_allocated_as_their_documents_do() {
                 .map(|(_, _, device)| device),
         );
     }
-    // Three times 20Gi fit into 81559Mi, the fourth goes to the next GPU.
+    // Three times 20Gi fit into 81559Mi, the fourth is on the next GPU.
     let used: BTreeSet<_> = devices.iter().collect();
     assert!(used.len() < devices.len(), "a GPU is shared: {devices:?}");
 }

@@ -176,7 +176,7 @@ fn a_driver_without_a_kubelet_says_what_is_missing() {
 
 /// It waited without a word, and said when interrupted that devices stay tainted.
 #[test]
-fn regression_a_driver_is_not_drained_where_nobody_answers() {
+fn regression_a_driver_is_not_drained_without_an_api_server() {
     let directory = directory();
     refused(
         &[
@@ -213,7 +213,7 @@ async fn regression_a_node_ends_before_its_api_server_answers() {
 
 /// What could not be logged was told on standard error, which was closed.
 #[tokio::test(flavor = "multi_thread")]
-async fn regression_a_log_that_nobody_reads_is_no_panic() {
+async fn regression_a_closed_log_causes_no_panic() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut command = Command::new(ALLOT);
@@ -239,7 +239,7 @@ fn a_corrupt_store_is_named_with_the_way_to_check_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_inside_of_a_store_is_told_without_a_panic() {
+async fn damage_inside_of_a_store_is_reported_without_a_panic() {
     use std::os::unix::fs::FileExt;
     let directory = directory();
     let up = Up::start(directory.path(), &["--nodes", "0", "--no-driver"]).await;
@@ -299,7 +299,7 @@ fn every_command_has_help_and_shells_complete() {
     assert!(String::from_utf8_lossy(&script.stdout).contains("_allot"));
 }
 
-/// The output when nobody reads what the command prints.
+/// The output when the reader closes it.
 fn unread(arguments: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -313,7 +313,7 @@ fn unread(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn output_that_nobody_reads_is_no_panic() {
+fn a_closed_output_causes_no_panic() {
     let commands: [&[&str]; 5] = [
         &["completion", "bash"],
         &["cel", "true"],
@@ -333,7 +333,7 @@ fn output_that_nobody_reads_is_no_panic() {
 
 /// The first line that it printed ended the command, and the devices stayed tainted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_is_drained_although_nobody_reads_about_it() {
+async fn a_driver_is_drained_although_the_output_is_closed() {
     let cluster = Up::in_memory().await;
     let slices: Api<ResourceSlice> = Api::all(cluster.client.clone());
     assert_eq!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::harness::{ALLOT, Directory, PATIENCE, Up, client, directory, example};
 
-/// A home of its own: default directory, registry of clusters and kubeconfig are below it.
+/// A separate home directory: default directory, registry of clusters and kubeconfig are below it.
 struct Home(Directory);
 
 impl Home {
@@ -283,12 +283,12 @@ async fn a_cluster_that_ends_names_the_containers_that_go_on() {
         "{told}"
     );
     let expected = format!(
-        "1 container goes on: default/plain/main; `allot down --data-dir {}` ends it",
+        "1 container keeps running: default/plain/main; `allot down --data-dir {}` stops it",
         data.display()
     );
     assert!(told.contains(&expected), "{told}");
 
-    // The directory is removed, and nothing runs of it any more: neither the container nor later its server.
+    // The directory is removed, and nothing runs of it any longer: neither the container nor later its server.
     std::fs::remove_dir_all(&data).expect("removed");
     eventually("the container has ended", || processes(&data).is_empty());
 }
@@ -423,7 +423,7 @@ fn the_log_is_shown_and_followed() {
 }
 
 #[test]
-fn a_missing_home_is_told() {
+fn a_missing_home_is_reported() {
     let mut command = Command::new(ALLOT);
     command
         .args(["up"])

@@ -72,7 +72,7 @@ async fn devices_fail_and_are_restored() {
     up.running("user").await;
     let device = allocated(&up, "user").await[0].2.clone();
 
-    // Unhealthy: the pod goes on, and says so.
+    // Unhealthy: the pod continues, and its status shows it.
     allot(
         &up,
         &[

@@ -1,5 +1,5 @@
-//! Stores of earlier releases open, and everything in them goes on. `e2e/stores` has one of each release, made by that
-//! release with `cargo test -p allot --test e2e upgrade::write_a_store -- --ignored`.
+//! Stores of earlier releases open, and everything in them continues. `e2e/stores` has one of each release, created by
+//! that release with `cargo test -p allot --test e2e upgrade::write_a_store -- --ignored`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -58,7 +58,7 @@ fn stores() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/stores")
 }
 
-/// Makes a store of this release.
+/// Creates a store of this release.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "writes into the repository"]
 async fn write_a_store() {
@@ -150,7 +150,7 @@ async fn stores_of_earlier_releases_open() {
     assert!(releases > 0);
 }
 
-/// What was in the store is there, and what was there goes on: pods run, devices stay, revisions grow.
+/// The content of the store exists and continues: pods run, devices stay allocated, revisions grow.
 async fn goes_on(data: &Path) {
     let up = Up::start(data, &["--runtime=simulated"]).await;
     let client = up.client.clone();

@@ -82,7 +82,7 @@ impl Recorder {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Sends a request; notes the operation with what `read` makes of the answer.
+    /// Sends a request; records the operation with the result of `read` for the answer.
     async fn run(
         &self,
         client: &Client,
@@ -95,7 +95,7 @@ impl Recorder {
         let outcome = match answer {
             Ok(value) => read(value),
             Err(kube::Error::Api(status)) if status.code == 404 => Outcome::Absent,
-            // Nothing happened, and the server says so.
+            // Nothing happened, according to the server.
             Err(kube::Error::Api(status)) if status.code < 500 => Outcome::Refused,
             Err(_) => Outcome::Unknown,
         };
@@ -172,7 +172,7 @@ impl Recorder {
         self.create(client, END).await
     }
 
-    /// Does something at random, again and again, until stopped or the server is gone.
+    /// Performs random operations until stopped or the server has ended.
     pub async fn work(&self, client: Client, seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         while !self.stopped.load(Ordering::SeqCst) {

@@ -13,7 +13,7 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     Create(String, String),
-    /// Key, value, and the revision that it must be at, if the client says so.
+    /// Key, value, and the required revision, if the client sets one.
     Update(String, String, Option<u64>),
     /// Key, and the revision that it must be at.
     Delete(String, u64),

@@ -96,7 +96,7 @@ fn seed_003_item_11_a_claim_on_the_wrong_node_is_deallocated_and_tried_on_anothe
     assert_eq!(cluster.ok(usable), "node-1");
 }
 
-/// The node does not start a pod whose claim nobody allocated, and an event says why.
+/// The node does not start a pod whose claim is not allocated, and an event says why.
 fn placed_by_hand(release: &str, version: &str) {
     let flags = format!("--emulated-version {release} --dra --driver test");
     let Some(cluster) = Cluster::up(&flags) else {

@@ -114,8 +114,8 @@ impl Cluster {
         rows(&self.ok(arguments))
     }
 
-    /// Follows the claims of the default namespace. A claim of that version, which nobody uses, is made first: once it
-    /// is listed, nothing that happens later is missed. Returns the header as well.
+    /// Follows the claims of the default namespace. An unused claim of that version is created first: once it is
+    /// listed, no later change is missed. Returns the header as well.
     pub fn follow_claims(&self, version: &str, spec: &str) -> (Follow, Vec<String>) {
         let unused = format!(
             "
@@ -133,7 +133,7 @@ spec: {spec}
         (watch, header)
     }
 
-    /// Follows a command that goes on, like `get -w`.
+    /// Follows a long-running command, like `get -w`.
     pub fn follow(&self, arguments: &str) -> Follow {
         let mut kubectl = self
             .command(arguments)
@@ -187,7 +187,7 @@ impl Drop for Component {
     }
 }
 
-/// A command that goes on, ended when dropped.
+/// A long-running command, ended when dropped.
 pub struct Follow {
     kubectl: Child,
     lines: Lines,
@@ -223,7 +223,7 @@ impl Lines {
             let mut reader = BufReader::new(stdout);
             for line in reader.by_ref().lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
-                    // Nobody listens any more, but the process must not block on a full pipe.
+                    // The output is no longer needed, but the process must not block on a full pipe.
                     let _ = std::io::copy(&mut reader, &mut std::io::sink());
                     return;
                 }

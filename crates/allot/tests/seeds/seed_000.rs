@@ -57,7 +57,7 @@ fn seed_000_item_57_58_a_network_becomes_what_multus_reads_and_stays_so() {
     let wanted = r#""name":"macvlan-conf","plugins":[{"ipam":{"type":"spiderpool"},"master":"eth0","mode":"bridge","type":"macvlan"},{"type":"coordinator"}]"#;
     let get = r#"get net-attach-def -n kube-system -o jsonpath={.spec.config}{"\n"}"#;
     told(&cluster, get, wanted);
-    // Whoever deletes or changes it gets it back.
+    // If it is deleted or changed, it is restored.
     cluster.ok("delete net-attach-def macvlan-conf -n kube-system");
     told(&cluster, get, wanted);
     cluster.ok(r#"patch net-attach-def macvlan-conf -n kube-system --type=merge -p {"spec":{"config":"{}"}}"#);
@@ -166,7 +166,8 @@ metadata: {{name: demo, annotations: {{dra.spidernet.io/cdi-version: '{version}'
     let text = std::fs::read_to_string(cdi_file(&cluster, "node-0", &uid)).expect("a file");
     assert!(text.starts_with("---\ncdiVersion: 0.5.0\n"), "{text}");
 
-    // One that no runtime knows, or in which the file would be wrong: the claim says so, and the pod waits.
+    // A version that no runtime supports, or with which the file would be invalid: the claim reports it, and the pod
+    // waits.
     cluster.ok("delete deployment,scp,resourceclaimtemplate demo");
     assert!(version("0.4.0").success);
     cluster.ok("apply -f classic/net/demo.yaml");
@@ -180,7 +181,7 @@ metadata: {{name: demo, annotations: {{dra.spidernet.io/cdi-version: '{version}'
     );
     let pods = cluster.ok("get pods -o jsonpath={.items[*].status.phase}");
     assert_eq!(pods, "Pending Pending");
-    // As soon as they are there it goes on.
+    // As soon as they exist it continues.
     demo(&cluster);
 }
 

@@ -212,7 +212,7 @@ fn seed_003_item_12_a_claim_that_is_not_shareable_is_used_by_one_pod() {
     cluster.ok("wait --for=condition=PodScheduled=False pod/second --timeout=60s");
     let reserved = "get resourceclaim cat -o jsonpath={.status.reservedFor[*].name}";
     assert_eq!(cluster.ok(reserved), "first");
-    // The second has its turn once the first is gone.
+    // The second one is scheduled once the first is deleted.
     cluster.ok("delete pod first --grace-period=1");
     cluster.ready("second");
     assert_eq!(cluster.ok(reserved), "second");

@@ -170,7 +170,7 @@ fn duration(text: &str) -> Result<SignedDuration> {
         nanoseconds += number.parse::<f64>().unwrap_or(f64::INFINITY) * scale;
         rest = after;
     }
-    // What an i64 of nanoseconds holds, as Go's durations.
+    // The range of an i64 of nanoseconds, as Go's durations.
     if nanoseconds >= 9_223_372_036_854_775_808.0 {
         return invalid();
     }

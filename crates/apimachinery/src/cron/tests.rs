@@ -99,7 +99,7 @@ fn daylight_saving_skips_an_hour_and_repeats_one() {
         "2026-03-08T05:00:00Z",
         "2026-03-09T06:30:00Z",
     );
-    // 2026-11-01 01:30 comes twice.
+    // 2026-11-01 01:30 occurs twice.
     check_next(
         "30 1 * * *",
         &zone,
@@ -115,7 +115,7 @@ fn daylight_saving_skips_an_hour_and_repeats_one() {
 }
 
 #[test]
-fn what_is_no_schedule_is_told_in_the_words_of_upstream() {
+fn invalid_schedules_have_upstreams_messages() {
     let check = |schedule: &str, wanted: &str| {
         assert_eq!(
             schedule.parse::<Schedule>().unwrap_err().to_string(),

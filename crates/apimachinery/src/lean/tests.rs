@@ -74,7 +74,7 @@ fn errors_are_those_of_the_format() {
         error.to_string().starts_with("invalid type: string \"x\""),
         "{error}"
     );
-    // What is skipped is not judged.
+    // Skipped fields are not validated.
     let mut text = serde_json::Deserializer::from_str(r#"{"n": "x"}"#);
     let lean: Outer = read(&mut text, |_, field| field != "n").unwrap();
     assert_eq!(lean.n, 0);

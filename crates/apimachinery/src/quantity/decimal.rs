@@ -15,7 +15,7 @@ pub(super) struct Decimal {
     pub(super) scale: i32,
 }
 
-/// Compares `a * 10^sa` with `b * 10^sb`; `None` where 128 bits do not suffice.
+/// Compares `a * 10^sa` with `b * 10^sb`; `None` if 128 bits do not suffice.
 pub(super) fn compare(a: i128, sa: i32, b: i128, sb: i32) -> Option<Ordering> {
     if a.signum() != b.signum() || a == 0 {
         return Some(a.signum().cmp(&b.signum()));
@@ -39,7 +39,7 @@ impl Decimal {
         }
     }
 
-    /// Position of the first digit: `10^(magnitude-1) <= |self| < 10^magnitude`. Of zero it says nothing.
+    /// Position of the first digit: `10^(magnitude-1) <= |self| < 10^magnitude`. Meaningless for zero.
     pub(super) fn magnitude(&self) -> i64 {
         self.unscaled.magnitude().to_string().len() as i64 + i64::from(self.scale)
     }

@@ -109,7 +109,7 @@ fn suffix(exponent: i32, format: Format, f: &mut fmt::Formatter<'_>) -> fmt::Res
             write!(f, "e{exponent}")
         };
     }
-    // Nothing is finer than nano: parsing rounds, and no operation makes a number finer.
+    // Nothing is finer than nano: parsing rounds, and no operation increases the precision.
     f.write_str(
         DECIMAL
             .iter()

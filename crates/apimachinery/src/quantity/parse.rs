@@ -10,7 +10,7 @@ const NANO: i32 = -9;
 
 struct Parts<'a> {
     positive: bool,
-    /// Digits before the dot without leading zeros; `0` where there are none.
+    /// Digits before the dot without leading zeros; `0` if there are none.
     whole: &'a str,
     /// Digits after the dot.
     fraction: &'a str,
@@ -66,7 +66,7 @@ fn split(text: &str) -> Result<Parts<'_>, ParseError> {
     })
 }
 
-/// The power (of ten, or of two for binary notation) and the notation that a suffix stands for.
+/// The power (of ten, or of two for binary notation) and the notation of a suffix.
 fn suffix(suffix: &str) -> Option<(i32, Format)> {
     Some(match suffix {
         "" => (0, Format::DecimalSi),
@@ -135,7 +135,7 @@ fn small(parts: &Parts<'_>, exponent: i32, format: Format, text: &str) -> Option
     Some(quantity)
 }
 
-/// Whether an integer with a known suffix is printed as it stands, without printing it.
+/// Whether an integer with a known suffix is printed unchanged, determined without printing it.
 fn canonical_integer(number: i64, exponent: i32, format: Format) -> bool {
     match format {
         Format::BinarySi => number % 1024 != 0,

@@ -11,16 +11,16 @@ use crate::object::{child_mut, generate_name, items_mut, text};
 use crate::server::Core;
 
 const ACCOUNTS: &str = "serviceaccounts";
-/// The account of pods that name none; a controller makes it in every namespace.
+/// The account of pods that name none; a controller creates it in every namespace.
 const DEFAULT: &str = "default";
 /// How long a pod waits for that controller; upstream gives up after two seconds at most, which a cluster that is just
 /// starting on a busy machine may need.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where containers look for their token.
+/// The directory where containers expect their token.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// What the names of token volumes begin with.
 const VOLUME: &str = "kube-api-access-";
-/// An hour, and seven seconds by which this token is told from those that users ask for.
+/// An hour, and seven seconds that distinguish this token from tokens that users request.
 const TOKEN_SECONDS: u32 = 60 * 60 + 7;
 
 /// The account that the pod runs as: `default` unless it names another, which has to exist. Its containers get a
@@ -35,7 +35,7 @@ pub(super) async fn admit(core: &Core, attributes: &Attributes<'_>, pod: &mut Va
     let named = text(pod, &["spec", "serviceAccountName"]).to_owned();
     let name = if named.is_empty() { DEFAULT } else { &named };
     let found = match account(core, attributes.namespace, name).await? {
-        // A cluster in which nobody makes accounts can run pods all the same.
+        // A cluster without a service account controller can run pods nevertheless.
         None if named.is_empty() && !accounts_are_made(core).await? => return Ok(()),
         found => found,
     };
@@ -108,19 +108,19 @@ async fn account(core: &Core, namespace: &str, name: &str) -> Result<Option<Valu
     }
     let mut watcher = core.backend.watch(ACCOUNTS, &key, from)?;
     let made = async {
-        // An error means that the store is closing; the look below will say so.
+        // An error means that the store is closing; the read below reports it.
         while let Ok(events) = watcher.changes().await {
             if events.iter().any(|event| *event.entry.key == *key) {
                 break;
             }
         }
     };
-    // Whether it came or not, the store knows.
+    // With or without a timeout, the store has the answer.
     let _ = tokio::time::timeout(PATIENCE, made).await;
     stored(core, ACCOUNTS, &key).await
 }
 
-/// Somebody said so, or some namespace has its account: the controller that makes them is at work.
+/// The configuration says so, or some namespace has its account: the service account controller runs.
 async fn accounts_are_made(core: &Core) -> Result<bool> {
     if core.config.accounts_are_made {
         return Ok(true);
@@ -133,7 +133,7 @@ async fn accounts_are_made(core: &Core) -> Result<bool> {
     Ok(names.into_iter().any(|(_, name)| name == DEFAULT))
 }
 
-/// Mounts a token, the cluster's certificate and the namespace into every container that has nothing there.
+/// Mounts a token, the cluster's certificate and the namespace into every container that has no mount at that path.
 fn mount_token(pod: &mut Value) {
     let spec = &mut pod["spec"];
     let volumes = spec["volumes"].as_array().into_iter().flatten();

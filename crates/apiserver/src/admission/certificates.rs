@@ -1,5 +1,5 @@
-//! Who may decide about requests for certificates, and what nobody may ask for: the plugins CertificateApproval,
-//! CertificateSigning and CertificateSubjectRestriction.
+//! Permissions about certificate signing requests, and names that may not be requested: the plugins
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Refuses what the user may not do to a request.
 ///
 /// # Errors
-/// 403, and those of the authorizer.
+/// 403, and errors of the authorizer.
 pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, request: &Value) -> Result<()> {
     let resource = attributes.resource;
     if !resource.is(GROUP, "certificatesigningrequests") {

@@ -1,7 +1,7 @@
 //! What users install to take part in admission: policies and webhooks.
 //!
-//! The whole of it is compiled when it changes, not when it is used, and counts from the next request on. Where nothing
-//! is installed a write pays one atomic read.
+//! Everything is compiled when it changes, not when it is used, and applies from the next request on. Without
+//! configured policies and webhooks a write costs one atomic read.
 
 mod asking;
 mod backend;
@@ -39,13 +39,13 @@ use super::{Attributes, enabled};
 use crate::error::Result;
 use crate::server::Core;
 
-/// What the lowest bits of [`Dynamic::state`] say; the others count changes.
+/// Meanings of the lowest bits of [`Dynamic::state`]; the others count changes.
 const EMPTY: u64 = 0;
 const LOADED: u64 = 1;
 const STALE: u64 = 2;
 const BITS: u64 = 3;
 
-/// What is installed.
+/// The configured policies and webhooks.
 pub struct Dynamic {
     state: AtomicU64,
     set: ArcSwap<Set>,
@@ -55,7 +55,7 @@ pub struct Dynamic {
 impl Default for Dynamic {
     fn default() -> Self {
         Dynamic {
-            // A restarted server finds in its store what was installed before.
+            // A restarted server reads the configuration from its store.
             state: AtomicU64::new(STALE),
             set: ArcSwap::default(),
             loading: tokio::sync::Mutex::default(),
@@ -64,12 +64,12 @@ impl Default for Dynamic {
 }
 
 impl Dynamic {
-    /// Nothing is installed.
+    /// No policy or webhook is configured.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.load(Ordering::Acquire) & BITS == EMPTY
     }
 
-    /// Something has been written that may change the set.
+    /// An object was written that may change the configuration.
     fn changed(&self) {
         let next = |state: u64| Some((state | BITS).wrapping_add(1) | STALE);
         // The update never refuses.
@@ -92,7 +92,7 @@ impl Dynamic {
             let set = Arc::new(Set::load(core, &self.set.load()).await?);
             let bits = if set.is_empty() { EMPTY } else { LOADED };
             self.set.store(set.clone());
-            // Unless something was written meanwhile.
+            // Unless there was another write in the meantime.
             let loaded = (seen & !BITS) | bits;
             if self
                 .state
@@ -105,7 +105,7 @@ impl Dynamic {
     }
 }
 
-/// Lets policies and webhooks refuse the final object.
+/// Runs the validating policies and webhooks on the final object.
 ///
 /// # Errors
 /// The first refusal.
@@ -128,7 +128,7 @@ pub(super) async fn validate(
     Ok(())
 }
 
-/// How far policies and webhooks have come with an object.
+/// The progress of mutating policies and webhooks with an object.
 #[derive(Default)]
 pub(super) struct Mutation {
     again: bool,
@@ -137,8 +137,8 @@ pub(super) struct Mutation {
 }
 
 impl Mutation {
-    /// Lets policies and webhooks change the object; says whether the whole chain has to see it once more. The second
-    /// time only those are asked again that want to be, and after whom the object has changed.
+    /// Runs the mutating policies and webhooks; returns whether the whole chain must run once more. The second run
+    /// includes only those with a reinvocation policy after which the object has changed.
     ///
     /// # Errors
     /// The first refusal.

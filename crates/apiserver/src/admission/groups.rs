@@ -1,4 +1,4 @@
-//! Pod groups: the workload that they are made from.
+//! PodGroups: the Workload that they are created from.
 
 use allot_model::features::Feature;
 use serde_json::Value;
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::object::meta;
 use crate::server::Core;
 
-/// Refuses a new pod group that names a workload, or a template of one, that is not there.
+/// Rejects a new PodGroup that names a Workload, or a template of one, that does not exist.
 ///
 /// # Errors
-/// 403, and those of the store.
+/// 403, and errors of the store.
 pub(super) async fn workload_exists(
     core: &Core,
     attributes: &Attributes<'_>,

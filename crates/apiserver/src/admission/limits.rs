@@ -90,7 +90,7 @@ pub(super) async fn set_defaults(
     Ok(())
 }
 
-/// New pods, pods that are resized, and claims of volumes, unless they are about to go.
+/// New pods, resized pods, and PersistentVolumeClaims, unless they are being deleted.
 fn concerns(attributes: &Attributes<'_>) -> bool {
     let (create, update) = (
         attributes.operation == Operation::Create,
@@ -147,7 +147,7 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Val
                 _ => {}
             }
         }
-        // An error that several containers have is told once.
+        // An error that several containers have is reported once.
         let mut seen = Vec::new();
         errors.retain(|error| {
             let new = !seen.contains(error);
@@ -176,7 +176,7 @@ fn pod_total(pod: &Value, field: &str) -> Amounts {
     total
 }
 
-/// What is asked for, and at most used.
+/// Requests and limits.
 struct Resources {
     requests: Amounts,
     limits: Amounts,

@@ -1,8 +1,8 @@
-//! The plugin NodeRestriction: node agents change only what is theirs; and new nodes take no pods until they are ready.
+//! The plugin NodeRestriction: kubelets change only their own objects; and new nodes get no pods until they are ready.
 //!
-//! The node authorizer lets a node agent through to kinds of objects; what it cannot see, the content of a new or changed
-//! object, is judged here. Rules and texts are those of upstream's plugin/pkg/admission/noderestriction. A resource slice is
-//! judged by its node alone: which pool it says it is part of is not looked at, there as here.
+//! The node authorizer permits kubelets access to kinds of objects; the content of a new or changed object, which it
+//! cannot see, is checked here. Rules and texts are those of upstream's plugin/pkg/admission/noderestriction. Of a
+//! ResourceSlice only the node is checked, not its pool, as in upstream.
 
 mod pods;
 mod tokens;
@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::object::{items, meta, string_map, text};
 use crate::server::Core;
 
-/// Keeps pods away from a node whose agent has not said yet that it is ready.
+/// Keeps pods away from a node until its kubelet has reported it ready.
 pub(super) fn taint_not_ready(node: &mut Value) {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
     let taints = node["spec"]["taints"]
@@ -41,7 +41,7 @@ pub(super) fn taint_not_ready(node: &mut Value) {
 /// Refuses what a node agent may not do to objects of others, or to its own.
 ///
 /// # Errors
-/// 403, 404 for what an object of the node refers to and is not there, and those of the store.
+/// 403, 404 if an object that it refers to does not exist, and errors of the store.
 pub(super) async fn restrict(
     core: &Core,
     attributes: &Attributes<'_>,
@@ -101,7 +101,7 @@ fn operation(attributes: &Attributes<'_>) -> &'static str {
     }
 }
 
-/// The name of what is written: of a new object the one that it says it has.
+/// The name of the object: of a new object the one in its metadata.
 fn name_of<'a>(attributes: &'a Attributes<'_>, object: &'a Value) -> &'a str {
     match attributes.operation {
         Operation::Create => meta(object, "name"),
@@ -126,7 +126,7 @@ fn lease(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> 
     own_name(attributes, node, object, why)
 }
 
-/// What a node reports about a volume that it has resized is part of the claim's status; all else stays.
+/// A node may report the resize of a volume in the claim's status; all other fields must stay.
 fn claim_status(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
     if attributes.operation != Operation::Update {
         let why = format!("unexpected operation {:?}", operation(attributes));
@@ -176,7 +176,7 @@ fn claim_status(attributes: &Attributes<'_>, node: &str, object: &Value) -> Resu
     Err(forbidden(attributes, &why))
 }
 
-/// Absent, or as good as that.
+/// Absent or empty.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -186,7 +186,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Two values of an optional field are the same: Go does not tell an empty list from none.
+/// Two values of an optional field are equal: Go does not distinguish an empty list from an absent one.
 fn same(left: &Value, right: &Value) -> bool {
     left == right || is_empty(left) && is_empty(right)
 }
@@ -224,7 +224,7 @@ fn own_node(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<(
             if !same(&object["spec"]["taints"], &old["spec"]["taints"]) {
                 return refuse(format!("node {node:?} is not allowed to modify taints"));
             }
-            // Garbage collection would delete the node, and its agent could make it again as it likes.
+            // Garbage collection would delete the node, and its kubelet could create it again without restriction.
             let owners = |node: &Value| node["metadata"]["ownerReferences"].clone();
             if !same(&owners(object), &owners(old)) {
                 return refuse(format!(
@@ -285,7 +285,8 @@ fn is_restricted(key: &str) -> bool {
             && !within("node.kubernetes.io")
 }
 
-/// Reads, changes and deletions of single slices the authorizer has judged; a deletion of many comes here one by one.
+/// The authorizer has checked reads, updates and deletions of single slices; a deletion of a collection arrives here
+/// one by one.
 fn slice(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
     let refuse = |verb: &str| {
         let why =
@@ -301,7 +302,7 @@ fn slice(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> 
     }
 }
 
-/// A certificate with which somebody is a node is asked for by that node alone.
+/// A node's client certificate may be requested by that node only.
 fn certificate(attributes: &Attributes<'_>, node: &str, request: &Value) -> Result<()> {
     const SIGNERS: [&str; 2] = [
         "kubernetes.io/kubelet-serving",
@@ -325,7 +326,7 @@ fn certificate(attributes: &Attributes<'_>, node: &str, request: &Value) -> Resu
     }
 }
 
-/// The common name in a request for a certificate. A name in a form that cannot be read is nobody's.
+/// The common name in a certificate request. A name that cannot be decoded is an error.
 fn common_name(request: &str) -> Result<String, String> {
     const WRONG: &str = "PEM block type must be CERTIFICATE REQUEST";
     let bytes = STANDARD
@@ -338,7 +339,7 @@ fn common_name(request: &str) -> Result<String, String> {
     let (_, parsed) =
         X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
     let subject = &parsed.certification_request_info.subject;
-    // Of several names the last counts, as in Go.
+    // Of several names the last one is used, as in Go.
     let last = subject.iter_common_name().last();
     Ok(last
         .and_then(|name| name.as_str().ok())
@@ -352,7 +353,7 @@ fn not_there(kind: &str, name: &str) -> crate::error::ApiError {
     allot_apimachinery::Status::not_found(&kind, name).into()
 }
 
-/// Whether the list has anything.
+/// Whether the list is not empty.
 fn has_any(list: &Value) -> bool {
     !items(list).is_empty()
 }

@@ -1,5 +1,4 @@
-//! Who may say that one object belongs to another: the plugin OwnerReferencesPermissionEnforcement, which is off unless it
-//! is asked for.
+//! Permission to set owner references: the plugin OwnerReferencesPermissionEnforcement, which is off by default.
 //!
 //! An owner reference hands an object to the garbage collector, so changing it takes the right to delete the object. One
 //! that blocks the deletion of the owner takes the right to set the owner's finalizers.
@@ -15,11 +14,11 @@ use crate::server::Core;
 /// Refuses owner references that the user may not set.
 ///
 /// # Errors
-/// 403, and those of the authorizer.
+/// 403, and errors of the authorizer.
 pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
     let resource = attributes.resource;
     let written = matches!(attributes.operation, Operation::Create | Operation::Update);
-    // A status keeps the owners as they are, whatever an old kubelet sends.
+    // A status update keeps the owners, whatever an old kubelet sends.
     let exempt = resource.is("", "pods") && attributes.subresource == "status";
     let owners = items(&object["metadata"]["ownerReferences"]);
     let before = attributes
@@ -99,7 +98,7 @@ async fn check_blocking(
     Ok(())
 }
 
-/// The owner is not to go before what belongs to it.
+/// The reference sets `blockOwnerDeletion`.
 fn blocks(owner: &Value) -> bool {
     owner["blockOwnerDeletion"] == true
 }

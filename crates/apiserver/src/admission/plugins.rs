@@ -1,6 +1,6 @@
 //! Names of admission plugins, as the flags of kube-apiserver take them.
 
-/// Those that work here; all of them are on unless they are switched off.
+/// Implemented plugins; all of them are on by default.
 const BUILT: [&str; 23] = [
     "CertificateApproval",
     "CertificateSigning",
@@ -27,10 +27,11 @@ const BUILT: [&str; 23] = [
     "ValidatingAdmissionWebhook",
 ];
 
-/// Those that work here and are off unless they are switched on, as in kube-apiserver.
+/// Implemented plugins that are off by default, as in kube-apiserver.
 const ON_REQUEST: [&str; 1] = ["OwnerReferencesPermissionEnforcement"];
 
-/// Those of kube-apiserver that are no plugins here: what they do is done elsewhere, or not at all.
+/// Plugins of kube-apiserver that do not exist here: their function is elsewhere, or not
+/// implemented.
 const OTHERS: [&str; 16] = [
     "AlwaysAdmit",
     "AlwaysDeny",

@@ -9,10 +9,10 @@ use crate::object::{child_mut, meta, text};
 use crate::server::Core;
 
 const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
-/// How long pods stay on a node that has stopped answering.
+/// How long pods stay on an unreachable node.
 const UNREACHABLE_SECONDS: i64 = 300;
 
-/// Gives a pod, or what binds it, the labels of its node that say where that is, whatever was there.
+/// Copies the topology labels of its node to a pod or binding, replacing existing values.
 pub(super) async fn topology_labels(core: &Core, node: &str, object: &mut Value) -> Result<()> {
     const LABELS: [&str; 2] = [
         "topology.kubernetes.io/region",
@@ -131,7 +131,7 @@ pub(super) async fn one_default_class(
     Err(forbidden(attributes, &why))
 }
 
-/// Pods stay for a while on a node that is not ready or unreachable, unless they say otherwise.
+/// Pods tolerate a node that is not ready or unreachable for a while, unless they specify otherwise.
 pub(super) fn default_tolerations(pod: &mut Value) {
     let tolerations = pod["spec"]["tolerations"]
         .as_array()

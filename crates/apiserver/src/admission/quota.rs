@@ -1,8 +1,8 @@
 //! Resource quotas: a write that would use more than a namespace may use is refused.
 //!
-//! What an object counts for and when it is too much is in [`allot_model::quota`]. The amounts in use are kept in
-//! the quota's `status.used` and raised here, one compare-and-swap per quota, before the object is stored; the quota
-//! controller recounts from what is stored.
+//! The usage of an object and its limits are in [`allot_model::quota`]. The amounts in use are kept in the quota's
+//! `status.used` and raised here, one compare-and-swap per quota, before the object is stored; the quota controller
+//! recounts from the stored objects.
 
 use allot_apimachinery::Status;
 use allot_model::quota::{self, Lookups, Usage};
@@ -31,7 +31,7 @@ fn counts_updates(attributes: &Attributes<'_>, object: &Value) -> bool {
         || resource.is("resource.k8s.io", "resourceclaims")
 }
 
-/// Refuses the write if a quota of its namespace is exceeded, else adds it to what is used.
+/// Rejects the write if it exceeds a quota of its namespace, else adds it to the used amounts.
 ///
 /// # Errors
 /// 403 with the quota's name and numbers.
@@ -148,8 +148,8 @@ fn judge(
     Ok(quota::admit(quota, delta).map_err(refuse)?)
 }
 
-/// Writes the new amounts; says whether nobody was faster. What was written before somebody was stays, and is
-/// counted again with the next attempt: the recount corrects it, and until then less is allowed, never more.
+/// Writes the new amounts; returns false after a conflict. Quotas that were written before the conflict stay, and are
+/// counted again in the next attempt: the recount corrects them, and until then less is allowed, never more.
 async fn commit(core: &Core, writes: Vec<(std::sync::Arc<str>, u64, Value)>) -> Result<bool> {
     for (key, revision, quota) in writes {
         let write = Write::put(

@@ -60,7 +60,7 @@ impl std::fmt::Display for Standard {
     }
 }
 
-/// What a namespace refuses, and what it warns about.
+/// The levels that a namespace enforces and warns about.
 struct Policy {
     enforce: Standard,
     warn: Standard,
@@ -78,7 +78,7 @@ fn version(label: &str) -> Option<Option<u32>> {
 }
 
 impl Policy {
-    /// What the labels of a namespace say, and what is wrong with them.
+    /// The policy in the labels of a namespace, and errors in them.
     fn of(namespace: &Value) -> (Policy, ErrorList) {
         let labels = &namespace["metadata"]["labels"];
         let path = Path::new("metadata").child("labels");
@@ -110,7 +110,7 @@ impl Policy {
         let (enforce, is_set) = read("enforce", Level::Restricted);
         read("audit", Level::Privileged);
         let (mut warn, _) = read("warn", Level::Privileged);
-        // Whoever is told nothing of warnings is warned of what is refused.
+        // Without a warn level, the enforced level is warned about.
         if labels[format!("{PREFIX}warn")].is_null() && is_set && enforce.level > warn.level {
             warn.level = enforce.level;
             if labels[format!("{PREFIX}warn-version")].is_null() {
@@ -121,7 +121,7 @@ impl Policy {
     }
 }
 
-/// Refuses or warns about a pod, the pods that a workload would make, or the labels of a namespace.
+/// Checks a pod, the pod template of a workload, or the labels of a namespace.
 pub(super) async fn check(
     core: &Core,
     attributes: &Attributes<'_>,
@@ -167,7 +167,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// The pod of a request, or what its pods are made of.
+/// The pod of a request, or the pod template.
 fn pod_of<'a>(attributes: &Attributes<'_>, object: &'a Value) -> Option<Pod<'a>> {
     let resource = attributes.resource;
     let template = match (resource.group.as_str(), resource.plural.as_str()) {
@@ -209,7 +209,7 @@ fn changes(old: &Value, new: &Value) -> bool {
     differ("containers") || differ("initContainers") || new_helper
 }
 
-/// Refuses labels that say nothing, and tells which pods of the namespace new ones would refuse.
+/// Rejects invalid labels, and warns about existing pods that violate a new level.
 async fn check_namespace(
     core: &Core,
     attributes: &Attributes<'_>,
@@ -233,7 +233,7 @@ async fn check_namespace(
     if new.level == Level::Privileged || relaxed {
         return Ok(());
     }
-    // By what is wrong: the first pod and their number.
+    // By violation: the first pod and the number of pods.
     let mut wrong: BTreeMap<String, (String, usize)> = BTreeMap::new();
     for pod in stored_in(core, "pods", attributes.name).await? {
         let shown = Pod {

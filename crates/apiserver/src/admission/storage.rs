@@ -1,4 +1,4 @@
-//! Volumes and classes: protection of what is in use, and the class of those who name none.
+//! Volumes and classes: protection of volumes in use, and the default class.
 
 use allot_apimachinery::Quantity;
 use allot_store::ListOptions;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::object::{meta, metadata_mut};
 use crate::server::Core;
 
-/// Volumes, their claims and attribute classes go away only when a controller has seen that nobody uses them.
+/// Volumes, claims and attribute classes are deleted only when a controller has found them unused.
 pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
     let resource = attributes.resource;
     let finalizer = if resource.is("", "persistentvolumeclaims") {
@@ -31,10 +31,10 @@ pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
     }
 }
 
-/// Lets claims ask for more only where there is a volume, and its class allows it.
+/// Permits the resize of a claim only if it is bound and its class allows it.
 ///
 /// # Errors
-/// 403, and those of the store.
+/// 403, and errors of the store.
 pub(super) async fn resize(core: &Core, attributes: &Attributes<'_>, claim: &Value) -> Result<()> {
     let Some(old) = attributes.old else {
         return Ok(());

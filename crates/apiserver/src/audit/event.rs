@@ -9,7 +9,7 @@ use super::policy::{Level, Stage};
 use crate::identity::User;
 use crate::object::text;
 
-/// What is written about one stage of a request.
+/// The audit event of one stage of a request.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -43,7 +43,7 @@ pub struct Event {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Who asks.
+/// The requesting user.
 #[derive(Debug, Clone, Serialize)]
 pub struct UserInfo {
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -90,7 +90,7 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    /// Takes over from an object what the path does not say.
+    /// Takes fields from an object that the path does not have.
     pub fn complete(&mut self, metadata: &Value) {
         let fill = |field: &mut String, name: &str| {
             if field.is_empty() {

@@ -10,23 +10,23 @@ use std::time::{Duration, SystemTime};
 
 use super::event::Event;
 
-/// Events that wait to be written.
+/// Limit of queued events.
 const WAITING: usize = 10_000;
 /// Bytes of them.
 const WAITING_BYTES: usize = 64 << 20;
 
-/// When a new file is begun, and what becomes of the old ones. 0 is no limit.
+/// When a new file is started, and how old files are removed. 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rotation {
     /// Bytes of a file.
     pub size: u64,
-    /// Old files that are kept.
+    /// Number of old files that are kept.
     pub backups: usize,
-    /// How long they are kept.
+    /// Age to which they are kept.
     pub age: Duration,
 }
 
-/// Where events go. Cloning shares it.
+/// The destination of events. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Log {
     queue: SyncSender<Message>,
@@ -48,7 +48,7 @@ impl Log {
     /// Appends to a file; `-` is standard output.
     ///
     /// # Errors
-    /// The file can not be opened.
+    /// The file cannot be opened.
     pub fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
         let output = match path == Path::new("-") {
             true => Output::Stdout,
@@ -63,7 +63,7 @@ impl Log {
         Ok(Log { queue, state })
     }
 
-    /// Writes an event. What the file can not take fast enough is lost and counted: the log must not hold up requests.
+    /// Writes an event. What the file cannot take fast enough is lost and counted: the log must not hold up requests.
     pub(super) fn write(&self, event: &Event) {
         let Ok(mut line) = serde_json::to_vec(event) else {
             self.state.lost.fetch_add(1, Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl Log {
         }
     }
 
-    /// Waits until what came before is written.
+    /// Waits until all earlier events are written.
     pub(super) fn flush(&self) {
         let (done, wait) = sync_channel(1);
         if self.queue.send(Message::Flush(done)).is_ok() {
@@ -150,7 +150,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.create(true).append(true);
     #[cfg(unix)]
     {
-        // The log holds what the policy says, which may be secrets.
+        // Depending on the policy, the log may contain secrets.
         use std::os::unix::fs::OpenOptionsExt;
         options.mode(0o600);
     }
@@ -187,7 +187,7 @@ impl Rotated {
         std::fs::rename(&self.path, old)?;
         self.file = open(&self.path)?;
         self.size = 0;
-        // What can not be removed now is tried again with the next file.
+        // What cannot be removed now is tried again with the next file.
         let _ = self.remove_old();
         Ok(())
     }

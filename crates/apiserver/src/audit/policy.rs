@@ -10,7 +10,7 @@ use crate::request::RequestInfo;
 pub enum Level {
     /// Nothing.
     None,
-    /// Who asked for what, and how it ended.
+    /// User, resource, verb and result.
     Metadata,
     /// Also the body of the request.
     Request,
@@ -21,9 +21,9 @@ pub enum Level {
 /// When it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// The request is there and its user is known.
+    /// The request was received and its user is known.
     RequestReceived,
-    /// The head of an answer that goes on has been sent.
+    /// The head of a long-running answer has been sent.
     ResponseStarted,
     /// The answer is complete.
     ResponseComplete,
@@ -31,7 +31,7 @@ pub enum Stage {
     Panic,
 }
 
-/// A policy: the first rule that matches a request says what is written about it.
+/// A policy: the first rule that matches a request determines what is logged about it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
@@ -79,7 +79,7 @@ struct Resources {
     resource_names: Vec<String>,
 }
 
-/// What a policy says about a request.
+/// The decision of a policy about a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) level: Level,
@@ -91,7 +91,7 @@ impl Policy {
     /// Reads a policy as YAML or JSON.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The error as a text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let policy: Policy = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         if policy.api_version != "audit.k8s.io/v1" || policy.kind != "Policy" {

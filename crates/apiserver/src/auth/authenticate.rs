@@ -1,4 +1,4 @@
-//! Who asks: bearer tokens; client certificates have been checked by TLS before.
+//! Authentication: bearer tokens; TLS has verified client certificates before.
 
 use std::collections::BTreeMap;
 
@@ -40,17 +40,17 @@ impl Authenticator {
     /// The signer of service-account tokens.
     ///
     /// # Errors
-    /// 500 if the configured key can not be used.
+    /// 500 if the configured key cannot be used.
     pub fn signer(&self) -> Result<&Signer> {
         self.signer
             .as_ref()
             .map_err(|error| Status::internal(&error.to_string()).into())
     }
 
-    /// The identity that the headers prove. A token that came as a subprotocol of a WebSocket is taken out of them.
+    /// The identity of the credentials in the headers. A token in a WebSocket subprotocol is removed from them.
     ///
     /// # Errors
-    /// 401 for a wrong token, and without any where anonymous requests are not allowed.
+    /// 401 for an invalid token, and without credentials if anonymous requests are not allowed.
     pub async fn authenticate(&self, core: &Core, headers: &mut HeaderMap) -> Result<User> {
         let unauthorized = || ApiError::from(Status::unauthorized("Unauthorized"));
         match credential::bearer(headers).map_err(|_| unauthorized())? {
@@ -70,7 +70,7 @@ impl Authenticator {
 
     /// The identity behind a token and the audiences it is meant for.
     ///
-    /// `audiences` are those that the asker accepts; the API server's own if empty.
+    /// `audiences` are those that the caller accepts; the API server's own if empty.
     ///
     /// # Errors
     /// Text for a token review.
@@ -82,7 +82,7 @@ impl Authenticator {
     ) -> Result<(User, Vec<String>), String> {
         let signer = self.signer.as_ref().map_err(ToString::to_string)?;
         if let Some(user) = self.tokens.get(token) {
-            // Such a token says nothing about audiences: it is for this server.
+            // Such a token has no audience: it is for this server.
             let own = signer.issuer();
             if !audiences.is_empty() && !audiences.iter().any(|it| it == own) {
                 return Err(TokenError::Foreign.to_string());
@@ -145,8 +145,8 @@ fn service_account(bound: &Bound) -> User {
     user
 }
 
-/// The account and what the token is bound to exist, are the same objects, and are not on their way out. A finalizer that
-/// keeps an object does not keep the tokens that are bound to it.
+/// The account and the object the token is bound to exist, have the same UIDs, and are not being deleted. A finalizer
+/// that keeps an object does not keep the tokens that are bound to it.
 ///
 /// # Errors
 /// Upstream's text.
@@ -195,7 +195,7 @@ async fn still_there(core: &Core, bound: &Bound, now: i64) -> Result<(), String>
     Ok(())
 }
 
-/// An object, or nothing.
+/// A stored object, or null.
 async fn stored(core: &Core, collection: &str, key: &str) -> Result<Value, String> {
     let entry = core.backend.get(collection, key).await;
     let entry = entry.map_err(|error| error.to_string())?;
@@ -204,7 +204,7 @@ async fn stored(core: &Core, collection: &str, key: &str) -> Result<Value, Strin
         .unwrap_or_default())
 }
 
-/// The time at which the object was to be gone has passed.
+/// The deletion time of the object has passed.
 fn was_deleted(object: &Value, now: i64) -> bool {
     let deleted = meta(object, "deletionTimestamp");
     let deleted = deleted.parse::<jiff::Timestamp>().ok();

@@ -19,7 +19,7 @@ use crate::server::{Core, Incoming};
 /// A question: may `user` do this?
 #[derive(Debug, Clone)]
 pub struct Ask<'a> {
-    /// Who.
+    /// The user.
     pub user: &'a User,
     /// Verb.
     pub verb: &'a str,
@@ -35,7 +35,7 @@ pub struct Ask<'a> {
     pub namespace: &'a str,
     /// Name, or empty.
     pub name: &'a str,
-    /// The path, where it is no resource.
+    /// The path of a non-resource request.
     pub path: &'a str,
     /// The field selector of a list, watch or deletecollection.
     pub fields: Option<&'a FieldSelector>,
@@ -100,7 +100,7 @@ impl<'a> Ask<'a> {
         } else {
             format!("User {user} cannot {verb} path {}", quote(path))
         };
-        // Nothing that a browser takes for markup.
+        // Escape everything that a browser interprets as markup.
         for (found, shown) in [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")] {
             text = text.replace(found, shown);
         }
@@ -116,7 +116,7 @@ impl<'a> Ask<'a> {
 pub enum Decision {
     /// Allowed.
     Allow(String),
-    /// Nobody allows it.
+    /// No rule allows it.
     NoOpinion(String),
 }
 
@@ -140,7 +140,7 @@ pub struct Authorizer {
     cache: Mutex<Option<Cache>>,
 }
 
-/// The roles and bindings, and watchers that tell when they are out of date.
+/// The roles and bindings, and watchers that report changes of them.
 struct Cache {
     /// In the order of the parts.
     watchers: Vec<Watcher>,
@@ -151,7 +151,7 @@ impl Cache {
     /// Takes over what has changed.
     ///
     /// # Errors
-    /// Those of the store, where so much has changed that it has to be read anew.
+    /// Errors of the store, if it has to be read again because of too many changes.
     fn follow(&mut self) -> Result<(), allot_store::Error> {
         for (part, watcher) in Part::ALL.into_iter().zip(&mut self.watchers) {
             loop {
@@ -193,7 +193,7 @@ impl Authorizer {
     /// Decides.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn decide(&self, core: &Core, ask: &Ask<'_>) -> Result<Decision> {
         if ask.user.in_group(MASTERS) {
             return Ok(Decision::Allow(String::new()));
@@ -228,7 +228,7 @@ impl Authorizer {
     /// The roles and bindings as they are now.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn index(&self, core: &Core) -> Result<Arc<Index>> {
         let mut cache = self.cache.lock().await;
         if let Some(known) = cache.as_mut()
@@ -252,7 +252,7 @@ impl Authorizer {
     /// The rules that a user holds in a namespace (and in the whole cluster).
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn rules_for(
         &self,
         core: &Core,
@@ -268,7 +268,7 @@ impl Authorizer {
     }
 }
 
-/// The field selector of a request. One that can not be read is reported later; here it selects nothing special.
+/// The field selector of a request. One that cannot be parsed is rejected later; here it selects nothing in particular.
 pub(super) fn selected(request: &Incoming) -> Option<FieldSelector> {
     FieldSelector::parse(request.query.text("fieldSelector")?).ok()
 }

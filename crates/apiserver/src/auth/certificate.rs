@@ -1,7 +1,7 @@
-//! Who a certificate, or a request for one, is about: the common name is the user, each organization a group.
+//! The subject of a certificate or certificate request: the common name is the user, each organization a group.
 //!
-//! The strings of a subject come in several encodings. All that Go reads are read here too, and one that can not be read
-//! is an error: a group that is left out would be a right or a check that is left out.
+//! The strings of a subject come in several encodings. All that Go reads are read here too, and one that cannot be read
+//! is an error: omitting a group could omit a right or a check.
 
 use std::collections::BTreeMap;
 
@@ -20,27 +20,27 @@ const COMMON_NAME: Oid<'static> = oid!(2.5.4.3);
 const ORGANIZATION: Oid<'static> = oid!(2.5.4.10);
 /// Kubernetes' own attribute for the uid of a user.
 const USER_ID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
-/// `extra` key under which it is told which credential somebody has used.
+/// `extra` key of the credential that a user has authenticated with.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// What is wrong with a certificate or a request for one.
+/// The error of a certificate or certificate request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubjectError {
     /// It is none.
     #[error("malformed certificate or certificate request")]
     Malformed,
-    /// A string of its subject can not be read.
+    /// A string of its subject cannot be read.
     #[error("the subject holds a string that can not be read")]
     Text,
-    /// It says several times or with nothing which uid its user has.
+    /// The UID of the user is repeated or empty.
     #[error("the subject names the uid of its user {0}")]
     Uid(&'static str),
 }
 
-/// The names in a subject that mean something to Kubernetes.
+/// The names in a subject that Kubernetes uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// The last common name, as Go takes it.
+    /// The last common name, as in Go.
     pub(crate) common_name: String,
     /// All organizations.
     pub(crate) organizations: Vec<String>,
@@ -116,7 +116,7 @@ fn text(value: &Any<'_>) -> Option<String> {
             let ascii = std::str::from_utf8(bytes).ok()?;
             ascii.is_ascii().then(|| ascii.to_owned())
         }
-        // Go reads this defunct encoding as Latin-1, which it nearly is.
+        // Go reads this obsolete encoding as Latin-1, which is nearly correct.
         Tag::T61String => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
         Tag::BmpString => {
             let (units, rest) = bytes.as_chunks::<2>();

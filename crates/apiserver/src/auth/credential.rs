@@ -8,10 +8,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 #[cfg(test)]
 mod tests;
 
-/// What the subprotocol of a WebSocket that holds a token starts with. Browsers can not set `Authorization` there.
+/// What the subprotocol of a WebSocket that holds a token starts with. Browsers cannot set `Authorization` there.
 const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// A credential is present and can not be used: the request is nobody's, not an anonymous one.
+/// A credential is present and cannot be used: the request is rejected, not treated as anonymous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unusable;
 
@@ -67,7 +67,7 @@ fn of_subprotocols(headers: &HeaderMap) -> Result<Option<String>, Unusable> {
         }
     }
     let token = token.filter(|token| !token.is_empty());
-    // One protocol has to be left for the answer to name.
+    // One protocol must remain for the answer.
     if token.is_some() && !others {
         return Err(Unusable);
     }
@@ -83,7 +83,7 @@ fn protocols(headers: &HeaderMap) -> Result<Vec<&str>, Unusable> {
     Ok(all)
 }
 
-/// Takes a proven token out of the headers, so that nothing behind the server sees it.
+/// Removes an authenticated token from the headers, so that no backend of the server sees it.
 pub(crate) fn forget(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     let Ok(all) = protocols(headers) else { return };
@@ -94,13 +94,13 @@ pub(crate) fn forget(headers: &mut HeaderMap) {
         .into_iter()
         .filter(|protocol| !protocol.starts_with(SUBPROTOCOL))
         .collect();
-    // What was a header value is one without some of its parts.
+    // Parts of a valid header value form a valid one.
     if let Ok(left) = HeaderValue::from_str(&left.join(",")) {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, left);
     }
 }
 
-/// The client asks to go on with WebSocket.
+/// The client requests an upgrade to WebSocket.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     let named = |name: HeaderName, wanted: &str| {
         headers.get_all(name).iter().any(|value| {

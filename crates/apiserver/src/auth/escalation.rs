@@ -1,5 +1,5 @@
-//! Nobody grants permissions that they do not hold: what kube-apiserver's policy-based storage of roles and bindings asks
-//! before it writes one.
+//! Users cannot grant permissions that they do not have: the check in kube-apiserver's policy-based storage of roles
+//! and bindings.
 
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
@@ -16,7 +16,7 @@ use crate::object::{meta, text};
 use crate::server::Core;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// Changes of these are how the garbage collector lets go of an object.
+/// The garbage collector changes only these fields.
 const COLLECTED: [&str; 4] = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
 
 /// Checks a role or binding that is about to be written, after it has been mutated and before it is validated.
@@ -86,7 +86,7 @@ impl Confirmation<'_> {
         if !aggregates(self.object) && !attributes.old.is_some_and(aggregates) {
             return Ok(());
         }
-        // What is collected can be anything, and what was collected can be kept from getting less.
+        // The garbage collector may update any object, also a role that is more than it may grant.
         let all = self.confirm(&Rule::everything()).await;
         all.map_err(|_| {
             self.forbidden("must have cluster-admin privileges to use the aggregationRule")
@@ -126,7 +126,7 @@ impl Confirmation<'_> {
         }
     }
 
-    /// The user holds all these rules where the object is to be.
+    /// The user has all these permissions where the object is stored.
     async fn confirm(&self, rules: &[Rule]) -> Result<()> {
         let user = self.attributes.user;
         let scope = match self.attributes.namespace {
@@ -165,7 +165,7 @@ fn aggregates(role: &Value) -> bool {
     selectors.is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Nothing changes but what the garbage collector changes.
+/// Only fields of the garbage collector change.
 fn only_collected(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();
@@ -185,7 +185,7 @@ fn only_collected(old: &Value, new: &Value) -> bool {
     rest(old) == rest(new)
 }
 
-/// Go's comparison does not tell an empty list from none.
+/// Go's comparison does not distinguish an empty list from an absent one.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,9 +1,9 @@
-//! Acting as somebody else.
+//! Impersonation.
 //!
-//! Since 1.36 (KEP-5284) there are several ways to be allowed to. A constrained one asks two things: whether the caller
-//! may do what it does in this way (`impersonate-on:<mode>:<verb>` on what the request is about), and whether it may act
-//! as that identity (`impersonate:<mode>`). The old one, the verb `impersonate` alone, stays and is tried last; the
-//! first refusal is the one that is told.
+//! Since 1.36 (KEP-5284) there are several modes. A constrained mode checks two permissions: whether the caller may
+//! make the request in this mode (`impersonate-on:<mode>:<verb>` on the resource), and whether it may impersonate that
+//! identity (`impersonate:<mode>`). The legacy mode, the verb `impersonate` alone, is still tried last; the first
+//! denial is the one that is reported.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,18 +24,18 @@ use crate::identity::{
 use crate::server::{Core, Incoming};
 use crate::validate::domain_prefixed_path;
 
-/// Where the identities of constrained impersonation are; users and groups of the old one are in the core group.
+/// API group of the identities in constrained impersonation; users and groups of the legacy mode are in the core group.
 const GROUP: &str = "authentication.k8s.io";
 /// What the names of all headers of impersonation start with.
 const PREFIX: &str = "impersonate-";
-/// From so many groups or extra values on, the right to all of them is asked for first.
+/// From this number of groups or extra values on, the permission for all of them is checked first.
 const MANY: usize = 4;
 /// How many callers are remembered.
 const REMEMBERED: usize = 10_000;
 /// The release in which the constrained ways are on.
 const CONSTRAINED_SINCE: u8 = 36;
 
-/// A way to act as somebody else.
+/// A mode of impersonation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// A service account on a node acts as that node.
@@ -43,9 +43,9 @@ enum Mode {
     /// Any node.
     ArbitraryNode,
     ServiceAccount,
-    /// Everybody who is neither a node nor a service account.
+    /// All users except for nodes and service accounts.
     UserInfo,
-    /// Everybody, to do anything.
+    /// All users, without constraints.
     Legacy,
 }
 
@@ -98,7 +98,7 @@ pub struct Impersonation {
 }
 
 impl Impersonation {
-    /// Puts the identity that the caller wants to act as in place of its own.
+    /// Replaces the caller's identity by the one to impersonate.
     ///
     /// # Errors
     /// 400 if no name is given, 403 if the caller may not.
@@ -143,11 +143,11 @@ impl Impersonation {
     }
 }
 
-/// What the headers say; none without any. Nothing that is present is left out of account: the request would run as its
-/// caller instead of as the user that somebody else has named.
+/// The identity in the headers; `None` without headers. No header that is present is ignored: the request would run as
+/// its caller instead of the user to impersonate.
 ///
 /// # Errors
-/// 400 for a header that can not be used.
+/// 400 for a header that cannot be used.
 fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
     let mut wanted = User::default();
     let mut present = false;
@@ -194,7 +194,7 @@ fn unusable(name: &HeaderName, why: &str) -> ApiError {
 }
 
 /// The name of an extra attribute as `url.PathUnescape` reads it; one with a malformed escape stays as it was sent.
-/// `None` if what is escaped is not UTF-8.
+/// `None` if the unescaped name is not UTF-8.
 fn path_unescape(key: &str) -> Option<String> {
     let malformed = key.split('%').skip(1).any(|rest| {
         let digits = rest.as_bytes().get(..2);
@@ -337,7 +337,7 @@ async fn require_extra(
     Ok(())
 }
 
-/// Why a key with its values can not be taken over in a constrained way.
+/// Why a key with its values cannot be taken over in a constrained way.
 fn extra_error(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".to_owned());

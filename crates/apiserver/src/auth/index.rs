@@ -1,4 +1,4 @@
-//! Roles and bindings, ready to be asked.
+//! Roles and bindings, indexed for decisions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Rule {
         [resources, paths]
     }
 
-    /// The rule allows what is asked.
+    /// The rule allows the request.
     pub fn allows(&self, ask: &Ask<'_>) -> bool {
         if !covers(&self.verbs, ask.verb) {
             return false;
@@ -106,7 +106,7 @@ impl Rule {
     }
 }
 
-/// To whom a binding gives a role.
+/// The subject of a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     kind: String,
@@ -173,7 +173,7 @@ impl Binding {
     }
 }
 
-/// Where rules are looked for.
+/// The namespace whose rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope<'a> {
     /// Cluster role bindings only.
@@ -212,7 +212,7 @@ impl Part {
         Part::Bindings,
     ];
 
-    /// Where they are stored.
+    /// The collection in the store.
     pub(super) fn collection(self) -> &'static str {
         match self {
             Part::ClusterRoles => "rbac.authorization.k8s.io/clusterroles",
@@ -242,8 +242,8 @@ impl Index {
         Ok(index)
     }
 
-    /// Takes a change over: a tenant that changes its bindings all the time must not make everybody else wait until all
-    /// there are have been read again.
+    /// Applies a change: a tenant that changes its bindings all the time must not make all others wait until everything
+    /// has been read again.
     pub(super) fn apply(&mut self, part: Part, event: &Event) {
         match event.kind {
             EventKind::Added | EventKind::Modified => self.put(part, &event.entry),
@@ -302,7 +302,7 @@ impl Index {
         rules.map(|rules| &**rules)
     }
 
-    /// What a user's bindings say.
+    /// The decision of a user's bindings.
     pub fn decide(&self, ask: &Ask<'_>) -> Decision {
         let mut missing = Vec::new();
         for (namespace, binding) in self.applicable(scope_of(ask)) {

@@ -1,7 +1,7 @@
 //! The node authorizer: what a node agent may do because of what runs on its node.
 //!
-//! Upstream keeps a graph of these relations (plugin/pkg/auth/authorizer/node); here they are looked up, so that an answer
-//! is never older than the store:
+//! Upstream keeps a graph of these relations (plugin/pkg/auth/authorizer/node); here they are looked up, so that an
+//! answer is never older than the store:
 //!
 //! ```text
 //! node <- pod <- secret, config map, service account, resource claim
@@ -9,7 +9,7 @@
 //! node <- resource slice, volume attachment
 //! ```
 //!
-//! A mirror pod grants nothing: otherwise its node could make itself one for everything it wants to read.
+//! A mirror pod grants nothing: otherwise its node could create one that refers to any object it wants to read.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::references;
 use crate::select::Attributes;
 use crate::server::Core;
 
-/// The namespace of the leases with which nodes tell that they are alive.
+/// The namespace of the node heartbeat leases.
 pub(crate) const LEASES: &str = "kube-node-lease";
 const SLICES: &str = "resource.k8s.io/resourceslices";
 
@@ -37,7 +37,7 @@ fn allow() -> Decision {
     Decision::Allow(String::new())
 }
 
-/// The node that a resource slice belongs to, in any generation of the API; empty if it is for several.
+/// The node that a ResourceSlice belongs to, in any version of the API; empty if it is for several nodes.
 pub(crate) fn node_of_slice(slice: &Value) -> &str {
     match text(slice, &["spec", "nodeName"]) {
         "" => text(slice, &["nodeName"]),
@@ -48,7 +48,7 @@ pub(crate) fn node_of_slice(slice: &Value) -> &str {
 /// Decides about a request of a node agent; of all other users it has no opinion.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub(super) async fn decide(core: &Core, ask: &Ask<'_>) -> Result<Decision> {
     let Some(node) = ask.user.node_identity() else {
         return Ok(no(""));
@@ -98,7 +98,7 @@ fn by_rules(ask: &Ask<'_>) -> Decision {
     }
 }
 
-/// The request selects by field what is of this node alone.
+/// The request's field selector restricts it to objects of this node.
 fn selects(ask: &Ask<'_>, fields: &[&str], node: &str) -> bool {
     ask.fields.is_some_and(|selector| {
         selector.requirements().iter().any(|requirement| {
@@ -300,7 +300,7 @@ impl View<'_> {
         Ok(false)
     }
 
-    /// A pod of the namespace is on the node, is no mirror pod and `refers` to what is asked for.
+    /// The namespace has a pod on the node that is no mirror pod and `refers` to the object.
     async fn some_pod(&self, namespace: &str, refers: impl Fn(&Value) -> bool) -> Result<bool> {
         let Some(resource) = self.core.registry.load().get("", "pods").cloned() else {
             return Ok(false);
@@ -323,7 +323,7 @@ impl View<'_> {
             .any(|pod: Value| !references::is_mirror(&pod) && refers(&pod)))
     }
 
-    /// An object of the store, null if it is not there.
+    /// A stored object, null if it does not exist.
     async fn stored(&self, collection: &str, key: &str) -> Result<Value> {
         let entry = self.core.backend.get(collection, key).await?;
         Ok(entry
@@ -332,7 +332,7 @@ impl View<'_> {
     }
 }
 
-/// Node objects: a node reads its own, also before it is there; which it writes the plugin NodeRestriction sees.
+/// Node objects: a node reads its own, also before it exists; writes are checked by the plugin NodeRestriction.
 fn own_node(ask: &Ask<'_>, node: &str) -> Decision {
     match (ask.subresource, ask.verb) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),

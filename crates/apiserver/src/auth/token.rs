@@ -31,13 +31,13 @@ pub enum TokenError {
     /// Its time is over.
     #[error("service account token has expired")]
     Expired,
-    /// Its time has not come.
+    /// It is not valid yet.
     #[error("service account token is not valid yet")]
     Early,
-    /// It says that it was made later than now.
+    /// Its issue time is in the future.
     #[error("service account token is issued in the future")]
     Future,
-    /// The key can not be used.
+    /// The key cannot be used.
     #[error("service account key: {0}")]
     Key(String),
 }
@@ -122,7 +122,7 @@ impl Signer {
         Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// What a token says, if it is genuine and valid at `now`.
+    /// The claims of a token, if its signature is valid and it is valid at `now`.
     ///
     /// # Errors
     /// See [`TokenError`].

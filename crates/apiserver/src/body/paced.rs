@@ -1,8 +1,8 @@
-//! Bodies whose readers must keep a pace.
+//! Bodies with a minimum pace of their readers.
 //!
-//! A connection asks for the next piece of a body when it has room for it. A client that does not read therefore leaves
-//! its body alone, and with it a snapshot of a collection, a seat among the requests in flight, and a share of the
-//! budget for answers. A task beside the body notices that and takes all of it away.
+//! A connection asks for the next piece of a body when it has space for it. A client that does not read therefore
+//! blocks its body, and with it a snapshot of a collection, a seat among the requests in flight, and a share of the
+//! budget for answers. A task beside the body detects that and releases all of them.
 
 use std::io;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::limits::CHUNK;
 
 /// The pace of a reader.
 pub(crate) struct Pace {
-    /// Longest time in which nothing is taken of what is there.
+    /// Longest time in which the reader takes nothing of the available content.
     pub stall: Duration,
-    /// When all must have been taken, if the answer is not one that goes on.
+    /// The deadline for the whole body, if the answer is not long-running.
     pub until: Option<Instant>,
     /// Ends the connection, if its client still does not read after the body has ended.
     pub connection: Option<CancellationToken>,
-    /// Where it is counted.
+    /// The counters to update.
     pub counters: Arc<Counters>,
 }
 
@@ -41,7 +41,7 @@ struct State {
     /// `None` after the end.
     content: Option<Content>,
     held: Vec<Held>,
-    /// How often something has been taken.
+    /// Number of pieces that were taken.
     taken: u64,
     /// The reader waits for the content, not the other way round.
     waiting: bool,
@@ -49,7 +49,7 @@ struct State {
     given_up: bool,
 }
 
-/// Ends the task that looks after a body together with the body.
+/// Ends the task that monitors a body together with the body.
 pub(super) struct Watchdog(AbortHandle);
 
 impl Drop for Watchdog {
@@ -106,7 +106,7 @@ impl Paced {
         next
     }
 
-    /// Bytes that are left, where that is known.
+    /// Remaining bytes, if known.
     pub(super) fn left(&self) -> Option<u64> {
         let state = self.state.lock();
         match &state.content {
@@ -137,7 +137,7 @@ async fn watch(paced: Weak<Paced>, pace: Pace) {
         seen = state.taken;
     }
     pace.counters.abandoned();
-    // The end is seen when the client takes what is in the buffers of the connection, or never.
+    // The end is seen when the client takes the content of the connection's buffers, or never.
     tokio::time::sleep(pace.stall).await;
     if let Some(connection) = pace.connection {
         connection.cancel();

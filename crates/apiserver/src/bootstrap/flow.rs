@@ -1,4 +1,4 @@
-//! Priority levels and flow schemas as kube-apiserver 1.36 makes them.
+//! Priority levels and flow schemas as kube-apiserver 1.36 creates them.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub(crate) fn objects(now: &str) -> Vec<(String, String, Value)> {
     objects
 }
 
-/// The spec of one of the objects that every server relies on, which nobody can change.
+/// The spec of a mandatory object, which cannot be changed.
 pub(crate) fn mandatory(plural: &str, name: &str) -> Option<Value> {
     if !matches!(name, "exempt" | "catch-all") {
         return None;
@@ -43,7 +43,7 @@ pub(crate) fn mandatory(plural: &str, name: &str) -> Option<Value> {
     wanted.next().map(|(.., mut object)| object["spec"].take())
 }
 
-/// Adds the objects that every server relies on to those that are stored, if somebody has deleted them.
+/// Adds missing mandatory objects to the stored ones, if they were deleted.
 pub(crate) fn add_mandatory(plural: &str, stored: &mut Vec<Value>) {
     for name in ["exempt", "catch-all"] {
         if stored
@@ -58,7 +58,7 @@ pub(crate) fn add_mandatory(plural: &str, stored: &mut Vec<Value>) {
     }
 }
 
-/// The annotation says that the server keeps the object as it made it.
+/// The annotation says that the server maintains the object.
 fn metadata(name: &str) -> Value {
     json!({"name": name, "generation": 1, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}})
 }
@@ -207,7 +207,7 @@ fn schemas() -> Vec<Schema> {
     ]
 }
 
-/// Everything that the subjects ask.
+/// All requests of the subjects.
 fn all(subjects: Vec<Value>) -> Value {
     json!({
         "subjects": subjects,

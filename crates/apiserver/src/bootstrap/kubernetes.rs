@@ -1,7 +1,7 @@
 //! The service `default/kubernetes`, through which pods find this server, and the endpoints behind it.
 //!
-//! kube-apiserver refuses to advertise a loopback address. Here pods are processes of this machine, so the address on
-//! which the server listens is one that they reach, whatever it is.
+//! kube-apiserver rejects a loopback address to advertise. Here pods are processes of this machine, so they can reach
+//! the address on which the server listens, whatever it is.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ const KEY: &str = "default/kubernetes";
 /// The port of the service; the server listens on another.
 const PORT: u16 = 443;
 
-/// Brings the service and its endpoints to what is true of this run.
+/// Updates the service and its endpoints to this run.
 pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
     reconcile(
         server,
@@ -23,7 +23,7 @@ pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
         KEY,
         service(server, address.port()),
         |kept, wanted| {
-            // The address and what users have added stay.
+            // The address and fields that users have added stay.
             for field in ["ports", "type", "sessionAffinity"] {
                 kept["spec"][field] = wanted["spec"][field].clone();
             }
@@ -71,7 +71,7 @@ fn endpoints(address: SocketAddr) -> Value {
     json!({
         "metadata": {
             "name": "kubernetes", "namespace": "default",
-            // The slice below is made beside it, not from it.
+            // The slice below is written separately, not mirrored from it.
             "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
         },
         "subsets": [{

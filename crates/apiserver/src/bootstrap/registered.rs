@@ -1,5 +1,5 @@
-//! The APIService objects of the versions that this server serves itself. They follow the registry: those of
-//! definitions come and go with them.
+//! The APIService objects of the versions that this server serves itself. They follow the registry: those of CRDs are
+//! created and deleted with them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::server::Core;
 
 const COLLECTION: &str = "apiregistration.k8s.io/apiservices";
-/// Says that the server keeps the object: built-in ones from the start, others as their definitions exist.
+/// Says that the server maintains the object: built-in ones from the start, others while their CRDs exist.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Places of versions that definitions bring.
 const CUSTOM: (u32, u32) = (1000, 100);
@@ -49,7 +49,7 @@ pub(crate) async fn sync(core: &Core) -> Result<()> {
             let last = object::draft(&gone);
             let write = Write::delete(COLLECTION, &*entry.key, entry.revision, last);
             match core.backend.commit(write).await {
-                // Somebody has changed it; the next round sees it as it is.
+                // It was changed concurrently; the next round sees the new version.
                 Ok(_) | Err(StoreError::NotFound | StoreError::Conflict(_)) => {}
                 Err(error) => return Err(error.into()),
             }

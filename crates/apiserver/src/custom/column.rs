@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use super::{json_path, text};
 use crate::table::Column;
 
-/// A column and where its cells come from.
+/// A column and the source of its cells.
 #[derive(Debug)]
 pub(super) struct CustomColumn {
     header: Column,
     path: String,
 }
 
-/// The columns that a version declares; the age where it declares none.
+/// The columns of a version; the age if it declares none.
 pub(super) fn columns(declared: &Value) -> Vec<CustomColumn> {
     let age = json!([{
         "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",

@@ -1,8 +1,8 @@
-//! Conversion webhooks: the versions of a custom resource as its author's program makes them.
+//! Conversion webhooks: custom resources in other versions.
 //!
-//! What the store has is brought into the version of a request before anything else looks at it ([`entries`]), and what
-//! a request leaves behind into the stored version when it is written ([`draft`]). In between every step sees the
-//! version of the request, as upstream's do. What is in the wanted version already is never sent anywhere.
+//! A stored object is converted to the version of a request before anything else reads it ([`entries`]), and the result
+//! of a request to the storage version when it is written ([`draft`]). In between every step sees the version of the
+//! request, as in upstream. Objects that have the requested version already are never sent to a webhook.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub use known::{Known, ROUNDS};
 
 /// How long a conversion may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How many objects are sent at once, and about how many bytes: the answer has to fit into what is read of one.
+/// Limits of objects and approximate bytes per call: the answer must fit into the response size limit.
 const BATCH: usize = 250;
 const BATCH_BYTES: usize = 1 << 20;
-/// How many converted objects are kept at hand.
+/// Limit of cached converted objects.
 const REMEMBERED: usize = 4096;
 
 /// The webhook of one definition.
@@ -76,7 +76,7 @@ impl Converter {
         made.insert((version.to_owned(), entry.key.clone()), entry.clone());
     }
 
-    /// Asks for objects in another version.
+    /// Requests objects in another version.
     ///
     /// # Errors
     /// 500 in upstream's words.
@@ -145,11 +145,11 @@ pub fn is_by_webhook(resource: &Resource) -> bool {
     converter(resource).is_some()
 }
 
-/// Stored objects in a version of their resource: those that are in another one and need a webhook are converted, the
+/// Stored objects in a version of their resource: those in another version that need a webhook are converted, the
 /// others stay as they are.
 ///
 /// # Errors
-/// 500 in upstream's words, where the webhook fails.
+/// 500 with upstream's message, if the webhook fails.
 pub async fn entries(
     core: &Core,
     resource: &Resource,
@@ -190,7 +190,7 @@ pub async fn entries(
 /// As [`entries`], for one.
 ///
 /// # Errors
-/// As there.
+/// As in [`entries`].
 pub async fn entry(
     core: &Core,
     resource: &Resource,
@@ -204,7 +204,7 @@ pub async fn entry(
 /// As [`entries`], for what happened to objects.
 ///
 /// # Errors
-/// As there.
+/// As in [`entries`].
 pub async fn events(
     core: &Core,
     resource: &Resource,
@@ -230,7 +230,7 @@ pub async fn events(
 /// Any object of a resource in another of its versions.
 ///
 /// # Errors
-/// 400 if it has no such form, 500 where a webhook fails.
+/// 400 if it has no such form, 500 if a webhook fails.
 pub async fn object(
     core: &Core,
     resource: &Resource,
@@ -255,7 +255,7 @@ pub async fn object(
 /// The stored form of what a request leaves behind.
 ///
 /// # Errors
-/// 500 where a webhook fails.
+/// 500 if a webhook fails.
 pub async fn draft(
     core: &Core,
     resource: &Resource,
@@ -288,14 +288,14 @@ pub fn is_stale(resource: &Resource, entry: &Entry) -> bool {
     version.is_some_and(|it| it != resource.api_version(&resource.storage_version))
 }
 
-/// 500 for an object in a version that its definition does not have any more.
+/// 500 for an object in a version that its definition does not have any longer.
 pub(crate) fn no_such_version(api_version: &str) -> ApiError {
     ApiError::unknown(format!(
         "request to convert CR from an invalid group/version: {api_version}"
     ))
 }
 
-/// 500 for a conversion that only a webhook can make, in a place that has none.
+/// 500 for a conversion that needs a webhook, in a place that cannot call one.
 pub(crate) fn not_at_hand(object: &Value, version: &str) -> ApiError {
     let kind = kind_of(object);
     ApiError::unknown(format!(

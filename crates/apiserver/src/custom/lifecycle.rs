@@ -1,7 +1,7 @@
 //! From definitions to served resources, and their end.
 //!
-//! One task follows all definitions. It accepts names, writes conditions, puts established resources into the registry, and deletes the
-//! objects of definitions that are being deleted before it lets them go.
+//! One task follows all CRDs. It accepts names, writes conditions, adds established resources to the registry, and
+//! deletes the objects of CRDs that are being deleted before it removes their finalizer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::versions;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
-/// Who upstream's server is in the fields that it owns.
+/// Upstream's field manager.
 const MANAGER: &str = "kube-apiserver";
-/// Where definitions are stored.
+/// The collection of CRDs.
 const COLLECTION: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
-/// Serves what is defined already and starts to follow the definitions.
+/// Serves the existing CRDs and starts to follow changes.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub async fn start(server: &Server) -> Result<()> {
     let core = server.0.clone();
     let mut state = State::default();
@@ -36,7 +36,7 @@ pub async fn start(server: &Server) -> Result<()> {
     state.sync(&core).await?;
     tokio::spawn(async move {
         let mut from = from;
-        // A watch that fell behind is started anew; whatever was missed is seen in the list.
+        // A watch that fell behind is restarted; missed changes are found in the list.
         while let Ok(mut watcher) = core.backend.watch(COLLECTION, "", from) {
             loop {
                 if let Err(error) = state.sync(&core).await {
@@ -59,7 +59,7 @@ pub async fn start(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Marks a definition that a client deletes: its objects go first.
+/// Marks a CRD that a client deletes: its objects are deleted first.
 pub fn mark_deleted(definition: &mut Value) {
     let metadata = metadata_mut(definition);
     let mut finalizers = strings(metadata.get("finalizers").unwrap_or(&Value::Null));
@@ -84,17 +84,17 @@ pub fn mark_deleted(definition: &mut Value) {
 
 #[derive(Default)]
 struct State {
-    /// What each definition compiled to, by key, with the definition's generation and status that it was made from.
+    /// The compiled CRDs by key, with the generation and status that they were compiled from.
     compiled: HashMap<String, (Value, Arc<Resource>)>,
     instances: Instances,
 }
 
-/// The collections of definitions that wait for their objects to go.
+/// The collections of CRDs whose objects are being deleted.
 #[derive(Default)]
 struct Instances(Vec<String>);
 
 impl Instances {
-    /// Waits until something changes in one of the collections.
+    /// Waits for a change in one of the collections.
     async fn changed(&self, core: &Core) {
         let from = core.backend.revision();
         let mut waits = Vec::new();
@@ -150,11 +150,11 @@ impl State {
                     Expect::Revision(entry.revision),
                     draft(core, entry, &new)?,
                 )
-                // A definition that is not served keeps its objects from being deleted.
+                // A CRD that is not served keeps its objects from being deleted.
                 .frees(true);
                 match core.backend.commit(write).await {
                     Ok(written) => entries[index] = (written, new),
-                    // Somebody changed it in between; the watch tells us.
+                    // It was changed concurrently; the watch reports it.
                     Err(StoreError::Conflict(_) | StoreError::NotFound) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -184,7 +184,7 @@ impl State {
                     if let Some((served, made)) = before {
                         let same = (0..2).all(|part| served[part] == basis[part]);
                         if same && let (Some(new), Some(old)) = (&mut new.custom, &made.custom) {
-                            // Nobody else has it yet.
+                            // It is not shared yet.
                             if let Some(new) = Arc::get_mut(new) {
                                 new.follows(old);
                             }
@@ -197,7 +197,7 @@ impl State {
             };
             current.insert(key, (basis, made));
         }
-        // What is left is gone, or has become something else.
+        // The remaining ones were deleted, or have changed.
         let ended = std::mem::take(&mut self.compiled);
         self.compiled = current;
         core.registry.rcu(|registry| {
@@ -277,7 +277,7 @@ impl State {
     }
 }
 
-/// The stored form of a definition whose status this server has changed, which comes to own that.
+/// The stored form of a CRD whose status this server has changed; the server becomes the manager of the changed fields.
 fn draft(core: &Core, entry: &Entry, new: &Value) -> Result<Draft> {
     let registry = core.registry.load();
     let Some(resource) = registry.get(GROUP, PLURAL) else {
@@ -294,7 +294,7 @@ fn draft(core: &Core, entry: &Entry, new: &Value) -> Result<Draft> {
     Ok(object::draft_owned(&new, &owners))
 }
 
-/// Deletes all objects of a collection; those with finalizers are marked. Answers how many are left.
+/// Deletes all objects of a collection; those with finalizers are marked. Returns how many remain.
 async fn delete_all(core: &Core, collection: &str) -> Result<usize> {
     let page = core
         .backend

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::text;
 use crate::strategy::Part;
 
-/// Where the numbers of a scale are in an object.
+/// The paths of the scale fields in an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scale {
     spec_replicas: String,
@@ -24,7 +24,7 @@ impl Scale {
         })
     }
 
-    /// The scale of an object; none where it does not say how many replicas it wants.
+    /// The scale of an object; `None` if it has no number of replicas.
     pub fn read(&self, object: &Value) -> Option<Value> {
         let replicas = at(object, &self.spec_replicas)?.as_i64()?;
         let count = at(object, &self.status_replicas)
@@ -56,12 +56,12 @@ impl Scale {
         }))
     }
 
-    /// Where the wanted number is, such as `.spec.replicas`.
+    /// The path of the desired number, such as `.spec.replicas`.
     pub fn replicas_path(&self) -> &str {
         &self.spec_replicas
     }
 
-    /// Writes the wanted number into an object.
+    /// Writes the desired number into an object.
     pub fn write(&self, object: &mut Value, replicas: i64) {
         let mut place = object;
         for key in self.spec_replicas.trim_start_matches('.').split('.') {
@@ -98,7 +98,7 @@ fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
         .try_fold(object, |value, key| value.get(key))
 }
 
-/// As [`at`]; the error says what on the way is no object.
+/// Like [`at`]; the error names the parent that is no object.
 fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let mut place = object;
     let mut passed = String::new();
@@ -140,7 +140,7 @@ fn check_count(object: &Value, path: &str, errors: &mut ErrorList) {
     }
 }
 
-/// How upstream says that a field is not what it reads it as.
+/// Upstream's message for a field of the wrong type.
 fn accessor(path: &str, value: &Value, wanted: &str) -> String {
     let (shown, found) = match value {
         Value::Null => ("<nil>".to_owned(), "<nil>"),

@@ -1,7 +1,7 @@
-//! Large lists, made while they are sent.
+//! Large lists, which are streamed.
 //!
-//! A list is a snapshot of pointers to stored entries. What surrounds the items is made at once; the items are made in
-//! pieces as the connection takes them, so that a list costs a buffer and not the size of a collection.
+//! A list is a snapshot of pointers to stored entries. The frame around the items is created at once; the items are
+//! encoded in pieces as the connection takes them, so that a list costs a buffer and not the size of a collection.
 
 use std::io;
 use std::pin::Pin;
@@ -25,16 +25,16 @@ use crate::{protobuf, table};
 #[cfg(test)]
 mod tests;
 
-/// Rows of a table that are made together: the columns are found once for them.
+/// Rows of a table that are created together: their columns are looked up once.
 const ROWS: usize = 64;
 /// Objects that are measured before others on the same thread get their turn.
 const MEASURED: usize = 64;
 
 /// A list that is to be answered.
 pub struct Listing {
-    /// What it is a list of.
+    /// The resource of the list.
     pub resource: Arc<Resource>,
-    /// The version asked for.
+    /// The requested version.
     pub version: String,
     /// The representation.
     pub media: Media,
@@ -54,7 +54,7 @@ impl Listing {
         }
     }
 
-    /// The list is not worth a stream.
+    /// The list is too small to be streamed.
     pub fn is_small(&self) -> bool {
         let mut left = CHUNK;
         self.entries.iter().all(|entry| {
@@ -64,7 +64,7 @@ impl Listing {
         })
     }
 
-    /// The list can be made item by item.
+    /// The list can be encoded item by item.
     fn can_stream(&self) -> bool {
         let group = self.resource.group.as_str();
         match (self.media.encoding, self.media.shape) {
@@ -88,16 +88,16 @@ impl Listing {
     /// The answer in one piece.
     ///
     /// # Errors
-    /// 500 if an object can not be converted.
+    /// 500 if an object cannot be converted.
     pub fn whole(self) -> Result<Response<Body>> {
         let view = self.view();
         view.list_response(&self.entries, self.meta.clone(), self.media, self.options)
     }
 
-    /// The answer, made while it is sent if that is possible.
+    /// The answer, streamed if possible.
     ///
     /// # Errors
-    /// 500 if an object can not be converted and that is seen in time; later it ends the answer.
+    /// 500 if an object cannot be converted and that is seen in time; later it ends the answer.
     pub async fn stream(self) -> Result<Response<Body>> {
         if !self.can_stream() {
             return self.whole();
@@ -186,7 +186,8 @@ impl Listing {
         }
     }
 
-    /// What is around the items of a message. Its length comes first, so the items are made once to measure them.
+    /// The frame around the items of a message. It starts with the length, so the items are encoded once to measure
+    /// them.
     async fn message(&self) -> Result<Frame> {
         let prefix = protobuf::message_of(&self.skeleton(json!([])))
             .ok_or_else(|| ApiError::unknown("the list has no protobuf form"))?;
@@ -204,7 +205,7 @@ impl Listing {
         Ok(Frame { head, tail, items })
     }
 
-    /// One item as a field of the message of the list: a list of it alone without what comes first.
+    /// One item as a field of the list's message: a list with only this item without its prefix.
     fn item_message(&self, entry: &Entry, prefix: &[u8]) -> Result<Vec<u8>> {
         let list = self.skeleton(json!([self.item(entry)?]));
         let write = || protobuf::message_of(&list).unwrap_or_default();
@@ -228,7 +229,7 @@ impl Listing {
         Ok(object)
     }
 
-    /// The next objects as they stand in the list; as many as are made together.
+    /// The next objects of the list; as many as are encoded together.
     fn items(&self, entries: &[Arc<Entry>]) -> Result<Vec<Value>> {
         if !matches!(self.media.shape, Shape::Table | Shape::TableV1beta1) {
             return entries.iter().map(|entry| self.item(entry)).collect();
@@ -256,7 +257,7 @@ enum Items {
     Stored,
     /// Text, with what separates two items, and what each line of an item begins with.
     Text { separator: String, indent: String },
-    /// Protobuf, with what comes before the items in the message.
+    /// Protobuf, with the part of the message before the items.
     Message { prefix: Vec<u8> },
 }
 
@@ -335,7 +336,7 @@ fn write_text(out: &mut Vec<u8>, item: &Value, encoding: Encoding, indent: &str,
             let text = serde_saphyr::to_string(&[item]).unwrap_or_default();
             let indent = indent.strip_prefix('\n').unwrap_or_default();
             for (index, line) in text.split_inclusive('\n').enumerate() {
-                // The first line of the first item stands behind the indentation of the mark.
+                // The first line of the first item follows the indentation of the list marker.
                 if !first || index > 0 {
                     out.extend_from_slice(indent.as_bytes());
                 }

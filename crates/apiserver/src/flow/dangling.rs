@@ -1,4 +1,4 @@
-//! The condition of a FlowSchema that tells whether its priority level exists.
+//! The condition of a FlowSchema that its priority level exists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use crate::object::{self, child_mut, meta, text};
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 const CONDITION: &str = "Dangling";
 
-/// Brings the condition of each schema up to date. What another writer changes at the same time is left to the next look
-/// at the objects, which that change causes.
+/// Updates the condition of each schema. A conflict is left to the next update, which the other write triggers.
 pub(super) async fn tell(
     backend: &dyn Backend,
     collection: &str,
@@ -41,7 +40,7 @@ pub(super) async fn tell(
     }
 }
 
-/// The condition that says whether the priority level exists.
+/// The condition that the priority level exists.
 pub(crate) fn condition(level: &str, exists: bool, since: &str) -> Value {
     let (status, reason, rest) = match exists {
         true => ("False", "Found", "and it exists"),

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::watches::{Watches, exact};
 use crate::server::{Core, Incoming};
 
-/// Objects that a list reads for one seat. Upstream counts 100 kB per seat, and at most ten for what is served from
-/// memory; everything is here.
+/// Objects that a list reads for one seat. Upstream counts 100 kB per seat, and at most ten for lists from memory; here
+/// all lists are.
 const OBJECTS_PER_SEAT: usize = 100;
-/// Watches that are told of a change for one seat, as upstream.
+/// Watches that receive a change for one seat, as upstream.
 const WATCHES_PER_SEAT: usize = 10;
 /// How long a watch is thought to work on an event, as upstream.
 const EVENT: Duration = Duration::from_millis(5);
@@ -18,7 +18,7 @@ const EVENT: Duration = Duration::from_millis(5);
 pub(super) struct Width {
     /// Seats.
     pub(super) seats: usize,
-    /// How long it has them after it has been answered: its watchers are told meanwhile.
+    /// How long it keeps the seats after its answer: its watchers receive the change meanwhile.
     pub(super) after: Duration,
 }
 
@@ -33,8 +33,8 @@ impl Width {
         Width { seats, ..Self::ONE }
     }
 
-    /// Of a change that so many watches are told of. A few cost nothing; the work of many is done in at most `most`
-    /// seats, and takes longer for it.
+    /// The width of a change that this many watches receive. A few cost nothing; the work of many takes at most `most`
+    /// seats, for a longer time.
     fn told(watches: usize, most: usize) -> Self {
         if watches < WATCHES_PER_SEAT {
             return Self::ONE;
@@ -47,7 +47,7 @@ impl Width {
     }
 }
 
-/// Lists, watches that begin with one, and changes that many watches are told of take more than one seat.
+/// Lists, watches with initial events, and changes that many watches receive take more than one seat.
 pub(super) fn width(core: &Core, watches: &Watches, request: &Incoming, most: usize) -> Width {
     let (info, query) = (&request.info, &request.query);
     let lists = match info.verb.as_str() {

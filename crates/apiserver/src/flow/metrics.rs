@@ -39,7 +39,7 @@ struct Dropped {
     request_kind: &'static str,
 }
 
-/// What is counted for each request of a schema: looked up once, not with every request.
+/// Counters of a schema: looked up once, not with every request.
 pub(super) struct Counted {
     pub(super) dispatched: Counter,
     pub(super) estimated: Histogram,
@@ -74,7 +74,7 @@ fn widths() -> Histogram {
 }
 
 impl Metrics {
-    /// Makes them known to a registry.
+    /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Metrics {
             dispatched: Family::default(),
@@ -153,7 +153,7 @@ impl Metrics {
         metrics
     }
 
-    /// What is counted for each request of a schema.
+    /// The counters of a schema.
     pub(super) fn counted(&self, level: &str, schema: &str) -> Counted {
         let flow = Flow {
             priority_level: level.to_owned(),
@@ -188,7 +188,7 @@ impl Metrics {
         self.dropped.get_or_create(&Dropped { request_kind }).inc();
     }
 
-    /// Sets what is read at the moment of a scrape.
+    /// Sets the gauges that are read at a scrape.
     pub(super) fn set(&self, numbers: impl Iterator<Item = Numbers>) {
         let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         for level in numbers {

@@ -1,8 +1,8 @@
-//! After how many seconds a client that is refused is told to try again.
+//! The `Retry-After` of rejected requests.
 //!
-//! As kube-apiserver: the time of a level doubles, up to half a minute, while it goes on refusing many requests, and
-//! goes down by a second at a time when it refuses few. It changes at most once a second, and goes up at most once in
-//! the time that clients have been told, because only then can they be back.
+//! As in kube-apiserver: the time of a level doubles, up to half a minute, while it keeps rejecting many requests, and
+//! decreases by a second at a time when it rejects few. It changes at most once a second, and increases at most once in
+//! the time that was sent to clients, because only then can they be back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-/// The longest time that clients are told, in seconds.
+/// The longest `Retry-After`, in seconds.
 const LONGEST: u64 = 32;
 /// So many refused requests for each second of the present time are many.
 const MANY: u64 = 3;
@@ -27,14 +27,14 @@ struct Level {
     count: u64,
     /// Earlier seconds and their numbers, oldest first.
     history: VecDeque<(u64, u64)>,
-    /// What clients are told.
+    /// The current `Retry-After`.
     retry_after: u64,
     /// When it went up last.
     raised: Option<u64>,
 }
 
 impl Refused {
-    /// Counts a request of a level that is refused in some second; says after how many seconds it may come again.
+    /// Counts a rejected request of a level in the given second; returns its `Retry-After`.
     pub(super) fn count(&self, level: &Arc<str>, second: u64) -> u64 {
         let mut levels = self.0.lock();
         let level = levels.entry(level.clone()).or_insert_with(|| Level {
@@ -48,7 +48,7 @@ impl Refused {
         level.retry_after
     }
 
-    /// Forgets levels that are gone.
+    /// Drops levels that no longer exist.
     pub(super) fn retain(&self, exists: impl Fn(&str) -> bool) {
         self.0.lock().retain(|name, _| exists(name));
     }
@@ -61,7 +61,7 @@ impl Level {
             return;
         }
         self.history.push_back((self.second, self.count));
-        // What is older is never asked for.
+        // Older seconds are never read.
         let oldest = (2 * self.retry_after).min(LONGEST);
         while let Some((at, _)) = self.history.front()
             && second.saturating_sub(*at) > oldest
@@ -72,7 +72,7 @@ impl Level {
         self.adapt(second);
     }
 
-    /// Changes the time by what was refused in as many seconds before this one.
+    /// Adapts the time to the rejections of the seconds before this one.
     fn adapt(&mut self, second: u64) {
         let time = self.retry_after;
         let recent = self.history.iter().rev();
@@ -96,7 +96,7 @@ impl Level {
 mod tests {
     use super::*;
 
-    /// Refuses so many requests in a second; the time that the last of them was told.
+    /// Rejects this many requests in a second; returns the `Retry-After` of the last one.
     fn refuse(refused: &Refused, second: u64, count: u64) -> u64 {
         let level = Arc::from("level");
         let mut told = 0;
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(refuse(&refused, 0, 10), 1);
         // Ten in the second before.
         assert_eq!(refuse(&refused, 1, 10), 2);
-        // It was raised a second ago, and clients were told two.
+        // It was raised a second ago, and clients were told to wait two.
         assert_eq!(refuse(&refused, 2, 10), 2);
         let told: Vec<u64> = (3..100)
             .map(|second| refuse(&refused, second, 200))

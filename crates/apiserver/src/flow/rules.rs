@@ -1,4 +1,4 @@
-//! FlowSchemas and PriorityLevelConfigurations, ready to be asked.
+//! FlowSchemas and PriorityLevelConfigurations, compiled for requests.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::identity::User;
 use crate::object::{meta, strings, text};
 use crate::request::RequestInfo;
 
-/// The schema and the level that take what nothing else takes.
+/// The schema and the level for requests that match no other.
 const CATCH_ALL: &str = "catch-all";
 /// Most seats of one request, as in kube-apiserver.
 const MOST_SEATS: usize = 10;
 /// The share of a level that one request may take at most.
 const SHARE_OF_LEVEL: f64 = 0.15;
 
-/// What tells the flows of a schema apart.
+/// What distinguishes the flows of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Distinguisher {
     User,
     Namespace,
 }
 
-/// Whom a rule is about.
+/// The subject of a rule.
 #[derive(Debug, PartialEq, Eq)]
 enum Subject {
     User(String),
@@ -167,7 +167,7 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// What makes a request one of a flow of this schema.
+    /// The flow of a request in this schema.
     pub(super) fn flow<'a>(&self, info: &'a RequestInfo, user: &'a User) -> &'a str {
         match self.distinguisher {
             Some(Distinguisher::User) => &user.name,

@@ -1,14 +1,14 @@
-//! Seats and queues: who starts, who waits, who is refused. A pure state machine: time and requests are put in, decisions
-//! come out.
+//! Seats and queues: which request starts, waits or is rejected. A pure state machine: time and requests are inputs,
+//! decisions are outputs.
 //!
 //! The model is that of kube-apiserver's priority and fairness (KEP-1040). Each level has a number of seats and, unless
-//! it refuses what does not fit, queues. The requests of a flow go to the emptiest of a hand of queues (shuffle
+//! it rejects requests that do not fit, queues. The requests of a flow go to the emptiest of a hand of queues (shuffle
 //! sharding), and the queue that is served next is the one whose first request would finish first if all queues were
 //! served at the same time.
 //!
 //! Borrowing differs from upstream, which moves limits between levels every ten seconds by past demand. Here a level
-//! may use seats beyond its own while nobody who owns them wants them: what a level does not lend is kept free for it,
-//! and a request within the seats of its own level comes before those that borrow.
+//! may use seats beyond its own while their owners do not need them: seats that a level does not lend are kept free for
+//! it, and a request within the seats of its own level comes before those that borrow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use level::{GUESS, Level, Waiting};
 pub struct LevelSpec {
     /// Name.
     pub name: Arc<str>,
-    /// Seats of its own.
+    /// Nominal seats.
     pub nominal: usize,
     /// How many of them others may use.
     pub lendable: usize,
@@ -45,7 +45,7 @@ pub struct Queuing {
     pub length: usize,
 }
 
-/// A number that stays the same while the level exists.
+/// An identifier that does not change while the level exists.
 pub type LevelId = u32;
 
 /// A request that waits.
@@ -65,7 +65,7 @@ pub struct Running {
     started: f64,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrival {
     /// It may start.
@@ -103,9 +103,9 @@ impl Refusal {
 pub struct Numbers {
     /// Name.
     pub name: Arc<str>,
-    /// Seats of its own.
+    /// Nominal seats.
     pub nominal: usize,
-    /// Those that are kept for it.
+    /// Seats that are not lent.
     pub lower: usize,
     /// The most that it can have.
     pub upper: usize,
@@ -113,9 +113,9 @@ pub struct Numbers {
     pub used: usize,
     /// Requests that run.
     pub executing: usize,
-    /// Requests that wait.
+    /// Waiting requests.
     pub waiting: usize,
-    /// Seats that they wait for.
+    /// Seats that the waiting requests need.
     pub waiting_seats: usize,
 }
 
@@ -134,8 +134,7 @@ pub struct Seats {
 }
 
 impl Seats {
-    /// Takes a new configuration over; says which levels there are now. What waits and runs on levels that are gone is
-    /// not lost.
+    /// Applies a new configuration; returns the levels. Waiting and running requests of removed levels are not lost.
     pub fn configure(&mut self, specs: Vec<LevelSpec>) -> BTreeMap<Arc<str>, LevelId> {
         let mut names = BTreeMap::new();
         for spec in specs {
@@ -168,7 +167,7 @@ impl Seats {
         names
     }
 
-    /// A request has come.
+    /// A request arrives.
     pub fn arrive(&mut self, id: LevelId, flow: u64, seats: usize, now: f64) -> Arrival {
         let waiting = self.waiting;
         let Some(level) = self.levels.get_mut(&id) else {
@@ -230,7 +229,7 @@ impl Seats {
         self.names.values().any(|known| *known == id)
     }
 
-    /// A request does not wait any more; false if it does not wait.
+    /// A request stops waiting; returns false if it was not waiting.
     pub fn cancel(&mut self, ticket: Ticket, now: f64) -> bool {
         let Some(level) = self.levels.get_mut(&ticket.level) else {
             return false;
@@ -251,13 +250,13 @@ impl Seats {
         true
     }
 
-    /// Starts one of those that wait, if there are seats for one.
+    /// Starts a waiting request, if there are seats for one.
     pub fn dispatch(&mut self, now: f64) -> Option<(u64, Running)> {
         if self.waiting == 0 {
             return None;
         }
-        // Those within the seats of their level first; among them, and then among the others, the level that has the
-        // least of what it is entitled to.
+        // Requests within the seats of their level first; among them, and then among the others, the level with the
+        // smallest share of its nominal seats.
         let mut candidates: Vec<(bool, f64, LevelId, usize, usize)> = Vec::new();
         for (id, level) in &self.levels {
             if level.waiting > 0
@@ -280,7 +279,7 @@ impl Seats {
             let limit = self.levels.get(&id).map_or(0, Level::most);
             let used = self.levels.get(&id).map_or(0, |level| level.used);
             if borrows && used + seats <= limit {
-                // It lacks free seats only: nobody after it may take them away.
+                // It lacks only free seats: no later request may take them.
                 return None;
             }
             owners_wait |= !borrows;
@@ -351,7 +350,7 @@ impl Seats {
         };
         let used = level.used + seats;
         if level.spec.nominal == 0 && level.used == 0 {
-            // A level without seats of its own works off one request after the other.
+            // A level without nominal seats executes one request after the other.
             return true;
         }
         let kept = self.kept - level.kept(level.used) + level.kept(used);

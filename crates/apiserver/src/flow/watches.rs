@@ -1,4 +1,4 @@
-//! How many watches a change is delivered to: the more, the wider is the request that makes it.
+//! How many watches receive a change: the more, the wider the request.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::request::RequestInfo;
 use crate::server::Incoming;
 
-/// What a watch follows: group, resource, and a namespace and a name or nothing for all.
+/// The scope of a watch: group, resource, and optionally namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Followed {
     group: String,
@@ -42,7 +42,8 @@ impl Drop for Watching {
 }
 
 impl Watches {
-    /// Counts a watch. One for the pods of a node is not counted: a change is for one node, and others do not look at it.
+    /// Counts a watch. A watch for the pods of a node is not counted: a change is for one node, and other such watches
+    /// skip it.
     pub(super) fn open(self: &Arc<Self>, request: &Incoming) -> Option<Watching> {
         let info = &request.info;
         if info.resource == "pods" && exact(request, "spec.nodeName").is_some() {
@@ -58,7 +59,7 @@ impl Watches {
         Some(Watching { all, followed })
     }
 
-    /// How many watches may be told of what a request changes.
+    /// How many watches may receive the changes of a request.
     pub(super) fn interested(&self, info: &RequestInfo) -> usize {
         let mut followed = followed(info, "", "");
         let all = self.0.lock();

@@ -22,7 +22,7 @@ use crate::server::Core;
 /// How long a kubelet may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Where a kubelet listens.
+/// The address of a kubelet.
 pub(super) struct Endpoint {
     pub(super) host: String,
     pub(super) port: u16,
@@ -84,12 +84,12 @@ where
     Ok(sender)
 }
 
-/// The client wants more than an answer.
+/// The client requests an upgrade.
 pub(super) fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(http::header::UPGRADE)
 }
 
-/// Sends a request on a connection of its own.
+/// Sends a request on a separate connection.
 pub(super) async fn send(
     core: &Core,
     endpoint: &Endpoint,
@@ -200,7 +200,7 @@ fn client_tls(client: Option<&KubeletClient>) -> std::io::Result<Arc<rustls::Cli
     Ok(Arc::new(config))
 }
 
-/// Kubelets have self-signed serving certificates unless told otherwise; kube-apiserver does not verify them either.
+/// Kubelets have self-signed serving certificates by default; kube-apiserver does not verify them either.
 #[derive(Debug)]
 struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Reading a stored object without making a JSON tree of the owners of its fields.
+//! Reads a stored object without building a JSON tree of its managed fields.
 
 use std::fmt;
 

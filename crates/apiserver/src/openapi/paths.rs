@@ -15,7 +15,7 @@ const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
-/// The path of a document about something that is no resource.
+/// The path of a non-resource document.
 pub(super) fn plain(name: &str) -> Map<String, Value> {
     let mut out = Map::new();
     let slash = if matches!(name, "version" | "logs") || name.starts_with("openid") {

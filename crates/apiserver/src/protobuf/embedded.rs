@@ -1,4 +1,4 @@
-//! Messages that JSON does not show: Go embeds them, so that their fields stand among those of the type around them.
+//! Messages that are not visible in JSON: Go embeds them, so that their fields are among those of the enclosing type.
 
 use allot_schema::types::{self, Struct};
 
@@ -10,7 +10,7 @@ pub(super) struct Embedded {
     pub(super) own: &'static [&'static str],
     /// The type that has its fields: another one, or the one around it.
     pub(super) schema: &'static Struct,
-    /// The fields of the embedded message are known by the type around it only.
+    /// The fields of the embedded message are only known by the enclosing type.
     pub(super) shared: bool,
 }
 

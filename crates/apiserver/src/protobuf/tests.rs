@@ -42,7 +42,7 @@ fn garbage_is_an_error() {
     );
 }
 
-/// A pod with what stands in messages of their own in protobuf and among other fields in JSON.
+/// A pod with fields that are separate messages in protobuf and among other fields in JSON.
 #[test]
 fn parts_of_volumes_probes_and_references() {
     let empty_dir = field(2, &field(1, b"Memory"));

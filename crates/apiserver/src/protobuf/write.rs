@@ -1,6 +1,6 @@
-//! JSON objects, written as Kubernetes protobuf: what Go clients ask for first.
+//! JSON objects, written as Kubernetes protobuf, which Go clients prefer.
 //!
-//! Upstream's encoder writes every field that is no pointer, list or map, also where it is empty; so does this one.
+//! Like upstream's encoder, it writes every field that is no pointer, list or map, even if it is empty.
 
 use allot_schema::types::{self, Field, Struct, Type};
 use base64::Engine;
@@ -11,12 +11,12 @@ use super::{MAGIC, SCHEMA, embedded};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// Varints and what has a length, as tags tell them apart.
+/// Wire types of varints and of length-delimited fields.
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const BYTES: u32 = 2;
 
-/// An object with its kind and apiVersion as a body; none where its kind is not known in protobuf.
+/// An object with its kind and apiVersion as a body; `None` if its kind has no protobuf form.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {
     let raw = message_of(object)?;
     let (mut out, tail) = envelope(object, raw.len());
@@ -26,7 +26,7 @@ pub fn encode(object: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What comes before and after the message of an object in a body; `length` is that of the message.
+/// The bytes before and after the message of an object in a body; `length` is that of the message.
 pub fn envelope(object: &Value, length: usize) -> (Vec<u8>, Vec<u8>) {
     let text = |key: &str| object[key].as_str().unwrap_or_default();
     let mut meta = Vec::new();
@@ -44,7 +44,7 @@ pub fn envelope(object: &Value, length: usize) -> (Vec<u8>, Vec<u8>) {
     (head, tail)
 }
 
-/// The message of an object with its kind and apiVersion; none where its kind is not known in protobuf.
+/// The message of an object with its kind and apiVersion; `None` if its kind has no protobuf form.
 pub fn message_of(object: &Value) -> Option<Vec<u8>> {
     let text = |key: &str| object[key].as_str().unwrap_or_default();
     raw(object, text("apiVersion"), text("kind"))
@@ -67,7 +67,7 @@ fn raw(object: &Value, api_version: &str, kind: &str) -> Option<Vec<u8>> {
     crate::raw::rewind();
     let mut out = Vec::new();
     match (api_version, kind) {
-        // Made by the server from objects of any kind.
+        // Created by the server from objects of any kind.
         ("meta.k8s.io/v1" | "meta.k8s.io/v1beta1", "PartialObjectMetadata") => {
             partial(&mut out, object);
         }
@@ -92,7 +92,7 @@ fn raw(object: &Value, api_version: &str, kind: &str) -> Option<Vec<u8>> {
             }
         }
         _ => {
-            // Some documents of discovery do not say their version.
+            // Some discovery documents have no version.
             let known = if api_version.is_empty() {
                 "v1"
             } else {
@@ -137,7 +137,7 @@ fn message(out: &mut Vec<u8>, map: &Map<String, Value>, schema: &'static Struct)
 /// A part of a message that is in JSON among the fields around it, with its number.
 type Part<'a> = (u64, &'a dyn Fn(&mut Vec<u8>));
 
-/// The fields of a type that `belongs` chooses, in the order of their numbers.
+/// The fields of a type that `belongs` selects, ordered by number.
 fn some_fields(
     out: &mut Vec<u8>,
     map: &Map<String, Value>,
@@ -158,7 +158,7 @@ fn some_fields(
         }
         let value = map.get(known.name).filter(|value| !value.is_null());
         if known.name == "verbs" && schema.simple_name() == "APIResource" {
-            // A list that is a message of its own.
+            // A list that is a separate message.
             nested(out, known.proto.into(), |out| {
                 for verb in value.and_then(Value::as_array).into_iter().flatten() {
                     one(out, 1, &Type::String, verb);
@@ -195,7 +195,7 @@ fn field(out: &mut Vec<u8>, field: &Field, value: Option<&Value>) {
     }
 }
 
-/// One value with its tag; `null` stands for the zero value.
+/// One value with its tag; `null` means the zero value.
 fn one(out: &mut Vec<u8>, number: u64, ty: &Type, value: &Value) {
     let text = || value.as_str().unwrap_or_default();
     match ty {
@@ -207,7 +207,7 @@ fn one(out: &mut Vec<u8>, number: u64, ty: &Type, value: &Value) {
         }
         Type::String => bytes(out, number, text().as_bytes()),
         Type::Bytes => {
-            // What is no base64 has been refused when it was read.
+            // Invalid base64 was rejected when it was read.
             bytes(out, number, &STANDARD.decode(text()).unwrap_or_default());
         }
         Type::Struct(id) => {

@@ -10,7 +10,7 @@ mod workloads;
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     group: &'static str,
-    /// Versions, preferred first; `!` in front: only served when asked for.
+    /// Versions, preferred first; `!` in front: served only if enabled.
     versions: &'static [&'static str],
     kind: &'static str,
     plural: &'static str,

@@ -42,7 +42,7 @@ impl Call<'_> {
     /// The object in a body, as the kind and version of this request.
     ///
     /// # Errors
-    /// 415 for an unknown media type, 400 for anything that is not the expected object.
+    /// 415 for an unknown media type, 400 for a body that is not the expected object.
     pub(super) fn object(&self, body: &[u8]) -> Result<Value> {
         let api_version = self.resource.api_version(&self.version);
         self.object_of(body, &api_version, &self.resource.kind)
@@ -147,7 +147,7 @@ impl Call<'_> {
         Ok(value)
     }
 
-    /// What strict decoding finds is refused, told or kept quiet.
+    /// How unknown and duplicate fields are handled: error, warning or ignored.
     pub(super) fn decode_mode(&self) -> allot_schema::decode::Mode {
         match self.field_validation {
             FieldValidation::Ignore => allot_schema::decode::Mode::Ignore,
@@ -156,7 +156,7 @@ impl Call<'_> {
         }
     }
 
-    /// The custom object in a body. It must say what it is; one of another kind is an invalid object, not another object.
+    /// The custom object in a body. It must have a kind; one of another kind is an invalid object, not another object.
     fn custom_object(
         &self,
         custom: &CustomResource,
@@ -240,7 +240,7 @@ impl Call<'_> {
     }
 }
 
-/// The Go package of a group's types as they are inside of kube-apiserver.
+/// The Go package of a group's internal types in kube-apiserver.
 fn internal_package(group: &str) -> &str {
     match group {
         "" | "events.k8s.io" => "core",
@@ -248,7 +248,7 @@ fn internal_package(group: &str) -> &str {
     }
 }
 
-/// Upstream's program knows the kind in that version. Older versions of its groups are known though not served.
+/// Upstream has the kind in that version registered. Older versions of its groups are registered though not served.
 pub(super) fn is_registered(call: &Call<'_>, group: &str, version: &str, kind: &str) -> bool {
     let known =
         group == allot_model::GROUP && matches!(version, "v1alpha3" | "v1beta1" | "v1beta2");
@@ -259,14 +259,14 @@ pub(super) fn is_registered(call: &Call<'_>, group: &str, version: &str, kind: &
     kind.is_empty() || older || allot_schema::types::lookup(group, version, kind).is_some()
 }
 
-/// Upstream's words for a kind that it does not know.
+/// Upstream's message for a kind that is not registered.
 pub(super) fn not_registered(api_version: &str, kind: &str) -> String {
     format!(
         "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\""
     )
 }
 
-/// Kind and version that an object claims, as upstream looks for them before it reads anything else; `sent` is shown where there is no kind.
+/// Kind and version in an object, as upstream reads them first; `sent` is shown if there is no kind.
 ///
 /// # Errors
 /// The decoder's text.
@@ -298,7 +298,7 @@ pub(super) fn claimed_type(
     Ok((api_version, kind))
 }
 
-/// What a value is that is no JSON object, in Go's words; null is an empty one.
+/// The type of a value that is no JSON object, in Go's terms; null is an empty object.
 pub(super) fn not_an_object(value: &Value) -> Option<&'static str> {
     match value {
         Value::Object(_) | Value::Null => None,
@@ -306,11 +306,11 @@ pub(super) fn not_an_object(value: &Value) -> Option<&'static str> {
     }
 }
 
-/// What upstream reads first of every object, in Go's words.
+/// The type that upstream decodes first of every object, in Go's notation.
 pub(super) const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                                     Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
-/// 400 for a body that does not even say what it is.
+/// 400 for a body without kind.
 fn unrecognized(kind: &str, error: &str, body: &[u8]) -> ApiError {
     const SHOWN: usize = 30;
     let start = &body[..body.len().min(SHOWN)];
@@ -327,7 +327,7 @@ fn unrecognized(kind: &str, error: &str, body: &[u8]) -> ApiError {
     ))
 }
 
-/// What upstream meets before it reads the object itself: it looks for kind and version first.
+/// The error that upstream finds before it decodes the object itself: it reads kind and version first.
 fn type_error(text: &[u8], kind: &str, error: &DecodeError) -> Option<String> {
     let found = match error {
         DecodeError::Syntax(text) => return Some(text.clone()),

@@ -22,7 +22,7 @@ use crate::{managed, services, strategy, versions};
 /// The largest object that etcd takes with its default limit of 1.5 MiB for a request.
 const MAX_STORED: usize = 1536 * 1024;
 
-/// How often a generated name may collide before the client is told to try again.
+/// How often a generated name may collide before the client must retry.
 const NAME_ATTEMPTS: usize = 8;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
@@ -47,7 +47,7 @@ pub(super) enum Stored {
 }
 
 impl Call<'_> {
-    /// The request as policies and webhooks are told of it.
+    /// The request as policies and webhooks see it.
     pub(super) fn asked<'a>(
         &'a self,
         delete: Option<&'a DeleteOptions>,
@@ -81,13 +81,13 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Defaults, admits, validates and stores an object that does not exist yet; an apply says who owns its fields.
+    /// Defaults, admits, validates and stores a new object; an apply passes its field ownership.
     pub(super) async fn store_new(
         &self,
         mut object: Value,
         applied: Option<Managed>,
     ) -> Result<Stored> {
-        // The store refuses a version where it looks, which is last; a dry run does not come so far.
+        // The store rejects a resourceVersion in its check, which is last; a dry run does not reach it.
         let metadata = metadata_mut(&mut object);
         let sent_revision = metadata.remove("resourceVersion");
         for key in [
@@ -142,7 +142,7 @@ impl Call<'_> {
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
         let service = self.resource.is("", "services");
-        // Until the service is stored, nobody else gets what it has been given.
+        // Until the service is stored, no other service gets its addresses and ports.
         let _reserved = if service {
             Some(services::allocate(self.core, &mut object, None, self.dry_run).await?)
         } else {
@@ -231,11 +231,11 @@ impl Call<'_> {
         unreachable!("the loop returns")
     }
 
-    /// The stored form of an object. Where that is too large, the owners of its fields, often half of it, are left out; but
-    /// not of what is applied, which is about them.
+    /// The stored form of an object. If it is too large, the managed fields, often half of it, are omitted; except for
+    /// an apply, which depends on them.
     ///
     /// # Errors
-    /// 500 with etcd's words if it is too large all the same.
+    /// 500 with etcd's message if it is still too large.
     pub(super) async fn draft(
         &self,
         object: &Value,
@@ -266,7 +266,8 @@ impl Call<'_> {
             && crate::protobuf::message_of(&whole).is_some_and(|it| it.len() <= MAX_STORED)
     }
 
-    /// The right to create, where the request has another verb: an update or an apply of what is not there.
+    /// The permission to create, if the request has another verb: an update or an apply of an object that does not
+    /// exist.
     async fn require_create(&self) -> Result<()> {
         let info = &self.request.info;
         if info.verb == "create" {
@@ -286,7 +287,7 @@ impl Call<'_> {
         self.core.authorizer.require(self.core, &create).await
     }
 
-    /// That the name is in use; the client is told if what has it is on its way out.
+    /// The name is in use; the message says if the existing object is being deleted.
     fn taken(&self, found: Option<&Entry>, mut status: Status) -> ApiError {
         let found = found.and_then(|entry| versions::load(&self.resource, &entry.value).ok());
         if found.is_some_and(|old| old.object["metadata"]["deletionTimestamp"].is_string()) {

@@ -22,14 +22,14 @@ use crate::{pods, services, versions};
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 const ATTEMPTS: usize = 30;
-/// They go only with all others.
+/// They are deleted only with all others.
 const SYSTEM_CLASSES: [&str; 2] = ["system-node-critical", "system-cluster-critical"];
 
 /// What a delete led to.
 pub(super) enum Deleted {
-    /// Gone; the last state.
+    /// Deleted; the last state.
     Gone(Value),
-    /// Marked; it goes when grace period or finalizers end.
+    /// Marked; it is deleted when grace period or finalizers end.
     Pending(Stored),
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     let deleted = call
         .delete_one(call.name(), call.namespace(), &options)
         .await?;
-    // Only a client that asks in the old way is told that the object is still there.
+    // Only a client that uses the deprecated option learns that the object still exists.
     let code = match (&deleted, options.orphan_dependents) {
         (Deleted::Pending(_), Some(false)) => 202,
         _ => 200,
@@ -56,7 +56,7 @@ pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>
 }
 
 impl Call<'_> {
-    /// Jobs leave their pods behind unless the client says otherwise, which is seldom meant.
+    /// Jobs orphan their pods by default, which is seldom intended.
     fn warn_of_orphans(&self, options: &DeleteOptions) {
         if self.resource.is("batch", "jobs") && options.propagation.is_none() {
             self.request.warnings.add(
@@ -179,7 +179,7 @@ impl Call<'_> {
             }
             let collection = self.resource.collection.clone();
             if gone && new != old {
-                // A pod is marked before it goes, as watchers expect it.
+                // A pod is marked before it is deleted, as watchers expect.
                 let expect = Expect::Revision(entry.revision);
                 let write = Write::put(collection, key.as_str(), expect, draft.clone()).frees(true);
                 match self.core.backend.commit(write).await {
@@ -233,12 +233,12 @@ impl Call<'_> {
     }
 }
 
-/// Kinds whose dependents stay when the client does not say what is to become of them. kubectl always says it.
+/// Kinds whose dependents are orphaned by default. kubectl always sets the policy.
 fn orphans_by_default(resource: &Resource) -> bool {
     resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
 }
 
-/// Marks an object as deleted; says whether nothing holds it any more.
+/// Marks an object as deleted; returns whether it can be removed now.
 fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
     let namespaces = resource.is("", "namespaces");
     let mut finalizers = strings(&object["metadata"]["finalizers"]);
@@ -300,7 +300,7 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
     !held && grace == 0
 }
 
-/// A marked object that nothing holds any more: the update that brought it here removes it.
+/// A marked object without finalizers and grace period: the update that led to this removes it.
 pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     metadata["deletionTimestamp"].is_string()
@@ -369,7 +369,7 @@ pub(super) fn check_preconditions(
 
 /// `DELETE` on a collection: one delete per object that the selectors choose.
 pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
-    // What is to be deleted is read first, as for a list.
+    // The objects to delete are read first, as for a list.
     let (entries, meta) = super::read::page(&call).await?;
     let options = DeleteOptions::of(&call, &body)?;
     call.warn_of_orphans(&options);
@@ -380,7 +380,7 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
         };
         match call.delete_one(name, namespace, &options).await {
             Ok(_) => {}
-            // Somebody else has deleted it.
+            // It was deleted concurrently.
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }

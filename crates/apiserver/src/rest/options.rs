@@ -30,11 +30,11 @@ pub(super) fn invalid(kind: &str, errors: &ErrorList) -> ApiError {
 
 /// The options of a write other than a delete.
 pub(super) struct WriteOptions {
-    /// Nothing is stored.
+    /// Dry run: nothing is stored.
     pub(super) dry_run: bool,
     /// How unknown and duplicate fields are answered.
     pub(super) field_validation: FieldValidation,
-    /// Who owns what is written: `fieldManager`, or the first part of the user agent.
+    /// The field manager: `fieldManager`, or the first part of the user agent.
     pub(super) manager: String,
 }
 
@@ -53,7 +53,7 @@ impl WriteOptions {
         let named = request.query.text("fieldManager");
         if verb == "patch" {
             let media_type = content_type(&request.headers);
-            // A body that nobody reads is refused before anything else.
+            // An unsupported media type is rejected before anything else.
             if !patch::MEDIA_TYPES.contains(&media_type.as_str()) {
                 return Ok(options);
             }
@@ -124,7 +124,7 @@ fn dry_run_error(values: &[&str]) -> Option<Error> {
         .then(|| Error::not_supported(&Path::new("dryRun"), &shown(), &["All"]))
 }
 
-/// As [`dry_run_error`]; whether nothing is to be stored.
+/// Like [`dry_run_error`]; returns whether this is a dry run.
 fn check_dry_run(values: &[&str], kind: &str) -> Result<bool> {
     match dry_run_error(values) {
         Some(error) => Err(invalid(kind, &vec![error])),
@@ -144,11 +144,11 @@ pub struct Preconditions {
 /// What happens to the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay.
+    /// Dependents stay.
     Orphan,
-    /// They go after the owner.
+    /// Dependents are deleted after the owner.
     Background,
-    /// They go before the owner.
+    /// Dependents are deleted before the owner.
     Foreground,
 }
 
@@ -161,9 +161,9 @@ pub struct DeleteOptions {
     pub preconditions: Preconditions,
     /// Dependents; the kind's default if absent.
     pub propagation: Option<Propagation>,
-    /// The old way to say what happens to dependents; it is in `propagation` as well.
+    /// The deprecated form of the propagation policy; it is in `propagation` as well.
     pub orphan_dependents: Option<bool>,
-    /// Nothing is stored.
+    /// Dry run: nothing is stored.
     pub dry_run: bool,
 }
 
@@ -199,7 +199,7 @@ impl DeleteOptions {
     /// The options of a request: of its body (preferred, if there is one) or of its query.
     ///
     /// # Errors
-    /// 415 for a body of an unknown media type; those of [`DeleteOptions::parse`].
+    /// 415 for a body of an unknown media type; errors of [`DeleteOptions::parse`].
     pub(super) fn of(call: &Call<'_>, body: &[u8]) -> Result<Self> {
         let query = &call.request.query;
         if body.is_empty() {
@@ -220,7 +220,7 @@ impl DeleteOptions {
     /// Reads body (preferred, if there is one) and query.
     ///
     /// # Errors
-    /// 400 for what can not be read, 422 for values that make no sense.
+    /// 400 for a body that cannot be parsed, 422 for invalid values.
     pub fn parse(body: &[u8], query: &Query) -> Result<Self> {
         let value = if body.is_empty() {
             from_query(query)?
@@ -312,7 +312,7 @@ fn from_query(query: &Query) -> Result<Value> {
 }
 
 fn from_body(body: &[u8]) -> Result<Value> {
-    // Go clients send the options in the encoding of the objects; no JSON text starts like that.
+    // Go clients send the options in the encoding of the objects; no JSON text starts like protobuf.
     let value = if crate::protobuf::is_protobuf(body) {
         crate::protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))
     } else {
@@ -323,7 +323,7 @@ fn from_body(body: &[u8]) -> Result<Value> {
     } else {
         value
     };
-    // A body that does not say what it is holds delete options.
+    // A body without kind contains DeleteOptions.
     let mut named = value.clone();
     if named["kind"].is_null() || named["kind"] == "" {
         let plain = matches!(named, Value::Object(_));
@@ -332,7 +332,7 @@ fn from_body(body: &[u8]) -> Result<Value> {
         }
     }
     let (version, kind) = claimed_type(&named, body).map_err(ApiError::bad_request)?;
-    // Upstream knows the kind in every version: clients send it in that of the object (controller-runtime does).
+    // Upstream has the kind in every version: clients send it in that of the object (controller-runtime does).
     if kind != "DeleteOptions" {
         let version = if version.is_empty() {
             "meta.k8s.io/v1"

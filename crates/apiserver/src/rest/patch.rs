@@ -56,7 +56,7 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
 }
 
 impl Call<'_> {
-    /// The error of a patch that can not be read, or 404: upstream reads patches when it has the object. Applied configurations are read
+    /// The error of a patch that cannot be read, or 404: upstream reads patches when it has the object. Applied configurations are read
     /// before.
     async fn unless_missing(&self, error: ApiError) -> Result<ApiError> {
         let media_type = content_type(&self.request.headers);
@@ -101,13 +101,13 @@ async fn create_by_apply(
     let mut object = decode_patched(call, object, &[], &|| shown.to_string())?;
     call.check_namespace(&mut object)?;
     call.check_name(&object)?;
-    // Nobody applies a version to what is not there.
+    // An apply that creates an object has no version to check.
     metadata_mut(&mut object).remove("resourceVersion");
     let stored = call.store_new(object, Some(owners)).await?;
     call.stored_response(201, stored).await
 }
 
-/// Keys that stand twice in an applied configuration are warned of, or refused by strict validation.
+/// Duplicate keys in an applied configuration cause a warning, or an error with strict validation.
 fn check_repeated(call: &Call<'_>, repeated: &[String]) -> Result<()> {
     for text in repeated {
         match call.field_validation {
@@ -124,8 +124,8 @@ fn check_repeated(call: &Call<'_>, repeated: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What an apply leads to is converted after it has been merged, and upstream's converter has words of its own for values
-/// that do not fit.
+/// The result of an apply is converted after the merge, and upstream's converter has its own messages for values of the
+/// wrong type.
 fn check_convertible(call: &Call<'_>, config: &Value, object: &Value) -> Result<()> {
     let (group, version, kind) = (&call.resource.group, &call.version, &call.resource.kind);
     let Some(schema) = types::lookup(group, version, kind) else {
@@ -172,7 +172,7 @@ fn apply(
         let shown = value.clone();
         let mut value = decode_patched(call, value, &[], &|| shown.to_string())?;
         call.check_namespace(&mut value)?;
-        // What is applied to an object that exists need not repeat its name.
+        // An apply to an existing object need not repeat its name.
         if meta(&value, "name").is_empty() {
             value["metadata"]["name"] = call.name().into();
         }
@@ -235,7 +235,7 @@ impl Patch {
             Patch::Json(patch) => {
                 patch.paths().any(
                     |path| match path.strip_prefix('/').map(|path| path.split('/')) {
-                        // Names with escapes are not told apart.
+                        // Names with escapes are not distinguished.
                         Some(mut names) => names
                             .next()
                             .is_none_or(|name| name == key || name.contains('~')),
@@ -277,7 +277,7 @@ impl Patch {
     }
 }
 
-/// Takes the members out of a patched object that the patch can not have changed: they have the form they were stored
+/// Takes the members out of a patched object that the patch cannot have changed: they have the form they were stored
 /// in. They are the larger part of most patched objects.
 fn take_untouched(value: &mut Value, patch: &Patch) -> Map<String, Value> {
     let Value::Object(map) = value else {
@@ -294,7 +294,7 @@ fn take_untouched(value: &mut Value, patch: &Patch) -> Map<String, Value> {
     untouched
 }
 
-/// The patch looks at or changes the owners of fields.
+/// The patch reads or changes managed fields.
 fn names_owners(patch: &Patch) -> bool {
     match patch {
         Patch::Json(patch) => patch.paths().any(|path| {
@@ -308,7 +308,7 @@ fn names_owners(patch: &Patch) -> bool {
     }
 }
 
-/// 422 for a JSON patch that can not be carried out.
+/// 422 for a JSON patch that cannot be carried out.
 fn rejected() -> ApiError {
     let message = "the server rejected our request due to an error in our request";
     let mut status = Status::failure(422, "Invalid", message);
@@ -367,7 +367,7 @@ fn decode_patched(
     strict: &[String],
     shown: &dyn Fn() -> String,
 ) -> Result<Value> {
-    // A patch that makes another kind of the object is judged by that kind first, as upstream's decoder does.
+    // A patch that changes the kind of the object is validated as that kind first, as by upstream's decoder.
     let (group, version) = split_api_version(text(&value, &["apiVersion"]));
     let kind = text(&value, &["kind"]);
     if call.resource.custom.is_none() && !is_registered(call, group, version, kind) {
@@ -379,7 +379,7 @@ fn decode_patched(
     {
         decode_as(value.clone(), other, decode::Mode::Ignore, &[], shown)?;
     }
-    // A patch that changes the version makes an object of that version.
+    // A patch that changes the version results in an object of that version.
     if group == call.resource.group
         && version != call.version
         && call.resource.custom.is_none()
@@ -400,7 +400,7 @@ fn decode_patched(
         (Some(custom), _) => {
             let mut value = value;
             claimed_type(&value, &[]).map_err(|_| {
-                // Shown with what is missing in it, which is the whole object.
+                // The message shows the value that lacks the field, which is the whole object.
                 let shown = shown();
                 let error = claimed_type(&value, shown.as_bytes())
                     .err()
@@ -432,7 +432,7 @@ fn decode_patched(
     Ok(value)
 }
 
-/// A value as Go prints what it has read from JSON.
+/// A decoded JSON value as Go prints it.
 fn go_map(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -451,7 +451,7 @@ fn go_map(value: &Value) -> String {
     }
 }
 
-/// Decodes a patched object; what is wrong with it is a 422 about the patch.
+/// Decodes a patched object; an error is a 422 about the patch.
 fn decode_as(
     value: Value,
     schema: &'static types::Struct,

@@ -63,7 +63,7 @@ pub(super) fn version_error(text: &str) -> String {
     format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}")
 }
 
-/// As Go reads tokens: bits that are left over do not matter.
+/// Go ignores surplus bits of continue tokens.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     NO_PAD.with_decode_allow_trailing_bits(true),
@@ -71,9 +71,9 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 
 const TOO_OLD_TO_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// Where a paged list goes on.
+/// Where a paged list continues.
 struct Continue {
-    /// The revision of the list, `None` for whatever is there now.
+    /// The revision of the list, `None` for the newest.
     revision: Option<u64>,
     after: String,
 }
@@ -216,7 +216,7 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
     respond(&call, entries, meta).await
 }
 
-/// The answer with a list; a large one is made while it is sent and takes a share of what all of them may hold.
+/// The answer with a list; a large one is streamed and takes a share of the memory limit.
 pub(super) async fn respond(
     call: &Call<'_>,
     entries: Vec<Arc<Entry>>,
@@ -242,7 +242,7 @@ pub(super) async fn respond(
     Ok(response)
 }
 
-/// The objects that a request on a collection asks for, and the metadata of their list.
+/// The objects that a request on a collection selects, and the metadata of their list.
 pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json::Value)> {
     let query = &call.request.query;
     let limit = query
@@ -272,10 +272,10 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
             return Err(ApiError::future_version(wanted, current));
         }
         if wanted == 0 {
-            // "Whatever is at hand" is served whole from memory, as upstream does.
+            // With resourceVersion 0 the list is served whole from memory, as in upstream.
             limit = 0;
         } else if exact || limit > 0 && query.text("resourceVersionMatch").is_none() {
-            // A page at a version is of that version unless the client says that a newer one will do.
+            // A page at a version is of that version unless the client accepts newer ones.
             at = Some(wanted);
         }
     }
@@ -314,7 +314,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
         page.entries = select(call, &selection, page.entries).await;
         if limit > 0 && page.entries.len() >= limit {
             page.entries.truncate(limit);
-            // Whether what follows matches is not looked at.
+            // Whether the next objects match is not checked.
             more = page.entries.last().map(|entry| &entry.key) != end.as_ref();
         }
     }

@@ -52,7 +52,7 @@ pub(super) async fn dispatch(
     }
 }
 
-/// The Status of a success that has nothing else to say.
+/// The Status of a success without other content.
 fn success(call: &Call<'_>) -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     let media = crate::negotiate::Media {

@@ -18,7 +18,7 @@ use crate::registry::Resource;
 use crate::strategy::{self, Part};
 use crate::{managed, services, versions};
 
-/// How often a change is tried again because somebody else was faster.
+/// How often an update is retried after a conflict.
 const ATTEMPTS: usize = 30;
 
 pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
@@ -38,7 +38,7 @@ pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     call.stored_response(200, stored).await
 }
 
-/// Where upstream keeps the objects of a resource, which its messages about conflicts tell.
+/// Upstream's storage prefix of a resource, which its messages about conflicts contain.
 fn storage_prefix(resource: &Resource) -> String {
     let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
     match (group, plural) {
@@ -106,7 +106,7 @@ impl Call<'_> {
         self.precondition_failed("UID", wanted, found)
     }
 
-    /// As the storage of upstream tells that an object has another UID or version than was asked for.
+    /// Upstream's storage error for an object with another UID or version than requested.
     pub(super) fn precondition_failed(&self, what: &str, wanted: &str, found: &str) -> ApiError {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
@@ -141,8 +141,8 @@ impl Call<'_> {
         }
     }
 
-    /// Changes the object of the path: `change` gets the present object in the request's version and answers
-    /// the new one. Tried again if another write came between, unless the client named a resourceVersion.
+    /// Updates the object of the path: `change` gets the current object in the request's version and returns the new
+    /// one. Retried after a conflict, unless the client sent a resourceVersion.
     pub(super) async fn modify(
         &self,
         part: Part,
@@ -195,7 +195,7 @@ impl Call<'_> {
             }
             let collection = self.resource.collection.clone();
             let write = if ended {
-                // Watchers see what was stored, the client what it wrote.
+                // Watchers see the stored object, the client the object it wrote.
                 Write::delete(collection, key.as_str(), entry.revision, old.draft())
             } else {
                 let expect = Expect::Revision(entry.revision);
@@ -231,17 +231,17 @@ impl Call<'_> {
         Err(self.modified())
     }
 
-    /// 409 because somebody was faster.
+    /// 409 because of a concurrent write.
     pub(super) fn modified(&self) -> ApiError {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Status::conflict(&self.resource.group_resource(), self.name(), why).into()
     }
 
-    /// Checks the resourceVersion that the client sent; says whether it sent none.
+    /// Checks the client's resourceVersion; returns whether it sent none.
     fn check_version(&self, new: &Value, revision: u64) -> Result<bool> {
         let sent = meta(new, "resourceVersion");
         if sent.is_empty() || sent == "0" {
-            // Who writes a scale need not have read the object.
+            // A client that writes a scale need not have read the object.
             let whole = self.request.info.subresource != "scale";
             if whole && requires_version(self) && self.request.info.verb == "update" {
                 let path =
@@ -268,7 +268,7 @@ impl Call<'_> {
         }
     }
 
-    /// From what the client wants to what is stored: identity kept, defaults, admission, validation.
+    /// From the client's object to the stored one: identity kept, defaults, admission, validation.
     async fn finish_update(
         &self,
         mut new: Value,
@@ -278,14 +278,14 @@ impl Call<'_> {
         part: Part,
     ) -> Result<(Owned, Option<services::Reserved>)> {
         if part == Part::Sub {
-            // A binding or an eviction is an object of its own, admitted and validated as what it is: nobody comes
-            // to own what it changes in the pod, the pod's rules are not asked, and its generation does not count it.
-            // What it changes has its form.
+            // A binding or an eviction is a separate object, admitted and validated as such: field ownership of the pod
+            // does not change, the pod's rules do not apply, and its generation stays. The changed pod has the stored
+            // form.
             let owners = old.owners.clone();
             let object = new;
             return Ok((Owned { object, owners }, None));
         }
-        // The defaults of a definition's status come from its spec.
+        // The defaults of a CRD's status come from its spec.
         let definition = self
             .resource
             .is("apiextensions.k8s.io", "customresourcedefinitions");
@@ -310,7 +310,7 @@ impl Call<'_> {
         };
         let old = &old.object;
         let mut new = versions::to_internal(&self.resource, new)?;
-        // Written through the other generation's version without what it was read with: it changes its form.
+        // Written through the other generation's version without fields it was read with: its form changes.
         let in_form = versions::in_form_of(&self.resource, old, &new)?;
         let old = in_form.as_ref().unwrap_or(old);
         let metadata = metadata_mut(&mut new);
@@ -328,7 +328,7 @@ impl Call<'_> {
             let kept = &old["metadata"][key];
             let value = match key {
                 "generateName" => sent.filter(|value| value != ""),
-                // Nobody sets these by an update: validation says so.
+                // An update cannot set these: validation rejects it.
                 "deletionTimestamp" if kept.is_null() => sent.filter(|value| !value.is_null()),
                 "deletionGracePeriodSeconds" if sent.as_ref().is_some_and(|it| !it.is_null()) => {
                     sent
@@ -384,7 +384,7 @@ impl Call<'_> {
         Ok((Owned { object, owners }, reserved))
     }
 
-    /// Who owns the fields of a changed object; the object as it is then.
+    /// Updates the field ownership of a changed object; returns the object.
     async fn update_owners(
         &self,
         new: Value,

@@ -53,7 +53,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
         Some(value) => !matches!(value, "" | "false" | "0"),
         None => from == 0,
     };
-    // A watch that begins with what there is says where that ends, also where it did not ask for it by name.
+    // A watch with initial events ends them with a bookmark, also if the client did not request bookmarks.
     let streaming_list = send_initial;
     let bookmarks = query.flag("allowWatchBookmarks");
     let prefix = call.list_prefix(&selection);
@@ -87,7 +87,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
     let shortest = call.core.config.limits.min_request_timeout;
     let life = match seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
-        // Random, so that clients do not all come back at the same time.
+        // Random, so that clients do not all reconnect at the same time.
         _ => shortest.mul_f64(rand::random_range(1.0..2.0)),
     };
     let stream = Stream {
@@ -128,7 +128,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
     Ok(response)
 }
 
-/// Waits until a resource is not served any more as it was. Those that are part of the server stay.
+/// Waits until the definition of a resource changes. Built-in resources do not.
 async fn ended(resource: &Resource) {
     match &resource.custom {
         Some(custom) => custom.ended().cancelled().await,
@@ -136,7 +136,7 @@ async fn ended(resource: &Resource) {
     }
 }
 
-/// When an idle watch of that life gets its first bookmark: its client is to know where to go on.
+/// When an idle watch with this lifetime gets its first bookmark: its client must know where to continue.
 fn first_bookmark(life: Duration) -> Duration {
     const BEFORE_END: Duration = Duration::from_secs(2);
     life.saturating_sub(BEFORE_END).max(life / 2)
@@ -234,7 +234,7 @@ impl Stream {
                     }
                 }
                 () = ended(&self.resource) => {
-                    // What was before the end is still told.
+                    // Events from before the end are still sent.
                     self.ending = true;
                     let events = self.watcher.as_mut()?.poll_changes().ok()?;
                     let events = self.converted(events).await.ok()?;
@@ -246,7 +246,7 @@ impl Stream {
         }
     }
 
-    /// Waits until the store reaches the version that the client asked for; false if the watch ends before.
+    /// Waits until the store reaches the version that the client requested; false if the watch ends before.
     async fn wait_for_future(&mut self) -> bool {
         let Ok(mut changes) =
             self.core
@@ -283,7 +283,7 @@ impl Stream {
             && self.selection.matches(&self.resource, entry)
     }
 
-    /// Some of what was there at the beginning; the bookmark that ends it comes with the last.
+    /// Some of the initial events; the bookmark that ends them comes with the last.
     async fn initial_piece(&mut self) -> Option<Bytes> {
         if self.initial.is_empty() {
             return None;
@@ -305,8 +305,8 @@ impl Stream {
         Some(out.into())
     }
 
-    /// Some of the pending changes. They wait as they are shared by all watches: a slow client must not have its own
-    /// copy of all that happens meanwhile.
+    /// Some of the pending events. They stay in the queue shared by all watches: a slow client must not have its own
+    /// copy.
     fn pending_piece(&mut self) -> Option<Bytes> {
         let mut parts = Vec::new();
         let mut size = 0;
@@ -403,7 +403,7 @@ impl Stream {
         self.frame("BOOKMARK", &shaped)
     }
 
-    /// An event as the client wants its bytes.
+    /// An event in the client's encoding.
     fn frame(&self, kind: &str, object: &Value) -> Bytes {
         if self.media.encoding == Encoding::Protobuf {
             // Only what has such a form is served in it.

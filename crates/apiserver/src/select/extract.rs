@@ -1,11 +1,11 @@
-//! Some parts of a stored object, read without making anything of the rest.
+//! Parts of a stored object, read without parsing the rest into a tree.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The object with only what stands at some paths; null where it can not be read.
+/// The object with only the values at some paths; null if it cannot be read.
 pub(super) fn extract(bytes: &[u8], paths: &[Vec<String>]) -> Value {
     let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -14,7 +14,7 @@ pub(super) fn extract(bytes: &[u8], paths: &[Vec<String>]) -> Value {
         .unwrap_or(Value::Null)
 }
 
-/// What is wanted of a value: the ends of the paths that lead through it.
+/// The selected parts of a value: the remaining paths that lead through it.
 struct Wanted<'a>(&'a [&'a [String]]);
 
 impl<'de> DeserializeSeed<'de> for Wanted<'_> {
@@ -53,7 +53,7 @@ impl<'de> Visitor<'de> for Wanted<'_> {
         Ok(Value::Object(found))
     }
 
-    // No path leads into anything else.
+    // No path leads into other types.
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Value::Null)

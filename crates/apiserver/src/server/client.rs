@@ -12,7 +12,7 @@ use super::Server;
 use crate::body::Body;
 use crate::identity::User;
 
-/// Marks a request of [`ClientService`]; nothing that comes over a socket can carry it.
+/// Marks a request of [`ClientService`]; a request over a socket cannot carry it.
 #[derive(Clone, Copy)]
 pub(super) struct InProcess;
 

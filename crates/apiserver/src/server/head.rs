@@ -1,4 +1,4 @@
-//! What the head of a request says about how the rest is to be read.
+//! Checks of the request head that determine how the rest is read.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::{Incoming, is_long_running};
 use crate::error::{ApiError, Result};
 use crate::request::{RequestInfo, parse_duration};
 
-/// Why it is not clear which host a request of HTTP/1.1 is for, in Go's words. This server has one name for all, but what
-/// stands before it may judge by one of two.
+/// Why the host of an HTTP/1.1 request is ambiguous, in Go's words. This server has one name for all, but a proxy
+/// before it may use either of two.
 pub(super) fn ambiguous<B>(request: &Request<B>) -> Option<&'static str> {
     let strict = request.version() == http::Version::HTTP_11 && request.method() != Method::CONNECT;
     let hosts = request.headers().get_all(http::header::HOST);
@@ -21,12 +21,12 @@ pub(super) fn ambiguous<B>(request: &Request<B>) -> Option<&'static str> {
     }
 }
 
-/// The handler of the request looks at its body. What is long-running has no time limit but this one for its body.
+/// The handler reads the request body. Long-running requests have no other time limit than the one for their body.
 pub(super) fn reads_body(info: &RequestInfo) -> bool {
     info.subresource == "proxy" || !matches!(info.verb.as_str(), "get" | "list" | "watch")
 }
 
-/// How long a request may take: what `?timeout=` says, at most what the server allows. Long-running ones have no limit.
+/// The time limit of a request: `?timeout=`, at most the server's maximum. Long-running ones have no limit.
 ///
 /// # Errors
 /// 400 for a `?timeout=` that is no length of time.
@@ -42,7 +42,7 @@ pub(super) fn time_limit(request: &Incoming, most: Duration) -> Result<Option<Du
             "invalid timeout specified in the request URL - {error}"
         ))
     })?;
-    // Nothing, and less than nothing, mean that the client has no opinion.
+    // Zero and negative values mean the default.
     let wanted = u64::try_from(wanted).ok().filter(|wanted| *wanted > 0);
     Ok(Some(match wanted {
         Some(wanted) => most.min(Duration::from_nanos(wanted)),

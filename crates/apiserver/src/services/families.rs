@@ -10,7 +10,7 @@ use crate::validate::cluster_addresses;
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
-/// Fills in what the service does not say about families.
+/// Fills in the missing IP families of a service.
 pub(super) fn settle(service: &mut Value, old: Option<&Value>) -> Result<()> {
     if kind(service) == "ExternalName" || old.is_some_and(|old| keeps_preference(service, old)) {
         return Ok(());
@@ -90,7 +90,7 @@ pub(super) fn settle(service: &mut Value, old: Option<&Value>) -> Result<()> {
     Ok(())
 }
 
-/// A service that takes what the cluster has, and names nothing new, stays as it is.
+/// A service that follows the cluster's families, and names no new ones, is not changed.
 fn keeps_preference(service: &Value, old: &Value) -> bool {
     let (new, old) = (&service["spec"], &old["spec"]);
     new["ipFamilyPolicy"] == "PreferDualStack"
@@ -99,7 +99,7 @@ fn keeps_preference(service: &Value, old: &Value) -> bool {
             .all(|key| new[key] == old[key])
 }
 
-/// What the policy says about how many families and addresses there are.
+/// Checks the numbers of families and addresses against the policy.
 fn fit_policy(service: &mut Value, old: Option<&Value>) -> ErrorList {
     let at = Path::new("spec").child("ipFamilyPolicy");
     let mut errors = ErrorList::new();

@@ -10,7 +10,7 @@ use super::{invalid, kind, list, pick};
 use crate::config::NodePorts;
 use crate::error::{ApiError, Result};
 
-/// The ports that nobody has.
+/// The free ports.
 struct Free<'a> {
     range: &'a NodePorts,
     taken: BTreeSet<i64>,
@@ -110,7 +110,7 @@ fn give_changed(service: &mut Value, old: &Value, free: &mut Free<'_>) -> Result
     keep_known(service, old);
     let allocates = allocates(service);
     let before: BTreeSet<i64> = node_ports(old).collect();
-    // What it had it can have again, but nothing twice.
+    // The service may keep its ports, but none twice.
     free.taken.extend(&before);
     let mut mine = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -135,7 +135,7 @@ fn give_changed(service: &mut Value, old: &Value, free: &mut Free<'_>) -> Result
     Ok(())
 }
 
-/// A change that leaves node ports out keeps those of the ports with the same names.
+/// An update that omits node ports keeps those of the ports with the same names.
 fn keep_known(service: &mut Value, old: &Value) {
     if !exposed(old) {
         return;

@@ -11,7 +11,7 @@ use crate::object::meta;
 /// Services that are about to be stored.
 #[derive(Default)]
 pub(crate) struct Pending {
-    /// Held while something is chosen, and only then: nothing but the store is asked meanwhile.
+    /// Held during an allocation, and only then: only the store is accessed meanwhile.
     choosing: tokio::sync::Mutex<()>,
     services: Arc<Mutex<Services>>,
 }
@@ -22,10 +22,10 @@ struct Services {
     all: Vec<(u64, Value)>,
 }
 
-/// Nobody else is given anything as long as this is there.
+/// No other allocation runs while this exists.
 pub(super) struct Alone<'a>(#[expect(dead_code, reason = "held")] tokio::sync::MutexGuard<'a, ()>);
 
-/// What one service has been given is nobody else's as long as this is there.
+/// The reserved addresses and ports of one service, until this is dropped.
 pub(crate) struct Reserved {
     number: u64,
     services: Arc<Mutex<Services>>,
@@ -36,7 +36,8 @@ impl Pending {
         Alone(self.choosing.lock().await)
     }
 
-    /// All but those that would be stored in the place of `service`: of them at most one will be.
+    /// All pending services except for those that would replace `service`: of them at most one will
+    /// be stored.
     pub(super) fn pending(&self, service: &Value) -> Vec<Value> {
         let named = !meta(service, "name").is_empty();
         let services = self.services.lock();
@@ -46,7 +47,7 @@ impl Pending {
             .collect()
     }
 
-    /// Notes what a service has been given; a dry run needs nothing.
+    /// Records the allocation of a service; a dry run needs none.
     pub(super) fn reserve(&self, _: &Alone<'_>, service: &Value, dry_run: bool) -> Reserved {
         let mut services = self.services.lock();
         services.next += 1;

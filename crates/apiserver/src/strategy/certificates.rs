@@ -1,11 +1,11 @@
-//! What is written down when a request for a certificate is decided.
+//! The bookkeeping of decisions about certificate requests.
 
 use serde_json::Value;
 
 use super::Part;
 use crate::object;
 
-/// Keeps the decisions that are there as they are, and notes when conditions came about.
+/// Keeps existing decisions, and sets the times of new conditions.
 pub(super) fn prepare_status(request: &mut Value, old: &Value, part: Part) {
     if !matches!(part, Part::Status | Part::Approval) {
         return;

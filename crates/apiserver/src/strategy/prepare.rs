@@ -142,8 +142,8 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
     }
 }
 
-/// Gives a new object its generated name, and a namespace the label that says the name; other namespaces get that with the
-/// defaults.
+/// Sets the generated name of a new object, and of a namespace the label with its name; other namespaces get that by
+/// defaulting.
 pub fn set_generated_name(resource: &Resource, object: &mut Value, name: String) {
     if resource.is("", "namespaces") {
         metadata_mut(object);
@@ -156,12 +156,12 @@ pub fn set_generated_name(resource: &Resource, object: &mut Value, name: String)
     metadata_mut(object).insert("name".to_owned(), name.into());
 }
 
-/// The two fields for what a volume begins with say the same.
+/// Keeps the two data source fields of a claim in sync.
 fn data_sources(claim: &mut Value) {
     let Some(spec) = claim["spec"].as_object_mut() else {
         return;
     };
-    // In the old field there may only be what could always be there.
+    // The old field may only have the kinds that it always could.
     let source = spec.get("dataSource").unwrap_or(&Value::Null);
     let part = |key: &str| crate::object::text(source, &[key]);
     if !matches!(
@@ -188,7 +188,7 @@ fn data_sources(claim: &mut Value) {
     }
 }
 
-/// Nodes are not configured through the server any more.
+/// Nodes are not configured through the server any longer.
 fn drop_node_config(node: &mut Value) {
     for (part, key) in [("spec", "configSource"), ("status", "config")] {
         if let Some(Value::Object(part)) = node.get_mut(part) {
@@ -197,7 +197,8 @@ fn drop_node_config(node: &mut Value) {
     }
 }
 
-/// Takes what coordinated leader election needs out of a lease, where it was not before: it is off by default.
+/// Removes the fields of coordinated leader election from a lease, unless it had them before: the feature is off by
+/// default.
 fn drop_coordination(lease: &mut Value, old: &Value) {
     if let Some(spec) = lease["spec"].as_object_mut() {
         for key in ["strategy", "preferredHolder"] {
@@ -219,7 +220,7 @@ fn set_template_generation(object: &mut Value, generation: i64) {
     );
 }
 
-/// Keeps of an update what this endpoint may change.
+/// Reverts the fields of an update that this endpoint must not change.
 pub fn prepare_for_update(
     core: &Core,
     resource: &Resource,
@@ -263,7 +264,7 @@ pub fn prepare_for_update(
             }
         }
         Part::Main | Part::Sub => {}
-        // The specification of a namespace is nothing but its finalizers.
+        // The spec of a namespace contains only its finalizers.
         Part::Finalize => keep(object, old, "status"),
         Part::EphemeralContainers => keep_but(object, old, &["spec", "ephemeralContainers"]),
         Part::Approval => {
@@ -363,7 +364,7 @@ fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
                 status_keeps(resource, key)
             }
             "managedFields" | "resourceVersion" => false,
-            // They say which object is meant: validation compares them with those of the present one. Of custom objects and
+            // They identify the object: validation compares them with those of the current one. Of custom objects and
             // of flow control upstream takes the status alone.
             _ if IDENTITY.contains(&key) => {
                 resource.custom.is_some() || resource.group == "flowcontrol.apiserver.k8s.io"
@@ -377,8 +378,8 @@ fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
     }
 }
 
-/// What of the metadata says which object is meant, and no strategy may give it back its value before it is compared:
-/// who writes the status of an object that was deleted meanwhile must not write that of its successor.
+/// Metadata that identifies the object, which no strategy may reset before it is compared: a status update for a
+/// deleted object must not reach its successor.
 const IDENTITY: [&str; 4] = ["uid", "name", "namespace", "deletionGracePeriodSeconds"];
 
 /// Kinds whose status endpoints ignore a time of deletion; others refuse it.
@@ -409,18 +410,18 @@ fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl 
     }
 }
 
-/// What of the metadata a status endpoint leaves as it was. Most kinds of Kubernetes let all of it be changed along with
-/// the status; newer ones, by `ResetObjectMetaForStatus`, nothing.
+/// Metadata that a status update cannot change. Most kinds of Kubernetes let all of it be changed with the status;
+/// newer ones, by `ResetObjectMetaForStatus`, none.
 fn status_keeps(resource: &Resource, key: &str) -> bool {
     match (resource.group.as_str(), resource.plural.as_str()) {
-        // The revision of a deployment is an annotation that comes with the status; its labels do not.
+        // The revision of a deployment is an annotation that is written with the status; its labels are not.
         ("apps", "deployments") => key == "labels",
         ("", "pods") => key == "ownerReferences",
         _ => status_keeps_metadata(resource),
     }
 }
 
-/// Status endpoints that change nothing of the metadata.
+/// Status subresources that cannot change the metadata.
 pub fn status_keeps_metadata(resource: &Resource) -> bool {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("admissionregistration.k8s.io", "validatingadmissionpolicies")
@@ -434,7 +435,7 @@ pub fn status_keeps_metadata(resource: &Resource) -> bool {
     }
 }
 
-/// Everything stays as it was but the value at a path.
+/// Reverts everything except for the value at a path.
 fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
     let sent = path
         .iter()
@@ -449,7 +450,7 @@ fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
     adopt(object, kept);
 }
 
-/// Takes the kept object, with the bookkeeping of the new one and what says which object it is about.
+/// Takes the old object, with the bookkeeping and the identifying metadata of the new one.
 fn adopt(object: &mut Value, mut kept: Value) {
     for key in ["managedFields", "resourceVersion"].iter().chain(&IDENTITY) {
         let key = *key;

@@ -8,7 +8,7 @@ fn kind(service: &Value) -> &str {
     service["spec"]["type"].as_str().unwrap_or("ClusterIP")
 }
 
-/// Takes what the new type does not have out of a changed service, unless the change sets it; keeps the address.
+/// Removes fields that the new type of a changed service does not have, unless the update sets them; keeps the address.
 pub(super) fn follow_type(service: &mut Value, old: &Value) {
     keep_address(service, old);
     let (now, before) = (kind(service).to_owned(), kind(old).to_owned());
@@ -56,7 +56,7 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
     }
 }
 
-/// `clusterIP` and the first of `clusterIPs` are the same thing; an address that is left out stays.
+/// `clusterIP` and the first of `clusterIPs` are equal; an address that is omitted stays.
 fn keep_address(service: &mut Value, old: &Value) {
     if kind(service) == "ExternalName" || kind(old) == "ExternalName" {
         return;

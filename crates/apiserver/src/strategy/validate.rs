@@ -26,7 +26,7 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
     }
     let path = Path::new("metadata");
     if resource.is("", "events") {
-        // Of old events upstream looks at the metadata last, and only as at that of any object.
+        // For old events upstream validates the metadata last, and only by the general rules.
         let errors = validate::create(&resource.group, &resource.plural, object);
         return match errors.is_empty() {
             true => meta_rules::any_object_meta(
@@ -54,7 +54,7 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
         let mut event = object.clone();
         versions::events::from_core(&mut event);
         let mut found = validate::create(&resource.group, &resource.plural, &event);
-        // What old events are asked for comes first.
+        // The rules of old events come first.
         let old_rules = found
             .iter()
             .take_while(|error| error.field.starts_with("involvedObject"))
@@ -78,7 +78,7 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
     errors
 }
 
-/// Adds an error about the name where upstream finds it: behind the others about it, before those about the rest of the
+/// Adds an error about the name in upstream's order: after other errors about it, before those about the rest of the
 /// metadata.
 fn add_name_error(errors: &mut ErrorList, error: Error) {
     let about_name = |known: &Error| known.field == error.field;
@@ -97,7 +97,7 @@ fn validate_meta(resource: &Resource, object: &Value, path: &Path) -> ErrorList 
     rules(metadata, resource.namespaced, name_rule(resource), path)
 }
 
-/// Finalizers of these kinds need no domain: upstream validates them as those of custom resources.
+/// Finalizers of these kinds need no domain: upstream validates them like those of custom resources.
 fn has_own_finalizers(resource: &Resource) -> bool {
     const GROUPS: [&str; 4] = [
         "admissionregistration.k8s.io",
@@ -108,7 +108,7 @@ fn has_own_finalizers(resource: &Resource) -> bool {
     GROUPS.contains(&resource.group.as_str())
 }
 
-/// The version that an object says it is in.
+/// The version in an object.
 fn version_of(object: &Value) -> &str {
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     api_version.rsplit('/').next().unwrap_or_default()
@@ -188,11 +188,11 @@ fn validate_kind_update(
     errors
 }
 
-/// Whether the rules of a kind for updates look at how the metadata changes.
+/// Whether the update rules of a kind check changes of the metadata.
 fn checks_meta_change(resource: &Resource, event: &Value) -> bool {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "events") => false,
-        // Events as they were before they had a time of their own.
+        // Events from before `eventTime` was introduced.
         ("events.k8s.io", _) => !event["eventTime"].is_null(),
         ("", "limitranges" | "persistentvolumes")
         | ("storage.k8s.io", "csinodes" | "volumeattachments")
@@ -202,7 +202,7 @@ fn checks_meta_change(resource: &Resource, event: &Value) -> bool {
     }
 }
 
-/// Whether they look at the metadata of the new object as a whole, too.
+/// Whether they check the metadata of the new object as a whole, too.
 fn checks_meta_again(resource: &Resource) -> bool {
     !matches!(
         (resource.group.as_str(), resource.plural.as_str()),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::object::{meta, string_map, strings};
 
-/// `<none>` for nothing.
+/// `<none>` for an empty text.
 pub(super) fn or_none(text: String) -> String {
     if text.is_empty() {
         "<none>".to_owned()

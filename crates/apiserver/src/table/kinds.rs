@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{cluster, control, network, pod, storage, workloads};
 
-/// Makes the cells of a row.
+/// Creates the cells of a row.
 pub(super) type Row = fn(&Value) -> Vec<Value>;
 
 /// Group, plural, columns (see `parse_columns`), row.

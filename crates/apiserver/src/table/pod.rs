@@ -6,7 +6,7 @@ use super::format::or_none;
 use super::{age, since};
 use crate::object::{items, meta, text};
 
-/// What the column Status says, and restarts and readiness on the way.
+/// The column Status, with restarts and readiness.
 struct Summary {
     status: String,
     ready: usize,

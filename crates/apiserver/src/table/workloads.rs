@@ -232,7 +232,7 @@ pub(super) fn autoscaler(object: &Value) -> Vec<Value> {
     ]
 }
 
-/// The first two metrics of an autoscaler: what is and what shall be.
+/// The first two metrics of an autoscaler: current and target values.
 fn targets(spec: &Value, status: &Value) -> String {
     const SHOWN: usize = 2;
     let amount = |target: &Value| -> Option<String> {

@@ -8,7 +8,7 @@ use super::{label_selector, list, rule, text};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Checks a role or who has one.
+/// Validates a role or binding.
 pub(super) fn role_or_binding(plural: &str, object: &Value, errors: &mut ErrorList) {
     match plural {
         "roles" | "clusterroles" => {

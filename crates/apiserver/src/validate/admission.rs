@@ -16,14 +16,14 @@ mod webhooks;
 pub(super) use mutations::{mutating_binding, mutating_policy};
 pub(super) use webhooks::configuration;
 
-/// What happens to what goes wrong.
+/// `failurePolicy`.
 const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
-/// Whether a webhook or policy is asked again after others.
+/// `reinvocationPolicy`.
 const REINVOCATION_POLICIES: [&str; 2] = ["IfNeeded", "Never"];
 const MAX_CONDITIONS: usize = 64;
 
-/// Checks a validating policy; `old` is what it was before an update.
+/// Validates a validating policy; `old` is the object before an update.
 pub(super) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let spec = &object["spec"];
     let composed = !list(spec, "variables").is_empty();
@@ -31,7 +31,7 @@ pub(super) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList
     validations::all(object, &compiler, errors);
 }
 
-/// Checks what validating and mutating policies have in common; `operations` are those that there may be rules about.
+/// Validates the part common to validating and mutating policies; `operations` are the allowed operations of rules.
 fn definition(
     spec: &Value,
     old: Option<&Value>,
@@ -267,7 +267,7 @@ fn variable(value: &Value, compiler: &mut Compiler, path: &Path, errors: &mut Er
     }
 }
 
-/// An identifier that means nothing to the language.
+/// An identifier that is not reserved in CEL.
 fn is_identifier(name: &str) -> bool {
     let letter = |byte: u8| byte == b'_' || byte.is_ascii_alphabetic();
     let mut bytes = name.bytes();

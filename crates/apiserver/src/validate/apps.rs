@@ -91,7 +91,7 @@ fn is_empty(selector: &Value) -> bool {
     empty("matchLabels") && empty("matchExpressions")
 }
 
-/// A selector that must be there; upstream says "deployment" of replica sets, too.
+/// A required selector; upstream's message says "deployment" for replica sets, too.
 fn selector(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
     let at = path.child("selector");
     if !spec["selector"].is_object() {
@@ -105,7 +105,7 @@ fn selector(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The selector in working form; an absent one selects nothing. None if it is no selector.
+/// The parsed selector; an absent one selects nothing. `None` if it is invalid.
 fn working_selector(spec: &Value) -> Option<Option<Selector>> {
     if !spec["selector"].is_object() {
         return Some(None);
@@ -129,7 +129,8 @@ fn template_matches(
     }
 }
 
-/// The template of a deployment or replica set: its labels are selected and its pods run for ever.
+/// The template of a deployment or replica set: the selector must match its labels, and its restart policy must be
+/// Always.
 fn matching_template(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
     let Some(selector) = working_selector(spec) else {
         let detail = "invalid label selector";
@@ -146,7 +147,7 @@ fn matching_template(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorL
     endless(spec, owner, &at, errors);
 }
 
-/// Pods of a controller run for ever.
+/// Pods of a controller must have restart policy Always.
 fn endless(spec: &Value, owner: &str, at: &Path, errors: &mut ErrorList) {
     let pod = &spec["template"]["spec"];
     let policy = text(pod, "restartPolicy");
@@ -377,7 +378,7 @@ fn stateful_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
         Some(selector) => {
             template_matches(spec, selector.as_ref(), path, errors);
             pod::template(&spec["template"], &at, errors);
-            // Upstream looks at these once more.
+            // Upstream validates these once more.
             let metadata = &spec["template"]["metadata"];
             errors.extend(meta_rules::labels(metadata, &at.child("labels")));
             errors.extend(meta_rules::annotations(metadata, &at.child("annotations")));

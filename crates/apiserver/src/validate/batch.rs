@@ -17,7 +17,7 @@ pub(super) use status::validate as job_status;
 
 /// Pods of an indexed job at the same time, and indexes that may fail.
 const MAX_PARALLELISM: i64 = 100_000;
-/// From how many completions on an indexed job with limits per index counts as large, and what it may have then.
+/// Number of completions from which an indexed job with limits per index counts as large, and its limits.
 const MANY_COMPLETIONS: i64 = 100_000;
 const MAX_OF_MANY: i64 = 10_000;
 /// Longest name of another controller.
@@ -35,7 +35,7 @@ pub(super) fn job(object: &Value, errors: &mut ErrorList) {
 /// Checks a change of a job.
 pub(super) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
-    // Upstream checks the job as a new one, and what it specifies once more.
+    // Upstream validates the job as a new one, and its spec once more.
     job(object, errors);
     job(object, errors);
     let mut fixed = |key: &str, free: bool| {
@@ -53,7 +53,7 @@ pub(super) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         text(spec, "completionMode") == "Indexed" && spec["completions"] == spec["parallelism"];
     fixed("completions", elastic);
     fixed("selector", false);
-    // The job does not run: its pods may still be sent somewhere else.
+    // The job is suspended: the placement of its pods may still change.
     let movable = before["suspend"] == true;
     let same = movable && settled(&spec["template"]) == settled(&before["template"]);
     fixed("template", same);
@@ -68,7 +68,7 @@ pub(super) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// A template without what says where its pods run and how they are told apart.
+/// A template without the fields for placement and pod identity.
 fn settled(template: &Value) -> Value {
     let mut template = template.clone();
     for (part, keys) in [
@@ -195,7 +195,7 @@ fn template(spec: &Value, path: &Path, errors: &mut ErrorList) {
     pod::template(&spec["template"], &at, errors);
     let policy = text(&spec["template"]["spec"], "restartPolicy");
     let at = at.child("spec").child("restartPolicy");
-    // The defaults of pods have made "Always" of nothing.
+    // Defaulting has set "Always".
     if policy == "Always" || policy.is_empty() {
         let detail = "valid values: \"OnFailure\", \"Never\"";
         errors.push(Error::required(&at, detail));

@@ -39,7 +39,7 @@ const USAGES: [&str; 23] = [
     "signing",
     "timestamping",
 ];
-/// Shortest life that can be asked for.
+/// Shortest lifetime that can be requested.
 const SHORTEST_SECONDS: i64 = 600;
 /// Longest domain of a signer.
 const MAX_DOMAIN: usize = 253;
@@ -99,15 +99,15 @@ pub(super) fn request(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Checks what an endpoint changes. What decides about a request is never taken back, and is written through `approval`
-/// alone; the certificate through `status`, once.
+/// Validates an update of the endpoint. The conditions of a decision are never removed, and are written through
+/// `approval` alone; the certificate through `status`, once.
 pub(super) fn update(object: &Value, old: &Value, part: Part, errors: &mut ErrorList) {
     let mut found = ErrorList::new();
     request(object, &mut found);
     let (status, before) = (&object["status"], &old["status"]);
     let certificate = Path::new("status").child("certificate");
     if status["certificate"] == before["certificate"] {
-        // What was stored before is not judged again.
+        // Stored values are not validated again.
         found.retain(|error| error.field != certificate.to_string());
     }
     errors.append(&mut found);
@@ -141,7 +141,7 @@ pub(super) fn update(object: &Value, old: &Value, part: Part, errors: &mut Error
     }
 }
 
-/// Whether the base64 text is certificates in PEM and nothing else that is marked as such; nothing is fine.
+/// Whether the base64 text contains only PEM certificates; empty is valid.
 fn certificates(data: &str) -> Result<(), String> {
     let bytes = STANDARD.decode(data).unwrap_or_default();
     if bytes.is_empty() {
@@ -202,7 +202,7 @@ fn signer(name: &str, path: &Path, errors: &mut ErrorList) {
     labels(rest, names::dns1123_subdomain, path, errors);
 }
 
-/// Checks what dots separate. After the first bad label the others would say the same.
+/// Validates the labels between dots. After the first error the others would have the same message.
 fn labels(whole: &str, check: fn(&str) -> Vec<String>, path: &Path, errors: &mut ErrorList) {
     let checked = whole.split('.').map(|label| (label, check(label)));
     let Some((label, texts)) = checked.into_iter().find(|(_, texts)| !texts.is_empty()) else {

@@ -9,7 +9,7 @@ use super::{IMMUTABLE, entries, int_or_percent, label_selector, labels, list, on
 /// Largest payload of a config map or secret, in bytes.
 const MAX_DATA: usize = 1 << 20;
 
-/// Length of what a base64 text stands for.
+/// Decoded length of a base64 text.
 fn decoded_length(text: &str) -> usize {
     text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count()
 }
@@ -106,7 +106,7 @@ pub(super) fn secret(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// The file of a registry client: it must be there and be JSON. What is in it is not told.
+/// The file of a registry client: it must exist and be JSON. Errors do not contain its content.
 fn registry_secret(object: &Value, key: &str, errors: &mut ErrorList) {
     use base64::Engine as _;
     let at = Path::new("data").key(key);
@@ -186,7 +186,7 @@ pub(super) fn priority_class(object: &Value, errors: &mut ErrorList) {
     );
 }
 
-/// Checks a change of a priority class: what pods got from it stays.
+/// Validates an update of a priority class: values that pods copied cannot change.
 pub(super) fn priority_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     if object["value"] != old["value"] {
         let detail = "may not be changed in an update.";
@@ -262,7 +262,7 @@ pub(super) fn budget(object: &Value, errors: &mut ErrorList) {
 const MAX_PRIORITIES: [(&str, i64); 2] =
     [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)];
 
-/// Checks who answers for a version of a group.
+/// Validates the backend of a group version.
 pub(super) fn api_service(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (group, version) = (text(spec, "group"), text(spec, "version"));

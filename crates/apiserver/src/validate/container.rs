@@ -19,12 +19,12 @@ pub(super) use environment::{pod_field, resource_field, volumes_of_files};
 /// What containers refer to in their pod.
 pub(super) struct Pod<'a> {
     pub(super) volumes: &'a BTreeSet<String>,
-    /// Those of the volumes that are claimed, and so can be devices.
+    /// Names of the volumes with claims, which can be block devices.
     pub(super) claimed: &'a BTreeSet<String>,
     pub(super) claims: &'a BTreeSet<String>,
     pub(super) restart_policy: &'a str,
     pub(super) grace: Option<i64>,
-    /// Whether users in the pod are those of the host.
+    /// Whether the pod uses the host's user namespace.
     pub(super) host_users: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn validate_all(
                     restart::rules(container, &of, errors);
                 }
                 "initContainers" => {
-                    // One after the other, each is the first of its own list for upstream.
+                    // One after the other, each is the first of its own list in upstream's messages.
                     host_ports(std::slice::from_ref(container), &at, errors);
                     if text(container, "restartPolicy") == "Always" {
                         hooks_and_probes(container, pod, &of, errors);
@@ -151,7 +151,7 @@ fn hooks_and_probes(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut 
     }
 }
 
-/// A container that is there to look at others has a container of the pod as its target, and nothing that a service needs.
+/// An ephemeral container has a container of the pod as its target, and no fields of serving containers.
 fn helper(container: &Value, spec: &Value, path: &Path, errors: &mut ErrorList) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     let target = text(container, "targetContainerName");
@@ -253,7 +253,7 @@ fn ports(ports: &[Value], path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// In the network of the host a port is what it is there; templates may leave it open, since pods get it by default.
+/// With host network a port must equal its host port; templates may omit it, since pods get it by defaulting.
 pub(super) fn ports_of_host(spec: &Value, is_pod: bool, path: &Path, errors: &mut ErrorList) {
     for (index, container) in list(spec, "containers").iter().enumerate() {
         let at = path.child("containers").index(index).child("ports");

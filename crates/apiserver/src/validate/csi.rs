@@ -1,4 +1,4 @@
-//! Storage drivers: what they can do, where they are, how much is left, and what is attached where.
+//! Storage drivers: capabilities, node registration, capacity, and attachments.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use super::{
     IMMUTABLE, entries, internal, label_selector, list, not_negative, rule, storage, text,
 };
 
-/// Longest name by which a driver knows a node.
+/// Longest node ID of a driver.
 const MAX_NODE_ID: usize = 256;
 /// Largest metadata of an attachment, and largest message of its errors, in bytes.
 const MAX_METADATA: usize = 256 << 10;
 const MAX_MESSAGE: usize = 1024;
 /// Shortest and longest life of a token for a driver.
 const TOKEN_SECONDS: (i64, i64) = (600, 1 << 32);
-/// How often at most a driver is asked how much a node can have.
+/// Minimum period for reading the allocatable count of a driver.
 const MIN_UPDATE_SECONDS: i64 = 10;
 
 fn fixed(object: &Value, old: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
@@ -159,7 +159,7 @@ pub(super) fn node(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Checks a change of the drivers of a node: of one that stays, only how much the node can have may change.
+/// Validates an update of a CSINode: of a remaining driver, only the allocatable count may change.
 pub(super) fn node_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     node(object, errors);
     let lasting = |driver: &Value| {

@@ -12,7 +12,7 @@ use crate::versions::events;
 const MAX_WORD: usize = 128;
 const MAX_NOTE: usize = 1024;
 
-/// An event as the core group has it, whichever API it came through.
+/// An event in the form of the core group, whichever API it was sent through.
 fn core_form(event: &Value) -> Value {
     let mut event = event.clone();
     events::to_core(&mut event);
@@ -105,7 +105,7 @@ pub(super) fn validate_new_style(event: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// A changed event through `events.k8s.io`: only its series goes on.
+/// An update of an event through `events.k8s.io`: only its series may change.
 pub(super) fn update_new_style(event: &Value, old: &Value, errors: &mut ErrorList) {
     let (event, old) = (core_form(event), core_form(old));
     validate(&event, errors);

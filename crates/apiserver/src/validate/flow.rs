@@ -15,7 +15,7 @@ const LEVEL: (&str, &str, &str) = (
     "v1",
     "PriorityLevelConfiguration",
 );
-/// The last schema that is looked at.
+/// Largest matching precedence.
 const MAX_PRECEDENCE: i64 = 10_000;
 const MAX_QUEUES: i64 = 10_000_000;
 /// How many bits of a hash choose the queues of a flow.
@@ -31,7 +31,7 @@ const VERBS: [&str; 9] = [
     "update",
     "watch",
 ];
-/// Stands for everything.
+/// Matches everything.
 const ALL: &str = "*";
 
 /// Checks a schema.
@@ -72,7 +72,7 @@ pub(super) fn schema(object: &Value, errors: &mut ErrorList) {
     conditions(object, errors);
 }
 
-/// What the server itself relies on stays as it is.
+/// The mandatory objects cannot be changed.
 fn fixed(object: &Value, plural: &str, errors: &mut ErrorList) {
     let name = text(&object["metadata"], "name");
     let Some(wanted) = mandatory(plural, name) else {
@@ -170,7 +170,8 @@ fn subject(subject: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A list that has something in it, and nothing beside `*`. Says whether its members have to be looked at.
+/// A list that must not be empty, with `*` as its only element or not at all. Returns whether its members must be
+/// validated.
 fn members(
     item: &Value,
     (key, none, others): (&str, &str, &str),
@@ -378,7 +379,7 @@ fn queues(queuing: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The bits that it takes to deal a hand from a deck; more than enough counts as that.
+/// The bits of entropy to deal a hand from a deck, capped at a sufficient value.
 fn entropy(deck: i64, hand: i64) -> i64 {
     let mut bits = 0.0;
     for dealt in 0..hand {

@@ -1,5 +1,5 @@
-//! Values as upstream's messages show them: in the form that objects have inside of kube-apiserver. There fields have
-//! Go's names and come in the order of the struct, and none is left out.
+//! Values as upstream's messages show them: in kube-apiserver's internal form, where fields have Go's names and come in
+//! the order of the struct, and none is omitted.
 
 use allot_apimachinery::field::BadValue;
 use allot_apimachinery::quote::go_json;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Types that have no other form inside.
 const SHARED: &str = "io.k8s.apimachinery.";
-/// Words that Go writes in capitals at the beginning of a name; longer ones come first.
+/// Words that Go capitalises at the beginning of a name; longer ones come first.
 const CAPITALS: [(&str, &str); 12] = [
     ("cidrs", "CIDRs"),
     ("http", "HTTP"),
@@ -110,7 +110,7 @@ fn member(out: &mut String, value: &Value, field: &'static Field) {
     out.push_str(zero);
 }
 
-/// The name of a field in Go.
+/// The Go name of a field.
 fn go_name(name: &str) -> String {
     let is_word =
         |rest: &str| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_uppercase());

@@ -1,15 +1,15 @@
-//! Addresses and ranges in fields that took more than they should: leading zeros, IPv4 inside of IPv6, ranges with bits
-//! beyond their length. New objects may not have them any more; what an object had already, it may keep. What is right but
-//! has another canonical form is warned of.
+//! Addresses and ranges in fields with lax validation in the past: leading zeros, IPv4 inside of IPv6, ranges with bits
+//! beyond their length. New objects must not have them; an object may keep existing ones. Valid but not canonical
+//! values cause a warning.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use serde_json::Value;
 
-/// What is wrong with a text that is no address.
+/// Error for an invalid address.
 pub(crate) const IP_TEXT: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-/// What is wrong with a text that is no range of addresses.
+/// Error for an invalid range of addresses.
 pub(crate) const CIDR_TEXT: &str =
     "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 const IP_ZEROS: &str = "must not have leading 0s";
@@ -81,7 +81,7 @@ fn printed(address: IpAddr, length: u32) -> String {
     }
 }
 
-/// What is wrong with an address.
+/// The error of an address.
 pub(crate) fn address_text(text: &str) -> Option<&'static str> {
     let address = match sloppy(text) {
         None => return Some(IP_TEXT),
@@ -93,7 +93,7 @@ pub(crate) fn address_text(text: &str) -> Option<&'static str> {
     is_mapped(&address).then_some(IP_MAPPED)
 }
 
-/// What is wrong with a range.
+/// The error of a range.
 pub(crate) fn range_text(text: &str) -> Option<&'static str> {
     let (address, length) = match sloppy_range(text) {
         None => return Some(CIDR_TEXT),
@@ -119,7 +119,7 @@ pub(super) fn range(text: &str, path: &Path, errors: &mut ErrorList) {
     errors.extend(range_text(text).map(|why| Error::invalid(path, text, why)));
 }
 
-/// Lets an object keep what it had when nobody minded.
+/// Lets an object keep values that were valid before.
 pub(super) fn forgive(errors: &mut ErrorList, old: &Value) {
     const NEW: [&str; 5] = [IP_ZEROS, IP_MAPPED, CIDR_ZEROS, CIDR_MAPPED, CIDR_BITS];
     errors.retain(|error| {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{list, rule, text};
 
-/// Checks a status: what it says of the end of the namespace is what its metadata says.
+/// Validates a status: its phase must match the deletion timestamp of the metadata.
 pub(super) fn status(namespace: &Value, errors: &mut ErrorList) {
     let ends = namespace["metadata"]["deletionTimestamp"].is_string();
     let phase = text(&namespace["status"], "phase");

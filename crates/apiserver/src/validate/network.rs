@@ -64,7 +64,7 @@ pub(super) fn endpoints(object: &Value, errors: &mut ErrorList) {
                 let (found, of) = (text(address, "ip"), at.child("ip"));
                 reachable_address(found, &of, errors);
                 if found.parse::<IpAddr>().is_err() {
-                    // Upstream says it in two ways.
+                    // Upstream reports it in two ways.
                     errors.push(Error::invalid(&of, found, "must be a valid IP address"));
                 }
                 if let Some(node) = address["nodeName"].as_str() {
@@ -182,7 +182,7 @@ pub(super) fn endpoint_slice_update(object: &Value, old: &Value, errors: &mut Er
     if object["addressType"] != old["addressType"] {
         let (at, found) = (Path::new("addressType"), &object["addressType"]);
         errors.push(Error::invalid(&at, found, "field is immutable"));
-        // The addresses are judged as those of the type that they had.
+        // The addresses are validated by their old type.
         let mut as_before = object.clone();
         as_before["addressType"] = old["addressType"].clone();
         return endpoint_slice(&as_before, errors);

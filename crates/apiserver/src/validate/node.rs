@@ -41,7 +41,7 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// What a node has is not less than nothing, and whole where it is counted.
+/// Node resources must not be negative, and integers where they are counted.
 fn amounts(node: &Value, errors: &mut ErrorList) {
     for key in ["capacity", "allocatable"] {
         for (name, amount) in entries(&node["status"], key) {
@@ -57,7 +57,7 @@ pub(super) fn validate_status(node: &Value, errors: &mut ErrorList) {
     addresses(node, errors);
 }
 
-/// No address is there twice.
+/// Addresses must be unique.
 fn addresses(node: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("addresses");
     let all = list(&node["status"], "addresses");

@@ -14,7 +14,7 @@ use super::{
 
 /// What a spec is part of.
 enum Holder<'a> {
-    /// A pod, with what it was before a change.
+    /// A pod, with the object before an update.
     Pod(Option<&'a Value>),
     Template,
 }
@@ -34,7 +34,7 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorLi
     only_for_pods(&object["spec"], &path, errors);
 }
 
-/// What upstream asks of pods and not of templates, which had come to be without.
+/// Rules of pods that upstream does not apply to templates, for compatibility.
 fn only_for_pods(spec: &Value, path: &Path, errors: &mut ErrorList) {
     if text(spec, "serviceAccountName").is_empty() {
         for (index, volume) in list(spec, "volumes").iter().enumerate() {
@@ -71,7 +71,7 @@ pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
 
 /// Checks a pod template.
 pub(super) fn template(template: &Value, path: &Path, errors: &mut ErrorList) {
-    // Whatever else the metadata of a template has is of no use, and not looked at; upstream's paths lack it.
+    // The rest of a template's metadata is not used, and not validated; upstream's paths lack it.
     let (metadata, at) = (&template["metadata"], path.child("annotations"));
     errors.extend(meta_rules::labels(metadata, &path.child("labels")));
     errors.extend(meta_rules::annotations(metadata, &at));

@@ -51,7 +51,8 @@ fn seccomp(profile: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Checks the annotations in `metadata`, which are at `path`. A cost that is none may stay where `old` has one, too.
+/// Validates the annotations in `metadata`, which are at `path`. An invalid deletion cost is tolerated if `old` has
+/// one, too.
 pub(super) fn check(
     metadata: &Value,
     old: Option<&Value>,
@@ -98,7 +99,7 @@ pub(super) fn check(
     }
 }
 
-/// Checks what a change of a pod does to annotations that are fixed once the pod is there, then all of them.
+/// Validates changes of annotations that are immutable in a pod, then all of them.
 pub(super) fn check_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (metadata, before) = (&object["metadata"], &old["metadata"]);
     let path = Path::new("metadata").child("annotations");
@@ -130,8 +131,7 @@ pub(super) fn check_update(object: &Value, old: &Value, errors: &mut ErrorList) 
     check(metadata, Some(before), &object["spec"], &path, errors);
 }
 
-/// What an annotation says in the words of the field that has replaced it: a type, and where that is `Localhost` a
-/// name.
+/// The value of the field that has replaced an annotation: a type, and for `Localhost` a name.
 fn as_field(annotation: &str) -> Option<(&'static str, Option<&str>)> {
     Some(match annotation {
         "unconfined" => ("Unconfined", None),
@@ -140,7 +140,7 @@ fn as_field(annotation: &str) -> Option<(&'static str, Option<&str>)> {
     })
 }
 
-/// The profile that an AppArmor annotation asks for, if that is a valid one.
+/// The profile of a valid AppArmor annotation.
 pub(crate) fn app_armor_field(annotation: &str) -> Option<Value> {
     let profile = match as_field(annotation)? {
         (kind, Some(name)) => json!({"type": kind, "localhostProfile": name}),
@@ -151,7 +151,7 @@ pub(crate) fn app_armor_field(annotation: &str) -> Option<Value> {
     errors.is_empty().then_some(profile)
 }
 
-/// Checks that annotations and fields of a new pod ask for the same profiles.
+/// Validates that annotations and fields of a new pod name the same profiles.
 pub(super) fn check_match(pod: &Value, path: &Path, errors: &mut ErrorList) {
     const FIELD: &str = "seccompProfile";
     let (spec, annotations) = (&pod["spec"], &pod["metadata"]["annotations"]);

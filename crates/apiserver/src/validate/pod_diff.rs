@@ -1,7 +1,7 @@
 //! How upstream shows what a change may not change: a unified diff of its internal structs as JSON.
 //!
-//! The structs differ from those of the API in names, order and a few places. [`STRUCTS`] says how, for what pods and
-//! claims of volumes are made of; what it does not know is shown with its own names.
+//! The structs differ from those of the API in names, order and a few other places. [`STRUCTS`] describes the
+//! differences for the types in pods and PersistentVolumeClaims; unknown structs are shown with API names.
 
 use allot_apimachinery::quote::go_json;
 use serde_json::{Map, Value, json};
@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
-/// Pairs of lines that are compared; more than that is shown as gone and come as a whole.
+/// Limit of compared pairs of lines; beyond it everything is shown as removed and added.
 const MAX_CELLS: usize = 1 << 20;
 
-/// One struct on each line: its name, then fields in order. A field is its Go name, a letter for what an absent one
-/// shows (`s` text, `i` number, `b` truth, `n` null, `v` an empty struct, `e` fields of another struct in this one) and
-/// the struct of a field or of its elements.
+/// One struct on each line: its name, then fields in order. A field is its Go name, a letter for the text of an absent
+/// one (`s` text, `i` number, `b` bool, `n` nil, `v` an empty struct, `e` fields of an embedded struct) and the struct
+/// of a field or of its elements.
 const STRUCTS: &str = "
 PodSpec Volumes:n:Volume InitContainers:n:Container Containers:n:Container EphemeralContainers:n:EphemeralContainer RestartPolicy:s TerminationGracePeriodSeconds:n ActiveDeadlineSeconds:n DNSPolicy:s NodeSelector:n ServiceAccountName:s AutomountServiceAccountToken:n NodeName:s SecurityContext:n:PodSecurityContext ImagePullSecrets:n:LocalObjectReference Hostname:s Subdomain:s SetHostnameAsFQDN:n Affinity:n:Affinity SchedulerName:s Tolerations:n:Toleration HostAliases:n:HostAlias PriorityClassName:s Priority:n PreemptionPolicy:n DNSConfig:n:PodDNSConfig ReadinessGates:n:PodReadinessGate RuntimeClassName:n Overhead:n EnableServiceLinks:n TopologySpreadConstraints:n:TopologySpreadConstraint OS:n:PodOS SchedulingGates:n:PodSchedulingGate ResourceClaims:n:PodResourceClaim Resources:n:ResourceRequirements HostnameOverride:n SchedulingGroup:n
 Container Name:s Image:s Command:n Args:n WorkingDir:s Ports:n:ContainerPort EnvFrom:n:EnvFromSource Env:n:EnvVar Resources:v:ResourceRequirements ResizePolicy:n:ContainerResizePolicy RestartPolicy:n RestartPolicyRules:n VolumeMounts:n:VolumeMount VolumeDevices:n:VolumeDevice LivenessProbe:n:Probe ReadinessProbe:n:Probe StartupProbe:n:Probe Lifecycle:n:Lifecycle TerminationMessagePath:s TerminationMessagePolicy:s ImagePullPolicy:s SecurityContext:n:SecurityContext Stdin:b StdinOnce:b TTY:b
@@ -99,7 +99,8 @@ pub(super) fn of(name: &str, before: &Value, after: &Value) -> String {
     unified(&lines(name, before), &lines(name, after))
 }
 
-/// A pod template in one line: its metadata, which is a part of it in Go, as in the API, and its spec as it is inside.
+/// A pod template in one line: its metadata, which is part of it in Go, as in the API, and its spec in the internal
+/// form.
 pub(super) fn template(template: &Value) -> String {
     let mut out = "{".to_owned();
     for (name, value) in template["metadata"].as_object().into_iter().flatten() {
@@ -225,7 +226,7 @@ fn plain(out: &mut String, depth: usize, map: &Map<String, Value>) {
     });
 }
 
-/// Brackets with something on each line between them.
+/// Brackets with one item on each line between them.
 fn open(
     out: &mut String,
     depth: usize,
@@ -250,7 +251,7 @@ fn open(
     out.push(close);
 }
 
-/// As Go writes a scalar: safe inside of HTML.
+/// A scalar as Go writes it: with HTML escapes.
 fn escaped(value: &Value) -> String {
     value
         .to_string()
@@ -259,7 +260,7 @@ fn escaped(value: &Value) -> String {
         .replace('&', "\\u0026")
 }
 
-/// Lines that stay, go or come.
+/// Lines that stay, are removed or added.
 #[derive(Clone, Copy, PartialEq)]
 enum Edit {
     Keep(usize, usize),
@@ -273,7 +274,7 @@ fn unified(before: &[String], after: &[String]) -> String {
     let mut out = String::new();
     let mut start = 0;
     while let Some(first) = edits[start..].iter().position(changed).map(|at| at + start) {
-        // A group goes on while changes are near each other.
+        // A group continues while changes are near each other.
         let (from, mut last) = (first.saturating_sub(CONTEXT).max(start), first);
         while let Some(next) = edits[last + 1..].iter().position(changed) {
             if next > 2 * CONTEXT {
@@ -343,7 +344,7 @@ fn edits(before: &[String], after: &[String]) -> Vec<Edit> {
         edits.extend((0..tail).map(|at| Edit::Keep(from + at, to + at)));
         return edits;
     }
-    // Length of the longest common part of what is left of both, from each place on.
+    // Length of the longest common subsequence of the rest of both, from each position on.
     let width = new.len() + 1;
     let mut common = vec![0u32; (old.len() + 1) * width];
     for i in (0..old.len()).rev() {
@@ -369,7 +370,7 @@ fn edits(before: &[String], after: &[String]) -> Vec<Edit> {
             edits.push(Edit::Remove(head + i));
             i += 1;
         } else {
-            // What comes is shown after what goes.
+            // Added lines are shown after removed ones.
             added.push(Edit::Add(head + j));
             j += 1;
         }

@@ -93,7 +93,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// The node tells what resources a running container has.
+/// The node reports the resources of a running container.
 fn is_supported(pod: &Value) -> bool {
     list(&pod["status"], "containerStatuses")
         .iter()

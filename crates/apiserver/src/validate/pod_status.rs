@@ -126,7 +126,7 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     first.is_some_and(|rule| text(rule, "action") == "Restart") || by(own)
 }
 
-/// What has ended stays so, where it is not started again.
+/// A terminated container stays terminated if it is not restarted.
 fn endings(
     object: &Value,
     old: &Value,

@@ -31,7 +31,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
         selectors(spec, before, &path, errors);
         node_affinity(spec, before, &path, errors);
     }
-    // What may change is made equal; the rest has to be.
+    // Mutable fields are made equal; the rest must be equal.
     let mut copy = spec.clone();
     if let Value::Object(map) = &mut copy {
         for key in ["containers", "initContainers"] {
@@ -88,7 +88,7 @@ fn images(containers: &[Value], path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Gates may only be taken away.
+/// Scheduling gates can only be removed.
 fn gates(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
     let old = list(before, "schedulingGates");
     for (index, gate) in list(spec, "schedulingGates").iter().enumerate() {
@@ -104,7 +104,7 @@ fn gates(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Checks a new deadline; says whether to go on.
+/// Validates a new deadline; returns whether to continue.
 fn deadline(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) -> bool {
     let at = path.child("activeDeadlineSeconds");
     let new = spec["activeDeadlineSeconds"].as_i64();
@@ -181,7 +181,7 @@ fn node_affinity(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorLi
         let is_empty = |term: &Value| {
             list(term, "matchExpressions").is_empty() && list(term, "matchFields").is_empty()
         };
-        // An empty term chooses nothing; one with anything in it would choose more.
+        // An empty term selects nothing; one with any requirement would select more.
         let widened = is_empty(old) && !is_empty(new);
         if widened || !begins("matchExpressions") || !begins("matchFields") {
             let detail = "only additions are allowed (no mutations or deletions)";

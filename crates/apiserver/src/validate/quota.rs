@@ -43,7 +43,7 @@ const WHOLE: [&str; 9] = [
     "services.loadbalancers",
     "services.nodeports",
 ];
-/// What pods use, and the only things that most scopes can be about.
+/// Compute resources, the only ones that most scopes apply to.
 const COMPUTE: [&str; 6] = [
     "cpu",
     "limits.cpu",
@@ -70,7 +70,7 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     used(object, errors);
 }
 
-/// Checks what a quota is said to have used.
+/// Validates the used amounts of a quota.
 pub(super) fn used(object: &Value, errors: &mut ErrorList) {
     for key in ["hard", "used"] {
         amounts(&object["status"], key, &Path::new("status"), errors);
@@ -157,7 +157,7 @@ fn fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// How many of the resources that a quota names can not be counted in a scope.
+/// How many of the resources that a quota names cannot be counted in a scope.
 fn misfits(spec: &Value, scope: &str) -> usize {
     let named = entries(spec, "hard").map(|(name, _)| name.as_str());
     named

@@ -19,7 +19,7 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// A resource that comes in whole pieces.
+/// A resource with integer quantities.
 fn is_integer(name: &str) -> bool {
     const COUNTED: [&str; 9] = [
         "pods",
@@ -113,7 +113,7 @@ pub(super) fn pod_and_containers(spec: &Value, path: &Path, errors: &mut ErrorLi
         ("limits", "container limits"),
     ] {
         for (name, sum) in pods::of_containers(&pod, key) {
-            // Of limits only those of huge pages add up.
+            // Of limits only those of huge pages are summed.
             if key == "limits" && !name.starts_with("hugepages-") {
                 continue;
             }
@@ -155,7 +155,7 @@ fn pod_level_name(name: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Huge pages come in whole pages.
+/// Huge pages must be multiples of the page size.
 fn pages(name: &str, amount: &Value, path: &Path, errors: &mut ErrorList) {
     let size: Option<Quantity> = name
         .strip_prefix("hugepages-")

@@ -69,7 +69,7 @@ fn reference(reference: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Checks how many replicas an autoscaler sees and wants.
+/// Validates the current and desired replicas of an autoscaler.
 pub(super) fn status(object: &Value, errors: &mut ErrorList) {
     let (status, path) = (&object["status"], Path::new("status"));
     for key in ["currentReplicas", "desiredReplicas"] {
@@ -136,7 +136,7 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// The resources are such as what is limited has.
+/// The resources must be valid for the kind of limit.
 fn names_of(item: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     let defaults = |key: &str| matches!(key, "default" | "defaultRequest");
     let keys = [

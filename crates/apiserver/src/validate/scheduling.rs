@@ -46,7 +46,7 @@ pub(super) fn tolerations(tolerations: &[Value], path: &Path, errors: &mut Error
                 }
             }
             other => {
-                // Comparing numbers is for a feature that is off, but upstream names what it would bring.
+                // Numeric comparison is a feature that is off, but upstream's message includes its operators.
                 let known: &[&str] = match other {
                     "Lt" | "Gt" => &["Equal", "Exists", "Lt", "Gt"],
                     _ => &["Equal", "Exists"],
@@ -122,7 +122,7 @@ pub(super) fn node_selector(
     }
 }
 
-/// Checks the affinity of a pod. Values that are no labels may stay where a changed pod had such values before.
+/// Validates the affinity of a pod. Values that are no label values are tolerated if the pod had such values before.
 pub(super) fn affinity(affinity: &Value, old: Option<&Value>, path: &Path, errors: &mut ErrorList) {
     let node = &affinity["nodeAffinity"];
     let at = path.child("nodeAffinity");

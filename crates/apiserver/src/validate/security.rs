@@ -63,7 +63,7 @@ fn seccomp(context: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A path that stays below where it begins.
+/// A path that stays below its base.
 pub(super) fn descending(place: &str, path: &Path, errors: &mut ErrorList) {
     if place.starts_with('/') {
         errors.push(Error::invalid(path, place, "must be a relative path"));
@@ -148,7 +148,7 @@ fn escalation(context: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A context as upstream shows it in an error: with the names of its fields in Go.
+/// A security context as upstream shows it in an error: with Go's field names.
 fn shown(context: &Value) -> BadValue {
     const FIELDS: [&str; 12] = [
         "capabilities",
@@ -214,7 +214,7 @@ pub(super) fn pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
     );
     let policies: [(&str, &[&str]); 2] = [
         ("supplementalGroupsPolicy", &["Merge", "Strict"]),
-        // The other one comes with a feature that is off.
+        // The other value belongs to a feature that is off.
         ("seLinuxChangePolicy", &["Recursive"]),
     ];
     for (key, known) in policies {
@@ -224,13 +224,13 @@ pub(super) fn pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Checks what a pod in a user namespace of its own may share with the host.
+/// Validates what a pod with its own user namespace may share with the host.
 pub(super) fn host_users(spec: &Value, path: &Path, errors: &mut ErrorList) {
     if spec["hostUsers"] == false {
         for key in ["hostNetwork", "hostPID", "hostIPC"] {
             if spec[key] == true {
                 let detail = "when `hostUsers` is false";
-                // Upstream's paths have the names of Go here, but for the first.
+                // Upstream's paths have Go's names here, except for the first.
                 let shown = match key {
                     "hostNetwork" => key.to_owned(),
                     _ => format!("H{}", &key[1..]),
@@ -271,7 +271,7 @@ fn sysctls(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// What a pod must have of its own for a setting to be its own.
+/// The namespace that makes a sysctl local to a pod.
 fn namespace(sysctl: &str) -> Option<&'static str> {
     const OF_MEMORY: [&str; 10] = [
         "kernel.sem",
@@ -316,7 +316,7 @@ fn containers<'a>(spec: &'a Value, path: &'a Path) -> impl Iterator<Item = (&'a 
         })
 }
 
-/// Checks what a pod for Linux may not say.
+/// Validates fields that a pod for Linux must not have.
 pub(super) fn linux(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let mut check = |holder: &Value, path: &Path| {
         if holder["securityContext"]["windowsOptions"].is_object() {

@@ -223,7 +223,7 @@ pub(super) fn addresses(service: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Checks what a load balancer says about a service.
+/// Validates the load balancer status of a service.
 pub(super) fn validate_status(service: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let ingress = list(&service["status"]["loadBalancer"], "ingress");

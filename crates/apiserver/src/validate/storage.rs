@@ -13,7 +13,7 @@ use super::{
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETER_BYTES: usize = 256 << 10;
 
-/// Checks the name of what makes volumes.
+/// Validates the name of a provisioner.
 pub(super) fn provisioner(name: &str, path: &Path, errors: &mut ErrorList) {
     if name.is_empty() {
         errors.push(Error::required(path, ""));
@@ -23,7 +23,7 @@ pub(super) fn provisioner(name: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Checks what is told to it.
+/// Validates the parameters of a provisioner.
 pub(super) fn parameters(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("parameters");
     if entries(object, "parameters").count() > MAX_PARAMETERS {
@@ -124,7 +124,7 @@ pub(super) fn claim(object: &Value, errors: &mut ErrorList) {
     claim_spec(&object["spec"], &Path::new("spec"), errors);
 }
 
-/// Checks what a claim of a volume wants.
+/// Validates the spec of a PersistentVolumeClaim.
 pub(super) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     access_modes(spec, "at least 1 access mode is required", path, errors);
     if spec["selector"].is_object() {
@@ -151,7 +151,7 @@ pub(super) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
     let (source, other) = (&spec["dataSource"], &spec["dataSourceRef"]);
     if source.is_object() && other.is_object() {
-        // Upstream shows a path where the value belongs, and that has nothing to show.
+        // Upstream shows a path where the value belongs, and that value is empty.
         let detail = if text(other, "namespace").is_empty() {
             let same = ["apiGroup", "kind", "name"]
                 .iter()
@@ -192,13 +192,13 @@ fn data_source(source: &Value, path: &Path, errors: &mut ErrorList) {
 /// Checks a change of a claim of a volume.
 pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     claim(object, errors);
-    // What a volume is asked for may grow when there is one.
+    // The requested size of a bound claim may grow.
     let bound = object["status"]["phase"] == "Bound";
     let class = "volume.beta.kubernetes.io/storage-class";
     let is_annotated = |it: &Value| it["metadata"]["annotations"].get(class).is_some();
     let gets_class =
         old["spec"]["storageClassName"].is_null() && !is_annotated(old) && !is_annotated(object);
-    // What may change is made equal, the rest has to be; a binder writes the volume's name once.
+    // Mutable fields are made equal, the rest must be equal; a binder writes the volume's name once.
     let (mut now, mut before) = (object["spec"].clone(), old["spec"].clone());
     if text(&before, "volumeName").is_empty() {
         follow(&mut before, &now, "volumeName");
@@ -231,7 +231,7 @@ pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) 
     }
 }
 
-/// Makes a member as it is in `other`.
+/// Sets a member to its value in `other`.
 fn follow(object: &mut Value, other: &Value, key: &str) {
     if let Value::Object(map) = object {
         match other.get(key) {
@@ -241,7 +241,7 @@ fn follow(object: &mut Value, other: &Value, key: &str) {
     }
 }
 
-/// Fields of a volume's spec that say what backs it.
+/// Fields of a volume's spec that are not its source.
 const NO_SOURCE: [&str; 9] = [
     "accessModes",
     "capacity",
@@ -254,7 +254,7 @@ const NO_SOURCE: [&str; 9] = [
     "volumeMode",
 ];
 
-/// Checks a change of a volume: what backs it stays, and where it can be reached from, once that is known.
+/// Validates an update of a volume: its source is immutable, as is its node affinity once it is set.
 pub(super) fn volume_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     volume(object, errors);
     let source = |volume: &Value| {

@@ -40,7 +40,7 @@ pub(super) fn validate(
     names_seen
 }
 
-/// The kinds in the order in which upstream looks at them: the first one of a volume is the one that counts.
+/// The kinds in upstream's order: the first one of a volume is the one that counts.
 const KINDS: [&str; 30] = [
     "emptyDir",
     "hostPath",
@@ -163,7 +163,7 @@ fn one(volume: &Value, kind: &str, pod: Option<&str>, path: &Path, errors: &mut 
     }
 }
 
-/// A volume with a claim of its own, which is named after the pod and the volume.
+/// A generic ephemeral volume, whose claim is named after the pod and the volume.
 fn ephemeral(volume: &Value, pod: Option<&str>, path: &Path, errors: &mut ErrorList) {
     let template = &volume["ephemeral"]["volumeClaimTemplate"];
     let at = path.child("ephemeral").child("volumeClaimTemplate");

@@ -1,5 +1,5 @@
-//! Workloads and pod groups. Upstream declares these rules beside the types: where something is required, an empty value
-//! is not looked at any further, and what did not change is not judged again.
+//! Workloads and PodGroups. Upstream declares these rules beside the types: an empty required value is not validated
+//! further, and unchanged values are not validated again.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn templates<'a>(spec: &'a Value, path: &Path, errors: &mut ErrorList) -> (&'a [
     (templates, at)
 }
 
-/// Checks a change of a workload. Hand-written rules say the same as the declared ones, so that errors come twice.
+/// Validates an update of a Workload. Hand-written rules repeat the declared ones, so that errors appear twice.
 pub(super) fn workload_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     let changed = |key: &str| without_nulls(&spec[key]) != without_nulls(&before[key]);
@@ -68,7 +68,7 @@ pub(super) fn workload_update(object: &Value, old: &Value, errors: &mut ErrorLis
     }
 }
 
-/// What is stored may say of a field that it is null where what is sent leaves it out.
+/// A stored field may be null where a sent object omits it.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(without_nulls).collect(),
@@ -192,7 +192,7 @@ fn claim_name(holder: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Exactly one of the fields is there.
+/// Exactly one of the fields must be set.
 fn one_of(holder: &Value, keys: [&str; 2], path: &Path, errors: &mut ErrorList) {
     let all = keys.map(|key| format!("`{key}`")).join(", ");
     let set: Vec<&str> = keys
@@ -265,8 +265,8 @@ fn each(
     }
 }
 
-/// A value in the order of upstream's types: as clients write it, or with all members of the types inside of upstream's
-/// server, by their names in Go.
+/// A value in the order of upstream's types: in the API form, or with all members of the internal types by their Go
+/// names.
 fn shown(value: &Value, inside: bool) -> String {
     const TYPES: [&[&str]; 7] = [
         &["workloadName", "podGroupTemplateName"],

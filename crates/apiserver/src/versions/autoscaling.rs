@@ -1,5 +1,5 @@
-//! Autoscalers in `autoscaling/v1`: it knows the target for the processor only; the rest stands in annotations, so
-//! that nothing is lost between the versions.
+//! Autoscalers in `autoscaling/v1`: it has only the CPU target; the rest is in annotations, so that nothing is lost
+//! between the versions.
 
 use serde_json::{Map, Value, json};
 
@@ -123,7 +123,7 @@ fn to_v2(object: &mut Value) {
     }
 }
 
-/// The annotations that carry what v1 does not know; those that clients made up are dropped with them.
+/// The annotations with fields that v1 does not have; annotations of that name from clients are dropped with them.
 fn take_annotations(object: &mut Value) -> Map<String, Value> {
     let mut taken = Map::new();
     let metadata = metadata_mut(object);

@@ -76,7 +76,7 @@ pub(super) fn policy(spec: &Value) -> Vec<String> {
     found
 }
 
-/// About the addresses that a pod is told of.
+/// Warnings about the addresses in a pod.
 pub(super) fn pod(spec: &Value, path: &str) -> Vec<String> {
     let servers = format!("{path}spec.dnsConfig.nameservers");
     let mut found = list(&servers, &spec["dnsConfig"]["nameservers"]);

@@ -34,7 +34,7 @@ fn deprecated_label(label: &str) -> Option<String> {
     Some(format!("deprecated since {since}; use {instead:?} instead"))
 }
 
-/// Kinds of volumes that do not work any more.
+/// Kinds of volumes that do not work any longer.
 const OLD_VOLUMES: [(&str, &str); 9] = [
     (
         "photonPersistentDisk",
@@ -68,7 +68,7 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Warnings about a pod or pod template; `at` is empty or where the template lies, with a dot.
+/// Warnings about a pod or pod template; `at` is empty or the path of the template, with a dot.
 pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
     let (spec, annotations) = (&pod["spec"], &pod["metadata"]["annotations"]);
     let mut found = Vec::new();
@@ -120,7 +120,7 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
         let key = format!("{SECCOMP_PREFIX}{name}");
         found.extend(seccomp(container, key));
         let key = format!("{APP_ARMOR_PREFIX}{name}");
-        // Pods themselves are told when the field is made of the annotation.
+        // For pods the warning is sent when the field is set from the annotation.
         let in_template = !at.is_empty();
         let has_field = has_app_armor(spec) || has_app_armor(container);
         if in_template && annotations.get(&key).is_some() && !has_field {
@@ -150,7 +150,7 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
     found
 }
 
-/// Gives the containers of a new pod the AppArmor profiles that its annotations ask for; answers the warnings.
+/// Sets the AppArmor profiles of a new pod's containers from its annotations; returns the warnings.
 pub(super) fn app_armor_fields(pod: &mut Value) -> Vec<String> {
     const FIELD: &str = "appArmorProfile";
     let mut found = Vec::new();
@@ -256,7 +256,7 @@ fn repeated(spec: &Value, key: &str, field: &str, at: &str, found: &mut Vec<Stri
     }
 }
 
-/// Bytes come in whole numbers.
+/// Quantities in bytes should be integers.
 fn fraction(amount: &Value, place: &str) -> Option<String> {
     let parsed: Quantity = amount.as_str()?.parse().ok()?;
     (parsed.milli_value() % 1000 != 0).then(|| {

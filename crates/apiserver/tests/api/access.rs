@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Authentication, authorization and escalation.
 
 mod aggregation;
 mod depth;
@@ -77,7 +77,7 @@ async fn a_role_counts_from_the_next_request_on() {
 }
 
 #[tokio::test]
-async fn everybody_may_discover_and_nobody_more() {
+async fn all_users_may_discover_and_nothing_else() {
     let server = Server::in_memory().await.unwrap();
     let jane = User::new("jane", Vec::<String>::new());
     assert_eq!(get(&server, &jane, "/apis").await.0, 200);
@@ -217,7 +217,7 @@ async fn a_token_lives_as_long_as_its_account() {
 }
 
 #[tokio::test]
-async fn nobody_can_act_as_a_group_alone() {
+async fn a_group_alone_cannot_be_impersonated() {
     let server = Server::in_memory().await.unwrap();
     let request = http::Request::get(MAPS)
         .header("impersonate-group", "devs")

@@ -183,7 +183,7 @@ async fn a_full_disk_still_takes_deletes() {
     let free = json!({"metadata": {"finalizers": null}});
     assert_eq!(admin(&server, "PATCH", &held, free).await.0, 200);
     assert_eq!(names(&server).await, ["kept"]);
-    // Somebody else has made space.
+    // Space was freed elsewhere.
     disk.released.store(false, Ordering::SeqCst);
     assert_eq!(create(&server, "more").await.0, 201);
     drop(server);

@@ -114,7 +114,7 @@ async fn giant_selectors_and_numbers_are_judged_quickly() {
         ("k=v,".repeat(50_000) + "=", 400),
     ] {
         let path = format!("/api/v1/pods?labelSelector={selector}").replace(' ', "%20");
-        // Longer than the type for URIs takes: a client can not send it either.
+        // Longer than the type for URIs takes: a client cannot send it either.
         if path.parse::<http::Uri>().is_err() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Acting as somebody else, in all ways.
+//! Impersonation, in all modes.
 
 use allot_apiserver::identity::User;
 use allot_apiserver::{Server, config::Config};
@@ -31,8 +31,8 @@ fn rule(verb: &str, group: &str, resource: &str) -> Value {
     json!({"verbs": [verb], "apiGroups": [group], "resources": [resource]})
 }
 
-/// Sends a request as `caller` who wants to act as the headers say; answers the code with the message or, of a review
-/// of oneself, the groups.
+/// Sends a request as `caller` with impersonation headers; returns the code with the message or, for a self review, the
+/// groups.
 async fn check(
     server: &Server,
     caller: &User,
@@ -101,7 +101,7 @@ async fn a_refusal_tells_of_the_first_way() {
     ] {
         check(&server, &bob, request, &[("user", wanted)], expected).await;
     }
-    // A node with groups is nobody that a constrained way leads to.
+    // A node with groups cannot be impersonated in a constrained mode.
     check(
         &server,
         &bob,

@@ -1,4 +1,4 @@
-//! Nobody takes the server down: what clients do that send much, read nothing, or only wait.
+//! Clients cannot take the server down by sending much, reading nothing, or only waiting.
 
 mod bodies;
 mod connections;

@@ -26,7 +26,7 @@ async fn install(server: &Server, name: &str, spec: Value) {
     assert_eq!(code, 201, "{answer}");
 }
 
-/// Lets everybody who is authenticated do this.
+/// Grants a permission to all authenticated users.
 async fn allow(server: &Server, name: &str, rule: Value) {
     let role = json!({"metadata": {"name": name}, "rules": [rule]});
     assert_eq!(admin(server, "POST", ROLES, role).await.0, 201);
@@ -48,7 +48,7 @@ async fn post(server: &Server, user: &User, path: &str, body: Value) -> (u16, St
     )
 }
 
-/// What charts of drivers install: the account of the driver writes the slices of its own node and no others.
+/// As charts of drivers install it: the account of the driver writes only the slices of its own node.
 #[tokio::test]
 async fn a_driver_is_kept_to_its_node() {
     const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
@@ -111,7 +111,7 @@ async fn a_driver_is_kept_to_its_node() {
         post(&server, &nowhere, SLICES, slice("b")).await,
         refused("b", why)
     );
-    // It is not about anybody else.
+    // It does not apply to other users.
     let (code, _) = admin(&server, "POST", SLICES, slice("b")).await;
     assert_eq!(code, 201);
     let (code, _) = send(&server, here, "DELETE", &format!("{SLICES}/b"), "", b"").await;

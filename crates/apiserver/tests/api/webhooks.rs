@@ -43,7 +43,7 @@ struct Hooks {
 }
 
 impl Hooks {
-    /// A server on a free port, with a certificate of its own authority.
+    /// A server on a free port, with a certificate of a separate CA.
     async fn start(reply: Reply) -> Self {
         let authority = Authority::generate("webhooks").unwrap();
         let names = ["hook.default.svc".to_owned()];
@@ -284,7 +284,7 @@ async fn what_a_webhook_does_not_answer_counts_as_it_wants() {
     let hooks = Hooks::start(judge).await;
     let stranger = Hooks::start(judge).await;
     let server = Server::in_memory().await.unwrap();
-    // Nobody listens on the first port.
+    // No server listens on the first port.
     let closed = 1;
     let port = hooks.port;
     let mut distrusted = hooks.url("/x");
@@ -372,7 +372,7 @@ async fn conditions_and_selectors_spare_the_way() {
     );
     let path = "/api/v1/namespaces/quiet/configmaps";
     assert_eq!(admin(&server, "POST", path, why).await.0, 201);
-    // A webhook can not keep its own configuration from being changed.
+    // A webhook cannot keep its own configuration from being changed.
     let everything = json!({"rules": [
         {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]},
     ]});
@@ -427,7 +427,7 @@ async fn ready_endpoint(backend: &dyn Backend, hooks: &Hooks) {
             {"addresses": ["127.0.0.1"], "conditions": {"ready": true}},
         ],
     });
-    // Through the API nobody could store an endpoint on the loopback interface.
+    // The API does not accept an endpoint on the loopback interface.
     let text = slice.to_string();
     let revision_at = text.find("@").unwrap();
     let draft = Draft::at(text.replace('@', "").into_bytes(), revision_at);

@@ -41,7 +41,7 @@ impl Checker<'_> {
         let overloads = match target {
             None => {
                 let overloads = env.function(function);
-                // A dot in front asks for the function of the outermost container, which is the only one.
+                // A leading dot names the function of the outermost container, which is the only one.
                 if let (Some(_), Some(name)) = (overloads, function.strip_prefix('.')) {
                     *function = name.into();
                 }

@@ -221,7 +221,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// The entries of a result that is made of two operands.
+    /// The entries of a result that is combined from two operands.
     fn join_entries(&mut self, expr: &Expr, left: &Node<'_>, right: &Node<'_>) {
         let entries = |node: &Node<'_>| -> Option<Entries> { self.entries_of(node.expr?) };
         if let (Some(left), Some(right)) = (entries(left), entries(right)) {
@@ -229,7 +229,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// Size as the Kubernetes tables look at it.
+    /// Size according to the Kubernetes tables.
     fn node_size(&self, node: &Node<'_>) -> Size {
         let declared = || {
             node.path
@@ -261,7 +261,7 @@ impl Estimator<'_> {
     }
 }
 
-/// The value of an integer literal, not below zero; `otherwise` where the argument is something else.
+/// The value of a non-negative integer literal; `otherwise` for other arguments.
 fn literal_int(node: &Node<'_>, otherwise: u64) -> u64 {
     match node.expr.map(|expr| &expr.kind) {
         Some(ExprKind::Literal(Literal::Int(value))) => u64::try_from(*value).unwrap_or(0),
@@ -269,7 +269,7 @@ fn literal_int(node: &Node<'_>, otherwise: u64) -> u64 {
     }
 }
 
-/// Cost of reading a text argument, where the overload has one.
+/// Cost of parsing a text argument, if the overload has one.
 fn parsed(is_text: bool, size: Size) -> Cost {
     if is_text {
         size.times_factor(PER_CHAR)

@@ -35,7 +35,7 @@ impl Size {
         }
     }
 
-    /// Where a union of sizes starts from: zero if there will be none.
+    /// Neutral element of the union of sizes: zero if it stays empty.
     pub(super) const fn nothing(empty: bool) -> Self {
         Self {
             min: if empty { 0 } else { u64::MAX },
@@ -91,7 +91,7 @@ impl Add for Size {
 }
 
 impl Cost {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self::fixed(0);
 
     /// Exactly this cost.

@@ -40,8 +40,8 @@ impl Attribute {
     }
 }
 
-/// A device, built once and evaluated often. Names without a domain are in the domain of the driver; where a name is
-/// given both with and without that domain, the later one wins.
+/// A device, built once and evaluated often. Names without a domain are in the domain of the driver; if a name is given
+/// both with and without that domain, the later one is used.
 #[derive(Debug, Clone)]
 pub struct Device {
     pub(super) layout: Arc<Layout>,
@@ -51,10 +51,10 @@ pub struct Device {
     problems: Problems,
 }
 
-/// Attributes that cannot be evaluated, with what is wrong; `None` = a list, wrong only where lists are off.
+/// Attributes that cannot be evaluated, with the error; `None` = a list, an error only if lists are off.
 type Problems = Box<[(Box<str>, Option<String>)]>;
 
-/// Collects what makes up a [`Device`].
+/// Builder of a [`Device`].
 #[derive(Debug, Clone)]
 pub struct Builder<'n> {
     driver: &'n str,
@@ -102,7 +102,7 @@ impl<'n> Builder<'n> {
         }
     }
 
-    /// Adds an attribute of a type that this version does not know. It makes every evaluation on the device fail.
+    /// Adds an attribute of an unknown type. It makes every evaluation on the device fail.
     #[must_use]
     pub fn unsupported(self, name: &str) -> Self {
         self.problem(name, "unsupported attribute value".to_owned())
@@ -169,7 +169,7 @@ impl Device {
     }
 
     /// A device with the same names as this one, and with these values in the order of the names. For the many devices
-    /// that differ in nothing but values.
+    /// that differ only in values.
     ///
     /// # Errors
     /// The capacities as they were given, when the values are not as many as the names.

@@ -43,7 +43,7 @@ pub(super) fn environment(options: &Options) -> &'static Env {
 /// `lists` is about the type of attributes, which decides what new and stored expressions may do with them.
 fn build(consumable_capacity: bool, lists: bool, includes: bool) -> Env {
     let (domain, id) = (DeclType::string(DOMAIN_MAX), DeclType::string(ID_MAX));
-    // What an attribute holds is not known before it is read. Only dyn can be looped over.
+    // The type of an attribute is only known at run time. Only dyn can be iterated.
     let (ty, most) = if lists {
         (Type::Dyn, VALUE_MAX.max(INCLUDES_MAX as u64))
     } else {
@@ -148,7 +148,7 @@ impl MapSource for Device {
         }
     }
 
-    /// Domains that a device knows nothing of are empty when they are indexed, but are not in the map.
+    /// Unknown domains of a device are empty when they are indexed, but are not in the map.
     fn find(&self, part: u32, key: Key<'_>) -> Option<Value<'_>> {
         let part = Part::new(part);
         Some(match part {

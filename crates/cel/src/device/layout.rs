@@ -1,8 +1,8 @@
 //! The names that devices have in common.
 //!
 //! The devices of a driver nearly always have the same attributes and capacities, with other values. Their names are
-//! kept once, in a layout that many devices share: a device is then a few arrays of values, and a selector that has
-//! found a name in a layout once knows its place in all devices of that layout.
+//! stored once, in a layout that many devices share: a device is then a few arrays of values, and a selector that has
+//! found a name in a layout once knows its position in all devices of that layout.
 
 use std::{
     borrow::Cow,
@@ -58,7 +58,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// A name without a domain is in that of the driver. Where a name is given both ways, the later one counts.
+    /// A name without a domain is in that of the driver. If a name is given both ways, the later one is used.
     fn new(driver: &str, given: Box<[SmolStr]>) -> Self {
         let split = |name: &'_ SmolStr| -> (SmolStr, SmolStr) {
             let (domain, id) = name.split_once('/').unwrap_or((driver, name));
@@ -155,7 +155,7 @@ impl Names {
 /// A driver and the names that its devices have.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Tells layouts apart for the whole life of the process. Never 0.
+    /// Identifies layouts for the whole life of the process. Never 0.
     pub(super) id: u64,
     pub(super) driver: SmolStr,
     pub(super) attributes: Names,
@@ -190,13 +190,13 @@ impl Layout {
     }
 }
 
-/// The layouts of many devices. Copies share what is known.
+/// The layouts of many devices. Copies share them.
 #[derive(Debug, Clone, Default)]
 pub struct Layouts {
     known: Arc<Mutex<FxHashMap<u64, Vec<Arc<Layout>>>>>,
 }
 
-/// So many layouts are kept before those that no device has any more are dropped.
+/// Number of layouts from which unused ones are dropped.
 const SWEEP: usize = 1024;
 
 /// The given names of values.

@@ -1,4 +1,4 @@
-//! Where selectors find attributes and capacities in devices.
+//! Positions of attributes and capacities in devices, cached for selectors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ enum Site {
     CapacityDomain(Box<str>),
 }
 
-/// A qualified name, and where it was found last.
+/// A qualified name, and its last position.
 #[derive(Debug)]
 struct Name {
     domain: Box<str>,
@@ -99,14 +99,14 @@ impl Site {
 }
 
 impl Quick {
-    /// The tests of a selector, where it consists of such.
+    /// The tests of a selector, if it consists of such.
     pub(super) fn new(program: &Program) -> Option<Self> {
         let tests = program.quick()?;
         let sites = tests.fields.iter().map(Site::new).collect::<Option<_>>()?;
         Some(Self { tests, sites })
     }
 
-    /// The attributes that the tests read, as (domain, identifier); `None` when they also look at whole domains.
+    /// The attributes that the tests read, as (domain, identifier); `None` when they also read whole domains.
     pub(super) fn attributes(&self) -> Option<Vec<(&str, &str)>> {
         let mut names = Vec::new();
         for site in &self.sites {
@@ -122,7 +122,7 @@ impl Quick {
         Some(names)
     }
 
-    /// Result and cost; `None` when the steps have to be evaluated.
+    /// Result and cost; `None` when the steps must be evaluated.
     #[inline]
     pub(super) fn evaluate(&self, device: &Device, limit: u64) -> Option<(bool, u64)> {
         let sites = &self.sites;

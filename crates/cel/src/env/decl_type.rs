@@ -39,16 +39,16 @@ struct Inner {
     ty: Type,
     max_elements: i64,
     shape: Shape,
-    /// In a map: whether the estimator knows the size of the value behind a selected key (`m.key`).
+    /// For a map: whether the estimator knows the size of the value of a selected key (`m.key`).
     selectable: bool,
-    /// The JSON property, where it is not the name of the field.
+    /// The JSON property, if it differs from the name of the field.
     property: Option<Arc<str>>,
 }
 
-/// What is inside a type.
+/// The structure of a type.
 #[derive(Debug, Clone)]
 pub enum Shape {
-    /// Nothing.
+    /// A scalar.
     Scalar,
     /// Elements.
     List(DeclType),
@@ -114,7 +114,7 @@ impl DeclType {
         )
     }
 
-    /// As [`Self::map`], where selecting a key as a field (`m.key`) tells the cost estimator the size of the value.
+    /// Like [`Self::map`], but selecting a key as a field (`m.key`) gives the cost estimator the size of the value.
     pub(crate) fn selectable_map(key: Self, value: Self, max: i64) -> Self {
         let ty = Type::map(key.ty().clone(), value.ty().clone());
         Self(Arc::new(Inner {
@@ -170,7 +170,7 @@ impl DeclType {
         &self.0.ty
     }
 
-    /// What is inside.
+    /// The structure.
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }

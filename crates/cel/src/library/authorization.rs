@@ -11,7 +11,7 @@ use crate::{
     value::{Extension, Fault, Value},
 };
 
-/// Ends an evaluation that needs an answer first; nobody gets to see it.
+/// Ends an evaluation that needs an answer first; it is never visible to users.
 const UNANSWERED: Fault =
     Fault::Cancelled(Cow::Borrowed("authorization check is not answered yet"));
 
@@ -35,7 +35,7 @@ pub(super) fn function(name: &str) -> Option<Function> {
     })
 }
 
-/// The receiver, if it has come as far as the function needs.
+/// The receiver, if it is at the stage that the function needs.
 fn access<'v>(args: Args<'v, '_>, stage: &Stage) -> Result<&'v Access, Fault> {
     match args.first() {
         Some(Value::Extension(extension)) => match &**extension {
@@ -87,7 +87,7 @@ fn resource<'a>(args: Args<'_, 'a>) -> Outcome<'a> {
     }))
 }
 
-/// Says more about a resource.
+/// Adds a part of a resource.
 fn part<'a>(args: Args<'_, 'a>, place: fn(&mut Check) -> &mut String) -> Outcome<'a> {
     let (access, text) = (access(args, &Stage::Resource)?, argument(args, 1)?);
     Ok(access.then(Stage::Resource, |check| text.clone_into(place(check))))

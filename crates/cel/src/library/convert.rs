@@ -107,7 +107,7 @@ fn parse_int(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Go also takes hexadecimal and underscored numbers; neither is in use, and both are refused.
+/// Go also accepts hexadecimal and underscored numbers; neither is used, and both are rejected.
 fn parse_double(text: &str) -> Option<f64> {
     let lower = text.to_ascii_lowercase();
     let unsigned = lower.trim_start_matches(['+', '-']);

@@ -4,15 +4,15 @@ use allot_apimachinery::quote::quote;
 
 use crate::value::{Fault, List, Value};
 
-/// Decimals where a clause names none.
+/// Default precision of a clause.
 const PRECISION: usize = 6;
 
-/// What a clause makes of the argument at an index.
+/// Formats the arguments of clauses.
 pub(crate) trait Formatter {
     /// Number of arguments.
     fn len(&self) -> usize;
 
-    /// The text for a clause. The error is what is wrong with the argument.
+    /// The text for a clause, or the error of the argument.
     fn format(&mut self, index: usize, clause: Clause) -> Result<String, String>;
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Clause {
     Octal,
 }
 
-/// Reads a format string and puts in what the formatter makes of each clause.
+/// Parses a format string and inserts the formatter's text for each clause.
 pub(crate) fn format_with(format: &str, formatter: &mut dyn Formatter) -> Result<String, String> {
     let mut out = String::with_capacity(format.len());
     let mut rest = format;
@@ -97,7 +97,7 @@ fn clause(text: &str) -> Result<(Clause, &str), String> {
     Ok((clause, &rest[letter.len_utf8()..]))
 }
 
-/// What is wrong with an argument of this type for a clause.
+/// The error of an argument of this type for a clause.
 pub(crate) fn unsuitable(clause: Clause, type_name: &str) -> String {
     let what = match clause {
         Clause::String => {

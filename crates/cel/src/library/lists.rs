@@ -63,7 +63,7 @@ fn set_contains(set: &List<'_>, subset: &List<'_>) -> bool {
     subset.iter().all(|element| contains(set, &element))
 }
 
-/// The elements, where the first one has an order: it decides whether an overload fits.
+/// The elements, if the first one can be ordered: it determines whether an overload matches.
 fn comparable<'a>(value: &Value<'a>) -> Result<Vec<Value<'a>>, Fault> {
     let elements: Vec<_> = list(value)?.iter().collect();
     let Some((first, others)) = elements.split_first() else {

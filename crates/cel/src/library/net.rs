@@ -79,7 +79,7 @@ fn cidr(value: &Value<'_>) -> Result<(IpAddr, u8), Fault> {
 fn contains_ip<'a>(args: Args<'_, 'a>) -> Outcome<'a> {
     let (network, prefix) = cidr(&args[0])?;
     let address = match &args[1] {
-        // What is wrong with the address is lost upstream, too.
+        // The error of the address is lost upstream, too.
         Value::String(text) => parse_ip(text).map_err(|_| Fault::new("no such overload"))?,
         other => ip(other)?,
     };
@@ -148,7 +148,7 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
-/// What Go's parser finds wrong with a text that is no address.
+/// The error of Go's parser for an invalid address.
 fn ip_problem(text: &str) -> String {
     let quoted = quote(text);
     match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {

@@ -24,7 +24,7 @@ pub(super) fn function(name: &str) -> Option<Function> {
         "_>=_" => |args| Ok(Value::Bool(order(args)?.is_ge())),
         "@in" => contains,
         "size" => size,
-        // Its errors are handled where it is called.
+        // Its errors are handled by the caller.
         "@not_strictly_false" => |args| Ok(args[0].clone()),
         "includes" => includes,
         _ => return None,

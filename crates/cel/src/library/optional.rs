@@ -63,8 +63,7 @@ fn unwrap<'a>(args: Args<'_, 'a>) -> Outcome<'a> {
     Ok(Value::list(values))
 }
 
-/// The map with a key and its value, or with the entries of another map, added. A key that is there already is an
-/// error.
+/// The map with a key and its value, or with the entries of another map, added. An existing key is an error.
 pub(crate) fn insert<'a>(map: Map<'a>, added: &[Value<'a>]) -> Outcome<'a> {
     let entries: Vec<(Value<'a>, Value<'a>)> = match added {
         [key, value] => vec![(key.clone(), value.clone())],

@@ -19,7 +19,7 @@ impl Regex {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// What Go says about it, such as ``missing closing ): `a(b` ``.
+    /// Go's error, such as ``missing closing ): `a(b` ``.
     pub fn new(pattern: &str) -> Result<Self, String> {
         let translated = translate(pattern)?;
         let built = ::regex::RegexBuilder::new(&translated)
@@ -38,7 +38,7 @@ impl Regex {
         Value::string(self.0.find(text).map_or("", |found| found.as_str()))
     }
 
-    /// The matches; at most `limit`, where it is not negative.
+    /// The matches; at most `limit`, if it is not negative.
     pub(crate) fn find_all<'a>(&self, text: &str, limit: i64) -> Value<'a> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         // Unlike Rust, Go does not report an empty match right after another match; both skip it.
@@ -74,8 +74,8 @@ fn library_regex(args: Args<'_, '_>) -> Result<Regex, Fault> {
         .map_err(|error| Fault::new(format!("Illegal regex: error parsing regexp: {error}")))
 }
 
-/// Rewrites what means something else in Rust's dialect: classes such as `\d` are ASCII in Go, brackets and `&&` have no
-/// meaning inside a class, `\Q…\E` quotes.
+/// Rewrites syntax with another meaning in Rust's dialect: classes such as `\d` are ASCII in Go, brackets and `&&` have
+/// no meaning inside a class, `\Q…\E` quotes.
 fn translate(pattern: &str) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len());
     let mut rest = pattern;
@@ -236,7 +236,7 @@ fn repeat(rest: &str) -> Result<Option<()>, String> {
     Ok(Some(()))
 }
 
-/// What Go says about a pattern that does not compile, as well as can be told.
+/// Go's error for a pattern that does not compile, as far as it can be determined.
 fn explain(pattern: &str) -> String {
     let mut depth = 0_i32;
     let mut class_start = None;

@@ -1,4 +1,4 @@
-//! URLs, read and taken apart as Go's `net/url` does.
+//! URLs, parsed as by Go's `net/url`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -113,7 +113,7 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Reads an absolute URI or an absolute path. The error is Go's text.
+/// Parses an absolute URI or an absolute path. The error is Go's text.
 pub(super) fn parse_request_uri(text: &str) -> Result<Url, String> {
     parse(text).map_err(|problem| format!("parse {}: {problem}", quote(text)))
 }

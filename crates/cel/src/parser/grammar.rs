@@ -34,7 +34,7 @@ impl<'a> Parser<'a> {
         if !self.fatal
             && let Err(failure) = self.expect(Kind::End, END)
         {
-            // A fatal error has been reported where it happened.
+            // A fatal error was reported where it occurred.
             let _ = self.recover(&failure);
         }
         expr
@@ -241,7 +241,7 @@ impl<'a> Parser<'a> {
         Ok(read.unwrap_or(before))
     }
 
-    /// Whether the dot at hand has behind it what can be selected.
+    /// Whether a selection follows the current dot.
     fn is_selection(&self) -> bool {
         let names = [Kind::Question, Kind::Ident, Kind::EscapedIdent];
         names.contains(&self.peek_at(1))

@@ -1,4 +1,4 @@
-//! Macros: what looks like a call and becomes a loop, a binding or a presence test.
+//! Macros: calls that are expanded to a loop, a binding or a presence test.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -10,7 +10,7 @@ type Refusal = (Id, Cow<'static, str>);
 type Expanded = Result<ExprKind, Refusal>;
 
 impl Parser<'_> {
-    /// A global call, or what the macro of that name makes of it.
+    /// A global call, or the expansion of the macro of that name.
     pub(super) fn call(&mut self, id: Id, function: &str, mut args: Vec<Expr>) -> Expr {
         if function == "has" && args.len() == 1 {
             let arg = args.remove(0);
@@ -34,7 +34,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A member call, or what the macro of that name makes of it.
+    /// A member call, or the expansion of the macro of that name.
     pub(super) fn member_call(
         &mut self,
         id: Id,
@@ -114,7 +114,7 @@ enum Transform {
     Entries,
 }
 
-/// Makes nodes that stand where the macro stands.
+/// Creates nodes at the position of the macro.
 struct Maker<'p, 'a> {
     parser: &'p mut Parser<'a>,
     id: Id,
@@ -364,7 +364,7 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// The same expression with numbers of its own.
+    /// The same expression with new ids.
     fn copy(&mut self, expr: &Expr) -> Expr {
         let offset = self.parser.positions.get(expr.id);
         let id = self.parser.positions.next(offset);

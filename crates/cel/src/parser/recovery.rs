@@ -1,10 +1,10 @@
-//! Errors, and going on after them as the ANTLR runtime does.
+//! Error recovery, as in the ANTLR runtime.
 
 use super::{Failure, Kind, MAX_ERRORS, MAX_RECOVERIES, MAX_SKIPPED, Parsed, Parser, Set, Token};
 use crate::source::Issue;
 
 impl<'a> Parser<'a> {
-    /// Reads a token of this kind, or does as if where one token too much or too little explains the error.
+    /// Consumes a token of this kind, or recovers if one surplus or missing token explains the error.
     pub(super) fn expect(&mut self, kind: Kind, after: Set) -> Parsed<Token<'a>> {
         if self.peek() == kind {
             self.recovering = false;
@@ -36,7 +36,7 @@ impl<'a> Parser<'a> {
         Err(Failure::Mismatch(expected))
     }
 
-    /// In front of a choice: makes sure that one of `expected` comes next, by deleting a token where that helps.
+    /// Before a choice: ensures that one of `expected` comes next, by deleting a token if that helps.
     pub(super) fn sync(&mut self, expected: Set) -> Parsed<()> {
         if self.recovering || expected.may_end() || expected.has(self.peek()) {
             return Ok(());

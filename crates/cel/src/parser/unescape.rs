@@ -1,6 +1,6 @@
 //! The value of string and bytes literals.
 
-/// The bytes that a literal (with quotes and `r`, without `b`) stands for. The lexer has checked its form.
+/// The bytes of a literal (with quotes and `r`, without `b`). The lexer has checked its form.
 pub(super) fn unescape(literal: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     let raw = literal.starts_with(['r', 'R']);
     let text = if raw { &literal[1..] } else { literal };

@@ -113,7 +113,7 @@ impl Rule {
         }
     }
 
-    /// The cost. `None` stands for an argument or a result that is an error.
+    /// The cost. `None` means an argument or a result that is an error.
     pub(super) fn cost<'v, 'a: 'v>(
         self,
         args: impl Iterator<Item = Option<&'v Value<'a>>> + Clone,

@@ -16,7 +16,7 @@ use crate::{
     value::{Fault, Value},
 };
 
-/// Leaves at once where the evaluation was cancelled; other errors wait.
+/// Returns at once if the evaluation was cancelled; other errors wait.
 macro_rules! keep_going {
     ($outcome:expr) => {{
         let outcome = $outcome;

@@ -223,7 +223,7 @@ impl Planner<'_> {
             let regex =
                 Regex::new(pattern).map_err(|error| format!("error parsing regexp: {error}"))?;
             let cost = super::call_cost::regex(pattern.chars().count() as u64);
-            // The global form has no cost of its own.
+            // The global form has no separate cost.
             let cost = if overload == "matches" {
                 None
             } else {
@@ -333,7 +333,7 @@ fn into_path(node: Node) -> Box<Path> {
     }
 }
 
-/// Makes the step of a loop extend its accumulator in place, where it does nothing else with it.
+/// Lets the step of a loop extend its accumulator in place, if it does nothing else with it.
 fn in_place(node: Node, accu: usize) -> Node {
     let is_accu = |node: &Node| {
         matches!(node, Node::Path(path)

@@ -1,9 +1,9 @@
-//! Conditions on fields, tested without making values.
+//! Conditions on fields, tested without creating values.
 //!
 //! Most selectors are comparisons of fields with constants, joined by logical operators. Such an expression is also
-//! compiled to a tree of tests, with everything added up beforehand that the steps in [`super::eval`] cost. A test that
-//! meets anything unusual (a field that is missing, another type, an error) gives no answer; then the steps are
-//! evaluated from the start, and give the result, the error and the cost that are due.
+//! compiled to a tree of tests, with the cost of the steps in [`super::eval`] summed in advance. A test that encounters
+//! anything unusual (a missing field, another type, an error) gives no answer; then the steps are evaluated from the
+//! start, and give the result, the error and the cost.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{cost::SELECT, library::Regex, semver::Version, value::Value};
 
-/// The value of a field, where it is a scalar.
+/// The value of a scalar field.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Field<'a> {
     Bool(bool),
@@ -25,12 +25,12 @@ pub(crate) enum Field<'a> {
     Version(&'a Version),
 }
 
-/// What tests are evaluated on. Fields are known by the position in [`Quick::fields`].
+/// The input of the tests. Fields are identified by the position in [`Quick::fields`].
 pub(crate) trait Fields {
-    /// The value; `None` where there is none or it is no scalar.
+    /// The value; `None` if it does not exist or is no scalar.
     fn get(&self, field: usize) -> Option<Field<'_>>;
 
-    /// Whether the field is there, for fields that are only asked for that.
+    /// Whether the field exists, for fields that are only tested for presence.
     fn has(&self, field: usize) -> bool;
 }
 
@@ -66,7 +66,7 @@ enum Test {
     All(Box<[Test]>),
     Any(Box<[Test]>),
     Not(Box<Test>),
-    /// One test of a field, with what it costs in any case.
+    /// One test of a field, with its minimum cost.
     Field {
         field: usize,
         cost: u64,
@@ -87,7 +87,7 @@ enum Check {
         negated: bool,
     },
     Among(Box<[Arc<str>]>),
-    /// The regular expression, and its cost per text where it has one.
+    /// The regular expression, and its cost per text if it has one.
     Matches(Box<(Regex, Option<u64>)>),
     Quantity(Orders, Box<Quantity>),
     Version(Orders, Box<Version>),
@@ -98,14 +98,14 @@ enum Check {
 struct Orders(u8);
 
 impl Orders {
-    /// Those that `accept` is true for.
+    /// The orders for which `accept` is true.
     fn new(accept: impl Fn(Ordering) -> bool) -> Self {
         let all = [Ordering::Less, Ordering::Equal, Ordering::Greater];
         let accepted = all.into_iter().filter(|order| accept(*order));
         Self(accepted.fold(0, |bits, order| bits | 1 << (order as i8 + 1)))
     }
 
-    /// Those that an operator accepts.
+    /// The orders that an operator accepts.
     fn of(operator: &str) -> Option<Self> {
         Some(Self::new(match operator {
             "_<_" => Ordering::is_lt,
@@ -123,7 +123,7 @@ impl Orders {
 }
 
 impl Quick {
-    /// The tests of an expression, where it consists of such.
+    /// The tests of an expression, if it consists of such.
     pub(super) fn new(root: &Node) -> Option<Self> {
         let mut builder = Builder { fields: Vec::new() };
         let root = builder.test(root)?;
@@ -133,7 +133,7 @@ impl Quick {
         })
     }
 
-    /// Result and cost; `None` when the steps have to be evaluated.
+    /// Result and cost; `None` when the steps must be evaluated.
     #[inline]
     pub(crate) fn evaluate(&self, fields: &impl Fields, limit: u64) -> Option<(bool, u64)> {
         let mut cost = 0;
@@ -322,7 +322,7 @@ impl Builder {
         }
     }
 
-    /// `field.compareTo(constant)` and its like: which orders of the two are accepted.
+    /// `field.compareTo(constant)` and similar: the accepted orders.
     fn compared(
         &mut self,
         call: &Call,
@@ -347,7 +347,7 @@ impl Builder {
         self.value(path, made + 1 + cost, check)
     }
 
-    /// A test of a value, with what comes on top of reading it.
+    /// A test of a value, with its additional cost.
     fn value(&mut self, path: &Path, cost: u64, check: Check) -> Option<Test> {
         let keys = keys(path).filter(|_| !path.test_only)?;
         let cost = (keys.len() as u64 + 1) * SELECT + cost;

@@ -236,7 +236,7 @@ fn time_zones_are_those_of_the_program() {
 }
 
 #[test]
-fn authorization_is_declared_but_nobody_has_an_authorizer() {
+fn authorization_is_declared_but_there_is_no_authorizer() {
     check_cost(
         "dyn('a').check('get')",
         "error: no such overload: check(string, string)",

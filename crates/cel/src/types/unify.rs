@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Type;
 
-/// What is known about the type variables of an expression.
+/// Bindings of the type variables of an expression.
 #[derive(Debug, Default)]
 pub(crate) struct Unifier {
     bindings: Vec<Option<Type>>,
@@ -13,7 +13,7 @@ pub(crate) struct Unifier {
 }
 
 impl Unifier {
-    /// A variable about which nothing is known.
+    /// A free type variable.
     pub(crate) fn fresh(&mut self) -> Type {
         self.bindings.push(None);
         Type::Var((self.bindings.len() - 1) as u32)
@@ -33,7 +33,7 @@ impl Unifier {
         }
     }
 
-    /// Whether each of `from` can be assigned to its counterpart. Keeps what was learned only where all can.
+    /// Whether each of `from` can be assigned to its counterpart. New bindings are kept only if all can.
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         let mark = self.trail.len();
         let ok = self.all_assignable(from, to);
@@ -95,7 +95,7 @@ impl Unifier {
         }
     }
 
-    /// Whether `variable` can stand for `ty`, and whether it stood for something already.
+    /// Whether `variable` can be bound to `ty`, and whether it was bound already.
     fn substitution(&mut self, ty: &Type, variable: &Type) -> (bool, bool) {
         if ty == variable {
             return (true, true);
@@ -138,7 +138,7 @@ impl Unifier {
         }
     }
 
-    /// `ty` with its variables replaced by what is known; unknown ones become dyn where `close` is set.
+    /// `ty` with its variables replaced by their bindings; free ones become dyn if `close` is set.
     pub(crate) fn substitute(&self, ty: &Type, close: bool) -> Type {
         if let Some(known) = self.find(ty) {
             return self.substitute(known, close);

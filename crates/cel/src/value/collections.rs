@@ -1,4 +1,4 @@
-//! Lists and maps: made by the expression, or views of something outside.
+//! Lists and maps: created by the expression, or views of external data.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
@@ -45,7 +45,7 @@ pub trait MapSource: Debug + Sync {
         self.find(part, key).is_some()
     }
 
-    /// Why there is no value for a key that should have one; asked when [`Self::find`] has found nothing.
+    /// Why there is no value for a key that should have one; called when [`Self::find`] has found nothing.
     fn fault(&self, _part: u32, _key: Key<'_>) -> Option<String> {
         None
     }
@@ -57,14 +57,14 @@ pub trait MapSource: Debug + Sync {
 /// A list.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
-    /// Made by the expression.
+    /// Created by the expression.
     Shared(Arc<Vec<Value<'a>>>),
     /// Seen from outside.
     Source(&'a dyn ListSource),
     /// A JSON list with the type of its elements.
     Json(&'a Vec<Json>, &'a DeclType),
-    /// The numbers from zero to below this one. They are not made before somebody asks: the cost of a list is charged
-    /// when it is there already.
+    /// The integers from zero to below this one. They are created lazily: the cost of a list is charged when it exists
+    /// already.
     Range(usize),
 }
 
@@ -101,7 +101,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// A key of a map that the expression made.
+/// A key of a map that the expression created.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MapKey {
     /// A bool.
@@ -115,7 +115,7 @@ pub enum MapKey {
 }
 
 impl MapKey {
-    /// The key that equals this value, where it can be one.
+    /// The key that equals this value, if it can be one.
     pub fn new(value: &Value<'_>) -> Option<Self> {
         Some(match value {
             Value::Bool(value) => Self::Bool(*value),
@@ -163,9 +163,9 @@ impl MapKey {
 /// A map or an object.
 #[derive(Debug, Clone)]
 pub enum Map<'a> {
-    /// Made by the expression.
+    /// Created by the expression.
     Shared(Arc<BTreeMap<MapKey, Value<'a>>>),
-    /// An object made by the expression, with the name of its type.
+    /// An object created by the expression, with the name of its type.
     Object(Arc<str>, Arc<BTreeMap<MapKey, Value<'a>>>),
     /// Seen from outside: the object and which of its parts.
     Source(&'a dyn MapSource, u32),
@@ -199,7 +199,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The name of the type, where the expression has made an object.
+    /// The name of the type, for an object that the expression has created.
     pub fn object_name(&self) -> Option<&str> {
         match self {
             Self::Object(name, _) => Some(name),
@@ -207,7 +207,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a key; numbers are found whatever kind of number they are.
+    /// The value of a key; numbers are compared across number types.
     pub fn find(&self, key: &Value<'_>) -> Option<Value<'a>> {
         match (self, key) {
             (Self::Shared(entries), _) => MapKey::equal_keys(key)
@@ -220,7 +220,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Why there is no value for a string key, where more can be said than that.
+    /// Why there is no value for a string key, if more is known.
     pub(crate) fn fault(&self, key: Key<'_>) -> Option<String> {
         match self {
             Self::Source(source, part) => source.fault(*part, key),

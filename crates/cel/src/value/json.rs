@@ -9,7 +9,8 @@ use crate::{
 };
 
 impl DeclType {
-    /// The value of a JSON document of this type. What does not fit the type is read as what it is.
+    /// The value of a JSON document of this type. Data that does not match the type is read by its
+    /// JSON type.
     pub fn value<'a>(&'a self, json: &'a Json) -> Value<'a> {
         value(json, self)
     }

@@ -1,4 +1,4 @@
-//! Objects that expressions make, for use outside.
+//! Objects that expressions create, for use outside.
 
 use serde_json::{Map as JsonMap, Value as Json};
 
@@ -44,8 +44,7 @@ impl Value<'_> {
         })
     }
 
-    /// Checks that objects which the expression has made have the types of the fields that they are in: `Object.spec`
-    /// for the field `spec` of an `Object`.
+    /// Checks that created objects have the types of their fields: `Object.spec` for the field `spec` of an `Object`.
     ///
     /// # Errors
     /// Upstream's text, a line for each that has not.
@@ -100,7 +99,7 @@ mod tests {
         program::{Limits, Program},
     };
 
-    /// What an expression makes as JSON, or why it makes nothing.
+    /// The result of an expression as JSON, or the error.
     fn make(expression: &str) -> Result<String, String> {
         let ast = Env::kubernetes().with_patches().compile(expression);
         let ast = ast.map_err(|error| error.to_string())?;

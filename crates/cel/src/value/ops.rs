@@ -9,9 +9,9 @@ use super::{Extension, Handle, List, Value};
 pub(crate) enum Fault {
     /// A function does not take such arguments.
     NoOverload,
-    /// Anything else that makes an evaluation fail; logical operators may absorb it.
+    /// Any other evaluation error; logical operators may absorb it.
     Error(Cow<'static, str>),
-    /// The evaluation was stopped; nothing absorbs that.
+    /// The evaluation was cancelled; no operator absorbs that.
     Cancelled(Cow<'static, str>),
 }
 
@@ -85,7 +85,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Whether the values are equal, where comparing them makes sense.
+    /// Whether the values are equal, if they are comparable.
     pub(crate) fn is(&self, other: &Self) -> bool {
         matches!(self.equals(other), Ok(true))
     }
@@ -233,7 +233,7 @@ fn same_type(a: &crate::types::Type, b: &crate::types::Type) -> bool {
     }
 }
 
-/// The order of two numbers of any kinds; `None` where one is not a number.
+/// The order of two numbers of any types; `None` if one is NaN.
 fn numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),

@@ -1,4 +1,4 @@
-//! Answers of the API server that come late.
+//! Late answers of the API server.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn slow_api(w: &mut World) -> Observed {
         .prepare(plugin.version(), std::slice::from_ref(&claim), GIVEN_UP)
         .await;
     w.api.release();
-    // Connections may be made anew first.
+    // Connections may have to be re-established first.
     let mut devices = w.try_prepare(&claim).await?;
     let deadline = tokio::time::Instant::now() + w.timeout();
     while devices.is_err() && tokio::time::Instant::now() < deadline {

@@ -110,7 +110,7 @@ async fn scope(w: &mut World) -> Observed {
 
 async fn idle(w: &mut World) -> Observed {
     let quiet = w.options().quiet;
-    // What follows the first publication, such as a second look, may still be under way.
+    // Follow-ups of the first publication, such as a second sync, may still be in progress.
     tokio::time::sleep(quiet / 2).await;
     let before = writes(w).await?;
     tokio::time::sleep(quiet).await;

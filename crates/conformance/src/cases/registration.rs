@@ -59,7 +59,7 @@ async fn info(w: &mut World) -> Observed {
         "the name is {:?}",
         info.name
     );
-    // An empty endpoint stands for the registration socket.
+    // An empty endpoint means the registration socket.
     let endpoint = Path::new(&info.endpoint);
     ensure!(
         info.endpoint.is_empty() || endpoint.is_absolute(),
@@ -221,7 +221,7 @@ async fn second(w: &mut World) -> Observed {
     other.kill().await;
     let claim = w.claim(0).await?;
     let deadline = tokio::time::Instant::now() + w.options().quiet;
-    // The kubelet uses what is left when the second is gone.
+    // The kubelet uses the remaining one when the second is gone.
     loop {
         match w.prepare(&claim).await {
             Ok(_) => break,

@@ -25,7 +25,7 @@ async fn two_claims(w: &mut World) -> Observed {
     let (first, second) = (w.claim(0).await?, w.claim(0).await?);
     let devices = w.prepare(&first).await?;
     let said = w.refused(&second).await?;
-    // A kubelet that is told no gives the claim back.
+    // A kubelet unprepares the claim after a failure.
     w.unprepare(&second).await?;
     w.resolves(&devices)?;
     w.unprepare(&first).await?;

@@ -1,4 +1,4 @@
-//! Damage to what the driver keeps on disk.
+//! Damage to the driver's state on disk.
 
 use std::path::{Path, PathBuf};
 

@@ -110,7 +110,7 @@ async fn of_failed(w: &mut World) -> Observed {
 
 /// More memory than this is a leak, not a cache that fills up.
 const MEMORY: u64 = 48 << 20;
-/// A pool of connections or a log file may come meanwhile.
+/// A connection pool or a log file may be opened meanwhile.
 const DESCRIPTORS: usize = 12;
 
 async fn churn(w: &mut World) -> Observed {

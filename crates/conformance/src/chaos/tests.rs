@@ -1,6 +1,6 @@
 use super::*;
 
-/// The steps of a seed are the same every time, and each kind comes up.
+/// The steps of a seed are the same every time, and each kind occurs.
 #[test]
 fn steps_follow_from_the_seed() {
     let steps = |seed| {

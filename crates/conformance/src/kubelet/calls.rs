@@ -20,7 +20,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// Those that a plugin offers, in its order.
+    /// The versions that a plugin offers, in its order.
     pub(crate) fn offered(info: &PluginInfo) -> Vec<Self> {
         let known = |name: &String| match name.as_str() {
             service_name::DRA_V1 => Some(Self::V1),
@@ -59,7 +59,7 @@ pub(crate) struct Device {
 
 /// What became of a claim.
 type Outcome<T> = Result<T, String>;
-/// By UID; an error of the whole call comes before that.
+/// By UID; an error of the whole call takes precedence.
 pub(crate) type Answers<T> = Result<BTreeMap<String, Outcome<T>>, String>;
 
 /// The text of a gRPC error.
@@ -67,7 +67,7 @@ pub(crate) fn say(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }
 
-/// The innermost cause of an error: the outer ones only say that it was a connection.
+/// The innermost cause of an error: the outer ones only say that a connection failed.
 pub(crate) fn root(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.last().map(ToString::to_string).unwrap_or_default()

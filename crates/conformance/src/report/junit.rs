@@ -59,7 +59,7 @@ pub(super) fn write(report: &Report) -> String {
     text
 }
 
-/// Text for XML; control characters that XML does not have are left out.
+/// Text for XML; control characters that XML does not allow are removed.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,11 +1,11 @@
-//! The score card for people.
+//! The score card as text.
 
 use std::fmt::Write as _;
 
 use super::{Record, Report, Verdict};
 
 impl Record {
-    /// The case as a paragraph: one line unless something is wrong.
+    /// The case as a paragraph: one line unless it failed.
     pub fn text(&self) -> String {
         let word = match self.verdict {
             Verdict::Pass => "PASS",

@@ -58,7 +58,7 @@ impl World {
         })
     }
 
-    /// Prepares a claim, which has to be refused; returns the words.
+    /// Prepares a claim, which must fail; returns the error.
     pub(crate) async fn refused(&self, claim: &ClaimRef) -> Result<String, Stop> {
         match self.try_prepare(claim).await? {
             Ok(devices) => fail(format!(
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// Devices for people.
+/// Devices as a text.
 pub(crate) fn devices_of(devices: &[Device]) -> String {
     let names: Vec<&str> = devices
         .iter()

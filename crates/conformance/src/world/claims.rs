@@ -12,7 +12,7 @@ pub(crate) const ADMIN_NAMESPACE: &str = "conformance-admin";
 /// Results of another driver.
 pub(crate) const OTHER_DRIVER: &str = "other.conformance.example.com";
 
-/// The claim to make.
+/// The claim to create.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
     pub(crate) name: Option<String>,
@@ -45,7 +45,7 @@ fn claims(namespace: &str) -> String {
     format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")
 }
 
-/// The answer that belongs to a result: pool and device.
+/// The answer for a result: pool and device.
 pub(crate) fn answer_of<'a>(devices: &'a [Device], device: &DeviceRef) -> Option<&'a Device> {
     devices
         .iter()

@@ -1,4 +1,4 @@
-//! Files of the driver: CDI specs, and whatever it keeps in its own directory.
+//! Files of the driver: CDI specs, and the files in its own directory.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl World {
         files.filter(|path| is_spec(path)).collect()
     }
 
-    /// Names of all CDI devices; files that cannot be read are left out.
+    /// Names of all CDI devices; unreadable files are skipped.
     pub(crate) fn cdi_devices(&self) -> BTreeSet<String> {
         let specs = self
             .cdi_files()
@@ -56,7 +56,7 @@ impl World {
             .collect()
     }
 
-    /// Fails if anything of a claim is left in the CDI directory.
+    /// Fails if the CDI directory still has anything of a claim.
     pub(crate) fn is_clean(&self, claim: &ClaimRef, before: &BTreeSet<String>) -> Result<(), Stop> {
         let left: Vec<String> = self.cdi_devices().difference(before).cloned().collect();
         ensure!(left.is_empty(), "CDI devices are left: {}", left.join(", "));
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// The regular files that the driver keeps, without CDI files.
+    /// The driver's regular files, without CDI files.
     pub(crate) fn state_files(&self) -> Vec<PathBuf> {
         let mut files = walk(&self.places.plugins);
         if self.options.is_command() {

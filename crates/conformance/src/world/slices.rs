@@ -83,7 +83,7 @@ impl World {
                 });
             }
         }
-        // Devices that only one claim can have say the most.
+        // Devices that are allocated exclusively are the most conclusive.
         devices.sort_by_key(|device| device.shared);
         Ok(devices)
     }

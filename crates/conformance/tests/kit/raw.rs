@@ -166,7 +166,7 @@ impl Raw {
         }
     }
 
-    /// The claim as the API server has it; `None` if it is gone.
+    /// The claim in the API server; `None` if it was deleted.
     async fn get(&self, claim: &Claim) -> Result<Option<Value>, String> {
         let path = format!(
             "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}",
@@ -290,7 +290,7 @@ impl Raw {
         if !self.fault("common-at-start") {
             self.write_common()?;
         }
-        // A claim that is not in the state yet has no file that anybody refers to.
+        // A claim that is not in the state yet has no file with references.
         memory.entries.insert(key, entry.clone());
         self.save(&memory)?;
         if !entry.devices.is_empty() {
@@ -355,7 +355,7 @@ impl Raw {
         Ok(())
     }
 
-    /// No other claim may have the devices, unless it is gone.
+    /// No other claim may have the devices, unless it was deleted.
     async fn make_free(&self, memory: &mut Memory, entry: &Entry) -> Result<(), String> {
         if self.fault("hands-out-twice") {
             return Ok(());

@@ -93,7 +93,7 @@ impl wire::registration_server::Registration for Registrar {
 #[derive(Clone)]
 pub struct Service(pub Arc<Raw>);
 
-/// Goes on when the caller has given up.
+/// Continues when the caller has given up.
 async fn to_the_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     tokio::spawn(work).await.unwrap()
 }

@@ -1,6 +1,7 @@
-//! Secrets of type `kubernetes.io/service-account-token`: they get a token of the account that they name, and go with it.
+//! Secrets of type `kubernetes.io/service-account-token`: they get a token of the account that they name, and are
+//! deleted with it.
 //!
-//! The tokens are bound to their secret, end with it, and are good for as long as one can be asked for.
+//! The tokens are bound to their secret, become invalid with it, and have the longest lifetime that can be requested.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 /// Index of secrets by account.
 const BY_ACCOUNT: &str = "account";
-/// The longest time that a token can be asked for.
+/// The longest lifetime that can be requested.
 const SECONDS: i64 = 1 << 32;
 
 struct Tokens {
@@ -103,7 +104,7 @@ impl Tokens {
         {
             return Ok(Some(cached));
         }
-        // Made together with the secret, the account may not be in the cache yet.
+        // If it was created together with the secret, the account may not be in the cache yet.
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let live = api::get(&api, name).await?;
         Ok(live.filter(is_same).map(Arc::new))

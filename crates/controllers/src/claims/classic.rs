@@ -1,8 +1,9 @@
 //! Claims of releases before 1.31, which drivers or the scheduler of 1.30 allocate.
 //!
-//! Beside the newer claims where a server has both: each shows the other in its own form with a mark, and those with
-//! a mark are left to the other side. What a release did not do yet is not done: up to 1.27 claims are named after
-//! their pod, keep the reservation of a pod that ran to its end, and pods that were bound without a scheduler wait.
+//! Runs beside the controller for current claims if a server has both: the API shows each in the other form with a
+//! mark, and marked objects are left to the other controller. Behaviour that a release did not have yet is left out: up
+//! to 1.27 claims are named after their pod, keep the reservation of a finished pod, and pods that were bound without a
+//! scheduler wait.
 
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ pub(super) struct Classic {
     schedulings: Informer<Scheduling>,
 }
 
-/// Claims that are in the form of this side only because a client asked for it.
+/// Objects that are in the classic form only because a client requested it.
 fn is_foreign<K: kube::Resource>(object: &K) -> bool {
     meta::annotation(object, exchange::NEWER).is_some()
 }
@@ -82,7 +83,7 @@ impl Classic {
         }
     }
 
-    /// Whether claims are named after their pod, and nothing is done that 1.28 began with.
+    /// Whether claims are named after their pod, and behaviour introduced in 1.28 is off.
     pub(super) fn is_early(&self) -> bool {
         self.version.deterministic_names
     }
@@ -119,7 +120,7 @@ impl Classic {
         self.find(namespace, plan::claim_name(pod, pod_claim)?)
     }
 
-    /// Whether there is something to do about a claim that exists.
+    /// Whether an existing claim needs work.
     pub(super) fn needs_work(
         &self,
         pod: &Pod,
@@ -132,7 +133,7 @@ impl Classic {
             || (bound && !self.is_early() && prescheduled(pod, claim) != Help::None)
     }
 
-    /// Finds or makes the claim for an entry of the pod; `None` if the pod knows it already.
+    /// Finds or creates the claim for an entry of the pod; `None` if the pod's status has it already.
     pub(super) async fn claim_for(
         &self,
         pod: &Pod,
@@ -196,7 +197,7 @@ impl Classic {
         body
     }
 
-    /// Does for a pod that was bound without a scheduler what the scheduler would have done about a claim. Says
+    /// Does for a pod that was bound without a scheduler what the scheduler would have done about a claim. Returns
     /// whether the claim is allocated.
     pub(super) async fn preschedule(
         &self,
@@ -238,7 +239,7 @@ impl Classic {
         Ok(true)
     }
 
-    /// Tells the drivers the node that a pod is bound to.
+    /// Publishes the node that a pod is bound to for the drivers.
     async fn select(&self, pod: &Pod) -> Result<(), Error> {
         let resource = self.version.scheduling();
         let (namespace, name) = (meta::namespace(pod), meta::name(pod));
@@ -298,9 +299,9 @@ fn not_owner(claim: &Claim, pod: &Pod) -> Error {
 #[derive(Debug, PartialEq, Eq)]
 enum Help {
     None,
-    /// Its driver has to be told the node.
+    /// Its driver must get the selected node.
     Negotiate,
-    /// It has to be reserved.
+    /// It must be reserved.
     Reserve,
 }
 
@@ -322,8 +323,8 @@ fn prescheduled(pod: &Pod, claim: &Claim) -> Help {
     }
 }
 
-/// The writes that release a claim, given whose reservations remain (by identity). Up to 1.27 nothing is deallocated
-/// before the claim is deleted.
+/// The writes that release a claim, given the consumers that remain (by UID). Up to 1.27 a claim is deallocated only
+/// when it is deleted.
 pub(super) fn release(claim: &ResourceClaim, needed: &[String], early: bool) -> Vec<ClaimStep> {
     let finalizers = claim.metadata.finalizers.as_deref().unwrap_or_default();
     let structured = finalizers.iter().any(|f| f == DELETE_PROTECTION);

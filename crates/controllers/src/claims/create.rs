@@ -1,8 +1,9 @@
-//! Claims are made once, whatever becomes of the answers.
+//! Creates each claim once, even if answers are lost.
 //!
-//! The API server makes up names at random. When its answer does not arrive, perhaps because it died, nobody knows the
-//! name of the claim that it may have made; upstream makes another one then, and the first stays, for nobody, as long as
-//! its pod. Here the name follows from what the claim is for: who asks again asks for the same claim.
+//! The API server generates random names. If its answer does not arrive, perhaps because the process died, the name of
+//! the claim that it may have created is not known; upstream then creates another one, and the first stays unused as
+//! long as its pod exists. Here the name follows from the purpose of the claim: a repeated request is for the same
+//! claim.
 
 use allot_reflector::Readable;
 use kube::{Api, Client, Resource};
@@ -19,7 +20,7 @@ const MOST_TAKEN: u8 = 8;
 /// Characters that are added to the base of a name, as many as the API server adds.
 const SUFFIX: usize = 5;
 
-/// What a claim is made for.
+/// The purpose of a claim.
 #[derive(Clone, Copy)]
 pub(super) struct Purpose<'a> {
     pub(super) owner: Owner<'a>,
@@ -45,13 +46,13 @@ impl Purpose<'_> {
         letters.collect()
     }
 
-    /// Whether a claim that has the name already is what an earlier request made.
+    /// Whether an existing claim of the name was created by an earlier request.
     fn is_served_by<K: Resource>(&self, claim: &K) -> bool {
         meta::is_controlled_by(claim.meta(), self.owner.uid)
             && plan::is_generated(claim, self.entry)
     }
 
-    /// Makes the claim, or finds the one that an earlier request made whose answer was lost.
+    /// Creates the claim, or finds the one of an earlier request whose answer was lost.
     pub(super) async fn create<K>(
         &self,
         client: &Client,

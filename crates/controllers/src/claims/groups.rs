@@ -1,8 +1,8 @@
-//! Groups of pods (PodGroup) that have claims of their own, in whatever version they are served.
+//! PodGroups that have their own claims, in whatever version they are served.
 //!
-//! An entry that a pod and its group name alike is the group's: its claim is made once, for the group, and reserved for
-//! it as long as it exists. Behaviour is that of 1.36 with DRAWorkloadResourceClaims; without the gate the API server
-//! drops the fields, and there is nothing to do here.
+//! An entry that a pod and its group name alike belongs to the group: its claim is created once, for the group, and
+//! reserved for it as long as it exists. Behaviour is that of 1.36 with DRAWorkloadResourceClaims; without the gate the
+//! API server drops the fields, and this module has no work.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ impl Groups {
         Self { resource, groups }
     }
 
-    /// Whether a pod is in a group that is not known (yet).
+    /// Whether a pod's PodGroup is not known (yet).
     pub(super) fn is_missing(&self, pod: &Pod) -> bool {
         let known = |name| self.groups.find(meta::namespace(pod), name).is_some();
         name_of(pod).is_some_and(|name| !known(name))
@@ -179,7 +179,7 @@ pub(super) fn meta_name(group: &PodGroup) -> &str {
 }
 
 impl super::Claims {
-    /// Makes the claims of a group and writes their names into its status.
+    /// Creates the claims of a group and writes their names into its status.
     pub(super) async fn sync_group(&self, key: &str) -> Result<(), Error> {
         let found = self
             .groups

@@ -16,7 +16,7 @@ use crate::kit::meta;
 #[cfg(test)]
 mod tests;
 
-/// Longest base of a generated name: room for a hyphen and five random characters in 63.
+/// Longest base of a generated name: leaves a hyphen and five random characters within 63.
 const MAX_BASE: usize = 57;
 
 /// The entries of `spec.resourceClaims`.
@@ -26,20 +26,20 @@ pub(super) fn pod_claims(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {
         .flat_map(|s| s.resource_claims.iter().flatten())
 }
 
-/// The claim that an entry stands for; `None` while it is not known.
+/// The claim that an entry refers to; `None` while it is not known.
 pub(super) fn claim_name<'a>(pod: &'a Pod, pod_claim: &'a PodResourceClaim) -> Option<&'a str> {
     allot_resourceclaim::claim_name(pod, pod_claim)
         .ok()
         .flatten()
 }
 
-/// Whether an entry that has a template needs no claim all the same: the status has it, but without a name.
+/// Whether an entry with a template needs no claim: the status lists it without a name.
 pub(super) fn needs_none(pod: &Pod, pod_claim: &PodResourceClaim) -> bool {
     pod_claim.resource_claim_name.is_none()
         && claim_status(pod, pod_claim).is_some_and(|s| s.resource_claim_name.is_none())
 }
 
-/// Whether the pod will not use its claims (any more).
+/// Whether the pod will not use its claims (any longer).
 pub(super) fn is_done(pod: &Pod) -> bool {
     meta::is_finished(pod) || (meta::deleting(pod) && meta::node_name(pod).is_empty())
 }
@@ -51,7 +51,7 @@ fn is_allocated(claim: &ResourceClaim) -> bool {
         .is_some_and(|s| s.allocation.is_some())
 }
 
-/// Whether the claim has to be reserved for that (bound) pod.
+/// Whether the claim must be reserved for that (bound) pod.
 pub(super) fn wants_reservation(claim: &ResourceClaim, pod: &Pod) -> bool {
     is_allocated(claim) && !groups::is_reserved_for(claim, pod)
 }
@@ -66,7 +66,7 @@ pub(super) fn pod_reference(pod: &Pod) -> ResourceClaimConsumerReference {
     }
 }
 
-/// Whether the controller has something to do about an entry of a pod that still needs its claims.
+/// Whether an entry of a pod that still needs its claims requires work.
 pub(super) fn entry_needs_work(
     pod: &Pod,
     pod_claim: &PodResourceClaim,
@@ -97,7 +97,7 @@ pub(super) fn generated_claim<'a>(
         .find(|claim| here(claim) && is_generated(&***claim, pod_claim))
 }
 
-/// Whether a claim of an owner was made for that entry, and stays.
+/// Whether a claim of an owner was generated for that entry, and is not being deleted.
 pub(super) fn is_generated<K: kube::Resource>(claim: &K, entry: &str) -> bool {
     meta::annotation(claim, POD_CLAIM_NAME_ANNOTATION) == Some(entry) && !meta::deleting(claim)
 }
@@ -113,7 +113,7 @@ pub(super) fn generate_name(owner: &str, pod_claim: &str) -> String {
     format!("{}-{}", cut(owner), cut(pod_claim))
 }
 
-/// Who a claim is made for.
+/// The owner of a generated claim.
 #[derive(Clone, Copy)]
 pub(super) struct Owner<'a> {
     pub(super) api_version: &'a str,
@@ -165,7 +165,7 @@ pub(super) fn new_claim(owner: &Owner<'_>, entry: &str, template: &Value) -> Val
     })
 }
 
-/// Whether a claim (as JSON) asks for admin access.
+/// Whether a claim (as JSON) requests admin access.
 pub(super) fn asks_for_admin_access(claim: &Value) -> bool {
     claim["spec"]["devices"]["requests"]
         .as_array()
@@ -195,7 +195,7 @@ pub(super) fn is_pod(consumer: &ResourceClaimConsumerReference) -> bool {
     consumer.resource == "pods" && consumer.api_group.as_deref().unwrap_or_default().is_empty()
 }
 
-/// What the cache tells about a consumer.
+/// The state of a consumer according to the cache.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Consumer {
     Needs,
@@ -204,7 +204,7 @@ pub(super) enum Consumer {
     AskServer,
 }
 
-/// Judges a pod in a reservation; `deleted` says whether its deletion was seen.
+/// The state of a pod in a reservation; `deleted` says whether its deletion was observed.
 pub(super) fn consumer(
     consumer: &ResourceClaimConsumerReference,
     cached: Option<&Pod>,
@@ -225,14 +225,14 @@ pub(super) fn consumer(
 pub(super) enum ClaimStep {
     /// Merged into the status.
     Status(Value),
-    /// Those that it stays reserved for.
+    /// The remaining consumers.
     ReservedFor(Vec<ResourceClaimConsumerReference>),
     /// The finalizers that remain.
     RemoveFinalizer(Vec<String>),
 }
 
 impl ClaimStep {
-    /// Where to write it, and the patch.
+    /// The target of the patch, and its body.
     pub(super) fn body(&self) -> (Part, Value) {
         match self {
             Self::Status(status) => (Part::Status, json!({"status": status})),
@@ -242,8 +242,8 @@ impl ClaimStep {
     }
 }
 
-/// The writes that release a claim, given who still needs it. Each is done on the result of the
-/// one before. A claim without our finalizer is never deallocated: somebody else manages it.
+/// The writes that release a claim, given the remaining consumers. Each is based on the result of the one before. A
+/// claim without the finalizer is never deallocated: another component manages it.
 pub(super) fn release(
     claim: &ResourceClaim,
     needed: &[ResourceClaimConsumerReference],

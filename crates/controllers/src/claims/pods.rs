@@ -1,4 +1,5 @@
-//! Pods: their claims are made from templates, named in their status, and reserved for those that nobody schedules.
+//! Pods: their claims are generated from templates, recorded in their status, and reserved for pods that are bound
+//! without a scheduler.
 
 use std::sync::Arc;
 
@@ -76,12 +77,12 @@ impl Claims {
         Ok(Some(Arc::new(claim)).filter(newer))
     }
 
-    /// The group that an entry of a pod belongs to.
+    /// The PodGroup that an entry of a pod belongs to.
     fn group_of(&self, pod: &Pod, entry: &PodResourceClaim) -> Option<Arc<PodGroup>> {
         self.groups.as_ref()?.of(pod, entry)
     }
 
-    /// Finds or makes the claim for an entry of the pod; `None` if the pod knows it already.
+    /// Finds or creates the claim for an entry of the pod; `None` if the pod's status has it already.
     async fn claim_for(
         &self,
         pod: &Pod,
@@ -91,7 +92,7 @@ impl Claims {
         let namespace = meta::namespace(pod);
         let known = plan::claim_name(pod, pod_claim);
         if let Some(group) = self.group_of(pod, pod_claim) {
-            // The pod follows its group, unless it is on a node with what it has.
+            // The pod follows its group, unless it is on a node with its claims.
             if !meta::node_name(pod).is_empty()
                 && let Some(known) = known
                 && self.recorded(namespace, known).await?.is_some()
@@ -103,7 +104,7 @@ impl Claims {
             return Ok(news.map(str::to_owned));
         }
         if known.is_none() && self.groups.as_ref().is_some_and(|g| g.is_missing(pod)) {
-            // Whether the claim is the group's is known when the group is, which brings the pod back.
+            // Whether the claim belongs to the group is known when the group is, which queues the pod again.
             return Ok(None);
         }
         if let Some(classic) = &self.classic
@@ -116,7 +117,7 @@ impl Claims {
                 .claim_of(pod, pod_claim)
                 .is_some_and(|c| classic::is_for_pod(&c, pod))
         {
-            // Its template is gone; the claim is there.
+            // Its template was deleted; the claim exists.
             return Ok(None);
         }
         if let Some(name) = known
@@ -139,7 +140,7 @@ impl Claims {
         self.generate(purpose, template).await.map(Some)
     }
 
-    /// Finds or makes the claim for an entry of its owner.
+    /// Finds or creates the claim for an entry of its owner.
     pub(super) async fn generate(
         &self,
         purpose: Purpose<'_>,
@@ -159,7 +160,7 @@ impl Claims {
         };
         let mut body = plan::new_claim(&owner, entry, found.at("/spec"));
         if self.queue.is_behind() {
-            // The scheduler would add it before the allocation. Where many pods wait, one write of six is saved.
+            // The scheduler would add it before the allocation. This saves one of six writes when many pods wait.
             body["metadata"]["finalizers"] = json!([FINALIZER]);
         }
         let admin = plan::asks_for_admin_access(&body);
@@ -180,7 +181,7 @@ impl Claims {
     /// Writes the names of generated claims into the pod's status.
     async fn record(&self, pod: &Pod, names: &[(String, String)]) -> Result<(), Error> {
         let statuses = plan::claim_statuses(pod, names);
-        // Names that were written by an attempt whose answer got lost may be in use: only what was seen is replaced.
+        // Names from an attempt whose answer was lost may be in use: only observed ones are replaced.
         let body = json!({
             "metadata": api::unchanged(pod),
             "status": {"resourceClaimStatuses": statuses},

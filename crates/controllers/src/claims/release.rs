@@ -1,5 +1,5 @@
-//! Claims: reservations of consumers that are gone are dropped, with the last one the allocation, and what was made for
-//! a pod that is done is deleted.
+//! Claims: reservations of deleted consumers are removed, with the last one the allocation, and generated claims of
+//! finished pods are deleted.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::kit::informer::split_key;
 use crate::kit::meta;
 
 impl Claims {
-    /// Whether a consumer still needs the claim, asking the API server where the cache can not tell.
+    /// Whether a consumer still needs the claim; asks the API server if the cache cannot decide.
     async fn is_needed(
         &self,
         namespace: &str,

@@ -21,7 +21,7 @@ pub(super) fn last_between(
             .and_then(|r| distance.checked_mul(r))?;
         return (rounds > 0).then(|| since + passed);
     }
-    // Look from ever nearer starts, so that years of missed times cost a few steps.
+    // Search from successively closer starts, so that years of missed times cost a few steps.
     for back in [60, 3600, 86_400, 31 * 86_400] {
         let near = now - SignedDuration::from_secs(back);
         if near <= since {

@@ -1,4 +1,4 @@
-//! Which nodes get a daemon pod and which pods go.
+//! Which nodes get a daemon pod and which pods are deleted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,15 +21,15 @@ mod tests;
 pub(super) enum Fit {
     /// A pod should run there.
     Run,
-    /// No new pod, but one that is there may stay (a NoSchedule taint).
+    /// No new pod, but an existing one may stay (a NoSchedule taint).
     Stay,
-    /// No pod may be there.
+    /// No pod may run there.
     No,
     /// The node does not exist.
     NoNode,
 }
 
-/// The tolerations that each daemon pod gets: it stays on a node that is in trouble.
+/// The tolerations that each daemon pod gets: it stays on an unhealthy node.
 pub(super) fn tolerations(host_network: bool) -> Vec<Toleration> {
     let always = [
         ("node.kubernetes.io/not-ready", "NoExecute"),
@@ -164,7 +164,7 @@ impl NodeState {
     }
 }
 
-/// What to do: nodes that get a pod, names of pods that go.
+/// The actions: nodes that get a pod, names of pods to delete.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Actions {
     pub create: Vec<String>,
@@ -223,12 +223,12 @@ pub(super) fn actions(spec: &DaemonSetSpec, states: &BTreeMap<String, NodeState>
         actions
             .delete
             .extend(old.chain(new).map(|p| p.name.clone()));
-        // One that is deleted and has ended uses nothing any more, whoever keeps it.
+        // A deleted pod that has terminated uses nothing any longer, even if a finalizer keeps it.
         let terminating = state.pods.iter().any(|p| p.deleting && !p.failed);
         match (old_pod, new_pod) {
             (None, None) => {
                 unavailable += i32::from(state.fit == Fit::Run);
-                // The next pod comes when the last one is gone, so that host ports and devices are free.
+                // The next pod is created when the last one is deleted, so that host ports and devices are free.
                 if state.fit == Fit::Run && failed.is_empty() && !terminating {
                     actions.create.push(node.clone());
                 }
@@ -243,7 +243,7 @@ pub(super) fn actions(spec: &DaemonSetSpec, states: &BTreeMap<String, NodeState>
                 }
             }
             (Some(old), Some(new)) => {
-                // Both only while surging: the old one goes when the new one works.
+                // Both only while surging: the old one is deleted when the new one is available.
                 if surge == 0 || new.available || !old.available {
                     actions.delete.push(old.name.clone());
                 } else {
@@ -253,7 +253,7 @@ pub(super) fn actions(spec: &DaemonSetSpec, states: &BTreeMap<String, NodeState>
         }
     }
     if rolling {
-        // Pods that do not work anyway are replaced whatever the limit.
+        // Unavailable pods are replaced regardless of the limit.
         let (works, broken): (Vec<&DaemonPod>, Vec<&DaemonPod>) =
             replaceable.into_iter().partition(|p| p.available);
         actions.delete.extend(broken.iter().map(|p| p.name.clone()));
@@ -275,7 +275,7 @@ pub(super) fn status(states: &BTreeMap<String, NodeState>) -> (Value, Option<Dur
     let (mut ready, mut updated, mut available) = (0, 0, 0);
     let mut wait: Option<Duration> = None;
     for state in states.values() {
-        // A pod counts until it is gone; of several the one that was there first stands for the node.
+        // A pod counts until it is deleted; of several the oldest represents the node.
         let there = state.pods.iter().filter(|p| !(p.deleting && p.failed));
         let first = there.min_by_key(|p| (!p.bound, p.created, &p.name));
         if state.fit != Fit::Run {

@@ -7,7 +7,7 @@ use crate::kit::meta::scaled;
 #[cfg(test)]
 mod tests;
 
-/// What the plan knows of a replica set.
+/// The inputs of the plan about a replica set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Size {
     /// `spec.replicas`.
@@ -51,7 +51,7 @@ impl Limits {
             0,
         );
         if surge == 0 && unavailable == 0 {
-            // Both may round to zero; something has to give.
+            // Both may round to zero; progress needs one of them.
             unavailable = 1;
         }
         Self {
@@ -81,7 +81,7 @@ pub(super) fn grow_new(limits: Limits, new: &Size, old: &[Size]) -> i32 {
 }
 
 /// The sizes of the old replica sets (oldest first) in the next step of a rolling update: first
-/// those replicas go that are not available anyway, then as many as availability permits.
+/// unavailable replicas are removed, then as many as availability permits.
 pub(super) fn shrink_old(limits: Limits, new: &Size, old: &[Size]) -> Vec<i32> {
     let mut sizes: Vec<i32> = old.iter().map(|s| s.spec).collect();
     let total = new.spec + sizes.iter().sum::<i32>();

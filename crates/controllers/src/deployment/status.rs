@@ -16,7 +16,7 @@ use crate::kit::meta;
 pub(super) enum Turn {
     /// It only scaled replica sets, or the deployment is paused: progress is not judged.
     Scaled,
-    /// It rolled out, and may have made the replica set of that name.
+    /// It rolled out, and may have created the replica set of that name.
     Rolled(Option<String>),
 }
 
@@ -43,7 +43,8 @@ impl Conditions {
         self.list.retain(|c| c["type"] != kind);
     }
 
-    /// Sets a condition; the same status for the same reason stays as it is, message and times too.
+    /// Sets a condition; with the same status and reason it stays unchanged, including message and
+    /// times.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
         let same = |c: &Value| c["status"] == status && c["reason"] == reason;
         if !self.find(kind).is_some_and(same) {
@@ -51,7 +52,7 @@ impl Conditions {
         }
     }
 
-    /// Sets a condition anew, which tells when it was last confirmed.
+    /// Replaces a condition, including its update time.
     fn replace(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
         let known = self.find(kind).filter(|c| c["status"] == status);
         let since = known.map_or_else(
@@ -66,7 +67,7 @@ impl Conditions {
     }
 }
 
-/// The new status, and when to look again for the progress deadline.
+/// The new status, and when to check the progress deadline again.
 pub(super) fn next(
     deployment: &Object,
     spec: &DeploymentSpec,
@@ -132,7 +133,7 @@ pub(super) fn next(
                 wait = progress.judge(&mut conditions, now);
             }
         }
-        // The new replica set's failure comes before that of others.
+        // A failure of the new replica set takes precedence.
         let failing = sets.new_set().into_iter().chain(&sets.all).find_map(|s| {
             let conditions = s.status.as_ref()?.conditions.as_ref()?;
             conditions.iter().find(|c| c.type_ == FAILURE)
@@ -158,7 +159,7 @@ pub(super) fn next(
     (status, wait)
 }
 
-/// Notes that the deployment was paused or resumed, unless it had come too late already.
+/// Records that the deployment was paused or resumed, unless its deadline was exceeded already.
 fn pause_or_resume(conditions: &mut Conditions, paused: bool) {
     let was_paused = match conditions.reason(PROGRESSING) {
         Some("ProgressDeadlineExceeded") => return,
@@ -172,7 +173,7 @@ fn pause_or_resume(conditions: &mut Conditions, paused: bool) {
     conditions.set(PROGRESSING, "Unknown", reason, message);
 }
 
-/// Notes the new replica set when it is made, or seen for the first time.
+/// Records the new replica set when it is created, or seen for the first time.
 fn announce(conditions: &mut Conditions, new: Option<&str>, turn: &Turn) {
     if let Turn::Rolled(Some(made)) = turn {
         let message = format!("Created new replica set \"{made}\"");
@@ -191,7 +192,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Sets the condition; says when it will have taken too long.
+    /// Sets the condition; returns when the deadline is exceeded.
     fn judge(&self, conditions: &mut Conditions, now: Timestamp) -> Option<Duration> {
         let what = &self.what;
         if self.complete {

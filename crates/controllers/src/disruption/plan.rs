@@ -20,12 +20,12 @@ mod tests;
 /// An eviction that was allowed but did not delete the pod is forgotten after that time.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
 
-/// Whether the number of pods that should exist matters, not only of those that do.
+/// Whether the expected number of pods matters, not only the current one.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
 
-/// The status, and when to look again at evictions under way.
+/// The status, and when to check evictions in progress again.
 pub(super) fn status(
     budget: &PodDisruptionBudget,
     spec: &PodDisruptionBudgetSpec,
@@ -94,7 +94,7 @@ pub(super) fn status(
     (status, again)
 }
 
-/// The status when the numbers can not be told.
+/// The status when the numbers cannot be determined.
 pub(super) fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> Value {
     let old = budget.status.clone().unwrap_or_default();
     let mut conditions: Vec<Value> = old.conditions.iter().flatten().map(|c| json!(c)).collect();
@@ -113,7 +113,7 @@ pub(super) fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) ->
     json!({"disruptionsAllowed": 0, "conditions": conditions})
 }
 
-/// What to say of pods that nobody would replace.
+/// The message about pods without a controller.
 pub(super) fn unmanaged(spec: &PodDisruptionBudgetSpec) -> String {
     let selector = spec.selector.as_ref().map(go_string).unwrap_or_default();
     format!(
@@ -123,7 +123,7 @@ pub(super) fn unmanaged(spec: &PodDisruptionBudgetSpec) -> String {
     )
 }
 
-/// A selector as Go prints it.
+/// A selector in Go's format.
 fn go_string(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter().flatten();
     let labels: String = labels.map(|(k, v)| format!("{k}: {v},")).collect();

@@ -1,4 +1,4 @@
-//! How many pods the controllers of some pods want.
+//! The expected number of pods, from the scale of their controllers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use serde_json::Value;
 use crate::Error;
 use crate::kit::meta;
 
-/// Asks owners for their size.
+/// Reads the scale of owners.
 pub(super) struct Scales {
     client: Client,
-    /// Kinds that were looked up, and whether they have a scale.
+    /// Known kinds, and whether they have a scale.
     kinds: Mutex<HashMap<GroupVersionKind, (ApiResource, bool)>>,
 }
 
@@ -32,7 +32,7 @@ impl Scales {
     /// The sum over the controllers of all pods, and whether there are pods without one.
     ///
     /// # Errors
-    /// A controller that is gone or has no scale, and what the API server answered.
+    /// A controller that was deleted or has no scale, and errors of the API server.
     pub(super) async fn of(&self, pods: &[Arc<Pod>]) -> Result<(i32, bool), Error> {
         let mut owners: BTreeMap<&str, (&OwnerReference, &Pod)> = BTreeMap::new();
         let mut unmanaged = false;
@@ -55,7 +55,7 @@ impl Scales {
         Ok((total, unmanaged))
     }
 
-    /// The controller that decides about the size, and the size; `None` if it is gone.
+    /// The controller that determines the size, and the size; `None` if it was deleted.
     async fn size(
         &self,
         namespace: &str,

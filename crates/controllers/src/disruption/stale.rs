@@ -1,4 +1,4 @@
-//! Pods that were to go and did not: their condition `DisruptionTarget` is taken back after two minutes.
+//! Pods that were to be disrupted and were not: their condition `DisruptionTarget` is reset after two minutes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) fn build(context: &Context) -> Task {
     }))
 }
 
-/// When the condition is not to be believed any more. What the kubelet says holds however long the pod takes.
+/// When the condition becomes stale. One set by the kubelet stays valid however long the pod takes.
 fn expires(pod: &Pod) -> Option<Timestamp> {
     let condition = meta::pod_condition(pod, "DisruptionTarget")?;
     let by_kubelet = condition.reason.as_deref() == Some("TerminationByKubelet");
@@ -60,7 +60,7 @@ fn expires(pod: &Pod) -> Option<Timestamp> {
     Some(since.map_or(Timestamp::UNIX_EPOCH, |at| at.0) + TIMEOUT)
 }
 
-/// How long to wait before the condition goes; zero when it is time, `None` without one.
+/// How long to wait before the condition is reset; zero if it is due, `None` without one.
 fn wait(pod: &Pod, now: Timestamp) -> Option<Duration> {
     expires(pod).map(|at| {
         if at > now {

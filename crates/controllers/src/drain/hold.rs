@@ -15,9 +15,9 @@ use crate::liveness::DRIVERS;
 /// How a drain waits until the driver is stopped.
 #[derive(Debug, Clone)]
 pub struct Hold {
-    /// Nodes may be watched: those of allot tell which drivers run on them.
+    /// Nodes may be watched: those of allot report the drivers that run on them.
     pub sees_nodes: bool,
-    /// Where nodes do not tell, a driver that publishes nothing for so long after its slices were removed is taken to be
+    /// If nodes do not report, a driver that publishes nothing for this long after its slices were removed counts as
     /// stopped.
     pub quiet: Duration,
 }
@@ -27,15 +27,15 @@ pub struct Hold {
 pub(super) enum Next {
     /// Remove the slices.
     Remove,
-    /// The driver runs, on these nodes if that is known.
+    /// The driver runs, on these nodes if known.
     WaitForDriver(Vec<String>),
     /// The driver may publish again until then.
     WaitFor(Instant),
-    /// So many slices were removed, and the driver is gone.
+    /// This many slices were removed, and the driver has stopped.
     Done(usize),
 }
 
-/// What was seen of the driver so far.
+/// What was observed of the driver so far.
 #[derive(Debug)]
 pub(super) struct Held {
     hold: Option<Hold>,
@@ -90,7 +90,7 @@ impl Held {
             },
             None if self.quiet_until.is_some() || self.published_again => {
                 self.published_again = true;
-                // Its slices go when it is stopped: the kubelet removes them.
+                // Its slices are removed when it is stopped: by the kubelet.
                 self.removed(0);
                 Next::WaitForDriver(Vec::new())
             }
@@ -98,7 +98,7 @@ impl Held {
         }
     }
 
-    /// The nodes on which it runs, where all nodes that it was on tell.
+    /// The nodes on which it runs, if all its nodes report that.
     fn running(&self, driver: &str, nodes: &[Arc<Node>]) -> Option<Vec<String>> {
         if self.places.is_empty() {
             return None;
@@ -115,7 +115,7 @@ impl Held {
                 on.push(place.clone());
             }
         }
-        // A list that is not shown looks like one without nodes.
+        // A list without permission looks like an empty one.
         (!nodes.is_empty()).then_some(on)
     }
 }
@@ -135,7 +135,7 @@ mod tests {
         nodes.iter().map(slice).collect()
     }
 
-    /// A node that tells which drivers run there, or does not tell.
+    /// A node with or without a report of its drivers.
     fn node(name: &str, drivers: Option<&str>) -> Arc<Node> {
         let annotations = drivers.map(|drivers| json!({DRIVERS: drivers}));
         let node = json!({"metadata": {"name": name, "annotations": annotations}});

@@ -1,4 +1,4 @@
-//! Which slices are drained and who still uses their devices.
+//! Which slices are drained and which pods still use their devices.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::kit::whole::Whole;
 #[cfg(test)]
 mod tests;
 
-/// Whether a slice belongs to what is drained.
+/// Whether a slice is part of the drain.
 pub(super) fn selects(drain: &Drain, slice: &ResourceSlice) -> bool {
     slice.spec.driver == drain.driver
         && drain

@@ -1,4 +1,4 @@
-//! What stands behind a service, without input and output.
+//! The endpoints of a service, computed without I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ mod tests;
 const SLICE_LIMIT: usize = 100;
 /// Label with the name of the service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Label of a service without an address of its own, copied to what describes it.
+/// Label of a headless service, copied to its endpoints.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// Label and value by which Endpoints of ours are known.
+/// Label and value of Endpoints of this controller.
 pub(super) const ENDPOINTS: (&str, &str) =
     ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
-/// Label and value by which EndpointSlices of ours are known.
+/// Label and value of EndpointSlices of this controller.
 const SLICES: (&str, &str) = (
     "endpointslice.kubernetes.io/managed-by",
     "endpointslice-controller.k8s.io",
@@ -40,7 +40,7 @@ pub(super) fn is_ours(metadata: &ObjectMeta, (label, value): (&str, &str)) -> bo
         .is_some_and(|v| v == value)
 }
 
-/// The key of the service that a slice of ours belongs to.
+/// The key of the service that a slice belongs to.
 pub(super) fn service_of(slice: &EndpointSlice) -> Option<String> {
     let metadata = &slice.metadata;
     let name = metadata.labels.as_ref()?.get(SERVICE_NAME)?;
@@ -207,7 +207,7 @@ type Subset = (Vec<Value>, Vec<Value>, Vec<Value>);
 
 /// The Endpoints object of a service.
 pub(super) fn endpoints(service: &Service, pods: &[Arc<Pod>]) -> Value {
-    // By ports, since pods may differ in where a named port leads.
+    // By ports, since a named port may have different numbers in different pods.
     let mut subsets: BTreeMap<String, Subset> = BTreeMap::new();
     for pod in pods {
         let Some(ip) = addresses(pod).first().copied() else {

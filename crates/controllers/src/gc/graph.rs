@@ -1,4 +1,4 @@
-//! Who owns whom.
+//! The graph of owners and dependents.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::kit::meta;
 #[cfg(test)]
 mod tests;
 
-/// UIDs of owners that the API server did not know, remembered at most.
+/// Limit of remembered UIDs of owners that do not exist.
 const REMEMBERED: usize = 500;
 
 /// What an owner means for its dependent.
@@ -103,7 +103,7 @@ impl Graph {
             .collect()
     }
 
-    /// Takes an object in; returns the UIDs to look at.
+    /// Adds or updates an object; returns the UIDs to process.
     pub(super) fn upsert(&mut self, kind: &Arc<Kind>, obj: &MetaObject) -> Vec<String> {
         let node = Node::new(kind, obj);
         let uid = node.uid.clone();
@@ -130,7 +130,7 @@ impl Graph {
                     a.uid != b.uid || a.block_owner_deletion != b.block_owner_deletion
                 });
         if !node.deleting && !node.owners.is_empty() && (new || changed_owners) {
-            // Most owners are known and alive; only the others are worth a look.
+            // Most owners are known and alive; only the others need processing.
             if node
                 .owners
                 .iter()
@@ -145,7 +145,7 @@ impl Graph {
         if node.waits_for_dependents() && !was_waiting {
             work.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
         }
-        // An owner may wait for this dependent to let go.
+        // An owner may wait for this dependent.
         if changed_owners || (node.deleting && !was_deleting) {
             for owner in old_owners.iter().chain(&node.owners) {
                 if self
@@ -161,7 +161,7 @@ impl Graph {
         work
     }
 
-    /// Takes an object out; returns the UIDs to look at.
+    /// Removes an object; returns the UIDs to process.
     pub(super) fn remove(&mut self, uid: &str) -> Vec<String> {
         let Some(node) = self.nodes.remove(uid) else {
             return Vec::new();
@@ -207,7 +207,7 @@ impl Graph {
         }
     }
 
-    /// What is known about an owner; `None` if the API server has to be asked.
+    /// The state of an owner; `None` if the API server must be asked.
     pub(super) fn judge(&self, node: &Node, owner: &OwnerReference) -> Option<Verdict> {
         let Some(found) = self.nodes.get(&owner.uid) else {
             return self.absent.contains(&owner.uid).then_some(Verdict::Gone);
@@ -218,7 +218,7 @@ impl Graph {
             && found.name == owner.name
             && (!found.kind.namespaced || found.namespace == node.namespace);
         if !matches {
-            // A reference with the right UID and wrong coordinates: ask, and trust the answer.
+            // A reference with the right UID and wrong coordinates: ask the API server.
             return None;
         }
         Some(if found.waits_for_dependents() {
@@ -228,8 +228,8 @@ impl Graph {
         })
     }
 
-    /// Whether a dependent blocks the deletion of an owner in foreground deletion, and which
-    /// dependents have to be deleted.
+    /// Whether a dependent blocks the foreground deletion of an owner, and which dependents must be
+    /// deleted.
     pub(super) fn foreground_dependents(&self, uid: &str) -> (bool, Vec<String>) {
         let mut blocking = false;
         let mut pending = Vec::new();

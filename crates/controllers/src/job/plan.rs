@@ -32,7 +32,7 @@ use verdict::Verdict;
 #[derive(Debug, Default)]
 pub(super) struct Decision {
     pub status: Option<Value>,
-    /// Pods (by name) whose finalizer goes.
+    /// Pods (by name) whose finalizer is removed.
     pub release: Vec<String>,
     /// Pods (by name) that are deleted.
     pub delete: Vec<String>,
@@ -115,7 +115,7 @@ pub(super) fn decide(
     if look.indexed {
         status["completedIndexes"] = look.done.to_value();
         if let Some(failed) = &look.failed_indexes {
-            // Also where it is empty: users see that failures count per index.
+            // Also if it is empty: it shows that failures count per index.
             status["failedIndexes"] = json!(failed.to_string());
         }
     }
@@ -160,7 +160,7 @@ impl Conditions {
         (condition["status"] == "True").then(|| (text("reason"), text("message")))
     }
 
-    /// Sets a condition; whether that changed anything. What was never true is not said to be false.
+    /// Sets a condition; returns whether it changed. A condition that was never true is not added as false.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str) -> bool {
         let new = json!({
             "type": kind, "status": status, "reason": reason, "message": message,
@@ -199,7 +199,7 @@ impl Conditions {
         }
     }
 
-    /// Says how the job will end, while its pods still do.
+    /// Sets the condition that announces the job's end while its pods terminate.
     fn announce(&mut self, verdict: &Verdict) {
         let (kind, _) = verdict.conditions();
         self.set(kind, "True", verdict.reason(), verdict.message());

@@ -1,4 +1,4 @@
-//! Writes that can not lose fields: creates from JSON, patches, deletes with preconditions.
+//! Writes that cannot lose fields: creates from JSON, patches, deletes with preconditions.
 
 use allot_apimachinery::quote::go_json_bytes;
 use allot_reflector::Readable;
@@ -19,7 +19,7 @@ use crate::Error;
 /// The manager name in managedFields.
 pub const FIELD_MANAGER: &str = "allot-controllers";
 
-/// Where a patch goes.
+/// The target of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The object without its status.
@@ -67,10 +67,10 @@ where
     send_patch(api, name, part, &Patch::Strategic(body)).await
 }
 
-/// Changes one field of a claim, whatever parameters of drivers are in it, and returns the new claim.
+/// Changes one field of a claim without touching opaque driver parameters, and returns the new claim.
 ///
 /// # Errors
-/// What the API server answered; a conflict where the claim is not in that version any more.
+/// Errors of the API server; a conflict if the claim has another version.
 pub async fn change(
     api: &Api<ResourceClaim>,
     claim: &ResourceClaim,
@@ -80,7 +80,7 @@ pub async fn change(
     Ok(allot_resourceclaim::change(api, target, change, Some(FIELD_MANAGER), keep).await?)
 }
 
-/// Applies a configuration under a manager of its own, whoever owned the fields before, and returns the new object.
+/// Applies a configuration with a separate field manager, forcing ownership, and returns the new object.
 ///
 /// # Errors
 /// What the API server answered.
@@ -124,12 +124,12 @@ pub fn unchanged<K: Resource>(obj: &K) -> Value {
     })
 }
 
-/// The metadata of a patch that is refused when the object is not the same one any more.
+/// The metadata of a patch that is refused when the object is not the same one any longer.
 pub fn same<K: Resource>(obj: &K) -> Value {
     json!({ "uid": meta::uid(obj) })
 }
 
-/// Creates an object from JSON, so that fields unknown to our types are kept.
+/// Creates an object from JSON, so that fields unknown to the types are kept.
 ///
 /// # Errors
 /// What the API server answered.
@@ -141,8 +141,8 @@ where
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..Default::default()
     };
-    // As Go writes it: parameters of drivers are kept as they come, and a patch by which the server prints them again
-    // has to find nothing changed.
+    // As Go writes it: opaque parameters are stored as sent, and must be unchanged when a patch makes the server
+    // serialise them again.
     let request = Request::new(api.resource_url())
         .create(&params, go_json_bytes(body))
         .map_err(kube::Error::BuildRequest)?;
@@ -152,13 +152,13 @@ where
 /// What a delete left behind.
 #[derive(Debug)]
 pub enum Outcome<K> {
-    /// The object is gone (or was before).
+    /// The object does not exist (any longer).
     Gone,
     /// Deletion has begun; this is the object now.
     Marked(Box<K>),
 }
 
-/// Deletes an object if it is still the one with that UID. Gone already counts as success.
+/// Deletes an object if it still has that UID. An object that does not exist counts as success.
 ///
 /// # Errors
 /// What the API server answered, except not found. A different UID is a conflict.
@@ -205,11 +205,10 @@ fn object<K: Readable + 'static>(text: &str) -> Result<Option<K>, Error> {
     Ok(Some(object))
 }
 
-/// Deletes a cached object and takes the result into the cache, so that the next look at it does
-/// not see the object as it was.
+/// Deletes a cached object and stores the result in the cache, so that the next read does not return the old state.
 ///
 /// # Errors
-/// As [`delete`]; an object that was replaced by another of the same name counts as gone.
+/// Like [`delete`]; an object that was replaced by another of the same name counts as deleted.
 pub async fn delete_cached<K: Cached>(
     cache: &Informer<K>,
     api: &Api<K>,

@@ -23,11 +23,11 @@ pub type Task = BoxFuture<'static, ()>;
 
 type Starter = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 type Synced = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
-/// Is told the metadata of every object of a kind: now, and when it changes or (true) is gone.
+/// Receives the metadata of every object of a kind: the existing ones, and each change; `true` means deleted.
 pub type MetaSink = Box<dyn Fn(&ObjectMeta, bool) + Send + Sync>;
 type Follow = Box<dyn Fn(MetaSink) + Send + Sync>;
 
-/// The informers that somebody asked for, one per kind.
+/// The requested informers, one per kind.
 #[derive(Default)]
 struct Informers {
     by_type: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
@@ -85,8 +85,8 @@ impl Context {
         self.informer_with(&K::DynamicType::default())
     }
 
-    /// As [`Context::informer`], for a kind whose version is known only at run time. All callers
-    /// have to ask for the same version.
+    /// Like [`Context::informer`], for a kind whose version is known only at run time. All callers must request the
+    /// same version.
     pub fn informer_with<K: Cached>(&self, dt: &K::DynamicType) -> Informer<K> {
         let mut informers = self.informers.lock();
         let id = TypeId::of::<K>();
@@ -120,7 +120,7 @@ impl Context {
         informer
     }
 
-    /// An informer, shared with nobody, of the objects in all namespaces that a field selector takes in.
+    /// An unshared informer of the objects in all namespaces that a field selector matches.
     pub fn informer_of_some<K>(&self, fields: &'static str) -> Informer<K>
     where
         K: Cached<DynamicType: Default>,
@@ -139,8 +139,8 @@ impl Context {
         informer
     }
 
-    /// Lets somebody who only needs metadata share the informer of a kind; false if there is none.
-    /// Call after [`Context::start`], so that what is there is complete.
+    /// Shares the informer of a kind with a user of its metadata; returns false if there is none. Call after
+    /// [`Context::start`], so that the existing objects are complete.
     pub fn follow_metadata(&self, group: &str, plural: &str, sink: MetaSink) -> bool {
         let informers = self.informers.lock();
         let resource = (group.to_owned(), plural.to_owned());
@@ -161,7 +161,7 @@ impl Context {
         self.tasks.spawn(task);
     }
 
-    /// Starts all informers that were asked for and waits until each has its first list.
+    /// Starts all requested informers and waits until each has its first list.
     pub async fn start(&self) {
         let (starters, synced) = {
             let mut informers = self.informers.lock();

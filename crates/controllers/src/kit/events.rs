@@ -17,9 +17,9 @@ use super::clock::{Clock, rfc3339};
 #[cfg(test)]
 mod tests;
 
-/// Events per object that may come in one burst (as in client-go).
+/// Event burst per object (as in client-go).
 const BURST: f64 = 25.0;
-/// After the burst: one event per object in that many seconds (as in client-go).
+/// After the burst: one event per object in this many seconds (as in client-go).
 const REFILL_SECONDS: f64 = 300.0;
 /// Different messages with the same reason on one object before they are folded into one.
 const FOLD_AFTER: usize = 10;
@@ -33,7 +33,7 @@ const REMEMBERED: usize = 4096;
 pub enum Level {
     /// Information.
     Normal,
-    /// Something that may need attention.
+    /// A warning.
     Warning,
 }
 

@@ -1,5 +1,5 @@
-//! Shared informers: one list+watch per kind, an in-memory copy with indexes, and handlers that are
-//! told about every change in order.
+//! Shared informers: one list and watch per kind, an in-memory cache with indexes, and handlers that receive every
+//! change in order.
 //!
 //! Invariant: handlers see the same history as the store; when a handler runs, the store already
 //! holds the new state. Own writes may be fed back with [`Informer::assume`], so that a controller
@@ -54,7 +54,7 @@ pub enum Change<K> {
     Added(Arc<K>),
     /// The object changed; old and new state.
     Updated(Arc<K>, Arc<K>),
-    /// The object is gone; its last known state.
+    /// The object was deleted; its last known state.
     Deleted(Arc<K>),
 }
 
@@ -74,7 +74,7 @@ impl<K> Change<K> {
         }
     }
 
-    /// Whether the object is gone.
+    /// Whether the object was deleted.
     pub fn is_delete(&self) -> bool {
         matches!(self, Self::Deleted(_))
     }
@@ -193,7 +193,7 @@ impl<K> Index<K> {
 }
 
 impl<K: Cached> Informer<K> {
-    /// An empty cache that is fed by [`Informer::run`] (or by hand in tests).
+    /// An empty cache that is filled by [`Informer::run`] (or by hand in tests).
     pub fn new() -> Self {
         Self(Arc::new(Inner {
             state: RwLock::new(State {
@@ -225,13 +225,13 @@ impl<K: Cached> Informer<K> {
         self
     }
 
-    /// Adds a handler. Call before the informer runs: it is not told about what is there already.
+    /// Adds a handler. Call before the informer runs: existing objects are not passed to it.
     pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> &Self {
         self.0.handlers.write().push(Box::new(handler));
         self
     }
 
-    /// As [`Informer::on`], at any time: the handler is told first about what is there already.
+    /// Like [`Informer::on`], at any time: the handler first receives the existing objects.
     pub fn follow(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         let _order = self.0.order.lock();
         for object in self.list() {
@@ -240,7 +240,7 @@ impl<K: Cached> Informer<K> {
         self.0.handlers.write().push(Box::new(handler));
     }
 
-    /// Says that the first content is complete; for caches that are fed by hand.
+    /// Marks the first content as complete; for caches that are filled by hand.
     pub fn set_synced(&self) {
         self.0.synced.send_replace(true);
     }
@@ -294,12 +294,12 @@ impl<K: Cached> Informer<K> {
 
     /// Waits until the first list is complete.
     pub async fn wait_synced(&self) {
-        // The sender lives in `self`, so the channel can not close.
+        // The sender lives in `self`, so the channel cannot close.
         let _ = self.0.synced.subscribe().wait_for(|s| *s).await;
     }
 
-    /// Takes an object that a write of ours returned into the store, if it is newer than what the
-    /// watch has delivered so far. Handlers are told as if the watch had delivered it.
+    /// Stores the object that a write returned, if it is newer than the watched one. Handlers are called as if the
+    /// watch had delivered it.
     pub fn assume(&self, obj: K) {
         let _order = self.0.order.lock();
         let key = key_of(&obj);
@@ -314,7 +314,7 @@ impl<K: Cached> Informer<K> {
         self.store(key, Arc::new(obj));
     }
 
-    /// Takes the knowledge that an object does not exist any more into the store. What the watch
+    /// Takes the knowledge that an object does not exist any longer into the store. What the watch
     /// still delivers of it is ignored.
     pub fn assume_gone(&self, obj: &K) {
         let _order = self.0.order.lock();
@@ -439,7 +439,7 @@ impl<K: Cached> Informer<K> {
     }
 }
 
-/// Drops `managedFields` of objects that are kept as JSON as well, where [`slim::keep`] does not see them.
+/// Drops `managedFields` of objects that are kept as JSON as well, which [`slim::keep`] does not filter.
 fn strip<K: Resource>(mut obj: K) -> K {
     obj.managed_fields_mut().clear();
     obj

@@ -108,7 +108,7 @@ pub fn phase(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
-/// Whether the pod's containers will not run any more (phase Succeeded or Failed).
+/// Whether the pod's containers will not run any longer (phase Succeeded or Failed).
 pub fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }

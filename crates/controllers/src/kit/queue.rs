@@ -26,12 +26,12 @@ const BASE_DELAY: Duration = Duration::from_millis(5);
 /// Upper bound of the delay after errors.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// What a worker wants after it has handled a key.
+/// What to do after a key was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing until something changes.
+    /// Nothing until the next change.
     Done,
-    /// To look at the key again after that time.
+    /// Handle the key again after that time.
     After(Duration),
 }
 
@@ -142,19 +142,19 @@ impl<T: QueueKey> Queue<T> {
         self.0.state.lock().failures.remove(key);
     }
 
-    /// Whether more keys wait than are being processed: all workers will be busy for a while.
+    /// Whether more keys wait than are being processed: all workers are busy for a while.
     pub fn is_behind(&self) -> bool {
         let state = self.0.state.lock();
         state.ready.len() > state.processing.len()
     }
 
-    /// Whether nothing waits, is being processed, or is due later.
+    /// Whether no key waits, is being processed, or is delayed.
     pub fn is_idle(&self) -> bool {
         let state = self.0.state.lock();
         state.dirty.is_empty() && state.processing.is_empty() && state.due.is_empty()
     }
 
-    /// Takes the next key that is ready, or says until when to wait.
+    /// Takes the next ready key, or returns until when to wait.
     fn try_next(&self) -> Result<(T, Duration), Option<Instant>> {
         let now = Instant::now();
         let mut state = self.0.state.lock();
@@ -231,7 +231,7 @@ impl<T: QueueKey> Queue<T> {
             let (queue, handle) = (self.clone(), handle.clone());
             tokio::spawn(async move {
                 let _slot = slot;
-                // Also after a panic of the handler, so that the key is not lost for ever.
+                // Also after a panic of the handler, so that the key is not lost.
                 let _done = Done(&queue, &key);
                 let start = Instant::now();
                 let result = handle(key.clone()).await;
@@ -254,7 +254,7 @@ impl<T: QueueKey> Queue<T> {
                 self.add_after(key.clone(), delay);
             }
             Err(error) => {
-                // Conflicts are normal, and what is wrong with an object was told in an event.
+                // Conflicts are normal, and errors of an object were reported in an event.
                 if error.is_conflict() || matches!(error, Error::Invalid(_)) {
                     tracing::debug!(queue = self.0.name, ?key, %error, "will retry");
                 } else {

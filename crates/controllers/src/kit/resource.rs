@@ -1,6 +1,6 @@
 //! `kube::Resource` for the forms in which informers hold objects.
 
-/// For a type of which only the running program knows the kind; `metadata` is a field of it.
+/// For a type whose kind is known only at run time; `metadata` is one of its fields.
 macro_rules! dynamic {
     ([$($parameter:ident)?] $type:ty, $metadata:ident) => {
         impl$(<$parameter>)? ::kube::Resource for $type {

@@ -1,4 +1,4 @@
-//! Objects that are read without what no controller looks at.
+//! Decoding of objects without fields that no controller reads.
 
 use std::any::TypeId;
 
@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 #[cfg(test)]
 mod tests;
 
-/// What is read of a kind: all but `managedFields`. They make up a large part of the text, and as trees of
-/// JSON most of the memory. Of pods, which are most of what is read, the volumes are left out as well,
-/// and of their containers all but what services refer to.
+/// The fields that are read of a kind: all but `managedFields`, which make up a large part of the text, and as JSON
+/// trees most of the memory. Of pods, the most frequent kind, volumes are left out as well, and of their containers all
+/// fields but those that services refer to.
 pub fn keep<K: 'static>() -> Keep {
     // Only of pods themselves: the pods in templates are copied whole.
     match TypeId::of::<K>() == TypeId::of::<Pod>() {

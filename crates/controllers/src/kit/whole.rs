@@ -6,7 +6,7 @@ use allot_reflector::{Keep, Readable};
 use serde_json::Value;
 
 /// A typed object together with its JSON, for controllers that copy a part of it (a pod or claim
-/// template): fields that the types do not know yet are copied too.
+/// template): fields that the types do not have yet are copied too.
 #[derive(Debug, Clone)]
 pub struct Whole<K> {
     typed: K,

@@ -1,4 +1,4 @@
-//! Which devices of a slice nobody serves.
+//! Which devices of a slice have no running driver.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::kit::meta;
 #[cfg(test)]
 mod tests;
 
-/// The nodes that a slice or its devices belong to by name. Devices that several nodes can reach
-/// do not depend on one node, and are not judged.
+/// The nodes that a slice or its devices belong to by name. Devices that several nodes can reach do not depend on one
+/// node, and are skipped.
 pub(super) fn nodes(slice: &ResourceSlice) -> BTreeSet<String> {
     let devices = slice.spec.devices.iter().flatten();
     slice
@@ -32,7 +32,7 @@ pub(super) fn is_ready(node: &Node) -> bool {
         .status
         .iter()
         .flat_map(|s| s.conditions.iter().flatten());
-    // A node that has not said anything yet gets the benefit of the doubt.
+    // A node without conditions counts as running.
     conditions
         .filter(|c| c.type_ == "Ready")
         .all(|c| c.status == "True")
@@ -45,8 +45,9 @@ fn serves(node: Option<&Arc<Node>>, driver: &str) -> bool {
     })
 }
 
-/// Whether the list of a node's drivers has a driver. An asterisk stands for all that a simulated node prepares claims for
-/// itself, which are those without an entry of their own; the entry of one that has gone begins with an exclamation mark.
+/// Whether the list of a node's drivers includes a driver. An asterisk means all drivers that a simulated node
+/// replaces, which are those without their own entry; the entry of a disconnected driver begins with an exclamation
+/// mark.
 fn names(drivers: &str, driver: &str) -> bool {
     let mut entries = drivers.split(',').map(str::trim);
     let any = entries.clone().any(|entry| entry == "*");
@@ -54,7 +55,7 @@ fn names(drivers: &str, driver: &str) -> bool {
     entries.clone().any(|entry| entry == driver) || (any && !entries.any(gone))
 }
 
-/// The indexes of the devices that nobody serves.
+/// The indexes of the devices without a running driver.
 pub(super) fn dead_devices(
     slice: &ResourceSlice,
     node: impl Fn(&str) -> Option<Arc<Node>>,
@@ -113,7 +114,7 @@ pub(super) fn with_taints(devices: &Value, dead: &BTreeSet<usize>, now: &str) ->
     devices
 }
 
-/// The name of the rule that stands for the taints of a slice.
+/// The name of the rule that replaces the taints of a slice.
 pub(super) fn rule_name(slice: &str) -> String {
     format!("allot-driver-gone-{slice}")
 }

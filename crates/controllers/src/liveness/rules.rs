@@ -38,13 +38,13 @@ impl Rules {
 
     fn of(&self, slice: &ResourceSlice) -> Option<Arc<Rule>> {
         let rule = self.cache.get(&plan::rule_name(meta::name(slice)))?;
-        // Somebody else's of that name is left alone.
+        // A rule of that name with another owner is not changed.
         let owners = rule.metadata.owner_references.iter().flatten();
         let ours = owners.map(|o| &o.uid).any(|uid| uid == meta::uid(slice));
         ours.then_some(rule)
     }
 
-    /// Makes the rule of a slice; whether it is there now.
+    /// Creates the rule of a slice; returns whether it exists now.
     pub(super) async fn make(&self, slice: &ResourceSlice, now: &str) -> Result<bool, Error> {
         if self.of(slice).is_some() {
             return Ok(true);

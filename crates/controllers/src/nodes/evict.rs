@@ -18,7 +18,7 @@ use crate::kit::whole::Whole;
 use crate::workload::disruption_target;
 
 impl Nodes {
-    /// Since when it is known that a pod may have to go: not every taint says when it was added.
+    /// Since when a pod may have to be evicted: not every taint has the time it was added.
     fn doomed_since(&self, key: &str, pod: &Pod, now: Timestamp) -> Timestamp {
         let mut doomed = self.doomed.lock();
         let entry = doomed.entry(key.to_owned());
@@ -29,7 +29,7 @@ impl Nodes {
         entry.1
     }
 
-    /// Deletes a pod when its node's taints say so.
+    /// Deletes a pod when its node's taints require it.
     pub(super) async fn sync_pod(&self, key: &str) -> Result<Next, Error> {
         let Some(pod) = self.pods.get(key).filter(|p| !meta::deleting(&**p)) else {
             return Ok(Next::Done);

@@ -1,4 +1,4 @@
-//! Nodes that nobody hears of any more.
+//! Nodes that no longer report.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::kit::whole::Whole;
 use crate::workload::set_condition;
 
 impl Nodes {
-    /// Says for a node that is silent that nobody knows how it is; `None` if the cached state is not the newest.
+    /// Sets the conditions of a silent node to Unknown; `None` if the cached state is not the newest.
     pub(super) async fn set_unknown(
         &self,
         node: &Node,
@@ -25,7 +25,7 @@ impl Nodes {
     ) -> Result<Option<Arc<Node>>, Error> {
         let whole: Api<Whole<Node>> = Api::all(self.client.clone());
         let live = api::get(&whole, meta::name(node)).await?;
-        // A newer state than the cached one may bring a heartbeat: it is looked at when it arrives.
+        // A newer state than the cached one may contain a heartbeat: it is checked when it arrives.
         let version = &node.metadata.resource_version;
         let Some(node) = live.filter(|n| n.metadata.resource_version == *version) else {
             return Ok(None);
@@ -67,7 +67,7 @@ impl Nodes {
             self.events
                 .event(node, Level::Normal, "NodeNotReady", message);
         }
-        // Heartbeats stand still: the write above is not one.
+        // The write above is not a heartbeat.
         if let Some(seen) = self.seen.lock().get_mut(meta::name(&node)) {
             seen.heartbeat =
                 ready_condition(&updated).and_then(|c| c.last_heartbeat_time.as_ref().map(|t| t.0));
@@ -76,7 +76,7 @@ impl Nodes {
         Ok(Some(Arc::new(updated)))
     }
 
-    /// Pods of a node that nobody hears of are not ready, whatever their last word was.
+    /// Pods of a silent node are set to not ready, whatever their last status.
     pub(super) async fn mark_pods(&self, node: &str) -> Result<(), Error> {
         for pod in self.pods.by_index(BY_NODE, node) {
             if !meta::is_ready(&pod) {

@@ -1,4 +1,4 @@
-//! Which taints a node should have and when its pods have to go.
+//! Which taints a node should have and when its pods must be evicted.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
@@ -34,12 +34,12 @@ pub(super) fn needs_unknown(node: &Node) -> bool {
     ready_condition(node).is_none_or(|c| c.status != "Unknown")
 }
 
-/// Whether nobody knows how the node is. Of one that says itself that it is not ready, the pods speak for themselves.
+/// Whether the node's state is unknown. The pods of a node that reports NotReady keep their own status.
 pub(super) fn is_lost(node: &Node) -> bool {
     ready_condition(node).is_some_and(|c| c.status == "Unknown")
 }
 
-/// The taints that the node should have: ours follow its conditions, others stay.
+/// The taints that the node should have: those of this controller follow its conditions, others stay.
 pub(super) fn taints(node: &Node, silent: bool, now: Timestamp) -> Vec<Taint> {
     let old = crate::kit::nodes::taints(node);
     let mut wanted: Vec<(&str, &str)> = Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn taints(node: &Node, silent: bool, now: Timestamp) -> Vec<Taint> {
     result
 }
 
-/// When the pod came to its node, as far as it says so.
+/// When the pod was bound, if its status has the time.
 fn bound(pod: &Pod) -> Option<Timestamp> {
     let mut conditions = pod
         .status
@@ -98,8 +98,8 @@ fn bound(pod: &Pod) -> Option<Timestamp> {
     scheduled.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// When the pod has to leave the node; `None` if never. Tolerated seconds begin when the taint was added or the pod
-/// came; for taints that do not say when that was, they begin at `since`.
+/// When the pod must leave the node; `None` if never. Tolerated seconds begin when the taint was added or the pod was
+/// bound; for taints without that time, they begin at `since`.
 pub(super) fn eviction(taints: &[Taint], pod: &Pod, since: Timestamp) -> Option<Timestamp> {
     let tolerations = pod
         .spec

@@ -15,11 +15,11 @@ use crate::kit::clock::rfc3339;
 #[cfg(test)]
 mod tests;
 
-/// Answered requests are kept for that long.
+/// How long answered requests are kept.
 const KEEP_ANSWERED: SignedDuration = SignedDuration::from_hours(1);
-/// Requests that nobody could answer are kept for that long.
+/// How long unanswered requests are kept.
 const KEEP_PENDING: SignedDuration = SignedDuration::from_hours(24);
-/// Pools in an answer if the request does not say.
+/// Default limit of pools in an answer.
 const DEFAULT_LIMIT: i32 = 100;
 /// Longest `validationError` in bytes.
 const MAX_ERROR: usize = 256;
@@ -58,7 +58,7 @@ struct Pool {
     allocated: usize,
 }
 
-/// Counts the devices of the pools that the request asks for.
+/// Counts the devices of the pools that the request selects.
 pub(super) fn answer(
     spec: &ResourcePoolStatusRequestSpec,
     slices: &[Arc<ResourceSlice>],

@@ -40,8 +40,8 @@ fn groups(versions: &[&str]) -> Value {
     json!({"groups": versions.iter().map(group).collect::<Vec<_>>()})
 }
 
-/// The generic server that kube-apiserver is built on lists its paths when it does not know one: a JSON object that
-/// is no Status, and is read as one without a code. The controllers waited for it forever.
+/// The generic server that kube-apiserver is built on lists its paths for an unknown one: a JSON object that is no
+/// Status, and is read as one without a code. The controllers waited for it endlessly.
 #[tokio::test(start_paused = true)]
 async fn does_not_wait_for_groups_that_a_generic_server_does_not_have() {
     let has = [

@@ -1,4 +1,4 @@
-//! Which pods of a stateful set are made and which go, in which order.
+//! Which pods of a stateful set are created and deleted, in which order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Member {
     }
 }
 
-/// What the specification asks for.
+/// Settings of the specification.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     pub start: i32,
@@ -74,13 +74,13 @@ impl Rules {
 /// One step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Makes a pod of the update revision, or of the current one.
+    /// Creates a pod of the update revision, or of the current one.
     Create { ordinal: i32, updated: bool },
     /// Deletes a pod.
     Delete(i32),
 }
 
-/// The steps that may be taken now. Ordered sets take one at a time and wait for each pod.
+/// The actions that are possible now. Ordered sets take one at a time and wait for each pod.
 pub(super) fn actions(rules: &Rules, members: &[Member]) -> Vec<Action> {
     let mut actions = Vec::new();
     let find = |ordinal: i32| members.iter().find(|m| m.ordinal == ordinal);
@@ -114,7 +114,7 @@ pub(super) fn actions(rules: &Rules, members: &[Member]) -> Vec<Action> {
             return actions;
         }
     }
-    // An ordered set comes here when all the pods that stay work.
+    // An ordered set gets here when all remaining pods are available.
     let surplus = || members.iter().filter(|m| !rules.wants(m.ordinal));
     let first_broken = surplus().find(|m| !m.healthy()).map(|m| m.ordinal);
     for member in surplus().rev() {
@@ -124,7 +124,7 @@ pub(super) fn actions(rules: &Rules, members: &[Member]) -> Vec<Action> {
             }
             continue;
         }
-        // Of several that do not work only the first may go; the others have to work again.
+        // Of several unavailable pods only the first may be deleted; the others must become available first.
         if rules.ordered && !member.available && first_broken != Some(member.ordinal) {
             return actions;
         }
@@ -136,8 +136,8 @@ pub(super) fn actions(rules: &Rules, members: &[Member]) -> Vec<Action> {
     if !rules.rolling || !actions.is_empty() {
         return actions;
     }
-    // One pod at a time, whether the pods may start together or not. One that does not work is no reason to wait, as
-    // long as it is not of the update: that may be what mends it.
+    // One pod at a time, whether the pods may start together or not. An unavailable pod of an old revision is no reason
+    // to wait: the update may repair it.
     let candidates = members
         .iter()
         .rev()
@@ -164,7 +164,7 @@ pub(super) fn is_complete(rules: &Rules, members: &[Member]) -> bool {
             .all(|m| m.revision == rules.update && m.ready && !m.deleting)
 }
 
-/// The status numbers. A pod counts until it is gone, also one that has ended.
+/// The status numbers. A pod counts until it is deleted, also one that has terminated.
 pub(super) fn status(rules: &Rules, members: &[Member]) -> Value {
     let count = |f: &dyn Fn(&Member) -> bool| members.iter().filter(|m| f(m)).count();
     json!({

@@ -1,4 +1,4 @@
-//! The volume claims of a stateful set's pods: made before their pod, owned as the retention policy says.
+//! The PersistentVolumeClaims of a stateful set's pods: created before their pod, owned as the retention policy says.
 
 use k8s_openapi::api::apps::v1::{
     StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy as Policy,
@@ -18,7 +18,7 @@ use crate::kit::whole::Whole;
 #[cfg(test)]
 mod tests;
 
-/// Makes the claims and keeps their owners.
+/// Creates the claims and maintains their owners.
 pub(super) struct Volumes {
     pub client: Client,
     pub claims: Informer<PersistentVolumeClaim>,
@@ -30,10 +30,10 @@ impl Volumes {
         Api::namespaced(self.client.clone(), meta::namespace(set))
     }
 
-    /// Makes the claims that the pod of an ordinal lacks.
+    /// Creates the missing claims for an ordinal.
     ///
     /// # Errors
-    /// What the API server answered; a claim that is on its way out, which the pod has to wait for.
+    /// Errors of the API server; a claim that is being deleted, which the pod must wait for.
     pub(super) async fn ensure(&self, set: &Whole<StatefulSet>, ordinal: i32) -> Result<(), Error> {
         let pod_name = format!("{}-{ordinal}", meta::name(set));
         let templates = set.at("/spec/volumeClaimTemplates").as_array();
@@ -66,7 +66,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Gives the claims of a pod the owners that the policy asks for.
+    /// Sets the owners of a pod's claims as the policy requires.
     ///
     /// # Errors
     /// What the API server answered.
@@ -109,7 +109,7 @@ impl Volumes {
     }
 }
 
-/// What is to become of the owners of a claim.
+/// The wanted owner of a claim.
 #[derive(Debug, PartialEq)]
 enum Owners {
     /// They are right, or not ours to change.
@@ -119,9 +119,9 @@ enum Owners {
     Foreign(Vec<OwnerReference>),
 }
 
-/// The rules of `persistentVolumeClaimRetentionPolicy`: the set owns the claim where it is to end with the set, the pod
-/// where it is to end because the set was scaled down. A pod that is wanted again gives it back, or the next look at
-/// the pod would cost its data.
+/// The rules of `persistentVolumeClaimRetentionPolicy`: the set owns the claim if it is to be deleted with the set, the
+/// pod if it is to be deleted after scaling down. A pod that is wanted again loses the ownership, or its data would be
+/// deleted with the next reconciliation.
 fn owners(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod, wanted: bool) -> Owners {
     let now = claim
         .metadata
@@ -199,7 +199,7 @@ fn controller<K: Resource>(version: &str, kind: &str, object: &K) -> OwnerRefere
     }
 }
 
-/// The claim that a template asks for, for one pod.
+/// The claim of a template for one pod.
 fn new_claim(set: &StatefulSet, template: &Value, pod: &str) -> Value {
     let mut claim = template.clone();
     let base = claim["metadata"]["name"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which pods have to go, when and why.
+//! Which pods to evict, when and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Tainted {
         self.pools.is_empty()
     }
 
-    /// Takes the slices of a pool in; says whether its taints changed.
+    /// Records the slices of a pool; returns whether its taints changed.
     pub(super) fn set_pool(&mut self, pool: &str, slices: &[Arc<ResourceSlice>]) -> bool {
         let newest = slices.iter().map(|s| s.spec.pool.generation).max();
         let mut devices: BTreeMap<String, Vec<(usize, DeviceTaint)>> = BTreeMap::new();
@@ -100,7 +100,7 @@ impl Tainted {
     }
 }
 
-/// What makes a pod go. Rules come first, then devices, as in messages of upstream.
+/// The reason for an eviction. Rules come first, then devices, as in upstream's messages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
     Rule {
@@ -115,7 +115,7 @@ pub(super) enum Reason {
     },
 }
 
-/// A pod that has to go.
+/// A pod to evict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Eviction {
     pub uid: String,
@@ -143,7 +143,7 @@ pub(super) fn rule_selects(rule: &Rule, driver: &str, pool: &str, device: &str) 
     fits(&selector.driver, driver) && fits(&selector.pool, pool) && fits(&selector.device, device)
 }
 
-/// When a taint takes effect: `None` if it is tolerated for ever.
+/// When a taint takes effect: `None` if it is tolerated without limit.
 fn takes_effect(
     key: &str,
     value: &str,
@@ -157,7 +157,7 @@ fn takes_effect(
             continue;
         }
         let wanted = toleration.key.as_deref().unwrap_or_default();
-        // Without a key it is about every key, also where the operator compares values.
+        // Without a key it matches every key, also if the operator compares values.
         let about = wanted.is_empty() || wanted == key;
         let exists = toleration.operator.as_deref() == Some("Exists");
         if !about || !(exists || toleration.value.as_deref().unwrap_or_default() == value) {
@@ -170,7 +170,7 @@ fn takes_effect(
     Some(added.checked_add(wait).unwrap_or(Timestamp::MAX))
 }
 
-/// When the users of a claim have to go, and why.
+/// When the consumers of a claim must be evicted, and why.
 fn claim_eviction(
     claim: &ResourceClaim,
     tainted: &Tainted,
@@ -227,8 +227,8 @@ pub(super) fn has_claims(pod: &Pod) -> bool {
     listed.is_some_and(|list| !list.is_empty()) || extended_resource_claim_name(pod).is_some()
 }
 
-/// Whether a pod has to go because of its claims, the one for its extended resources included. Upstream 1.36 does not
-/// look at that one.
+/// Whether a pod must be evicted because of its claims, including the one for its extended resources. Upstream 1.36
+/// does not check that one.
 pub(super) fn eviction(
     pod: &Pod,
     claim: impl Fn(&str) -> Option<Arc<ResourceClaim>>,

@@ -1,4 +1,4 @@
-//! What the controller knows of taints, rules and evictions.
+//! The controller's state of taints, rules and evictions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Takes the eviction of a pod out. A pod of the same name may have come while the server was asked about the one
-    /// before: its eviction stays.
+    /// Removes the eviction of a pod. A pod of the same name may have been created during the request for the previous
+    /// one: its eviction stays.
     pub(super) fn take_pending(&mut self, key: &str, uid: &str) -> Option<Eviction> {
         self.pending.get(key).filter(|e| e.uid == uid)?;
         self.pending.remove(key)

@@ -64,7 +64,7 @@ impl Controller {
         rules::changed(&rule, old, &new, now).map(|c| (rule.clone(), c))
     }
 
-    /// Whether the pod is gone or about to be: a rule does not wait for it any more.
+    /// Whether the pod is deleted or about to be: a rule does not wait for it any longer.
     fn is_going(&self, key: &str) -> bool {
         let (namespace, name) = split_key(key);
         let pod = self.pods.find(namespace, name);

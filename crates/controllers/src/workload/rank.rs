@@ -1,4 +1,4 @@
-//! The order in which surplus pods are deleted: first those that matter least.
+//! The order in which surplus pods are deleted: the least valuable first.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::kit::meta;
 
 /// Sorts the pods of a replica set: not bound before bound, not ready before ready, cheaper to delete first, crowded
-/// nodes first, younger first. Nodes are as crowded as `related` says, the pods of all sets of one owner.
+/// nodes first, younger first. Crowding counts the pods in `related`, those of all sets of one owner.
 pub(crate) fn replicas(pods: &mut [Arc<Pod>], related: &[Arc<Pod>]) {
     let mut per_node: HashMap<&str, usize> = HashMap::new();
     for pod in related.iter().filter(|p| meta::is_active(p)) {
@@ -24,7 +24,7 @@ pub(crate) fn replicas(pods: &mut [Arc<Pod>], related: &[Arc<Pod>]) {
     });
 }
 
-/// Sorts the pods of a job: what users say about the cost and where the pods are does not matter.
+/// Sorts the pods of a job, without regard to deletion cost and nodes.
 pub(crate) fn workers(pods: &mut [Arc<Pod>]) {
     pods.sort_by(|a, b| by_state(a, b).then_with(|| by_age(a, b)));
 }

@@ -13,8 +13,8 @@ use crate::kit::informer::Informer;
 use crate::kit::meta;
 use crate::kit::whole::Whole;
 
-/// Label of a pod that names the template it was made from: of a daemon set by its hash, as its revisions are labelled,
-/// of a stateful set by the revision's name.
+/// Label of a pod with the revision of its template: of a daemon set the hash, as its revisions are labelled, of a
+/// stateful set the revision's name.
 pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
 /// Label of a stateful set's revision.
 pub(crate) const SET_REVISION_HASH: &str = "controller.kubernetes.io/hash";
@@ -50,8 +50,8 @@ impl History {
         self.revisions.iter().rev().find(|r| r.at("/data") == data)
     }
 
-    /// The revision of the current template: found (and made the newest one), or created.
-    /// `labels` are the template's, and the label that gets the hash. Returns it and the collision count, which grows when its name was taken.
+    /// The revision of the current template: found (and made the newest one), or created. `labels` are the template's,
+    /// and the label that gets the hash. Returns it and the collision count, which grows when its name was taken.
     pub(crate) async fn current<O>(
         &mut self,
         client: &Client,

@@ -1,4 +1,4 @@
-//! What controllers of sets of equal pods have in common: the sets, their pods, and which sets to look at.
+//! Common parts of controllers with sets of equal pods: the sets, their pods, and which sets to process.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -18,7 +18,7 @@ pub(crate) trait PodSet: Cached<DynamicType: Default> {
     /// Which pods are its own.
     fn selector(&self) -> Option<&LabelSelector>;
 
-    /// Whether it may adopt a pod that nobody owns.
+    /// Whether it may adopt an orphaned pod.
     fn adopts(&self, pod: &Pod) -> bool {
         self.selector().is_some_and(|s| {
             !meta::is_empty_selector(s) && meta::selects(s, pod.metadata.labels.as_ref())
@@ -66,7 +66,7 @@ impl<K: PodSet> Sets<K> {
     }
 }
 
-/// The sets that a change of the pod concerns: its owner, or whoever may adopt it.
+/// The sets that a change of the pod concerns: its owner, or those that may adopt it.
 fn concerned<K: PodSet>(sets: &Informer<K>, pod: &Pod) -> Vec<Key> {
     let namespace = meta::namespace(pod);
     if let Some(owner) = meta::controller_of(&pod.metadata) {

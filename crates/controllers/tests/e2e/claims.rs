@@ -92,7 +92,7 @@ async fn a_pod_gets_a_claim_from_its_template() {
 
 /// Its scheduler died before it wrote the claim's name into the pod's status. Found by simulation.
 #[tokio::test]
-async fn regression_a_claim_for_extended_resources_goes_with_a_pod_that_does_not_name_it() {
+async fn regression_an_extended_resource_claim_is_deleted_with_a_pod_that_does_not_name_it() {
     let cluster = Cluster::start().await;
     let mut pod = pod("p", json!({"resourceClaimName": "none"}));
     pod["spec"]["resourceClaims"] = Value::Null;
@@ -112,7 +112,7 @@ async fn regression_a_claim_for_extended_resources_goes_with_a_pod_that_does_not
     cluster.create(CLAIMS, claim).await;
     allocate(&cluster, "special", &pod).await;
     let path = format!("{CLAIMS}/special");
-    // Marked, and kept for the pod; nothing about the claim changes when that goes.
+    // Marked, and kept for the pod; nothing about the claim changes when the mark is removed.
     cluster.delete(&path).await;
     cluster.delete(&format!("{PODS}/p")).await;
     cluster.until_gone(&path).await;
@@ -138,7 +138,7 @@ async fn claims_for_many_pods_at_once_are_made_with_their_finalizer() {
 }
 
 #[tokio::test]
-async fn a_missing_template_is_told_and_waited_for() {
+async fn a_missing_template_is_reported_and_waited_for() {
     let cluster = Cluster::start().await;
     cluster.create(PODS, from_template("p")).await;
     let events = cluster
@@ -346,7 +346,7 @@ async fn a_group_has_one_claim_for_all_of_its_pods() {
     assert_eq!(owner["kind"], "PodGroup");
     assert_eq!(owner["uid"], group["metadata"]["uid"]);
 
-    // The group keeps the devices when its pods are gone, and gives them back when it goes itself.
+    // The group keeps the devices when its pods are deleted, and releases them when it is deleted itself.
     cluster
         .patch(&path, json!({"metadata": {"finalizers": [FINALIZER]}}))
         .await;
@@ -370,7 +370,7 @@ async fn a_group_has_one_claim_for_all_of_its_pods() {
     cluster.until_gone(&path).await;
 }
 
-/// A pod whose group came later had a claim of its own by then, and lost it to the group's when it was on a node.
+/// A pod whose group was created later had its own claim by then, and lost it to the group's when it was on a node.
 #[tokio::test]
 async fn a_pod_waits_for_the_claim_of_a_group_that_is_not_there_yet() {
     let cluster = Cluster::start_with_groups().await;

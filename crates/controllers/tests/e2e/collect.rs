@@ -145,7 +145,7 @@ async fn a_deleted_namespace_is_emptied_first() {
 }
 
 #[tokio::test]
-async fn storage_goes_when_nobody_uses_it() {
+async fn storage_is_deleted_when_it_is_unused() {
     let cluster = Cluster::start().await;
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
     let claim = |name: &str| {

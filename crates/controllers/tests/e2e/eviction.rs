@@ -1,4 +1,4 @@
-//! Device taints, rules, nodes that are gone, drivers that are drained.
+//! Device taints, rules, nodes that were deleted, drivers that are drained.
 
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ async fn a_no_execute_taint_evicts_and_says_why() {
             })
         })
         .await;
-    // Once the pod is gone the claim is free.
+    // Once the pod is deleted the claim is free.
     cluster
         .delete_with(&format!("{PODS}/p"), json!({"gracePeriodSeconds": 0}))
         .await;
@@ -202,7 +202,7 @@ async fn a_toleration_delays_and_a_healed_device_cancels() {
     user(&cluster, toleration).await;
     let healed = json!({"spec": {"devices": [{"name": "gpu-0"}]}});
     let cancelled = async {
-        // Nothing tells when the taint was seen: it comes and goes, for longer each time, until it was.
+        // No event reports that the taint was observed: it is added and removed, for longer each time, until it was.
         for round in 1.. {
             for devices in [tainted("NoExecute"), healed.clone()] {
                 cluster.patch(&format!("{SLICES}/s"), devices).await;
@@ -431,9 +431,9 @@ async fn a_taint_without_a_time_is_tolerated_for_the_seconds_that_the_pod_says()
     ));
 }
 
-/// Regression: a node that was made in the second in which the controllers started was not told of.
+/// Regression: a node that was created in the second in which the controllers started got no event.
 #[tokio::test]
-async fn nodes_that_come_and_go_are_told_of() {
+async fn added_and_removed_nodes_have_events() {
     let cluster = Cluster::start().await;
     let told = async |reason: &str| {
         let is_told = |events: &Value| {

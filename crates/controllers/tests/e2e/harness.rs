@@ -241,7 +241,7 @@ impl Cluster {
 pub enum Change {
     /// It was created or changed.
     Written(Value),
-    /// It is gone.
+    /// It was deleted.
     Deleted(Value),
 }
 

@@ -93,7 +93,7 @@ async fn a_disruption_budget_knows_its_pods() {
 }
 
 #[tokio::test]
-async fn a_disruption_budget_asks_whoever_owns_its_pods() {
+async fn a_disruption_budget_reads_the_scale_of_its_pods_owners() {
     let cluster = Cluster::start().await;
     let definition = json!({
         "metadata": {"name": "widgets.example.com"},
@@ -222,7 +222,7 @@ async fn a_cron_job_makes_a_job_for_a_time_that_has_come() {
 }
 
 #[tokio::test]
-async fn a_finished_job_goes_after_its_time_to_live() {
+async fn a_finished_job_is_deleted_after_its_time_to_live() {
     let cluster = Cluster::start().await;
     let mut pod = template("j");
     pod["spec"]["restartPolicy"] = json!("Never");

@@ -11,7 +11,7 @@ const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 const RULES: &str = "/apis/resource.k8s.io/v1beta2/devicetaintrules";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Pods p-0, p-1, … that run on node n, each with a share of device gpu-0 through a claim of its own.
+/// Pods p-0, p-1, … that run on node n, each with a share of device gpu-0 through its own claim.
 async fn cluster_with_users(users: usize) -> Cluster {
     let mut cluster = Cluster::bare_with("resource.k8s.io/v1beta2=true", Features::default()).await;
     cluster.start_controllers(Config::embedded());
@@ -87,11 +87,11 @@ async fn a_shared_device_counts_for_each_of_its_claims() {
 }
 
 #[tokio::test]
-async fn all_pods_are_announced_before_the_first_goes() {
+async fn all_pods_are_announced_before_the_first_is_evicted() {
     let cluster = cluster_with_users(8).await;
     rule(&cluster, "NoExecute").await;
     says(&cluster, "8 pods need to be evicted in 1 namespace.").await;
-    // Nobody is the kubelet here: they are going, which is enough.
+    // No kubelet runs: they stay terminating, which is sufficient.
     let rule = says(&cluster, "8 pods evicted").await;
     assert_eq!(rule["status"]["conditions"][0]["reason"], "Completed");
 }

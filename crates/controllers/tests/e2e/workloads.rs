@@ -342,7 +342,7 @@ async fn volumes_end_with_the_pod_that_is_scaled_away() {
     let second = format!("{claims}/data-db-1");
     assert_eq!(owner(&cluster.get(&second).await.unwrap()), Value::Null);
 
-    // The pod stays for as long as its node needs; wanted again before it is gone, it keeps its data.
+    // The pod stays for as long as its node needs; wanted again before it is deleted, it keeps its data.
     let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     cluster.patch(&format!("{PODS}/db-1"), hold).await;
     let first = cluster.get(&second).await.unwrap();

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{Config, Explain};
 
-/// What the API server was asked: method, target, and Authorization.
+/// The requests to the API server: method, target, and Authorization.
 type Asked = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
 
-/// A dashboard before an API server that answers as `answers` says, by a part of the target.
+/// A dashboard in front of an API server with these answers, selected by a part of the target.
 fn dashboard(login: Login, answers: &'static [(&str, u16, &str)]) -> (Arc<Dashboard>, Asked) {
     let asked = Asked::default();
     let log = asked.clone();
@@ -112,7 +112,7 @@ async fn older_versions_are_found_and_remembered() {
     );
 }
 
-/// Whatever a page asks for, the API server sees nothing of it but reads of the five kinds.
+/// Whatever a page requests, the API server gets only reads of the five kinds.
 #[tokio::test]
 async fn nothing_else_can_be_asked_for() {
     let (dashboard, asked) = dashboard(Login::Token, &[("", 200, "{}")]);

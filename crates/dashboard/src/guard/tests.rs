@@ -22,7 +22,7 @@ fn head(line: &str, headers: &str) -> Parts {
     request.body(()).expect("a request").into_parts().0
 }
 
-/// What the checks say; `BASE`, `SESSION` and `TOKEN` stand for what they are.
+/// The result of the checks; `BASE`, `SESSION` and `TOKEN` are replaced by their values.
 fn check(guard: &Guard, line: &str, headers: &str) -> Result<Pass, Refusal> {
     let fill = |text: &str| {
         text.replace("BASE", &guard.base)
@@ -166,7 +166,7 @@ fn without_the_secrets_there_is_nothing() {
             refuses(Login::Link, line, &headers, Refusal::Link);
         }
     }
-    // Without the folder nothing can be found at all.
+    // Without the directory no path exists.
     for path in ["/api/list", "/app.js", "/api/v1/secrets", "//api/list"] {
         refuses(Login::Link, &format!("GET {path}"), GOOD, Refusal::Missing);
     }

@@ -14,7 +14,8 @@ use crate::error::Error;
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Takes the lock of a data directory, which goes with the file. Instances of a rolling update share it.
+/// Takes the lock of a data directory, which is released when the file is closed. Instances of a rolling update share
+/// it.
 pub(super) async fn acquire(data_dir: &Path, shared: bool) -> Result<File, Error> {
     let path = data_dir.join("lock");
     let io = |source| Error::Io {
@@ -46,7 +47,7 @@ pub(super) async fn acquire(data_dir: &Path, shared: bool) -> Result<File, Error
         tokio::time::sleep(LOOK).await;
     }
     if !shared {
-        // For people, and for the text above.
+        // For operators, and for the error text above.
         let written = file.set_len(0).and_then(|()| file.rewind());
         let written = written.and_then(|()| writeln!(file, "{}", std::process::id()));
         written.map_err(io)?;
@@ -54,7 +55,7 @@ pub(super) async fn acquire(data_dir: &Path, shared: bool) -> Result<File, Error
     Ok(file)
 }
 
-/// Who wrote the file last.
+/// The process that wrote the file last.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.take(32).read_to_string(&mut text).ok();

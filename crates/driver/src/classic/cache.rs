@@ -1,4 +1,4 @@
-//! What the API server has, kept up to date by a watch, and newer where this process wrote.
+//! Observed objects, kept up to date by a watch, and newer versions that this process wrote.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub(super) fn name_of(object: &DynamicObject) -> Name {
 #[derive(Default)]
 pub(super) struct Cache {
     watched: Mutex<HashMap<Name, Arc<DynamicObject>>>,
-    /// What this process wrote last, where that is newer than what was watched.
+    /// The versions that this process wrote, if newer than the observed ones.
     written: Mutex<HashMap<Name, (Arc<DynamicObject>, Instant)>>,
 }
 
-/// Revisions of one object are numbers that grow; client-go compares them as well.
+/// Revisions of one object are growing numbers; client-go compares them as well.
 fn revision(object: &DynamicObject) -> u64 {
     let revision = object.metadata.resource_version.as_deref();
     revision.and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -43,7 +43,7 @@ fn revision(object: &DynamicObject) -> u64 {
 impl Cache {
     /// The newest known state of an object.
     pub(super) fn get(&self, name: &Name) -> Option<Arc<DynamicObject>> {
-        // Without a watched object it is gone, whatever was written to it.
+        // Without an observed object it was deleted, whatever was written to it.
         let watched = self.watched.lock().get(name).cloned()?;
         let mut written = self.written.lock();
         if let Some((own, at)) = written.get(name) {

@@ -1,4 +1,4 @@
-//! What a controller does for one claim: allocates it at once if that is its mode, and gives back what it has.
+//! Work for one claim: immediate allocation, and deallocation.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::events::Recorder;
 use super::objects::{Claim, Class};
 use super::{Allocation, Driver, Wanted, describe};
 
-/// What becomes of a key after its work was done.
+/// What to do with a key after it was handled.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Nothing until something changes.
+    /// Nothing until the next change.
     Done,
     /// It may be ours some day: again after a growing while.
     Again,
@@ -26,11 +26,11 @@ pub(super) enum Outcome {
     Later,
 }
 
-/// Why something could not be done now.
+/// Why the work failed for now.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     pub(super) message: String,
-    /// Somebody else wrote first, or the object is gone: nothing to tell anybody.
+    /// Another client wrote first, or the object was deleted: no event.
     pub(super) quiet: bool,
     /// Objects that the event is about, besides the one that was worked on.
     pub(super) about: Vec<(ApiResource, Arc<DynamicObject>)>,
@@ -92,7 +92,7 @@ pub(super) struct Core<D> {
 }
 
 impl<D: Driver> Core<D> {
-    /// The claim as far as it is known, unless it is of the newer form.
+    /// The newest known claim, unless it has the current form.
     pub(super) fn known_claim(&self, name: &Name) -> Option<Claim> {
         self.claims
             .get(name)
@@ -111,7 +111,7 @@ impl<D: Driver> Core<D> {
         Ok(ours.then_some(class))
     }
 
-    /// Allocates if that is due, deallocates if that is wanted.
+    /// Allocates or deallocates the claim if that is due.
     pub(super) async fn sync_claim(&self, name: &Name) -> Result<Outcome, Trouble> {
         let Some(claim) = self.known_claim(name) else {
             return Ok(Outcome::Done);
@@ -141,7 +141,7 @@ impl<D: Driver> Core<D> {
             Some(now) if now.uid() == claim.uid() && is_to_be_given_back(&now) => now,
             _ => return Ok(Outcome::Done),
         };
-        // Also when nothing is allocated: the driver may have begun.
+        // Also without an allocation: the driver may have begun one.
         let given = self.driver.deallocate(&claim).await;
         given.map_err(|error| Trouble::new(format!("deallocate: {error}")))?;
         let mut claim = claim;
@@ -212,7 +212,7 @@ impl<D: Driver> Core<D> {
         let mut troubles = Vec::new();
         let mut ready = Vec::new();
         for mut one in wanted {
-            // Another pod with the same claim may have been quicker, or the claim may be gone.
+            // Another pod with the same claim may have been faster, or the claim may be deleted.
             match self.current(&one.claim).await {
                 Ok(Some(now)) if !now.is_allocated() && !now.is_deleting() => one.claim = now,
                 Ok(_) => continue,
@@ -243,7 +243,7 @@ impl<D: Driver> Core<D> {
         Trouble::join(troubles)
     }
 
-    /// The claim as it is now, unless it is gone. The cache may have forgotten it or not know it yet.
+    /// The current claim, unless it was deleted. The cache may not have it any longer, or not yet.
     async fn current(&self, claim: &Claim) -> Result<Option<Claim>, Trouble> {
         let found = match self.known_claim(&name_of(&claim.0)) {
             Some(claim) => Some(claim),
@@ -295,7 +295,7 @@ impl<D: Driver> Core<D> {
     }
 
     async fn lock(&self, uids: BTreeSet<String>) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
-        // In order, so that two workers never wait for each other.
+        // In order, so that two workers cannot deadlock.
         let mut guards = Vec::new();
         for uid in uids {
             let lock = Arc::clone(self.locks.lock().entry(uid).or_default());
@@ -310,12 +310,12 @@ impl<D: Driver> Core<D> {
     }
 }
 
-/// Nobody uses it, and it is deleted or asked to be deallocated.
+/// It is unused, and deleted or marked for deallocation.
 fn is_to_be_given_back(claim: &Claim) -> bool {
     claim.reserved_for().next().is_none() && (claim.is_deleting() || claim.deallocation_requested())
 }
 
-/// Claims of the newer form are shown in the classic one where both are served.
+/// Current claims are also served in the classic form if both are served.
 pub(super) fn is_classic(object: &DynamicObject) -> bool {
     let annotations = object.metadata.annotations.as_ref();
     !annotations.is_some_and(|annotations| annotations.contains_key(exchange::NEWER))

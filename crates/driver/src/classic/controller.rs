@@ -17,10 +17,10 @@ use super::events::Recorder;
 use super::objects::Claim;
 use super::queue::Queue;
 
-/// How often an open negotiation is looked at without a reason: the driver may have learned something.
+/// How often an open negotiation is checked without a change: the driver's answer may change.
 const REFRESH: Duration = Duration::from_secs(30);
 
-/// What is worked on.
+/// A unit of work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
     Claim(Name),
@@ -77,7 +77,7 @@ impl<D: Driver> Controller<D> {
         }
     }
 
-    /// How many things are done at the same time; 10 unless set.
+    /// Number of concurrent workers; default 10.
     #[must_use]
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = count.max(1);
@@ -108,8 +108,7 @@ impl<D: Driver> Controller<D> {
     /// Runs until `shutdown`; work in progress is finished.
     ///
     /// # Errors
-    /// When the API server cannot be asked for its versions, or has none of the kinds, and when leadership is lost.
-    /// Other failures are retried.
+    /// When discovery fails or finds none of the kinds, and when leadership is lost. Other failures are retried.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
         let Some(settings) = self.election.take() else {
             return self.lead(shutdown).await;
@@ -229,7 +228,7 @@ fn claim_changed<D: Driver>(core: &Core<D>, queue: &Queue<Key>, change: Change) 
         .before
         .is_some_and(|before| Claim(before).is_allocated());
     if was_allocated && !after.is_allocated() {
-        // Pods that were looked at in between have nothing to wait for but the regular look.
+        // Pods checked in between only wait for the regular check.
         let negotiations = core.negotiations.names().into_iter();
         let same = negotiations.filter(|name| name.0 == change.name.0);
         same.for_each(|name| queue.add(Key::Negotiation(name)));

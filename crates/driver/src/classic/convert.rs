@@ -1,4 +1,4 @@
-//! Parameters for the scheduler of 1.30, made out of the objects in which a vendor's users write theirs.
+//! Generates parameters for the scheduler of 1.30 from a vendor's own kinds.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::events::Recorder;
 use super::queue::Queue;
 use crate::Failure;
 
-/// Where parameters of classes are kept that are made from objects without a namespace.
+/// Namespace of class parameters that are generated from cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Parameters that the scheduler understands: [`ClaimParameters`] or [`ClassParameters`].
@@ -34,9 +34,9 @@ pub trait Parameters:
 
     /// The kind.
     fn resource() -> ApiResource;
-    /// Name and the like.
+    /// The metadata.
     fn metadata(&mut self) -> &mut ObjectMeta;
-    /// What they were made from.
+    /// The reference to the original.
     fn generated_from(&mut self) -> &mut Option<ParametersReference>;
 }
 
@@ -74,9 +74,8 @@ impl Parameters for ClassParameters {
     }
 }
 
-/// Keeps a ResourceClaimParameters or ResourceClassParameters object for every object of a vendor's kind, until
-/// `shutdown`: created with it, changed with it, put back if somebody else changes it, and gone with it, because it is
-/// owned.
+/// Maintains a ResourceClaimParameters or ResourceClassParameters object for every object of a vendor's kind, until
+/// `shutdown`: created and updated with it, restored after other changes, and deleted with it, because it is owned.
 ///
 /// What `convert` returns needs neither metadata nor `generatedFrom`. Its errors reach the events of the vendor's
 /// object, and it is called again when that changes.
@@ -146,7 +145,7 @@ fn source(copy: &DynamicObject) -> Option<ParametersReference> {
     serde_json::from_value(copy.data.get("generatedFrom")?.clone()).ok()
 }
 
-/// Makes the generated object what is wanted, if it is not yet.
+/// Creates or updates the generated object if it differs.
 async fn store<P: Parameters>(
     client: &Client,
     kind: &ApiResource,
@@ -162,7 +161,7 @@ async fn store<P: Parameters>(
         own => own.to_owned(),
     };
     let uid = metadata.uid.clone().unwrap_or_default();
-    // One name per original: two attempts can not make two of them.
+    // One name per original: two attempts cannot create two objects.
     let name = format!("{}-{uid}", P::STEM);
     *wanted.generated_from() = Some(ParametersReference {
         api_group: kind.group.clone(),

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-/// Events that wait to be sent; more are dropped.
+/// Limit of queued events; more are dropped.
 const BACKLOG: usize = 256;
 /// Events that are remembered, to count repetitions.
 const REMEMBERED: usize = 1024;
@@ -17,7 +17,7 @@ const REMEMBERED: usize = 1024;
 /// UID of the object, and the text.
 type Key = (String, String);
 
-/// Sends events in the background; never makes anybody wait.
+/// Sends events in the background; never blocks the caller.
 #[derive(Clone)]
 pub(super) struct Recorder {
     sender: mpsc::Sender<(ObjectReference, String)>,
@@ -42,7 +42,7 @@ impl Recorder {
         (Self { sender }, work)
     }
 
-    /// Something about an object failed.
+    /// Records a failure about an object.
     pub(super) fn failed(&self, kind: &ApiResource, object: &DynamicObject, message: &str) {
         let metadata = &object.metadata;
         let reference = ObjectReference {
@@ -54,7 +54,7 @@ impl Recorder {
             resource_version: metadata.resource_version.clone(),
             ..ObjectReference::default()
         };
-        // A full queue means that the API server does not keep up; events are the least important of its objects.
+        // A full queue means that the API server does not keep up; events are the least important objects.
         let _ = self.sender.try_send((reference, message.to_owned()));
     }
 }

@@ -1,5 +1,5 @@
-//! What a controller does for one pod: says where its claims cannot be allocated, and allocates them for the node that
-//! the scheduler decided for.
+//! Work for one pod: publishes the nodes on which its claims cannot be allocated, and allocates them for the selected
+//! node.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl<D: Driver> Core<D> {
             };
             self.allocate(wanted, Some(selected), Some(&consumer))
                 .await?;
-            // The scheduler asks about claims without an allocation only.
+            // The scheduler only negotiates about claims without an allocation.
             return Ok(Outcome::Later);
         }
         let names = wanted.iter().map(|one| one.pod_claim.as_str());
@@ -104,7 +104,7 @@ impl<D: Driver> Core<D> {
         let Some((name, generated)) = claim_name(pod, entry) else {
             return Ok(None);
         };
-        // The pod may be known before its claim is.
+        // The pod may be observed before its claim.
         let claim = match self.known_claim(&(namespace.clone(), name.clone())) {
             Some(claim) => Some(claim),
             None => {
@@ -124,7 +124,7 @@ impl<D: Driver> Core<D> {
         Ok(Some(claim))
     }
 
-    /// Stores where the claims cannot be allocated.
+    /// Publishes the unsuitable nodes of the claims.
     async fn answer<'a>(
         &self,
         negotiation: &Negotiation,
@@ -167,7 +167,7 @@ fn nodes_of(entry: &Value) -> &[Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// At most as many as can be stored; the selected node has to be among them, if it was.
+/// Cuts the list to the maximum; the selected node must be kept if it is in it.
 fn truncate(nodes: &mut Vec<String>, selected: &str) {
     if nodes.len() > MAX_NODES {
         if let Some(at) = nodes.iter().position(|node| node == selected)
@@ -179,8 +179,8 @@ fn truncate(nodes: &mut Vec<String>, selected: &str) {
     }
 }
 
-/// The claim's name, and whether it was made for the pod. Up to 1.27 it follows from the pod's name; later releases
-/// tell it in the pod's status, and also accept a claim of the older kind.
+/// The claim's name, and whether it was created for the pod. Up to 1.27 it follows from the pod's name; later releases
+/// record it in the pod's status, and also accept an older claim.
 fn claim_name(pod: &DynamicObject, entry: &Value) -> Option<(String, bool)> {
     let name = entry["name"].as_str()?;
     // Up to 1.30 the members are one level deeper.

@@ -1,5 +1,4 @@
-//! Classic objects as drivers see them: views on what the API server sent, so that nothing of it is lost when it is
-//! written back.
+//! Classic objects for drivers: views of the API server's JSON, so that no field is lost when it is written back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,7 +55,7 @@ impl Class {
         text(&self.0.data["driverName"])
     }
 
-    /// Where the parameters of the class are.
+    /// The reference to the parameters of the class.
     pub fn parameters(&self) -> Option<ParametersReference> {
         ParametersReference::deserialize(&self.0.data["parametersRef"]).ok()
     }
@@ -84,7 +83,7 @@ impl Claim {
         text(&self.0.data["spec"]["resourceClassName"])
     }
 
-    /// Where the parameters of the claim are.
+    /// The reference to the parameters of the claim.
     pub fn parameters(&self) -> Option<ParametersReference> {
         ParametersReference::deserialize(&self.0.data["spec"]["parametersRef"]).ok()
     }
@@ -94,12 +93,12 @@ impl Claim {
         self.0.data["spec"]["allocationMode"] == "Immediate"
     }
 
-    /// Somebody allocated it.
+    /// It is allocated.
     pub fn is_allocated(&self) -> bool {
         self.0.data["status"]["allocation"].is_object()
     }
 
-    /// What was allocated.
+    /// The allocation.
     pub fn allocation(&self) -> Option<Allocation> {
         self.is_allocated()
             .then(|| Allocation::from_wire(&self.0.data["status"]))
@@ -110,7 +109,7 @@ impl Claim {
         text(&self.0.data["status"]["driverName"])
     }
 
-    /// UIDs of those that may use it.
+    /// UIDs of its consumers.
     pub fn reserved_for(&self) -> impl Iterator<Item = &str> {
         let list = self.0.data["status"]["reservedFor"].as_array();
         list.into_iter()
@@ -118,7 +117,7 @@ impl Claim {
             .map(|consumer| text(&consumer["uid"]))
     }
 
-    /// The allocation is to be given back.
+    /// The allocation must be released.
     pub fn deallocation_requested(&self) -> bool {
         self.0.data["status"]["deallocationRequested"] == true
     }
@@ -157,16 +156,16 @@ pub(super) fn controller_of(object: &DynamicObject) -> Option<&str> {
 /// The result of an allocation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Allocation {
-    /// One for each plugin that has to prepare something. None means: the driver's own plugin, without data.
+    /// One for each plugin that prepares devices. Empty means: the driver's own plugin, without data.
     pub handles: Vec<ResourceHandle>,
-    /// Where pods that use the claim can run; everywhere if absent.
+    /// Nodes for pods that use the claim; all nodes if absent.
     pub available_on_nodes: Option<NodeSelector>,
     /// More than one pod may use it.
     pub shareable: bool,
 }
 
 impl Allocation {
-    /// An allocation that only says something to the driver's own plugin.
+    /// An allocation with data for the driver's own plugin only.
     pub fn opaque(driver_name: impl Into<String>, data: impl Into<String>) -> Self {
         let handle = ResourceHandle {
             driver_name: driver_name.into(),
@@ -197,7 +196,7 @@ impl Allocation {
         self
     }
 
-    /// Lets several pods use it.
+    /// Allows several pods to use it.
     #[must_use]
     pub fn shareable(mut self, on: bool) -> Self {
         self.shareable = on;
@@ -224,7 +223,7 @@ impl Allocation {
         }
     }
 
-    /// As it stands in the status of a claim of `driver`. `single` is v1alpha1, with room for one handle.
+    /// The form in the status of a claim of `driver`. `single` is v1alpha1, with only one handle.
     pub(super) fn to_wire(&self, driver: &str, single: bool) -> Result<Value, String> {
         let mut wire = json!({});
         match self.handles.as_slice() {

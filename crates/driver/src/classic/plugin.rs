@@ -25,7 +25,7 @@ use crate::{ClaimRef, Error, Failure, RegistrationStatus};
 
 /// What a driver does on a node. Calls never overlap.
 pub trait NodeDriver: Send + Sync + 'static {
-    /// Makes a claim usable on this node; returns CDI names, `vendor/class=name`. Must be idempotent.
+    /// Prepares a claim on this node; returns CDI names, `vendor/class=name`. Must be idempotent.
     ///
     /// # Errors
     /// The text reaches the pod's events; the kubelet tries again later.
@@ -35,10 +35,10 @@ pub trait NodeDriver: Send + Sync + 'static {
         handle: &Handle,
     ) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;
 
-    /// Undoes [`NodeDriver::prepare`]. Must succeed when there is nothing to do.
+    /// Reverts [`NodeDriver::prepare`]. Must succeed when there is nothing to do.
     ///
     /// # Errors
-    /// The pod stays terminating and the kubelet tries again.
+    /// The pod stays terminating and the kubelet retries.
     fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), Failure>> + Send;
 
     /// What this node has, for the scheduler of 1.30; each value is the full list. `None` (the default) for a driver
@@ -73,21 +73,21 @@ impl<D: NodeDriver> NodePlugin<D> {
         }
     }
 
-    /// Where the registration socket `<driver>-reg.sock` goes. It must exist: a kubelet watches it.
+    /// Directory of the registration socket `<driver>-reg.sock`. It must exist: a kubelet watches it.
     #[must_use]
     pub fn registrar_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.registrar_dir = directory.into();
         self
     }
 
-    /// Where the service listens; the directory is created when missing.
+    /// Path of the service socket; its directory is created when missing.
     #[must_use]
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = path.into();
         self
     }
 
-    /// Where the kubelet finds the socket, if it sees the file system differently.
+    /// The socket's path for the kubelet, if it sees the file system differently.
     #[must_use]
     pub fn address(mut self, path: impl Into<PathBuf>) -> Self {
         self.address = Some(path.into());
@@ -99,7 +99,7 @@ impl<D: NodeDriver> NodePlugin<D> {
         self.status.subscribe()
     }
 
-    /// Runs until `shutdown`; the sockets are gone then.
+    /// Runs until `shutdown`; removes the sockets then.
     ///
     /// # Errors
     /// A directory or socket that cannot be used, a server that fails.

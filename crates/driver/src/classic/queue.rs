@@ -1,4 +1,5 @@
-//! A work queue: each key is worked on by one worker at a time, failures wait longer and longer.
+//! A work queue: each key is handled by one worker at a time, with exponential back-off after
+//! failures.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Waits after failures, client-go's defaults.
+/// Back-off after failures, client-go's defaults.
 const FIRST_WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(1000);
 /// All failures together: this many at once, and then one per [`BUCKET_PERIOD`].
@@ -136,7 +137,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Metrics in Prometheus' text form, with the names that client-go gives to those of a queue.
+    /// Metrics in the Prometheus text format, with client-go's names for queues.
     pub(super) fn metrics(&self, name: &str) -> String {
         let state = self.state.lock();
         let depth = state.ready.len() as u64;
@@ -168,7 +169,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         metrics.concat()
     }
 
-    /// The worker is done with a key; it comes again if it was added meanwhile.
+    /// The worker has finished a key; it is queued again if it was added meanwhile.
     pub(super) fn done(&self, key: &K) {
         let mut state = self.state.lock();
         state.working.remove(key);

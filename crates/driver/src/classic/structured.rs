@@ -5,7 +5,7 @@ use allot_model::classic::objects::{
 };
 use allot_protos::dra_v1alpha3 as wire;
 
-/// What a plugin is told about an allocation.
+/// The data for a plugin in an allocation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Handle {
     /// What the driver's controller wrote.

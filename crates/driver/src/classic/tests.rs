@@ -1,4 +1,4 @@
-//! A controller against a real API server in this process, with hardware that remembers what it was told.
+//! A controller against a real API server in this process, with hardware that records its calls.
 
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ async fn the_driver_says_where_it_can_not() {
     // Nothing about the claim of the other driver.
     let expected = json!([{"name": "cat", "unsuitableNodes": ["n2"]}]);
     assert_eq!(negotiation["status"]["resourceClaims"], expected);
-    // A node that will not do is not allocated for, whoever selected it. Nobody asked about this one before.
+    // An unsuitable node is not allocated for, even if it is selected. It was not in the potential nodes before.
     world.hardware.refuse("n4");
     world
         .patch(

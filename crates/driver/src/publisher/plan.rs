@@ -1,4 +1,4 @@
-//! What has to change so that a pool is as wanted: pure, so that the rules about generations can be tested.
+//! The changes that bring a pool to the wanted state: pure, so that the rules about generations can be tested.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use k8s_openapi::jiff::{SignedDuration, TimestampRound, Unit};
 
 use super::{MOST_COSTLY_DEVICES, Owner, Pool, Scope, Stored};
 
-/// Which pool of whom.
+/// A pool and its owner.
 pub(super) struct Target<'a> {
     pub(super) driver: &'a str,
     pub(super) scope: &'a Scope,
@@ -60,7 +60,7 @@ impl Plan {
         let unchanged = |index: usize, slice: &ResourceSlice, generation: i64| {
             let spec = spec(index, generation);
             let uid = slice.metadata.uid.as_deref().unwrap_or_default();
-            // What the server made of exactly this wish counts as the wish.
+            // The stored form of exactly this slice counts as equal.
             let same = |wish: &ResourceSliceSpec| normal(wish) == normal(&slice.spec);
             same(&spec)
                 || stored
@@ -72,7 +72,7 @@ impl Plan {
         let changed = (0..slices.len())
             .filter(|&index| matched[index].is_some_and(|slice| !unchanged(index, slice, base)))
             .count();
-        // One update replaces one slice at once; anything more needs a new generation to be seen as one change.
+        // One update replaces one slice atomically; more changes need a new generation to be seen as one.
         let keep = created == 0 && changed <= 1;
         let generation = if keep || pool.generation > newest {
             base
@@ -103,8 +103,8 @@ impl Plan {
     }
 }
 
-/// Chooses an existing slice for every wanted one: the one whose name says that it is at this place. Where there is
-/// one place only, names need not say anything. What is used is taken out of `existing`.
+/// Chooses an existing slice for every wanted one: the one whose name has this index. If there is only one, its name
+/// need not match. Used slices are removed from `existing`.
 fn assign<'a>(
     wanted: usize,
     existing: &mut Vec<&'a ResourceSlice>,
@@ -198,8 +198,8 @@ fn spec(
     spec
 }
 
-/// Keeps devices out of service that somebody takes out (`allot drain-driver`): that is not the driver's to undo. A slice
-/// that has become too large for taints loses them.
+/// Keeps the taints of `allot drain-driver`, which the driver must not remove. A slice that has become too large for
+/// taints loses them.
 fn keep_drained(spec: &mut ResourceSliceSpec, existing: Option<&ResourceSlice>) {
     let drained = |device: &Device| {
         let mut taints = device.taints.iter().flatten();
@@ -225,8 +225,8 @@ fn keep_drained(spec: &mut ResourceSliceSpec, existing: Option<&ResourceSlice>) 
     }
 }
 
-/// Gives taints the times under which the server knows them: without a time they would look new with every update, and the
-/// server keeps whole seconds only.
+/// Sets the stored times of taints: without a time they would look new with every update, and the server keeps whole
+/// seconds only.
 pub(super) fn keep_times(spec: &mut ResourceSliceSpec, existing: Option<&ResourceSlice>) {
     let before = existing.and_then(|slice| slice.spec.devices.as_deref());
     for device in spec.devices.iter_mut().flatten() {
@@ -259,8 +259,8 @@ pub(super) fn keep_times(spec: &mut ResourceSliceSpec, existing: Option<&Resourc
     }
 }
 
-/// Remembers what the server made of a slice, so that dropped fields are reported once and not written for ever. Times of
-/// taints are the server's to fill in, and the next plan has them.
+/// Records the stored form of a slice, so that dropped fields are reported once and not written endlessly. The server
+/// sets times of taints, and the next plan has them.
 pub(super) fn remember(stored: &mut Stored, sent: &ResourceSlice, got: &ResourceSlice) {
     if let Some(uid) = got.metadata.uid.clone() {
         let mut spec = sent.spec.clone();
@@ -312,7 +312,7 @@ fn canonical(text: &mut String) {
     }
 }
 
-/// Names of the features whose fields are missing in what the server stored; `None` when nothing is missing.
+/// Names of the features whose fields are missing in the stored slice; `None` when nothing is missing.
 pub(super) fn dropped_features(
     sent: &ResourceSliceSpec,
     got: &ResourceSliceSpec,

@@ -135,7 +135,7 @@ fn generations_follow_the_upstream_rules() {
     server.check(&[&["a"], &["c"]], "-1 ~2 +0", &[4, 4]);
     // Two changed slices.
     server.check(&[&["x"], &["y"]], "-0 ~2 +0", &[5, 5]);
-    // Fewer slices: one goes, one changes its count.
+    // Fewer slices: one is deleted, one changes its count.
     server.check(&[&["y"]], "-1 ~1 +0", &[5]);
     assert_eq!(server.publish(None).0, "-1 ~0 +0");
 }
@@ -365,7 +365,7 @@ fn regression_taints_of_a_drain_stay() {
     // The server does not take so many devices with taints.
     server.check(&[&names], "-0 ~1 +0", &[1]);
     assert_eq!(tainted(&server), [""; 0]);
-    // Somebody takes them away again.
+    // The taints are removed again.
     server.check(&[&["d0"]], "-0 ~1 +0", &[1]);
     drain(&mut server);
     server.slices[0].spec.devices.as_mut().unwrap()[0].taints = None;

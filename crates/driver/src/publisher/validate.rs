@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Pool, Resources};
 
-/// The first contradiction, for people.
+/// The first contradiction, as a readable text.
 pub(super) fn resources(resources: &Resources) -> Result<(), String> {
     resources
         .pools

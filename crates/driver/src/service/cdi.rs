@@ -7,7 +7,7 @@ use allot_cdi::{ContainerEdits, Device as CdiDevice, Spec};
 use crate::checkpoint::Entry;
 use crate::claim::{ClaimRef, PreparedDevice};
 
-/// Where and under which kind CDI devices are written.
+/// Directory and kind of CDI devices.
 #[derive(Debug, Clone)]
 pub(crate) struct Cdi {
     /// `vendor/class`.
@@ -25,7 +25,7 @@ impl Cdi {
             .join(format!("{}_{id}.json", self.kind.replace('/', "-")))
     }
 
-    /// Writes the devices that come with the driver itself.
+    /// Writes the common devices of the driver.
     pub(crate) fn write_common(&self) -> Result<(), allot_cdi::Error> {
         if self.common.is_empty() {
             return Ok(());
@@ -45,17 +45,17 @@ impl Cdi {
         }
     }
 
-    /// The file of the devices that come with the driver itself.
+    /// The file of the common devices of the driver.
     pub(crate) fn common_file(&self) -> PathBuf {
         self.file(COMMON)
     }
 
-    /// Whether the devices that come with the driver are not there: the directory may have been emptied since.
+    /// Whether the common devices are missing: the directory may have been emptied since.
     pub(super) fn lacks_common(&self) -> bool {
         !self.common.is_empty() && !self.file(COMMON).exists()
     }
 
-    /// Whether the file of a claim is not there.
+    /// Whether the file of a claim is missing.
     pub(super) fn lacks(&self, entry: &Entry) -> bool {
         let edited = entry.devices.iter().any(|device| device.edits.is_some());
         edited && !self.file(&entry.claim.uid).exists()
@@ -84,7 +84,7 @@ impl Cdi {
         Spec::new(&self.kind, devices).write(&self.file(&entry.claim.uid))
     }
 
-    /// What is the device's own comes first: a kubelet calls the device by its first name in the pod's status.
+    /// The device's own ID is first: a kubelet uses the first name in the pod's status.
     pub(super) fn ids(&self, claim: &ClaimRef, device: &PreparedDevice) -> Vec<String> {
         let mut ids = Vec::new();
         if device.edits.is_some() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
-/// How calls exclude each other. Calls for the same claim always do: one that comes late must not undo another.
+/// Mutual exclusion of calls. Calls for the same claim are always serialised: a late one must not revert another.
 pub(crate) enum Serialization {
     /// Only those for the same claim.
     Claims(Claims),
@@ -23,7 +23,7 @@ pub(crate) struct Claims(parking_lot::Mutex<HashMap<String, Arc<Mutex<()>>>>);
 impl Claims {
     fn lock(&self, uid: &str) -> Arc<Mutex<()>> {
         let mut locks = self.0.lock();
-        // Nobody waits for those that only the map has.
+        // Locks that only the map holds have no waiters.
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(locks.entry(uid.to_owned()).or_default())
     }
@@ -33,7 +33,7 @@ impl Claims {
 pub(crate) struct Exclusive<'a> {
     _claims: Vec<OwnedMutexGuard<()>>,
     _process: Option<MutexGuard<'a, ()>>,
-    /// The lock goes with the file.
+    /// The lock is released with the file.
     host: Option<std::fs::File>,
 }
 
@@ -45,7 +45,7 @@ impl Exclusive<'_> {
 }
 
 impl Serialization {
-    /// Waits until nobody else works on these claims, or on any.
+    /// Waits until no other call works on these claims, or on any.
     pub(crate) async fn exclusive<'a>(
         &'a self,
         uids: impl IntoIterator<Item = &str>,
@@ -57,7 +57,7 @@ impl Serialization {
         };
         match self {
             Self::Claims(claims) => {
-                // In order, so that two calls with the same claims do not wait for each other.
+                // In order, so that two calls with the same claims cannot deadlock.
                 for uid in uids.into_iter().collect::<BTreeSet<_>>() {
                     let guard = claims.lock(uid).lock_owned().await;
                     exclusive._claims.push(guard);
@@ -74,7 +74,7 @@ impl Serialization {
         Ok(exclusive)
     }
 
-    /// The right to work on one more claim while others are held; `None` if somebody works on it.
+    /// Locks one more claim while others are held; `None` if another call works on it.
     pub(crate) fn another(&self, uid: &str) -> Option<Option<OwnedMutexGuard<()>>> {
         match self {
             Self::Claims(claims) => claims.lock(uid).try_lock_owned().ok().map(Some),

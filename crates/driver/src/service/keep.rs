@@ -1,4 +1,4 @@
-//! What is looked after while nobody calls: files that were removed, claims that are gone.
+//! Maintenance outside of calls: files that were removed, claims that were deleted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use crate::Driver;
 use crate::checkpoint::Entry;
 use crate::claim::ClaimRef;
 
-/// How often the files of prepared claims are looked at. A container that is started in between fails once.
+/// How often the files of prepared claims are checked. A container that is started in between fails once.
 const FILES: Duration = Duration::from_secs(5);
 /// How often prepared claims are compared with the API server.
 const CLAIMS: Duration = Duration::from_secs(600);
-/// How long a claim has to be gone until it is unprepared without a call: the kubelet, which first stops the containers,
-/// looks for such claims every minute.
+/// How long a claim must be deleted until it is unprepared without a call: the kubelet, which first stops the
+/// containers, checks for such claims every minute.
 const GONE: Duration = Duration::from_secs(150);
 
 impl<D: Driver> Core<D> {
-    /// Writes the files of all prepared claims, or those that are missing, and what comes with the driver. Containers are
-    /// restarted without another call: what was lost with a temporary file system, or was removed, has to come back.
+    /// Writes the files of all prepared claims, or the missing ones, and the common ones. Containers are restarted
+    /// without another call: files that were lost with a temporary file system, or removed, must be restored.
     pub(crate) async fn restore_files(&self, all: bool) {
         let checkpoint = self.checkpoint.lock().await;
         if let Some(cdi) = &self.cdi
@@ -27,7 +27,7 @@ impl<D: Driver> Core<D> {
         {
             tracing::error!(%error, "the CDI file of the driver could not be written again");
         }
-        // An entry whose files cannot be written must not keep others from theirs.
+        // An entry whose files cannot be written must not affect others.
         for entry in checkpoint.entries().filter(|entry| !entry.begun) {
             if all || self.lacks_files(entry) {
                 match self.write_files(entry, false) {
@@ -74,7 +74,7 @@ impl<D: Driver> Core<D> {
             };
             let mut now = BTreeSet::new();
             for claim in prepared {
-                // Without an answer nothing is known.
+                // Without an answer the state is not known.
                 if !self.api.is_gone(&claim).await.unwrap_or(false) {
                     continue;
                 }
@@ -92,7 +92,7 @@ impl<D: Driver> Core<D> {
 
     async fn unprepare_orphan(&self, claim: &ClaimRef) -> Result<(), Failure> {
         let _exclusive = self.exclusive([claim.uid.as_str()]).await?;
-        // The kubelet may have asked for it meanwhile.
+        // The kubelet may have unprepared it meanwhile.
         if self.checkpoint.lock().await.get(&claim.uid).is_none() {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use crate::prepared::{PreparedClaim, State};
 use crate::{BackgroundError, Driver, Error};
 
 impl<D: Driver> Core<D> {
-    /// Migrates states of other versions, and tells the driver which claims there are.
+    /// Migrates states of other versions, and passes the known claims to the driver.
     ///
     /// # Errors
     /// The driver refuses to start with them, or the checkpoint cannot be read or written.
@@ -31,7 +31,7 @@ impl<D: Driver> Core<D> {
         };
         let restored = self.driver.restore(&claims, boot).await;
         restored.map_err(|source| Error::Restore { source })?;
-        // After the driver succeeded: one that was killed in between is told about the boot again.
+        // After the driver succeeded: one that was killed in between gets the boot change again.
         self.checkpoint.lock().await.restored(migrated)
     }
 

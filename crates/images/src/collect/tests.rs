@@ -4,7 +4,7 @@ use super::*;
 use crate::fixtures::{Built, Layer, gzip, store};
 use crate::import::import;
 
-/// Puts an image with a file of its own into a store, and returns its id.
+/// Adds an image with its own file to a store, and returns its id.
 fn add(store: &Store, directory: &Path, name: &str) -> Digest {
     let image = Built::new(&[(Layer::new().file(name, &"x".repeat(1000)).tar(), gzip)]);
     let path = crate::import::fixtures::layout(directory, &image, name);
@@ -50,10 +50,10 @@ fn a_full_disk_takes_the_longest_unused_first() {
     // Too young.
     let done = collect(&[2], 90, start + MINUTE);
     assert!(done.removed.is_empty() && done.warning.is_some());
-    // Less than one image is wanted: the one that was used least recently goes.
+    // Less than one image is wanted: the least recently used one is removed.
     let done = collect(&[2], 85, start + MINUTE * 3);
     assert_eq!(done.removed[0], ids[1]);
-    // More than there is: what is used stays, and the kubelet's words are told.
+    // More than exists: used images stay, and the kubelet's message is returned.
     let done = collect(&[2], 99, start + MINUTE * 4);
     assert!(!done.removed.contains(&ids[2]));
     let (reason, message) = done.warning.unwrap();

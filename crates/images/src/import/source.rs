@@ -11,16 +11,16 @@ use crate::store::{Lease, Store};
 use crate::unpack::stream::{self, Stream};
 use crate::{Digest, Error, Hasher, Limits, Result};
 
-/// Files of an archive that are kept until they are asked for.
+/// Limit of files of an archive that are kept until they are read.
 const MAX_FILES: usize = 10_000;
 /// How many links lead from a name to a file.
 const MAX_LINKS: usize = 8;
 
-/// Where the files of an import are.
+/// The source of an import's files.
 pub(super) enum Source {
     /// A layout in a directory.
     Directory(PathBuf),
-    /// What was in an archive: blobs are in the store, other files in a directory under numbers.
+    /// The content of an archive: blobs are in the store, other files in a directory under numbers.
     Archive {
         directory: tempfile::TempDir,
         files: HashMap<String, Kept>,
@@ -117,13 +117,13 @@ impl Source {
                 write().map_err(Error::io(format!("extract {name:?}")))?;
                 files.insert(name, Kept::File(number));
             }
-            // The next header begins after what was not read.
+            // The next header begins after the unread content.
             std::io::copy(&mut entry, &mut std::io::sink()).map_err(broken)?;
         }
         Ok(Self::Archive { directory, files })
     }
 
-    /// A small file's content; `None` if it is not there.
+    /// A small file's content; `None` if it does not exist.
     pub(super) fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.find(name)? else {
             return Ok(None);

@@ -36,7 +36,7 @@ fn layouts_are_taken_from_directories_and_archives() {
         ["docker.io/library/named:latest"]
     );
     let image = other.find(&name).unwrap().unwrap();
-    // Nobody vouches for a digest in a registry.
+    // The digest was not verified by a registry.
     assert_eq!(image.image_id(), image.id.to_string());
     let tagged = layout(again.path(), &Built::simple(), "v2");
     assert_eq!(

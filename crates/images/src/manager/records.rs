@@ -1,5 +1,5 @@
-//! Which pods may use an image that is there: those that could have pulled it, as the kubelet's default
-//! (`NeverVerifyPreloadedImages`) has it. Images that were imported are for all.
+//! Which pods may use a present image: those that could have pulled it, as in the kubelet's default
+//! (`NeverVerifyPreloadedImages`). Imported images are for all.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -21,7 +21,7 @@ impl Node {
         }
     }
 
-    /// What is told and how it ends, one line each.
+    /// The events and the result, one line each.
     async fn ensure(&self, image: &str, policy: Policy, credentials: &[Credential]) -> Vec<String> {
         let mut told = Vec::new();
         let request = Request {
@@ -149,7 +149,7 @@ async fn an_image_of_a_private_registry_is_for_those_who_can_pull_it() {
     assert!(told[2].starts_with("ErrImageNeverPull: "), "{told:?}");
     let told = node.ensure(&name, Policy::IfNotPresent, &[]).await;
     assert!(told[3].starts_with("ErrImagePull: "), "{told:?}");
-    // An image that came from a file is for all.
+    // An image that was imported from a file is for all.
     let store = node.manager.puller().store();
     let image = store.list().unwrap().remove(0);
     store

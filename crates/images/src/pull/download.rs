@@ -10,14 +10,14 @@ use crate::registry::{Body, Registry};
 use crate::store::BlobWriter;
 use crate::{Digest, Error, Result};
 
-/// How often a download goes on after the connection broke.
+/// How often a download is resumed after the connection broke.
 const ATTEMPTS: u32 = 4;
 /// Pieces between the connection and the disk.
 const QUEUE: usize = 8;
 
 impl Puller {
-    /// Downloads a blob unless it is there. Another pull that downloads it is waited for; a broken connection is made
-    /// anew, and the download goes on where it was.
+    /// Downloads a blob unless it is present. If another pull downloads it, waits for that; a broken connection is
+    /// re-established, and the download resumed.
     pub(super) async fn blob(
         &self,
         registry: &Registry,
@@ -50,7 +50,7 @@ impl Puller {
                 Err(error @ (Error::Unreachable(..) | Error::Timeout(..)))
                     if attempt < ATTEMPTS && writer.written() > before =>
                 {
-                    tracing::debug!(blob = %blob.digest, at = writer.written(), %error, "download goes on");
+                    tracing::debug!(blob = %blob.digest, at = writer.written(), %error, "resuming the download");
                     attempt += 1;
                 }
                 Err(error) => return Err(error),

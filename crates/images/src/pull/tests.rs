@@ -184,7 +184,7 @@ async fn a_layer_with_another_diff_id_is_refused() {
     let (directory, server) = (tempfile::tempdir().unwrap(), Server::start().await);
     let good = Layer::new().file("a", "1").tar();
     let mut image = Built::new(&[(good, gzip)]);
-    // The manifest is right about what is sent, the configuration is not about what is in it.
+    // The manifest matches the sent bytes, the configuration does not match their content.
     let other = gzip(&Layer::new().file("a", "2").tar());
     let text = String::from_utf8(image.manifest.clone()).unwrap();
     let text = text.replace(image.layers[0].as_str(), Digest::of(&other).as_str());
@@ -299,7 +299,7 @@ async fn an_interrupted_download_goes_on_where_it_was() {
     let ranges = server.state.lock().ranges.clone();
     assert!(ranges.contains(&"bytes=40-".to_owned()), "{ranges:?}");
 
-    // The same over an end of the process: what came stays in the store.
+    // The same across a restart of the process: received content stays in the store.
     let directory = tempfile::tempdir().unwrap();
     server.state.lock().fault = Fault::CutAlways(60);
     let error = pull(&puller(&directory), &name).await.unwrap_err();
@@ -353,7 +353,7 @@ async fn mirrors_are_asked_first_and_get_no_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_there_is_told_as_unreachable() {
+async fn a_missing_server_is_reported_as_unreachable() {
     let directory = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -386,7 +386,7 @@ async fn a_full_disk_is_told_and_leaves_no_half_image() {
         let puller = Puller::new(store, Registries::default());
         let error = pull(&puller, &name).await.unwrap_err();
         assert!(puller.store().list().unwrap().is_empty());
-        // Space for others: what did not fit is gone.
+        // Frees space for others: content that did not fit is removed.
         assert_eq!(
             std::fs::read_dir(disk.join("images/ingest"))
                 .unwrap()

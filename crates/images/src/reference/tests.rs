@@ -100,7 +100,7 @@ fn tags_and_digests_decide_what_is_asked_for() {
 }
 
 proptest! {
-    /// What is accepted is stable: its full form means the same.
+    /// Accepted names are stable: their full form means the same.
     #[test]
     fn the_full_form_means_the_same(text in "([a-zA-Z0-9.:_-]{1,12}/)?[a-z0-9._/-]{1,20}(:[a-zA-Z0-9_.-]{1,10})?") {
         if let Ok(reference) = Reference::parse(&text) {

@@ -1,4 +1,4 @@
-//! Authorization as registries ask for it: by password, or by a token that another server gives.
+//! Authorization as registries require it: by password, or by a token from another server.
 
 use base64::Engine as _;
 use http::HeaderValue;
@@ -60,8 +60,8 @@ impl Registry {
         }
     }
 
-    /// Asks a token server. Its address comes from the registry; the password goes there only under TLS, unless the
-    /// registry itself is used without.
+    /// Requests a token from a token server. Its address comes from the registry; the password is sent only over TLS,
+    /// unless the registry itself is used without.
     async fn token(
         &self,
         realm: &str,

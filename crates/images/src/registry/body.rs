@@ -46,7 +46,7 @@ impl Body {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if nothing comes, [`Error::Unreachable`] if the connection breaks.
+    /// [`Error::Timeout`] if no data arrives, [`Error::Unreachable`] if the connection breaks.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             let frame = tokio::time::timeout(self.stall, self.inner.frame()).await;

@@ -8,8 +8,8 @@ use super::{Store, create, make_directory, read_file, try_lock};
 use crate::manifest::Descriptor;
 use crate::{Digest, Error, Hasher, Result};
 
-/// A blob on its way into the store. Dropped before [`BlobWriter::commit`] it stays where it is, and the next writer of
-/// the same digest goes on at its end.
+/// A blob that is being written to the store. Dropped before [`BlobWriter::commit`] it stays, and the next writer of
+/// the same digest continues at its end.
 pub struct BlobWriter {
     store: Store,
     file: File,
@@ -38,7 +38,7 @@ impl Store {
         })
     }
 
-    /// A small blob's content. Its digest is checked once more, since disks fail.
+    /// A small blob's content. Its digest is checked again, since disks fail.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Store {
         writer.commit()
     }
 
-    /// Begins to write a blob, or goes on where an interrupted writer ended ([`BlobWriter::written`]).
+    /// Starts to write a blob, or continues where an interrupted writer ended ([`BlobWriter::written`]).
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ fn is_at(file: &File, path: &std::path::Path) -> bool {
 }
 
 impl BlobWriter {
-    /// Bytes that are there already.
+    /// Bytes that are present already.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -157,7 +157,7 @@ impl BlobWriter {
         }
     }
 
-    /// Forgets what is there and begins anew, for a server that does not send parts.
+    /// Drops the written content and starts again, for a server without range requests.
     ///
     /// # Errors
     ///
@@ -174,8 +174,8 @@ impl BlobWriter {
     ///
     /// # Errors
     ///
-    /// [`Error::Size`] if it is more than the descriptor says; [`Error::Io`] if the disk is full, in which case the
-    /// blob is removed.
+    /// [`Error::Size`] if it exceeds the descriptor's size; [`Error::Io`] if the disk is full, in which case the blob
+    /// is removed.
     pub fn write(&mut self, piece: &[u8]) -> Result<()> {
         if self.written + piece.len() as u64 > self.expected {
             self.discard();
@@ -220,7 +220,7 @@ impl BlobWriter {
         })
     }
 
-    /// Removes what was written.
+    /// Removes the written content.
     pub fn discard(&self) {
         let _ = fs::remove_file(&self.path);
     }

@@ -1,4 +1,4 @@
-//! Names of images, and what they stand for.
+//! Names of images, and their targets.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Image {
     pub name: String,
     /// The repository that it was pulled from; absent for images that were imported.
     pub repository: Option<String>,
-    /// What the name stands for: an index or a manifest.
+    /// The target of the name: an index or a manifest.
     pub target: Digest,
     /// The manifest for this machine.
     pub manifest: Digest,
@@ -29,11 +29,11 @@ pub struct Image {
     pub id: Digest,
     /// Bytes as they were sent.
     pub size: u64,
-    /// When it came into the store.
+    /// When it was added to the store.
     pub pulled: Timestamp,
     /// The layers as they were sent, the lowest first.
     pub layers: Vec<Descriptor>,
-    /// What the image says about how it wants to run.
+    /// The runtime configuration of the image.
     pub config: ImageConfig,
 }
 
@@ -47,12 +47,12 @@ impl Image {
     }
 }
 
-/// A name for what is in the store.
+/// A name for an image in the store.
 #[derive(Clone, Debug)]
 pub struct NewImage {
     /// The name, [`Reference::key`] or a digest alone.
     pub name: String,
-    /// The repository that it comes from, if a registry vouches for it.
+    /// The repository that it was pulled from, if a registry confirmed it.
     pub repository: Option<String>,
     /// The index or the manifest.
     pub target: Descriptor,
@@ -104,12 +104,11 @@ impl Store {
         write_file(&self.path("index.json"), &text)
     }
 
-    /// Gives a name to what is in the store. A name that was another image's is moved.
+    /// Adds a name for an image in the store. An existing name is moved.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], or [`Error::NotFound`] if a part of the image is not in the store: nothing gets a name that could
-    /// not be run.
+    /// [`Error::Io`], or [`Error::NotFound`] if a part of the image is not in the store: a named image is complete.
     pub fn add(&self, new: &NewImage, now: Timestamp) -> Result<Image> {
         let entry = new.entry(now);
         let _lock = self.lock()?;
@@ -144,7 +143,7 @@ impl Store {
         }
     }
 
-    /// All names, sorted, with their images. A name whose image can not be read is left out: it will be pulled anew.
+    /// All names, sorted, with their images. A name whose image cannot be read is left out: it will be pulled again.
     ///
     /// # Errors
     ///
@@ -195,7 +194,7 @@ impl Store {
         Ok(complete.then_some(image))
     }
 
-    /// Removes a name, or all names of an image given by its id or digest, and then what nothing needs any more.
+    /// Removes a name, or all names of an image given by its id or digest, and then unused content.
     ///
     /// # Errors
     ///
@@ -235,7 +234,7 @@ impl Store {
         Ok(Removed { names, freed })
     }
 
-    /// Reads what an entry of the index stands for.
+    /// Reads the image of an index entry.
     pub(super) fn load(&self, entry: &Descriptor) -> Result<Image> {
         let text = |name: &str| entry.annotations.get(name).map(String::as_str);
         let manifest_digest = match text(MANIFEST) {
@@ -291,8 +290,8 @@ impl Store {
 /// What [`Store::remove`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// The names that are gone.
+    /// The removed names.
     pub names: Vec<String>,
-    /// Bytes that are free again; none if other images or containers need the content.
+    /// Freed bytes; 0 if other images or containers need the content.
     pub freed: u64,
 }

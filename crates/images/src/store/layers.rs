@@ -13,12 +13,12 @@ use crate::manifest::Descriptor;
 use crate::unpack::{Options, Ownership, Report, Unpacker, Whiteouts};
 use crate::{Digest, Error, Result};
 
-/// The directories that make an image's root file system.
+/// The directories of an image's root file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootFs {
-    /// For overlayfs' `lowerdir`, the topmost first. Nothing may be written there.
+    /// For overlayfs' `lowerdir`, the topmost first. They must not be written.
     pub lower: Vec<PathBuf>,
-    /// Whether overlayfs has to be mounted with `userxattr`, since marks of layers are in the `user.` namespace.
+    /// Whether overlayfs must be mounted with `userxattr`, since markers of layers are in the `user.` namespace.
     pub user_xattrs: bool,
 }
 
@@ -81,7 +81,7 @@ impl Store {
         cancel: &AtomicBool,
     ) -> Result<BTreeMap<Digest, Report>> {
         let parent = target.parent().unwrap_or(Path::new("."));
-        // What layers replace is moved away, for which it has to be on the same file system.
+        // Content that layers replace is moved, so the trash must be on the same file system.
         let trash = tempfile::TempDir::new_in(parent).map_err(Error::io(format!(
             "make a directory in {}",
             parent.display()
@@ -114,7 +114,7 @@ impl Store {
         let root = whole.join("fs");
         make_directory(&root)?;
         make_directory(&trash)?;
-        // What a layer says nothing about is open to all users of the container. The store's directory is not.
+        // Directories without an entry in a layer are open to all users of the container. The store's directory is not.
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&root, open).map_err(Error::io(format!("open {}", root.display())))?;
         let mut unpacker = Unpacker::new(&root, &trash, self.options(Whiteouts::Overlay), cancel)?;

@@ -12,7 +12,7 @@ const PULL: &str = "pull-";
 const USE: &str = "use-";
 const MAX_LEASE: u64 = 1 << 20;
 
-/// Keeps blobs while a pull is under way. It ends when it is dropped, and with the process.
+/// Keeps blobs during a pull. It ends when it is dropped, and with the process.
 pub struct Lease {
     path: PathBuf,
     _lock: File,
@@ -54,7 +54,7 @@ impl Lease {
 }
 
 impl Store {
-    /// Begins to keep blobs that are about to be pulled.
+    /// Starts to keep blobs that are about to be pulled.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Store {
         })
     }
 
-    /// Keeps an image for as long as something of this name runs, also over restarts. The image may lose its names.
+    /// Keeps an image for as long as something of this name runs, also across restarts. The image may lose its names.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Store {
         }
     }
 
-    /// The names that [`Store::hold`] was called with, for a restart to release those that do not run any more.
+    /// The names that [`Store::hold`] was called with, for a restart to release those that do not run any longer.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], or [`Error::Config`] for a lease that can not be read.
+    /// [`Error::Io`], or [`Error::Config`] for a lease that cannot be read.
     pub fn in_use(&self) -> Result<BTreeSet<Digest>> {
         let _lock = self.lock()?;
         self.leased()
@@ -176,7 +176,7 @@ impl Store {
             } else if !name.starts_with(USE) {
                 continue;
             }
-            // A lease that can not be read keeps nothing from being removed: fail instead.
+            // A lease that cannot be read does not protect anything: fail instead.
             let content = read_file(&path, MAX_LEASE)?.unwrap_or_default();
             if content.is_empty() {
                 continue;

@@ -17,13 +17,13 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; [`Error::Config`] if the index or a lease can not be read, in which case nothing is removed.
+    /// [`Error::Io`]; [`Error::Config`] if the index or a lease cannot be read, in which case nothing is removed.
     pub fn prune(&self) -> Result<u64> {
         let _lock = self.lock()?;
         let mut needed = self.leased()?;
         for entry in self.index()?.manifests {
             needed.insert(entry.digest.clone());
-            // What can not be read is pulled anew; its parts are not worth keeping.
+            // An unreadable image is pulled again; its parts are not worth keeping.
             if let Ok(image) = self.load(&entry) {
                 needed.extend([image.manifest, image.id]);
                 needed.extend(image.config.diff_ids);
@@ -117,7 +117,7 @@ fn remove(path: &Path) -> Result<u64> {
     Ok(size)
 }
 
-/// Bytes of the files of a tree. Layers are not deeper than their limit; what is, is not counted.
+/// Bytes of the files of a tree. Layers are limited in depth; deeper files are not counted.
 fn size(path: &Path, depth: u32) -> u64 {
     let Ok(entries) = fs::read_dir(path) else {
         return 0;

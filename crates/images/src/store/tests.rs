@@ -89,7 +89,7 @@ fn what_is_being_pulled_stays_until_the_pull_ends() {
     drop(lease);
     another.prune().unwrap();
     assert!(!store.has_blob(&digest));
-    // The lease of a process that was killed: its file is there, its lock is not.
+    // The lease of a process that was killed: its file exists, its lock does not.
     let text = serde_json::to_vec(&[&digest]).unwrap();
     std::fs::write(store.path("leases").join("pull-left"), text).unwrap();
     std::fs::create_dir(store.path("tmp").join("left")).unwrap();
@@ -152,7 +152,7 @@ fn a_store_opens_again_and_images_with_holes_are_not_found() {
     assert_eq!(store.find(&reference).unwrap(), Some(image.clone()));
     std::fs::remove_file(store.blob_path(&image.layers[0].digest)).unwrap();
     assert_eq!(store.find(&reference).unwrap(), None);
-    // Unpacked layers do not need what they came from.
+    // Unpacked layers do not need their blobs.
     store.unpack(&image, &AtomicBool::new(false)).unwrap();
     std::fs::write(store.path("index.json"), "{").unwrap();
     assert!(matches!(store.prune(), Err(Error::Config(_))));

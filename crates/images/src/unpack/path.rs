@@ -7,7 +7,7 @@ const WHITEOUT: &[u8] = b".wh.";
 const META: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What an entry's path stands for. Parents are components from the root.
+/// The location of an entry's path. Parents are components from the root.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The root itself.
@@ -22,8 +22,8 @@ pub(super) enum Place {
     Ignored,
 }
 
-/// Takes a path apart. Leading slashes are dropped, as everywhere with tar; `..` is refused, also where it would not
-/// leave the root, since programs disagree on what it means next to links.
+/// Splits a path. Leading slashes are dropped, as everywhere with tar; `..` is rejected, also if it would not leave the
+/// root, since programs disagree on its meaning next to links.
 pub(super) fn place(path: &[u8]) -> Result<Place, &'static str> {
     if path.len() > MAX_PATH {
         return Err("the path is too long");

@@ -41,14 +41,14 @@ impl<'a> Stream<'a> {
         Reader(self.0.clone())
     }
 
-    /// What comes next is a header. The reader of tar keeps long names and extended headers in memory, whatever length
-    /// they claim.
+    /// A header comes next. The reader of tar keeps long names and extended headers in memory, whatever length they
+    /// claim.
     pub(crate) fn expect_header(&self) {
         let mut state = self.0.borrow_mut();
         state.left = state.header;
     }
 
-    /// What comes next is the content of a file, which goes to disk.
+    /// The content of a file comes next, which is written to disk.
     pub(crate) fn expect_content(&self) {
         self.0.borrow_mut().left = u64::MAX;
     }
@@ -83,8 +83,8 @@ impl Read for Reader<'_> {
     }
 }
 
-/// The error that [`Reader`] put into the standard library's, or that the archive is broken. Reading the blob itself can
-/// fail as well, for which the operating system's code tells.
+/// The error that [`Reader`] put into the standard library's, or that the archive is invalid. Reading the blob itself
+/// can fail as well, which the operating system's code indicates.
 pub(crate) fn unwrap(error: io::Error) -> Error {
     if error.raw_os_error().is_some() {
         return Error::io("read layer")(error);

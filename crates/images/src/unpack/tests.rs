@@ -135,7 +135,7 @@ fn files_directories_and_links_are_made() {
     );
 }
 
-/// Each of these layers wants something outside of the root, or nonsense. All fail, and nothing outside changes.
+/// Each of these layers tries to leave the root, or is malformed. All fail, and nothing outside changes.
 #[test]
 fn what_leaves_the_root_is_refused() {
     let cases: Vec<(&str, Layer)> = vec![
@@ -238,7 +238,7 @@ fn links_lead_inside_of_the_root() {
         .symlink("relative", "../../../../../../etc")
         .file("absolute/a", "1")
         .file("relative/b", "2")
-        // The same path exists outside: it is made inside.
+        // The same path exists outside: it is created inside.
         .extended("linkpath", outside)
         .symlink("out", "")
         .directory(&outside[1..])

@@ -1,4 +1,4 @@
-//! Files below a root, made through descriptors only.
+//! Files below a root, created through descriptors only.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,10 +19,10 @@ pub(super) struct Tree {
     trash_path: PathBuf,
     trashed: u64,
     options: Options,
-    /// How deep directories are, by inode. Links let an entry begin deep inside, so that the length of paths does not
-    /// bound the depth.
+    /// Depth of directories, by inode. Links let an entry begin deep inside, so that the length of paths does not bound
+    /// the depth.
     depths: HashMap<u64, u32>,
-    /// What the present layer has made, by directory and name: it is not hidden by the layer's own whiteouts.
+    /// Entries of the current layer, by directory and name: they are not hidden by the layer's own whiteouts.
     made: HashSet<Name>,
     /// Whiteouts that are plain files with an attribute.
     marks: HashSet<Name>,
@@ -74,7 +74,7 @@ impl Tree {
         }
     }
 
-    /// Errors of the disk stay such; all others are the layer's fault.
+    /// Errors of the disk are returned as they are; all others are attributed to the layer.
     fn failed(&self, error: Errno) -> Error {
         match error {
             Errno::NOSPC
@@ -97,7 +97,7 @@ impl Tree {
             .map_err(|error| self.failed(error))
     }
 
-    /// Opens a directory with links resolved inside of the root; `None` if it is not there.
+    /// Opens a directory with links resolved inside of the root; `None` if it does not exist.
     fn find(&self, components: &[Vec<u8>]) -> Result<Option<OwnedFd>> {
         let path = match components {
             [] => b".".to_vec(),
@@ -111,7 +111,7 @@ impl Tree {
         }
     }
 
-    /// Opens a directory, made with its parents where missing.
+    /// Opens a directory, created with its parents where missing.
     fn directory(&mut self, components: &[Vec<u8>]) -> Result<OwnedFd> {
         if let Some((known, open)) = &self.last
             && known == components
@@ -144,7 +144,7 @@ impl Tree {
         Ok(parent)
     }
 
-    /// Makes a directory, and keeps account of its depth.
+    /// Creates a directory, and records its depth.
     fn make_in(&mut self, parent: &OwnedFd, name: &[u8], mode: u32) -> Result<OwnedFd> {
         let depth = self.depths.get(&self.inode(parent)?).copied().unwrap_or(0) + 1;
         if depth > self.options.limits.depth {
@@ -153,7 +153,7 @@ impl Tree {
                 self.entry, self.options.limits.depth
             )));
         }
-        // A link to nowhere is in the way of a directory, and stays.
+        // A dangling link conflicts with a directory, and stays.
         rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))
             .map_err(|error| self.failed(error))?;
         let made = self.open_here(parent, name, directory_flags())?;
@@ -180,7 +180,7 @@ impl Tree {
         }
     }
 
-    /// Remembers what the layer made, where whiteouts are applied.
+    /// Records an entry of the layer, if whiteouts are applied.
     fn note(&mut self, parent: &OwnedFd, name: &[u8]) -> Result<()> {
         if self.options.whiteouts == Whiteouts::Apply {
             let key = (self.inode(parent)?, name.to_vec());
@@ -189,7 +189,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes what is at a name, whatever it is. Directories go to the trash as they are.
+    /// Removes a file or directory of any type. Directories are moved to the trash.
     fn remove(&mut self, parent: &OwnedFd, name: &[u8]) -> Result<()> {
         self.last = None;
         match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
@@ -217,7 +217,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a directory, or takes the one that is there, open for changes of its attributes.
+    /// Creates a directory, or opens the existing one, for changes of its attributes.
     pub(super) fn make_directory(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<OwnedFd> {
         let parent = self.directory(parent)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -240,7 +240,7 @@ impl Tree {
         Ok(made)
     }
 
-    /// Makes an empty file in place of what is there.
+    /// Creates an empty file, replacing an existing entry.
     pub(super) fn make_file(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<OwnedFd> {
         let parent = self.clear(parent, name)?;
         let flags =
@@ -251,7 +251,7 @@ impl Tree {
         Ok(made)
     }
 
-    /// Makes a symbolic link, and returns the directory that it is in.
+    /// Creates a symbolic link, and returns its directory.
     pub(super) fn make_symlink(
         &mut self,
         target: &[u8],
@@ -264,7 +264,7 @@ impl Tree {
         Ok(parent)
     }
 
-    /// Makes a FIFO, and returns the directory that it is in.
+    /// Creates a FIFO, and returns its directory.
     pub(super) fn make_fifo(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<OwnedFd> {
         let parent = self.clear(parent, name)?;
         rustix::fs::mknodat(&parent, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
@@ -273,7 +273,8 @@ impl Tree {
         Ok(parent)
     }
 
-    /// Makes a hard link to something of the layer that is no directory. A link to a symbolic link is one to the link.
+    /// Creates a hard link to an entry of the layer that is no directory. A link to a symbolic link refers to the link
+    /// itself.
     pub(super) fn make_hard_link(
         &mut self,
         from: &[Vec<u8>],
@@ -303,7 +304,7 @@ impl Tree {
         self.note(&target, name)
     }
 
-    /// Opens the parent and removes what is at the name.
+    /// Opens the parent and removes the entry of the name.
     fn clear(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<OwnedFd> {
         let parent = self.directory(parent)?;
         if self.stat(&parent, name)?.is_some() {
@@ -322,7 +323,7 @@ impl Tree {
         Ok(self.marks.remove(&key))
     }
 
-    /// Hides a name of lower layers. What the layer itself has at the name stays.
+    /// Hides a name of lower layers. The layer's own entry of the name stays.
     pub(super) fn whiteout(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<()> {
         if self.options.whiteouts == Whiteouts::Apply {
             let Some(parent) = self.find(parent)? else {
@@ -380,14 +381,14 @@ impl Tree {
             return Ok(());
         }
         self.last = None;
-        // It stays if it has something of the present layer, which may be without an entry for the directory.
+        // It stays if it contains entries of the current layer, which may have no entry for the directory itself.
         match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOTEMPTY) => Ok(()),
             Err(error) => Err(self.failed(error)),
         }
     }
 
-    /// Removes what is not of the present layer. Directories are at most as deep as the limits permit.
+    /// Removes entries of other layers. Directories are at most as deep as the limits permit.
     fn hide_contents(&mut self, directory: &OwnedFd, depth: u32) -> Result<()> {
         if depth > self.options.limits.depth {
             return Err(self.refused("too many directories"));
@@ -409,7 +410,7 @@ impl Tree {
             .try_for_each(|name| self.hide(directory, &name, depth))
     }
 
-    /// Marks a directory for overlayfs: `y` hides what is below, `x` tells that there are whiteouts with an attribute.
+    /// Marks a directory for overlayfs: `y` hides lower layers, `x` says that there are whiteouts with an attribute.
     fn mark_opaque(&mut self, directory: &OwnedFd, value: &[u8]) -> Result<()> {
         if self.options.whiteouts == Whiteouts::Apply {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Reading a claim through the version of the other generation.
 //!
-//! Classic and newer claims and templates share their names in URLs. A cluster that serves both stores each object in
-//! the form it was created in; a client of the other generation sees as much of it as that form can say, and the
-//! original in an annotation. Sending it back restores the original: what such a client can change is the metadata.
+//! Classic and current claims and templates share their names in URLs. A cluster that serves both stores each object in
+//! the form it was created in; a client of the other generation sees as much of it as that form can represent, and the
+//! original in an annotation. Sending it back restores the original: such a client can change only the metadata.
 //!
 //! | classic | newer |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! The classic kinds as structs, for the parts that work with them: scheduler, claim controller, drivers.
 //!
-//! One form for v1alpha1 and v1alpha2: what a version lacks is empty. They are for reading and for making new
-//! objects; changes are written as patches, so that fields unknown here survive.
+//! One form for v1alpha1 and v1alpha2: fields that a version lacks are empty. They are for reading and for creating
+//! objects; changes are written as patches, so that unknown fields survive.
 
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -37,14 +37,14 @@ pub struct ParametersReference {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClass {
-    /// Name and the like.
+    /// Object metadata.
     pub metadata: ObjectMeta,
     /// The driver whose controller allocates claims of the class.
     pub driver_name: String,
     /// Parameters for the driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters_ref: Option<ParametersReference>,
-    /// Where claims of the class can be allocated; everywhere if not set.
+    /// Nodes where claims of the class can be allocated; all if not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suitable_nodes: Option<NodeSelector>,
     /// The scheduler allocates instead of the driver (1.30).
@@ -62,7 +62,7 @@ pub enum AllocationMode {
     Immediate,
 }
 
-/// What a claim asks for.
+/// The spec of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpec {
@@ -79,15 +79,15 @@ pub struct ClaimSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaim {
-    /// Name and the like.
+    /// Object metadata.
     pub metadata: ObjectMeta,
-    /// What it asks for.
+    /// The spec.
     pub spec: ClaimSpec,
-    /// What it got.
+    /// The status.
     pub status: ClaimStatus,
 }
 
-/// What a claim got, and who uses it.
+/// The allocation of a claim, and its consumers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimStatus {
@@ -97,7 +97,7 @@ pub struct ClaimStatus {
     /// The allocation, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// Who may use the claim.
+    /// The consumers of the claim.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reserved_for: Vec<Consumer>,
     /// The driver has to take the allocation back.
@@ -105,7 +105,7 @@ pub struct ClaimStatus {
     pub deallocation_requested: bool,
 }
 
-/// Somebody who may use a claim.
+/// A consumer of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consumer {
@@ -124,13 +124,13 @@ pub struct Consumer {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Allocation {
-    /// What the driver's kubelet plugin has to know (v1alpha1).
+    /// Data for the driver's kubelet plugin (v1alpha1).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_handle: String,
-    /// What the kubelet plugins have to know; empty stands for one of the claim's driver without data.
+    /// Data for the kubelet plugins; empty means one of the claim's driver without data.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_handles: Vec<ResourceHandle>,
-    /// Where the claim can be used; everywhere if not set.
+    /// Nodes where the claim can be used; all if not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_on_nodes: Option<NodeSelector>,
     /// More than one consumer at a time is possible.
@@ -138,7 +138,7 @@ pub struct Allocation {
     pub shareable: bool,
 }
 
-/// What one kubelet plugin has to know.
+/// Data for one kubelet plugin.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceHandle {
@@ -196,13 +196,13 @@ pub struct InstanceName {
 pub struct PodScheduling {
     /// Name and namespace are those of the pod.
     pub metadata: ObjectMeta,
-    /// What the scheduler wants.
+    /// The scheduler's choice.
     pub spec: SchedulingSpec,
     /// What the drivers answer.
     pub status: SchedulingStatus,
 }
 
-/// What the scheduler wants.
+/// The scheduler's choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingSpec {
@@ -229,7 +229,7 @@ pub struct SchedulingStatus {
 pub struct ClaimSchedulingStatus {
     /// The claim's name in the pod.
     pub name: String,
-    /// Nodes for which it can not be allocated.
+    /// Nodes for which it cannot be allocated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unsuitable_nodes: Vec<String>,
 }
@@ -238,7 +238,7 @@ pub struct ClaimSchedulingStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceSlice {
-    /// Name and the like.
+    /// Object metadata.
     pub metadata: ObjectMeta,
     /// The node; such without one are of no use.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -318,20 +318,20 @@ pub struct Strings {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimParameters {
-    /// Name and the like.
+    /// Object metadata.
     pub metadata: ObjectMeta,
-    /// The vendor's object that these were made from.
+    /// The vendor's object that these were generated from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generated_from: Option<ParametersReference>,
     /// Several consumers may share the claim.
     #[serde(skip_serializing_if = "is_false")]
     pub shareable: bool,
-    /// What is asked of each driver.
+    /// Requests by driver.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub driver_requests: Vec<DriverRequests>,
 }
 
-/// What is asked of one driver.
+/// Requests to one driver.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DriverRequests {
@@ -368,15 +368,15 @@ pub struct Selector {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClassParameters {
-    /// Name and the like.
+    /// Object metadata.
     pub metadata: ObjectMeta,
-    /// The vendor's object that these were made from.
+    /// The vendor's object that these were generated from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generated_from: Option<ParametersReference>,
     /// Parameters for drivers, as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vendor_parameters: Vec<VendorParameters>,
-    /// Conditions that resources have to meet beside those of the requests.
+    /// Conditions that resources must meet in addition to those of the requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<Filter>,
 }
@@ -421,7 +421,7 @@ impl ResourceClaim {
         Some(claim)
     }
 
-    /// Whether somebody with this identity may use the claim.
+    /// Whether the consumer with this UID may use the claim.
     pub fn is_reserved_for(&self, uid: &str) -> bool {
         self.status.reserved_for.iter().any(|c| c.uid == uid)
     }

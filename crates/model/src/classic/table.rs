@@ -84,7 +84,7 @@ pub fn row(kind: Kind, value: &Value, now: Timestamp) -> Vec<Value> {
         .collect()
 }
 
-/// Where a claim stands, as the `State` column says it.
+/// The state of a claim in the `State` column.
 pub fn claim_state(claim: &Value) -> String {
     let status = claim.at("status");
     let deleted = claim.at("metadata").has("deletionTimestamp");

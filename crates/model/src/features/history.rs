@@ -121,7 +121,7 @@ features! {
     GenericWorkload: needs [], [alpha(35)];
     /// Scheduling of pod groups as a whole (KEP 4671).
     GangScheduling: needs [GenericWorkload], [alpha(35)];
-    /// Nodes say which features they have, and pods go where theirs are (KEP 5328).
+    /// Nodes declare their features, and pods are scheduled accordingly (KEP 5328).
     NodeDeclaredFeatures: needs [], [alpha(35), beta(36, true)];
     /// Device health in pod status (KEP 4680).
     ResourceHealthStatus: needs [DynamicResourceAllocation], [alpha(31), beta(36, true)];

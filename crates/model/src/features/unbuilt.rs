@@ -1,4 +1,4 @@
-//! The gates of kube-apiserver 1.36 that decide nothing here, because what they are about is not built or is always as it is.
+//! The gates of kube-apiserver 1.36 without effect here, because their feature is not implemented or always on.
 
 /// Their names. Setting one is no mistake: all components of a cluster are often given the same gates.
 const NAMES: [&str; 128] = [
@@ -132,7 +132,7 @@ const NAMES: [&str; 128] = [
     "WorkloadWithJob",
 ];
 
-/// kube-apiserver knows the gate, and nothing here depends on it.
+/// kube-apiserver has the gate, and nothing here depends on it.
 pub fn is_unbuilt(name: &str) -> bool {
     NAMES.binary_search(&name).is_ok()
 }

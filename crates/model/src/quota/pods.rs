@@ -188,7 +188,7 @@ pub fn changes_scope(old: &Value, new: &Value) -> bool {
     has_scope(old, "Terminating") != has_scope(new, "Terminating")
 }
 
-/// Whether a quota's scopes take the object in. Scopes are about pods; a quota with scopes counts nothing else.
+/// Whether a quota's scopes match the object. Scopes apply to pods; a quota with scopes counts nothing else.
 pub fn in_scopes(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
     let spec = quota.at("spec");
     let scopes = spec.list("scopes");

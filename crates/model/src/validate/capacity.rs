@@ -1,4 +1,4 @@
-//! Capacities of devices and the policies by which shared devices hand them out.
+//! Capacities of devices and their policies for sharing.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::quantity::Quantity;

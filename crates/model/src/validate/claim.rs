@@ -1,4 +1,4 @@
-//! ResourceClaims: what is requested. Templates share these rules.
+//! ResourceClaims: their requests. Templates share these rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub(crate) fn create(claim: &Value, features: &Features) -> ErrorList {
     errors
 }
 
-/// The spec cannot change, so nothing in it is judged again.
+/// The spec is immutable, so it is not validated again.
 pub(crate) fn update(claim: &Value, old: &Value) -> ErrorList {
     let path = Path::new("metadata");
     let mut errors = meta::object_meta(claim.at("metadata"), true, rules::dns1123_subdomain, &path);

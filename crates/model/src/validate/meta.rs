@@ -15,7 +15,7 @@ use crate::view::{View, texts};
 
 const IMMUTABLE: &str = "field is immutable";
 
-/// A rule for names: the texts of what is wrong.
+/// A rule for names: returns the errors.
 pub type NameRule = fn(&str) -> Vec<String>;
 
 /// Checks the metadata of a new object of a kind that Kubernetes brings: as [`any_object_meta`], and finalizers are standard or fully

@@ -1,7 +1,7 @@
-//! What pods say about claims: references in the spec and what controllers and kubelets report in the status.
+//! The parts of pods about claims: references in the spec and the status fields of controllers and kubelets.
 //!
-//! The API server calls these functions while it validates pods and pod templates; the rest of a pod is not known
-//! here.
+//! The API server calls these functions while it validates pods and pod templates; the rest of a pod is validated
+//! elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ pub fn resource_claims(metadata: &Value, spec: &Value, path: &Path) -> ErrorList
     errors
 }
 
-/// Checks where a pod's claim comes from.
+/// Validates the source of a pod's claim.
 fn claim_source(claim: &Value, path: &Path) -> ErrorList {
     let (by_name, by_template) = (
         claim.opt_text("resourceClaimName"),

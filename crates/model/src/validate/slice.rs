@@ -136,7 +136,7 @@ fn not_one_term(selector: &Value, path: &Path) -> Error {
     Error::invalid(&path.child("nodeSelectorTerms"), shown, text)
 }
 
-/// Exactly one of four fields says on which nodes the devices are.
+/// Exactly one of four fields selects the nodes of the devices.
 fn node_choice(spec: &Value, path: &Path) -> ErrorList {
     const CHOICE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
     let mut errors = ErrorList::new();

@@ -26,7 +26,7 @@ pub(super) fn create(template: &Value, features: &Features) -> ErrorList {
     errors
 }
 
-/// The spec cannot change, so nothing in it is judged again.
+/// The spec is immutable, so it is not validated again.
 pub(super) fn update(template: &Value, old: &Value) -> ErrorList {
     let mut errors = meta::object_meta_update(
         template.at("metadata"),

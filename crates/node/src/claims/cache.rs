@@ -1,4 +1,4 @@
-//! What is prepared for whom, and its checkpoint file in the kubelet's format.
+//! The prepared claims with their pods, and the checkpoint file in the kubelet's format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ pub(crate) struct ClaimInfo {
     pub(crate) name: String,
     /// UIDs of the pods.
     pub(crate) pods: BTreeSet<String>,
-    /// Devices by driver; drivers without devices count, they have to be told when the claim is given back.
+    /// Devices by driver; drivers without devices are included, since they must unprepare the claim, too.
     pub(crate) drivers: BTreeMap<String, Vec<Device>>,
-    /// What plugins were told about a classic claim; empty for a newer one.
+    /// Resource handles of a classic claim, for its plugins; empty for a current one.
     pub(crate) handles: Vec<ResourceHandle>,
     /// Class of a classic claim.
     pub(crate) class: String,
-    /// All drivers have prepared it. Not in the checkpoint: after a restart every driver is asked again.
+    /// Whether all drivers have prepared it. Not in the checkpoint: after a restart every driver is called again.
     pub(crate) prepared: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Device {
 }
 
 impl ClaimInfo {
-    /// Adds what its plugins have to be told.
+    /// Adds the claim to the calls of its plugins.
     pub(crate) fn batch(&self, batches: &mut Batches) {
         for (driver, devices) in &self.drivers {
             let wanted = Wanted {
@@ -78,7 +78,7 @@ impl ClaimInfo {
 /// All claims, and the file that remembers them.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    /// `None`: nothing is remembered.
+    /// `None`: no checkpoint.
     file: Option<PathBuf>,
     claims: BTreeMap<Key, ClaimInfo>,
     /// What the file holds.
@@ -95,7 +95,7 @@ struct File {
     checksum: u32,
 }
 
-/// Field names are those that Go gives to structs without tags; absent lists are null.
+/// Field names are the ones Go uses for structs without tags; absent lists are null.
 #[derive(Serialize, Deserialize)]
 struct Checkpoint {
     kind: String,
@@ -299,7 +299,7 @@ impl Cache {
         }
     }
 
-    /// Writes the file if something changed.
+    /// Writes the file if the state changed.
     pub(crate) fn save(&mut self) -> Result<(), String> {
         let Some(path) = &self.file else {
             return Ok(());
@@ -341,7 +341,7 @@ impl Cache {
         self.claims.values_mut().find(|info| info.uid == uid)
     }
 
-    /// The entry of a claim; a claim of the same name but another UID must be given back first.
+    /// The entry of a claim; a claim of the same name but another UID must be unprepared first.
     pub(crate) fn get_or_insert(
         &mut self,
         key: Key,
@@ -401,7 +401,7 @@ pub(crate) fn fuzz(directory: &std::path::Path, bytes: &[u8]) {
             return;
         }
         if let Ok(mut cache) = Cache::open(file.clone()) {
-            // What was read can be written and read again.
+            // A checkpoint that was read can be written and read again.
             let again = cache.save().map(|()| Cache::open(file.clone()));
             assert!(
                 matches!(again, Ok(Ok(_))),

@@ -18,19 +18,19 @@ use crate::plugins::{Plugin, Service};
 /// A driver gets this long for one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// A claim as a plugin is told.
+/// A claim as passed to a plugin.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// What a classic claim has for the plugin; a claim with several handles is told several times.
+    /// The resource handle of a classic claim; a claim with several handles is passed several times.
     pub(crate) handle: Option<ResourceHandle>,
-    /// What it was prepared to, when it is given back.
+    /// The CDI IDs from its preparation, when it is unprepared.
     pub(crate) cdi_ids: Vec<String>,
 }
 
-/// UID, error or nothing, and what was prepared.
+/// UID, error if any, and the prepared devices.
 type Answer = (String, String, Vec<Device>);
 type Call = fn(Channel, Vec<Wanted>) -> BoxFuture<'static, Result<Vec<Answer>, Status>>;
 
@@ -80,7 +80,7 @@ macro_rules! batched {
     };
 }
 
-/// A version that takes one claim at a time; the last argument is what it is told when the claim is given back.
+/// A version that takes one claim at a time; the last argument is the handle or CDI IDs for unprepare.
 macro_rules! single {
     ($version:ident, $name:literal, $wire:ident, $field:ident, $back:expr) => {
         pub(super) static $version: Version = Version {
@@ -128,7 +128,7 @@ macro_rules! single {
     };
 }
 
-/// The claim as the versions without handles know it.
+/// The claim in the versions without handles.
 macro_rules! by_name {
     ($wire:ident) => {
         |claim: Wanted| $wire::Claim {
@@ -253,7 +253,7 @@ pub(super) async fn prepare(
     Ok(devices)
 }
 
-/// Has claims of one generation given back.
+/// Unprepares claims of one generation.
 pub(super) async fn unprepare(
     plugin: &Plugin,
     wanted: &[Wanted],
@@ -294,7 +294,7 @@ async fn try_versions(
         let method = format!("/{service}/Node{what}Resource{last}");
         metrics.call(&plugin.driver, method, code, start.elapsed());
         match result {
-            // Releases can not be told apart but by trying; the answer is remembered.
+            // Versions can only be told apart by trying; the result is remembered.
             Err(status) if status.code() == Code::Unimplemented && first + 1 < versions.len() => {
                 first += 1;
             }
@@ -320,7 +320,7 @@ async fn timed<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, St
     })
 }
 
-/// In the form in which Go prints an RPC error.
+/// In Go's format of an RPC error.
 fn printed(status: &Status) -> String {
     format!(
         "rpc error: code = {} desc = {}",
@@ -329,7 +329,7 @@ fn printed(status: &Status) -> String {
     )
 }
 
-/// Exactly the claims that were asked for have to be answered, without errors.
+/// The answer must contain exactly the requested claims, without errors.
 pub(super) fn check_answers(
     call: &str,
     wanted: &[Wanted],

@@ -1,4 +1,4 @@
-//! Claims as the API server has them, in whichever version.
+//! Claims from the API server, in any served version.
 
 use allot_model::classic::objects::{ResourceClaim as ClassicClaim, ResourceHandle};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,14 +27,14 @@ pub(crate) struct Found {
     pub(crate) metadata: ObjectMeta,
     /// Class of a classic claim.
     pub(crate) class: Option<String>,
-    /// What plugins are told about a classic claim, at least one if it is allocated.
+    /// Resource handles of a classic claim, at least one if it is allocated.
     pub(crate) handles: Vec<ResourceHandle>,
     /// Whose plugins have to prepare it, each once.
     pub(crate) drivers: Vec<String>,
     /// The devices that were allocated, by driver.
     pub(crate) results: Vec<(String, Device)>,
     pub(crate) allocated: bool,
-    /// UIDs of those that may use it.
+    /// UIDs of the consumers in `status.reservedFor`.
     pub(crate) reserved_for: Vec<String>,
     /// Names of the groups whose pods may use it.
     pub(crate) reserved_for_groups: Vec<String>,
@@ -50,7 +50,7 @@ impl Found {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// The claim was made for this pod, or for the group that it is in.
+    /// The claim was created for this pod, or for its PodGroup.
     pub(crate) fn is_owned_by(&self, uid: &str, group: Option<&str>) -> bool {
         let owners = self.metadata.owner_references.iter().flatten();
         owners.into_iter().any(|owner| {
@@ -103,7 +103,7 @@ impl From<ClassicClaim> for Found {
         let allocation = status.allocation.unwrap_or_default();
         let mut handles = allocation.resource_handles;
         if allocated && handles.is_empty() {
-            // Of v1alpha1, or nothing but the fact of the allocation.
+            // Of v1alpha1, or only marked as allocated.
             handles.push(ResourceHandle {
                 data: allocation.resource_handle,
                 ..ResourceHandle::default()
@@ -156,7 +156,7 @@ impl ResourceApi {
         }
     }
 
-    /// What the API server has; asked for once, unless there was nothing.
+    /// The versions that the API server serves; discovered once, unless there were none.
     pub(crate) async fn served(&self) -> Result<Served, kube::Error> {
         if let Some(served) = *self.served.lock() {
             return Ok(served);
@@ -197,7 +197,7 @@ impl ResourceApi {
             .map_err(|error| error.to_string())?;
         let object: Value = self.client.request(request).await.map_err(|error| {
             if matches!(&error, kube::Error::Api(status) if status.code == 404) {
-                // Perhaps the version is gone and not the claim.
+                // The version may no longer be served, while the claim exists.
                 *self.served.lock() = None;
             }
             super::text(&error)

@@ -1,4 +1,4 @@
-//! What a pod says about its claims.
+//! The claims in a pod's specification and status.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
@@ -10,13 +10,13 @@ pub(crate) struct PodClaim {
     pub(crate) name: String,
     /// Name of the object.
     pub(crate) claim: String,
-    /// It was made for this pod.
+    /// It was created for this pod.
     pub(crate) generated: bool,
-    /// The pod does not tell the name; it follows from the pod's, as up to 1.27.
+    /// The name is not in the pod's status; it follows from the pod's name, as up to 1.27.
     pub(crate) guessed: bool,
 }
 
-/// The claims of a pod, without those that it was decided not to need.
+/// The claims of a pod, without entries that need no claim.
 pub(crate) fn pod_claims(pod: &Pod) -> Vec<PodClaim> {
     let statuses = pod
         .status
@@ -98,7 +98,7 @@ pub(crate) fn is_used(pod: &Pod, name: &str) -> bool {
         .any(|(claim, _)| claim == name)
 }
 
-/// Requests of the claim for extended resources that belong to this container.
+/// Requests of the extended resource claim that belong to this container.
 pub(crate) fn extended_requests(pod: &Pod, container: &str) -> Option<(String, Vec<String>)> {
     let status = pod
         .status

@@ -8,12 +8,13 @@ use super::{Claims, Device};
 use crate::plugins::health::UNKNOWN;
 
 impl Claims {
-    /// Whether the node stands in for a driver. One that registered once is real, and is waited for when it is away.
+    /// Whether the node acts as the driver. A driver that registered once is real, and is waited for when it is not
+    /// connected.
     pub(super) fn simulates(&self, driver: &str) -> bool {
         self.simulated && !driver.is_empty() && !self.plugins.was_seen(driver)
     }
 
-    /// Prepares claims as a driver would: every allocated device with a CDI device of its own.
+    /// Prepares claims as a driver would: every allocated device with its own CDI device.
     pub(super) fn pretend(&self, driver: &str, claims: &[(String, Found)], wanted: &[Wanted]) {
         let mut cache = self.cache.lock();
         for Wanted {
@@ -38,8 +39,7 @@ impl Claims {
         }
     }
 
-    /// What is known about the health of a device; the devices of simulated drivers are well unless something else was
-    /// said.
+    /// The health of a device; devices of simulated drivers are healthy unless reported otherwise.
     pub(super) fn health_of(
         &self,
         driver: &str,

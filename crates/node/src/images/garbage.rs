@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::Images;
 use crate::events::{Kind, Recorder};
 
-/// Looks every `period` whether images have to be removed.
+/// Runs the garbage collection of images every `period`.
 pub(crate) async fn collect(
     images: Arc<Images>,
     policy: Policy,

@@ -1,5 +1,5 @@
-//! Whether a registry can be reached at all, answered at once: a pod that can run without its image does not wait for a
-//! network that is not there.
+//! Whether a registry can be reached at all, answered quickly: a pod that can run without its image does not wait for
+//! an unreachable network.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
-/// How long a pod waits for the answer. What comes later is for the next pod.
+/// How long a pod waits for the answer. A later answer is for the next pod.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the connection is tried.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const REMEMBERED: Duration = Duration::from_secs(30);
 /// Most answers that are remembered: pods choose the names.
 const MOST: usize = 1000;
-/// Names that are looked up at the same time, each of which takes a thread.
+/// Limit of concurrent name lookups, each of which takes a thread.
 static LOOKUPS: Semaphore = Semaphore::const_new(8);
 /// Shared by all nodes of the process.
 static KNOWN: LazyLock<Mutex<HashMap<String, Known>>> = LazyLock::new(Mutex::default);
@@ -30,7 +30,7 @@ struct Known {
     answer: watch::Receiver<Option<bool>>,
 }
 
-/// Whether a connection to any of these servers can be made.
+/// Whether any of these servers accepts a connection.
 pub(super) async fn any(endpoints: &[Endpoint]) -> bool {
     let mut answers: FuturesUnordered<_> = endpoints.iter().map(one).collect();
     while let Some(answer) = answers.next().await {
@@ -111,7 +111,7 @@ mod tests {
     async fn a_server_counts_when_it_accepts_connections() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = endpoint(&listener.local_addr().unwrap().to_string());
-        // The port is free again, and nobody listens on it.
+        // The port is free again, and no process listens on it.
         let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let missing = endpoint(&gone.local_addr().unwrap().to_string());
         drop(gone);

@@ -9,11 +9,11 @@ use crate::events::{Kind, Recorder};
 /// Most secrets that are read for one pod.
 const MOST: usize = 100;
 
-/// The credentials of a pod. Admission has added the secrets of its service account. Secrets that cannot be read are left
-/// out, with an event, as by the kubelet: the image may need none.
+/// The credentials of a pod. Admission has added the secrets of its service account. Secrets that cannot be read are
+/// left out, with an event, as in the kubelet: the image may need none.
 ///
 /// # Errors
-/// A secret whose content cannot be understood.
+/// A secret whose content cannot be parsed.
 pub(super) async fn keyring(
     client: &Client,
     events: &Recorder,

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Capabilities;
 
-/// What a container has that asks for nothing. containerd's set without `CAP_MKNOD`, because devices come from drivers
-/// alone, and without `CAP_NET_RAW`, because the network is the host's and raw sockets would see its traffic.
+/// Capabilities of a container without settings: containerd's set without `CAP_MKNOD`, because devices come from
+/// drivers alone, and without `CAP_NET_RAW`, because the network is the host's and raw sockets would see its traffic.
 const DEFAULT: [&str; 12] = [
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -64,11 +64,11 @@ const ALL: [&str; 41] = [
     "CAP_WAKE_ALARM",
 ];
 
-/// The capabilities of a container that adds some to the default set and drops others; what is dropped and added is
-/// added, as in containerd.
+/// The capabilities of a container that adds some to the default set and drops others; one that is both dropped and
+/// added is added, as in containerd.
 ///
 /// # Errors
-/// A name that Linux does not know.
+/// A name that Linux does not have.
 pub(crate) fn of(asked: Option<&Capabilities>, privileged: bool) -> Result<Vec<String>, String> {
     if privileged {
         return Ok(ALL.map(str::to_owned).to_vec());
@@ -91,7 +91,7 @@ pub(crate) fn of(asked: Option<&Capabilities>, privileged: bool) -> Result<Vec<S
         .collect())
 }
 
-/// The name as Linux has it; `CAP_ALL` stands for all.
+/// The Linux name; `CAP_ALL` means all.
 fn full(name: &str) -> Result<String, String> {
     let upper = name.to_uppercase();
     let full = match upper.starts_with("CAP_") {
@@ -105,7 +105,7 @@ fn full(name: &str) -> Result<String, String> {
     }
 }
 
-/// Those that the agent can hand on: in a container, or on a machine that restricts it, root does not have all.
+/// The capabilities that the agent can pass on: in a container, or on a restricted machine, root does not have all.
 pub(crate) fn of_the_agent() -> Vec<String> {
     let bounding = caps::read(None, caps::CapSet::Bounding).unwrap_or_default();
     bounding.iter().map(ToString::to_string).collect()
@@ -114,7 +114,7 @@ pub(crate) fn of_the_agent() -> Vec<String> {
 /// Takes out what the agent does not have itself and so cannot give; returns what that is.
 ///
 /// # Errors
-/// The container asks for one of them by name.
+/// The container names one of them explicitly.
 pub(crate) fn restrict(
     capabilities: &mut Vec<String>,
     asked: Option<&Capabilities>,

@@ -1,4 +1,4 @@
-//! Cgroups of containers, as far as libcontainer does not look after them.
+//! Cgroups of containers, as far as libcontainer does not manage them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,9 +41,9 @@ pub(crate) fn oom_kills(path: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// Kills what is left in a cgroup.
+/// Kills the remaining processes of a cgroup.
 pub(crate) fn kill(path: &Path) {
-    /// Processes that fork meanwhile are in it at the next look.
+    /// Passes over the cgroup; processes forked meanwhile are found in the next one.
     const LOOKS: usize = 100;
     for _ in 0..LOOKS {
         let processes: Vec<i32> = directories(path)
@@ -67,7 +67,7 @@ pub(crate) fn kill(path: &Path) {
     }
 }
 
-/// Removes a cgroup whose processes have ended. One that is gone, or that cannot be removed, is no error: nothing
+/// Removes a cgroup whose processes have ended. If it does not exist or cannot be removed, that is no error: nothing
 /// runs in it.
 pub(crate) fn remove(path: &Path) {
     for directory in directories(path) {

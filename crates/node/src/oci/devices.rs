@@ -1,4 +1,4 @@
-//! Device nodes, and which of them the kernel lets a container open.
+//! Device nodes, and which devices the kernel lets a container open.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,12 +12,12 @@ use crate::shim::{Hierarchy, Staged};
 /// Nodes of the host that a privileged container gets at most.
 const MOST: usize = 4096;
 
-/// Whether a device is made as a node: those outside of `/dev`, and pipes, are mounted instead.
+/// Whether a device is created as a node: devices outside of `/dev`, and pipes, are mounted instead.
 fn is_node(spec: &ContainerSpec, path: &str, kind: &str) -> bool {
     spec.isolation == Isolation::Namespaces && kind != "p" && Path::new(path).starts_with("/dev")
 }
 
-/// Device nodes that are made, besides those that every container has.
+/// Device nodes to create, besides those that every container has.
 pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, String> {
     let mut all: Vec<Value> = Vec::new();
     for (node, found) in spec.devices.iter().zip(&staged.devices) {
@@ -44,7 +44,7 @@ pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Stri
 
 /// All device nodes of the host, as a privileged container gets them.
 fn of_the_host(directory: &Path, all: &mut Vec<Value>) {
-    /// What a container has of its own.
+    /// Device nodes that every container has.
     const OWN: [&str; 12] = [
         "pts", "shm", "mqueue", "fd", "console", "ptmx", "null", "zero", "full", "random",
         "urandom", "tty",
@@ -75,7 +75,7 @@ fn of_the_host(directory: &Path, all: &mut Vec<Value>) {
     }
 }
 
-/// Devices that are mounted from the host: without root no node can be made.
+/// Devices that are mounted from the host: without root no node can be created.
 pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
     let devices = spec.devices.iter().zip(&staged.devices);
     devices
@@ -88,7 +88,7 @@ pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
         .collect()
 }
 
-/// What the device controller permits: nothing but the container's devices, and those that every container has.
+/// What the device controller permits: the container's devices, and those that every container has.
 pub(super) fn rules(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
     if staged.cgroups == Hierarchy::None {
         return Vec::new();

@@ -64,7 +64,7 @@ fn system(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
                 "tmpfs",
                 &[&none[..], &["mode=755", "size=64k"]].concat(),
             ));
-            // Programs look their limits up here. Only the container's own directory is visible.
+            // Programs read their limits here. Only the container's own directory is visible.
             let own = super::cgroups_path(spec);
             for controller in ["cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb"] {
                 let mounted = Path::new("/sys/fs/cgroup").join(controller);

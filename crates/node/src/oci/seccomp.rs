@@ -70,10 +70,10 @@ const ARCH: (TargetArch, &str) = (TargetArch::aarch64, "arm64");
 #[cfg(target_arch = "riscv64")]
 const ARCH: (TargetArch, &str) = (TargetArch::riscv64, "riscv64");
 
-/// The filters of a container, all of which have to be installed; the strictest answer counts.
+/// The filters of a container, all of which must be installed; the strictest result applies.
 ///
 /// # Errors
-/// The profile cannot be read, or asks for something that this runtime does not have.
+/// The profile cannot be read, or uses a feature that this runtime does not support.
 pub(crate) fn compile(security: &Security) -> Result<Vec<BpfProgram>, String> {
     let profile = match &security.seccomp {
         _ if security.privileged => return Ok(Vec::new()),
@@ -90,7 +90,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 fn programs(profile: &Profile, capabilities: &[String]) -> Result<Vec<BpfProgram>, String> {
     let fallback = action(&profile.default_action, profile.default_errno_ret)?;
-    // Rules by what they do; the kernel's filters know one action each.
+    // Rules by action; each kernel filter has one action.
     let mut groups: Vec<(SeccompAction, Rules)> = Vec::new();
     for entry in &profile.syscalls {
         if !counts(entry, capabilities) {
@@ -146,7 +146,7 @@ fn programs(profile: &Profile, capabilities: &[String]) -> Result<Vec<BpfProgram
         .collect()
 }
 
-/// Adds a rule; one without conditions makes those with conditions superfluous.
+/// Adds a rule; one without conditions makes those with conditions redundant.
 fn add(rules: &mut Rules, number: i64, rule: Option<SeccompRule>) {
     match (rules.get_mut(&number), rule) {
         (_, None) => drop(rules.insert(number, Vec::new())),

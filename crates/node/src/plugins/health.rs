@@ -15,11 +15,11 @@ use super::{Plugin, Plugins};
 
 /// How long a report counts whose driver names no time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a stream that ended is left alone.
+/// How long to wait before a stream that ended is opened again.
 const RETRY: Duration = Duration::from_secs(5);
 /// Longest message in a pod's status, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
-/// What is said of a device that nobody said anything about.
+/// Health of a device without a report.
 pub(crate) const UNKNOWN: &str = "Unknown";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -68,13 +68,13 @@ impl Health {
         })
     }
 
-    /// Tells about every change.
+    /// Notifies about every change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Takes a list in; devices that it leaves out keep what was said before until that is too old. Returns when the
-    /// next report becomes too old.
+    /// Records a report; devices that it does not list keep their health until that times out. Returns when the next
+    /// device times out.
     fn take(&self, driver: &str, devices: Vec<DeviceHealth>, now: Instant) -> Option<Instant> {
         let mut reports = self.reports.lock();
         let known = reports.entry(driver.to_owned()).or_default();
@@ -93,7 +93,7 @@ impl Health {
             let report = Report {
                 health,
                 message: shorten(report.message),
-                // A driver that asks for more than a day gets a day.
+                // Timeouts of more than a day are reduced to a day.
                 until: now + timeout.min(Duration::from_secs(24 * 3600)),
             };
             known.insert((device.pool_name, device.device_name), report);
@@ -143,7 +143,8 @@ fn shorten(mut message: String) -> String {
     message
 }
 
-/// Listens to a plugin until it is gone. A plugin without the service says so at once, and is not asked again.
+/// Receives health reports of a plugin until it is unregistered. A plugin without the service reports that at once, and
+/// is not asked again.
 pub(super) async fn follow(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
     let listen = async {
         loop {
@@ -163,7 +164,7 @@ pub(super) async fn follow(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
     }
 }
 
-/// Takes in what one stream tells, until it ends.
+/// Records the reports of one stream, until it ends.
 async fn listen(plugin: &Plugin, health: &Health) -> Result<(), tonic::Status> {
     let request = NodeWatchResourcesRequest {};
     let mut client = DraResourceHealthClientV1::new(plugin.channel.clone());

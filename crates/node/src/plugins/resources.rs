@@ -1,5 +1,5 @@
-//! Publishes what classic plugins say the node has, as the kubelet of 1.30 did: one ResourceSlice of v1alpha2 per
-//! message of a plugin. (Since 1.31 drivers publish themselves.)
+//! Publishes the resources that classic plugins report for the node, as the kubelet of 1.30 did: one ResourceSlice of
+//! v1alpha2 per message of a plugin. (Since 1.31 drivers publish their slices themselves.)
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Said {
     }
 }
 
-/// Publishes until dropped; nothing where the API server has no such slices.
+/// Publishes until dropped; does nothing if the API server does not serve such slices.
 pub(crate) async fn publish(client: Client, node: Node, plugins: Arc<Plugins>) {
     let version = allot_model::classic::VERSIONS[0];
     let kind = ApiResource {
@@ -168,7 +168,7 @@ fn named(resources: wire::NamedResourcesResources) -> NamedResources {
     }
 }
 
-/// In the form in which the API server stores it, so that what was stored equals what was said.
+/// In the form in which the API server stores it, so that stored and reported slices compare equal.
 fn canonical(text: &str) -> WireQuantity {
     WireQuantity(match text.parse::<allot_apimachinery::Quantity>() {
         Ok(quantity) => quantity.to_string(),
@@ -222,7 +222,7 @@ impl Publisher {
         }
     }
 
-    /// Makes the stored slices those that are wanted, with as few writes as possible.
+    /// Updates the stored slices to the wanted ones, with as few writes as possible.
     async fn sync(
         &mut self,
         wanted: &BTreeMap<String, Vec<NamedResources>>,

@@ -1,5 +1,5 @@
-//! What a simulated node does for drivers that do not exist: it publishes their ResourceSlices, and follows what a user says
-//! about the health of their devices.
+//! Simulated drivers of a simulated node: publishes their ResourceSlices, and applies the health of their devices that
+//! a user sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::config::HARDWARE;
 /// object with a message for each.
 pub const UNHEALTHY: &str = "allot.dev/unhealthy";
 
-/// Until something is tried again.
+/// Delay before a retry.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often that is.
 const TRIES: usize = 30;
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// Creates slices. One that is there already for the same hardware stays as it is: devices of it may have failed.
+/// Creates slices. An existing slice of the same hardware is kept: its devices may have been set to failed.
 pub(crate) async fn keep_slices(client: &Client, slices: &[Value]) {
     for slice in slices {
         keep_slice(client, slice).await;
@@ -72,7 +72,7 @@ async fn keep(client: &Client, slice: &Value) -> Result<(), kube::Error> {
     if label(there.get(HARDWARE).map(String::as_str)) == label(wanted.as_str()) {
         return Ok(());
     }
-    // Of other hardware: driver and node cannot be changed, so that it is made anew.
+    // Of other hardware: driver and node are immutable, so it is created anew.
     api.delete(name, &DeleteParams::default()).await.map(drop)?;
     Err(kube::Error::Service(
         "another slice of this name was removed".into(),
@@ -144,7 +144,7 @@ async fn try_remove(
 pub(crate) async fn follow_health(client: Client, selector: Option<String>, plugins: Arc<Plugins>) {
     let api: Api<ResourceSlice> = Api::all(client.clone());
     loop {
-        // A cluster without DRA has nothing to follow, until its release changes.
+        // A cluster without DRA has nothing to watch, until its release changes.
         match client.list_api_group_resources("resource.k8s.io/v1").await {
             Ok(_) => break,
             Err(kube::Error::Api(status)) if status.code == 404 => {
@@ -158,7 +158,7 @@ pub(crate) async fn follow_health(client: Client, selector: Option<String>, plug
         config = config.fields(selector);
     }
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-    // What was said, by slice: driver, pool and its devices.
+    // The annotated health by slice: driver, pool and devices.
     let mut said: BTreeMap<String, Said> = BTreeMap::new();
     let mut listed: BTreeMap<String, Said> = BTreeMap::new();
     while let Some(event) = events.next().await {
@@ -189,7 +189,7 @@ pub(crate) async fn follow_health(client: Client, selector: Option<String>, plug
 
 type Said = (String, String, BTreeMap<String, String>);
 
-/// Brings the health of the named pools up to what is said about all their slices.
+/// Updates the health of the named pools from all their slices.
 fn tell<'a>(
     plugins: &Plugins,
     said: &BTreeMap<String, Said>,
@@ -205,7 +205,7 @@ fn tell<'a>(
 fn unhealthy(slice: ResourceSlice) -> (String, Said) {
     let annotations = slice.metadata.annotations.unwrap_or_default();
     let devices = annotations.get(UNHEALTHY).map(String::as_str);
-    // What cannot be read says nothing.
+    // An annotation that cannot be parsed is ignored.
     let devices = serde_json::from_str(devices.unwrap_or_default()).unwrap_or_default();
     let name = slice.metadata.name.unwrap_or_default();
     (name, (slice.spec.driver, slice.spec.pool.name, devices))

@@ -1,4 +1,4 @@
-//! Removes the ResourceSlices of drivers that are not there any more.
+//! Removes the ResourceSlices of drivers that no longer run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::Plugins;
 
-/// Deletes all slices of the node: whatever drivers were here before has to register and publish again.
+/// Deletes all slices of the node: drivers that ran here before must register and publish again.
 pub(crate) async fn clean_at_start(client: &Client, node: &str) {
     delete(client, format!("spec.nodeName={node}")).await;
 }
@@ -66,12 +66,12 @@ pub(crate) async fn clean_when_gone(
     }
 }
 
-/// Node annotation with the names of the drivers that are connected, comma-separated; controllers
-/// that look after slices of drivers elsewhere read it.
+/// Node annotation with the names of the connected drivers, comma-separated; a controller that manages slices of dead
+/// drivers reads it.
 pub const REGISTERED_DRIVERS: &str = "allot.dev/registered-drivers";
 
-/// Stands in [`REGISTERED_DRIVERS`] of a simulated node for every driver that never registered there: the node prepares
-/// their claims itself. A driver that is gone has its name after an exclamation mark.
+/// In [`REGISTERED_DRIVERS`] of a simulated node: every driver that never registered there, whose claims the node
+/// prepares itself. The name of a driver that disconnected follows an exclamation mark.
 pub const ANY_OTHER: &str = "*";
 
 /// The value of [`REGISTERED_DRIVERS`].
@@ -119,7 +119,8 @@ pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>
     }
 }
 
-/// A node is not registered before its old slices are gone: it must not lie idle for long when the API server is back.
+/// A node is not registered before its old slices are deleted: it must not stay idle for long when the API server is
+/// back.
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 async fn delete(client: &Client, selector: String) {

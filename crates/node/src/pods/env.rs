@@ -107,7 +107,7 @@ impl Sources {
     }
 }
 
-/// What the downward API knows besides the pod.
+/// Values of the downward API that are not in the pod.
 pub(super) struct Downward<'a> {
     pub(super) pod: &'a Pod,
     pub(super) node: &'a str,
@@ -116,7 +116,7 @@ pub(super) struct Downward<'a> {
     pub(super) allocatable: &'a BTreeMap<String, String>,
 }
 
-/// The whole environment, in order; later entries of a name win. It begins with `known`.
+/// The whole environment, in order; later entries of a name override earlier ones. It begins with `known`.
 pub(super) async fn environment(
     downward: &Downward<'_>,
     container: &Container,
@@ -299,7 +299,8 @@ impl Downward<'_> {
     }
 }
 
-/// Replaces `$(NAME)` by variables that are known; `$$` stands for a dollar sign; unknown names stay as they are.
+/// Replaces `$(NAME)` by the value of a known variable; `$$` is an escaped dollar sign; references to unknown names
+/// stay as they are.
 pub(super) fn expand(text: &str, env: &[(String, String)]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Files of `/etc` that an image cannot know: how names are resolved on this node.
+//! Files of `/etc` that depend on the node: name resolution.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::shim::spec::Mount;
 /// Larger ones of the host are not configuration.
 const LARGEST: usize = 1 << 20;
 
-/// Makes `hosts` and `resolv.conf` for a pod whose containers run from images, and mounts them unless the pod mounts
+/// Creates `hosts` and `resolv.conf` for a pod whose containers run from images, and mounts them unless the pod mounts
 /// something there itself, as a kubelet does.
 pub(super) fn add(
     node: &Node,
@@ -53,7 +53,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// A file of the host; nothing if it has none that can be used.
+/// A file of the host; empty if it cannot be used.
 fn host(path: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     if text.len() > LARGEST {

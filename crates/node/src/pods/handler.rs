@@ -1,4 +1,4 @@
-//! What probes and hooks do: run a program in the container, ask over HTTP, open a connection, wait.
+//! Actions of probes and hooks: run a program in the container, send an HTTP request, open a connection, sleep.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) enum Action {
     Http(HTTPGetAction),
     Tcp(TCPSocketAction),
     Sleep(Duration),
-    /// Something that this agent cannot do.
+    /// An action that this agent does not support.
     Unknown(&'static str),
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Action {
 pub(super) enum Failure {
     /// It was done, and the answer is no.
     No(String),
-    /// It could not be done: says nothing about the container.
+    /// It could not be carried out: no information about the container.
     Unknown(String),
 }
 
@@ -63,7 +63,7 @@ impl Action {
             |sleep: &SleepAction| Self::Sleep(Duration::from_secs(sleep.seconds.max(0) as u64));
         Self::exec_or_http(hook.exec.as_ref(), hook.http_get.as_ref())
             .or_else(|| hook.sleep.as_ref().map(sleep))
-            // As in a kubelet, where connections are for probes.
+            // As in a kubelet, where TCP checks are for probes only.
             .unwrap_or(Self::Unknown("invalid handler"))
     }
 
@@ -73,7 +73,7 @@ impl Action {
         exec.or_else(|| http.cloned().map(Self::Http))
     }
 
-    /// Does it, with all the time it takes. Dropped in between, it ends what it has started.
+    /// Carries out the action without a time limit. When dropped, it ends what it has started.
     pub(super) async fn run(
         &self,
         node: &Node,
@@ -112,7 +112,7 @@ async fn exec(node: &Node, id: &str, command: &[String]) -> Result<(), Failure> 
     }
 }
 
-/// The beginning of what comes; the rest is read and dropped, so that nobody has to wait.
+/// The beginning of the output; the rest is read and discarded, so that the writer does not block.
 async fn start_of(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut from) = from else { return kept };
@@ -224,7 +224,7 @@ where
         }
         Ok::<_, hyper::Error>(response.status())
     };
-    // The connection moves the data; what has arrived when it ends is still to be looked at.
+    // The connection moves the data; what has arrived when it ends must still be evaluated.
     let answer = match select(std::pin::pin!(ask), connection).await {
         Either::Left((answer, _)) => answer,
         Either::Right((_, ask)) => ask.await,

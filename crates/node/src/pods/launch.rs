@@ -14,7 +14,7 @@ use crate::events::Kind;
 use crate::images::Files;
 use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Mount, Owner};
 
-/// Why a container cannot be made: reason of the waiting state, and message.
+/// Why a container cannot be created: reason of the waiting state, and message.
 pub(super) struct Obstacle {
     pub(super) reason: &'static str,
     pub(super) message: String,
@@ -29,12 +29,12 @@ fn config(message: String) -> Obstacle {
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What has been made for a container.
+/// What has been prepared for a container.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
     /// The volumes of its pod.
     pub(super) volumes: &'a BTreeMap<String, Volume>,
-    /// What it runs on.
+    /// Its image and layers.
     pub(super) files: &'a Files,
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn container_spec(
     let namespace = pod.namespace().unwrap_or_default();
     let mut sources = Sources::new(node.client.clone(), namespace.clone());
     let downward = downward(node, pod);
-    // Nobody reads the environment of a container that is only pretended.
+    // The environment of a simulated container is not used.
     let services = match node.pretends() {
         true => Vec::new(),
         false => node.services.environment(pod).await.map_err(config)?,
@@ -66,7 +66,7 @@ pub(super) async fn container_spec(
         (None, Some(true)) => node.config.node_name.clone(),
         (None, _) => pod.name_any().chars().take(63).collect(),
     };
-    // First what the image says, then the pod, then the devices; where names are the same the last one counts.
+    // First the image's variables, then the pod's, then the devices'; later ones override earlier ones.
     let mut vars = vec![
         ("PATH".to_owned(), PATH.to_owned()),
         ("HOSTNAME".to_owned(), hostname.clone()),
@@ -101,13 +101,13 @@ pub(super) async fn container_spec(
     };
     security.groups.extend(edits.additional_gids);
     let own_hook = |mut hook: Hook| {
-        // A driver in a container knows its own directory by the kubelet's name.
+        // A driver in a container sees its directory at the kubelet's path.
         let path = node.config.own_path(Path::new(&hook.path));
         hook.path = path.to_string_lossy().into_owned();
         hook
     };
     if !security.privileged {
-        // Devices come from drivers alone.
+        // Devices come from drivers only.
         let volumes = volumes::count(container);
         for mount in mounts.iter_mut().take(volumes) {
             mount.options.push("rnodev".into());
@@ -176,7 +176,7 @@ fn pairs(variables: &[String]) -> impl Iterator<Item = (String, String)> {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
-/// Where the image wants its program to start. A path that is not absolute counts from the root.
+/// The image's working directory. A relative path is relative to the root.
 fn working_directory(image: &ImageConfig) -> Option<String> {
     let wanted = image.working_dir.as_str();
     match wanted {
@@ -186,7 +186,7 @@ fn working_directory(image: &ImageConfig) -> Option<String> {
     }
 }
 
-/// A mount that a device asks for. Options are those of the OCI runtime specification.
+/// A mount requested by a device. Options are those of the OCI runtime specification.
 fn device_mount(node: &Node, mount: &allot_cdi::Mount) -> Result<Mount, String> {
     let bind = mount
         .kind
@@ -211,7 +211,7 @@ fn device_mount(node: &Node, mount: &allot_cdi::Mount) -> Result<Mount, String> 
     })
 }
 
-/// Program and arguments: the container's go before the image's. Without an image the command has to be in the pod.
+/// Program and arguments: the container's override the image's. Without an image the pod must have a command.
 fn arguments(
     node: &Node,
     container: &Container,

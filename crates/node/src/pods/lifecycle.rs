@@ -12,7 +12,7 @@ use crate::events::Kind;
 /// What a container has left after its `preStop` hook, at least.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
-/// Does what a container wants to be done after its start.
+/// Runs the container's postStart hook.
 ///
 /// # Errors
 /// It did not work, and the container is to be ended; the event has been sent.

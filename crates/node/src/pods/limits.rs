@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::shim::spec::Limits;
 
-/// Smallest and largest share of the CPU that the kernel knows.
+/// Smallest and largest CPU shares that the kernel accepts.
 const SHARES: (i64, i64) = (2, 262_144);
 
-/// Bytes of memory of this machine; none if the kernel does not say.
+/// Bytes of memory of this machine; 0 if the kernel does not report them.
 pub(super) fn host_memory() -> i64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -65,7 +65,7 @@ fn page_size(size: &str) -> Option<String> {
     Some(format!("{}{unit}", bytes >> shift))
 }
 
-/// Who is killed first when the machine has no memory left, as the kubelet decides it.
+/// The OOM score adjustment, by the kubelet's rules.
 fn oom_score(pod: &Pod, request: i64, memory: i64) -> i32 {
     let class = pod
         .status

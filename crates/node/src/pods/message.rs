@@ -22,7 +22,7 @@ fn path(node: &Node, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
         .join(attempt.to_string())
 }
 
-/// Makes the file for one run of a container; where it is to be seen.
+/// Creates the termination message file for one run of a container; returns its mount.
 pub(super) fn mount(
     node: &Node,
     pod: &Pod,
@@ -39,7 +39,7 @@ pub(super) fn mount(
             fs::create_dir_all(parent)?;
         }
         fs::write(&file, "")?;
-        // Whatever user the container runs as.
+        // For any user that the container runs as.
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
         file.canonicalize()
     };
@@ -51,7 +51,7 @@ pub(super) fn mount(
     }))
 }
 
-/// What a container has left to say; empty if it does not.
+/// The termination message of a container; empty without one.
 pub(super) fn read(
     node: &Node,
     pod: &Pod,

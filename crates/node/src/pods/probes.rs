@@ -1,7 +1,7 @@
 //! Probes: one task per container that has any, from its start to its end.
 //!
-//! The task writes what it finds into the container's [`Health`] and wakes the worker; a container that is not alive it
-//! ends itself, and what comes then is the restart policy's affair.
+//! The task writes the result into the container's [`Health`] and wakes the worker; a container that fails its liveness
+//! probe is stopped by the task, and the restart policy decides what follows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::{Node, lifecycle, status};
 use crate::events::Kind;
 use crate::runtime::Running;
 
-/// What a probe's task knows.
+/// State of a probe's task.
 struct Task {
     node: Arc<Node>,
     pod: Arc<Pod>,
@@ -30,8 +30,8 @@ struct Task {
     news: Arc<Notify>,
 }
 
-/// Begins to watch a container that has just started, or was found with what was known about it. The task ends with
-/// what is returned.
+/// Starts to probe a container that has just started, or was recovered with its known state. The task ends when the
+/// returned value is dropped.
 pub(super) fn watch(
     node: &Arc<Node>,
     pod: &Pod,
@@ -49,7 +49,7 @@ pub(super) fn watch(
         ..
     } = container;
     let none = startup_probe.is_none() && liveness_probe.is_none() && readiness_probe.is_none();
-    // Without processes there is nothing to ask.
+    // Without processes there is nothing to probe.
     if none || !node.runtime.has_network() {
         return (Health::GOOD, tasks);
     }
@@ -104,12 +104,12 @@ impl Task {
         tokio::join!(liveness, readiness);
     }
 
-    /// Asks until the answer is clear: `good` ends a good one, else only bad ones do. Returns which it was.
+    /// Probes until the result is decided: `good` also ends on success, else only failure ends it. Returns the result.
     async fn until(&self, probe: &Probe, name: &str, good: bool) -> bool {
         self.follow(probe, name, |answer| !answer || good).await
     }
 
-    /// Tells `sink` each answer that as many probes in a row as the thresholds say have given, until it has enough.
+    /// Passes each result that reached its threshold of consecutive probes to `sink`, until it returns true.
     async fn follow(&self, probe: &Probe, name: &str, mut sink: impl FnMut(bool) -> bool) -> bool {
         let seconds = |value: Option<i32>, default: i32, least: i32| {
             Duration::from_secs(value.unwrap_or(default).max(least) as u64)

@@ -1,7 +1,7 @@
 //! From the security context of the API to what a container may do.
 //!
-//! Nothing that a pod asks for is left out in silence. What this machine cannot give is refused if the pod asks for
-//! it; where it only falls short of what it looks like, a note says so.
+//! No setting of a pod is ignored silently. A setting that this machine does not support is rejected; if it is
+//! supported only in part, a note says so.
 
 use std::path::Path;
 
@@ -20,17 +20,17 @@ mod tests;
 pub(super) struct Machine<'a> {
     /// How containers are isolated here.
     pub(super) isolation: Isolation,
-    /// Where profiles for seccomp are looked for: `<root>/seccomp` as at a kubelet.
+    /// Directory of seccomp profiles: `<root>/seccomp` as in a kubelet.
     pub(super) profiles: &'a Path,
     /// The kernel enforces profiles of AppArmor.
     pub(super) apparmor: bool,
     /// The kernel enforces labels of SELinux.
     pub(super) selinux: bool,
-    /// Capabilities of the agent, for containers without a user namespace of their own.
+    /// Capabilities of the agent, for containers without their own user namespace.
     pub(super) capabilities: &'a [String],
 }
 
-/// Whether AppArmor and SELinux are there.
+/// Whether AppArmor and SELinux are available.
 pub(super) fn kernel_modules() -> (bool, bool) {
     let apparmor = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");
     (
@@ -39,7 +39,7 @@ pub(super) fn kernel_modules() -> (bool, bool) {
     )
 }
 
-/// A decision, and what is worth saying about it.
+/// A decision, and notes about it.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     pub(super) security: Security,
@@ -56,7 +56,7 @@ fn named(pod: &Pod) -> String {
     )
 }
 
-/// Decides everything that the security contexts of a container and its pod say; the container's go first.
+/// Applies the security contexts of a container and its pod; the container's take precedence.
 ///
 /// # Errors
 /// Why the container cannot be started: the reason of its waiting state is `CreateContainerConfigError`.
@@ -277,7 +277,7 @@ fn check_sysctl(name: &str, host_ipc: bool) -> Result<(), String> {
     }
 }
 
-/// What was asked for and cannot be done.
+/// Rejects settings that cannot be carried out.
 fn possible(isolation: Isolation, security: &Security, separate_users: bool) -> Result<(), String> {
     let refuse = |what: &str, why: &str| Err(format!("{what} is not possible on this node: {why}"));
     match isolation {
@@ -309,7 +309,7 @@ fn possible(isolation: Isolation, security: &Security, separate_users: bool) -> 
                 groups: security.groups.clone(),
                 merge_groups: security.merge_groups,
                 no_new_privileges: security.no_new_privileges,
-                // They are those of the agent, with or without being asked for.
+                // They are the agent's, with or without the setting.
                 privileged: security.privileged,
                 capabilities: security.capabilities.clone(),
                 ..Security::default()
@@ -327,7 +327,7 @@ fn possible(isolation: Isolation, security: &Security, separate_users: bool) -> 
     }
 }
 
-/// What is less than its name says.
+/// Settings with less effect than their names promise.
 fn shortcomings(
     isolation: Isolation,
     security: &Security,

@@ -1,5 +1,5 @@
-//! The variables by which containers find services: `NAME_SERVICE_HOST`, `NAME_SERVICE_PORT`, and those of old Docker
-//! links, as a kubelet writes them.
+//! The environment variables of services: `NAME_SERVICE_HOST`, `NAME_SERVICE_PORT`, and those of old Docker links, as a
+//! kubelet writes them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use super::env::Problem;
 /// How long the start of a container waits for the first list of services before it is tried again.
 const FIRST_LIST: Duration = Duration::from_secs(5);
 
-/// The service of the API server itself, which every pod is told of.
+/// The service of the API server itself, which every pod gets variables for.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
 /// The services of the cluster, watched from the first container on.
@@ -38,7 +38,7 @@ impl Services {
         }
     }
 
-    /// What the containers of a pod are told.
+    /// The variables for the containers of a pod.
     pub(super) async fn environment(&self, pod: &Pod) -> Result<Vec<(String, String)>, Problem> {
         let watch = || async { Store::new(Api::all(self.client.clone())) };
         let store = self.watched.get_or_init(watch).await;

@@ -1,4 +1,4 @@
-//! What a worker knows about its containers.
+//! State of a worker's containers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::runtime::Running;
 use crate::shim::spec::Exit;
 
-/// First wait before a restart, and the longest.
+/// First and longest back-off before a restart.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 /// A container that ran this long starts with a fresh back-off.
 const CALM: Duration = Duration::from_secs(600);
@@ -121,8 +121,8 @@ impl ContainerState {
         self.last.is_some() || !matches!(self.phase, Phase::Waiting { .. })
     }
 
-    /// Decides when the next start may happen: the first restart at once, later ones after doubling waits. Returns the
-    /// wait.
+    /// Decides when the next start may happen: the first restart at once, later ones with exponential back-off. Returns
+    /// the wait.
     pub(crate) fn plan_restart(&mut self, now: Instant, ran: Duration) -> Duration {
         if ran >= CALM {
             self.backoff = Duration::ZERO;

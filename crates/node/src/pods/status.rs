@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::state::{ContainerState, Phase, Terminated};
 
-/// Where a container's output goes.
+/// Path of a container's log.
 pub(crate) fn log_path(root: &Path, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
     let pod = format!(
         "{}_{}_{}",
@@ -24,7 +24,7 @@ pub(crate) fn log_path(root: &Path, pod: &Pod, container: &str, attempt: u32) ->
         .join(format!("{attempt}.log"))
 }
 
-/// What the status is made of.
+/// Input of the status.
 pub(super) struct Input<'a> {
     pub(super) pod: &'a Pod,
     pub(super) containers: &'a HashMap<String, ContainerState>,
@@ -32,7 +32,7 @@ pub(super) struct Input<'a> {
     pub(super) address: &'a str,
     /// Volumes and claims are ready.
     pub(super) sandbox: bool,
-    /// No container will be started any more.
+    /// No container will be started any longer.
     pub(super) ending: bool,
     /// Why the pod as a whole has failed: reason and message.
     pub(super) failed: Option<(&'a str, &'a str)>,
@@ -48,8 +48,7 @@ pub(super) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The containers that were added to look into the running pod. They share the type of the others but for the name of
-/// the container they look into.
+/// The ephemeral containers. They have the type of the others, except for the name of the target container.
 pub(super) fn ephemeral(pod: &Pod) -> Vec<Container> {
     let spec = pod.spec.iter();
     let all = spec.flat_map(|spec| spec.ephemeral_containers.iter().flatten());
@@ -135,7 +134,7 @@ pub(super) fn phase(input: &Input<'_>) -> &'static str {
         }
     }
     if input.ending {
-        // Whatever never ran counts as failed.
+        // A container that never ran counts as failed.
         return if failed + waiting + running > 0 {
             "Failed"
         } else {

@@ -20,17 +20,17 @@ mod writer;
 pub(super) use content::{Contents, Tokens};
 pub(crate) use memory::unmount_all;
 
-/// A volume that has been made.
+/// A prepared volume.
 #[derive(Debug, Clone)]
 pub(super) struct Volume {
     path: PathBuf,
     /// Its content is the API server's or an image's: containers cannot change it.
     read_only: bool,
-    /// It is an image, which is there when a container needs it.
+    /// It is an image, which is pulled when a container needs it.
     image: bool,
 }
 
-/// Makes all volumes of a pod; returns them by name.
+/// Prepares all volumes of a pod; returns them by name.
 pub(super) async fn prepare(
     contents: &mut Contents<'_>,
     directory: &Path,
@@ -61,7 +61,7 @@ pub(super) fn has_size_limits(pod: &Pod) -> bool {
     volumes(pod).any(|volume| volume.empty_dir.as_ref().and_then(memory::limit).is_some())
 }
 
-/// What is wrong, in the kubelet's words, if one of a pod's volumes holds more than it may.
+/// The kubelet's message if one of a pod's volumes exceeds its size limit.
 pub(super) fn too_large(pod: &Pod, directory: &Path) -> Option<String> {
     volumes(pod).find_map(|volume| {
         let empty = volume.empty_dir.as_ref()?;
@@ -206,7 +206,7 @@ fn host_path(path: &Path, kind: &str) -> Result<PathBuf, Problem> {
         )
     });
     let metadata = match (metadata, kind) {
-        // Without a type nothing is checked; a missing directory is made, as a container runtime would.
+        // Without a type nothing is checked; a missing directory is created, as a container runtime would.
         (Err(_), "") => {
             make_dir(path, 0o755)?;
             fs::metadata(path).map_err(|error| error.to_string())?

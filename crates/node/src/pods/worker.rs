@@ -20,9 +20,9 @@ use super::volumes::{Tokens, Volume};
 use super::{Node, Update, message, probes};
 use crate::runtime::{self, Found, Running};
 
-/// Waits between attempts to set a pod up, or to tell the API server.
+/// Back-off between attempts to set up a pod, or to write its status.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// For containers of a pod whose object is gone already.
+/// For containers of a pod whose object was deleted already.
 const FORCED_GRACE: Duration = Duration::from_secs(2);
 
 mod adopt;
@@ -39,13 +39,13 @@ pub(super) struct Worker {
     node: Arc<Node>,
     updates: watch::Receiver<Update>,
     containers: Containers,
-    /// Claims are prepared and volumes are there.
+    /// Claims are prepared and volumes are mounted.
     ready: bool,
     volumes: Option<BTreeMap<String, Volume>>,
     tokens: Tokens,
     /// Images that are being seen to, by container.
     pulls: HashMap<String, pull::Pending>,
-    /// When volumes are looked at again.
+    /// When volumes are refreshed.
     refresh: Wake,
     setup_retry: (Duration, Option<Instant>),
     start: Timestamp,
@@ -53,15 +53,15 @@ pub(super) struct Worker {
     sent: Option<Value>,
     /// Probes of the containers that run, by name.
     probes: HashMap<String, JoinSet<()>>,
-    /// They have found something.
+    /// Notified when a probe or pull has a result.
     news: Arc<Notify>,
     /// Why the pod as a whole has failed: reason and message.
     failed: Option<(&'static str, String)>,
-    /// When the sizes of volumes are looked at again.
+    /// When the sizes of volumes are checked.
     sizes: Wake,
 }
 
-/// When to look again without an event.
+/// When to continue without an event.
 type Wake = Option<Instant>;
 
 fn earlier(a: Wake, b: Wake) -> Wake {
@@ -71,7 +71,7 @@ fn earlier(a: Wake, b: Wake) -> Wake {
     }
 }
 
-/// The grace period that the pod asks for.
+/// The pod's grace period.
 fn grace(pod: &Pod) -> Duration {
     let spec = pod.spec.as_ref();
     let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
@@ -155,7 +155,7 @@ impl Worker {
         let shutdown = self.node.shutdown.clone();
         let mut health = self.node.claims.health_changes();
         loop {
-            // Nothing is started any more, not even what has just ended.
+            // Nothing is started any longer, not even a container that has just ended.
             if shutdown.is_cancelled() {
                 return;
             }
@@ -180,7 +180,7 @@ impl Worker {
                 // Only pods with devices show it; for others the report has no news.
                 _ = health.changed() => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
-                // Containers go on; the next agent finds them.
+                // Containers keep running; the next agent adopts them.
                 () = shutdown.cancelled() => return,
             }
         }

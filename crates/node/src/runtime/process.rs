@@ -1,4 +1,4 @@
-//! Containers as processes of this host, each behind a shim of its own.
+//! Containers as processes of this host, each with its own shim.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -42,7 +42,7 @@ pub struct Process {
 #[derive(Debug, Clone)]
 struct Container {
     state: State,
-    /// What asks its program to end.
+    /// The signal that asks its program to terminate.
     stop: i32,
     exit: watch::Receiver<Option<Exit>>,
 }
@@ -56,7 +56,7 @@ struct Probe {
 }
 
 impl Process {
-    /// A runtime that keeps its state below `directory`; finds out what the kernel permits.
+    /// A runtime that keeps its state below `directory`; probes what the kernel permits.
     ///
     /// # Errors
     /// The directory or the helper cannot be used.
@@ -222,7 +222,7 @@ impl Process {
     fn signal(&self, container: &Container, signal: i32) {
         let State { pid, pid_start, .. } = container.state;
         if pid > 0 && spec::start_time(pid) == Some(pid_start) {
-            // Gone between the look and the signal is as good as gone.
+            // A process that ended before the signal needs none.
             super::signal::send(pid, signal);
         }
     }
@@ -385,8 +385,8 @@ impl Runtime for Process {
     }
 }
 
-/// A terminal for a further program in the container at `directory`: one that has a name inside if the container has
-/// terminals of its own, else one of the host.
+/// A terminal for a further program in the container at `directory`: one with a name inside if the container has its
+/// own terminals, else one of the host.
 fn open_terminal(directory: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
     let state: Result<State, _> = spec::read(&directory.join(spec::STATE));
     let own = state.ok().and_then(|state| {

@@ -1,9 +1,9 @@
 //! Signals by the names that images use for them.
 
-/// The first real-time signal that programs may use; the C library keeps two for itself.
+/// The first real-time signal that programs may use; the C library reserves two.
 const REALTIME: (i32, i32) = (34, 64);
 
-/// Sends a signal. A process that is gone needs none.
+/// Sends a signal. A process that has ended is no error.
 pub(super) fn send(pid: i32, signal: i32) {
     // SAFETY: kill(2) takes two integers and touches no memory of this process.
     unsafe { libc::kill(pid, signal) };

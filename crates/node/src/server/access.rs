@@ -1,8 +1,8 @@
-//! Who may use the HTTPS API. The API server decides by the fine-grained subresources of `nodes` (KEP 2862), and by
-//! `nodes/proxy` where there is none for what is asked.
+//! Access control of the HTTPS API. The API server authorizes the fine-grained subresources of `nodes` (KEP 2862), and
+//! `nodes/proxy` for all other paths.
 //!
-//! A client proves who it is by a certificate of the configured authority, or by a token that the API server knows. The API
-//! server is asked what it may do by a SubjectAccessReview; answers are remembered as by a kubelet.
+//! A client authenticates by a certificate of the configured CA, or by a token that the API server accepts.
+//! Authorization is by SubjectAccessReview; answers are cached as in a kubelet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -31,10 +31,10 @@ const KNOWN: Duration = Duration::from_secs(2 * 60);
 const ANSWER: Duration = Duration::from_secs(10);
 /// How many answers of a kind are remembered.
 const MOST: usize = 1024;
-/// Longer tokens are nobody's.
+/// Longer tokens are rejected.
 const TOKEN_MAX: usize = 16 << 10;
 
-/// Somebody who has proven who they are.
+/// An authenticated user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct User {
     name: String,
@@ -46,12 +46,12 @@ pub(super) struct User {
 const AUTHENTICATED: &str = "system:authenticated";
 
 impl User {
-    /// The user that a verified certificate names: the common name, with each organization as a group. A name or group that
-    /// cannot be read makes it nobody's: to leave out a group could give rights as well as take them.
+    /// The user of a verified certificate: the common name, with each organization as a group. A name or group that
+    /// cannot be read makes it invalid: leaving out a group could grant rights as well as remove them.
     pub(super) fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let subject = certificate.subject();
-        // Of several names the last counts, as in Go.
+        // Of several names the last one is used, as in Go.
         let name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
         let groups: Result<Vec<String>, _> = subject
             .iter_organization()
@@ -110,7 +110,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Answers<K, V> {
 
 type Question = (User, &'static str, &'static str);
 
-/// Asks the API server, and remembers what it said.
+/// Asks the API server, and caches its answers.
 pub(super) struct Access {
     client: Client,
     node: String,
@@ -128,7 +128,7 @@ impl Access {
         }
     }
 
-    /// Who asks: the user of the certificate, else that of the token.
+    /// The user of the request: that of the certificate, else that of the token.
     ///
     /// # Errors
     /// 401.
@@ -183,10 +183,10 @@ impl Access {
         user.ok_or_else(unknown)
     }
 
-    /// Lets through what the user may do; any of the subresources that a path has will do.
+    /// Authorizes a request; any one of the subresources of a path is sufficient.
     ///
     /// # Errors
-    /// 403, and 500 where the API server cannot be asked, in a kubelet's words.
+    /// 403, and 500 if the API server cannot be asked, with a kubelet's messages.
     pub(super) async fn authorize(
         &self,
         user: &User,

@@ -48,7 +48,7 @@ pub(super) fn serve(
     })
 }
 
-/// Reads what the helper tells: channel, length, data.
+/// Reads the shim's frames: channel, length, data.
 async fn copy(mut reader: OwnedReadHalf, wanted: Wanted, sender: mpsc::Sender<Message>) {
     while let (Ok(channel), Ok(length)) = (reader.read_u8().await, reader.read_u32().await) {
         if length > MAX_FRAME {
@@ -69,7 +69,7 @@ async fn copy(mut reader: OwnedReadHalf, wanted: Wanted, sender: mpsc::Sender<Me
     }
 }
 
-/// Tells the helper what was typed, in the same form.
+/// Sends input to the shim, in the same format.
 async fn type_in(mut writer: OwnedWriteHalf, mut input: mpsc::Receiver<Message>) {
     while let Some((channel, data)) = input.recv().await {
         for piece in data.chunks(MAX_FRAME as usize) {

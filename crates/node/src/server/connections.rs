@@ -1,9 +1,9 @@
-//! How many connections the HTTPS API has, and how long each may do nothing.
+//! Limits of the HTTPS API's connections and their idle time.
 //!
-//! A stranger can open connections faster than they time out. Those on which nothing was allowed yet wait in line: if the
-//! line is full, the one that has waited longest is closed for the newest, so that a client with a certificate, which
-//! needs milliseconds, gets through. The bounds are of the process, which may have several nodes, and follow from how
-//! many files it may open: the rest is for the API server, stores and containers of the same process.
+//! A client that is not authorized can open connections faster than they time out. Connections without an authorized
+//! request form a queue: if it is full, the oldest is closed for the newest, so that a client with a certificate, which
+//! needs milliseconds, gets through. The limits apply to the process, which may run several nodes, and follow from its
+//! limit of open files: the rest is for the API server, stores and containers of the same process.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a client may take for the handshake, and again for the head of each request.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection of a known client is kept for its next request.
+/// How long a connection of an authorized client is kept for its next request.
 const IDLE: Duration = Duration::from_secs(90);
 
 /// The bounds of this process.
@@ -45,11 +45,11 @@ impl Bounds {
     }
 }
 
-/// What is known of a connection.
+/// State of a connection.
 pub(super) struct Connection {
     bounds: Arc<Bounds>,
     id: u64,
-    /// Set when the connection has to make way for another.
+    /// Set when the connection is closed in favour of another.
     closed: CancellationToken,
     /// There once a request was allowed.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
@@ -58,7 +58,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// A new connection, for which another may have to go.
+    /// Registers a new connection, for which another may be closed.
     pub(super) fn open() -> Arc<Self> {
         Self::within(Arc::clone(&BOUNDS))
     }
@@ -85,8 +85,8 @@ impl Connection {
         })
     }
 
-    /// A request was allowed: the connection does not make way any more. Says whether there may be one more
-    /// such connection.
+    /// A request was authorized: the connection leaves the queue. Returns whether there may be one more such
+    /// connection.
     pub(super) fn is_known(&self) -> bool {
         let mut permit = self.permit.lock();
         if permit.is_none() {
@@ -111,7 +111,7 @@ impl Connection {
         Busy(Arc::clone(self))
     }
 
-    /// When the connection has done nothing for too long; `None` while a request is under way.
+    /// When the connection has been idle for too long; `None` while a request is in progress.
     fn deadline(&self) -> Option<Instant> {
         if self.requests.load(Ordering::Relaxed) > 0 {
             return None;
@@ -120,7 +120,7 @@ impl Connection {
         Some(*self.last.lock() + if known { IDLE } else { HEAD })
     }
 
-    /// Waits until the connection has done nothing for too long or has to make way.
+    /// Waits until the connection has been idle for too long or is closed in favour of another.
     pub(super) async fn ended(&self) {
         let idle = async {
             loop {
@@ -171,7 +171,7 @@ mod tests {
         strangers[0].ended().await;
         assert!(!strangers[1].closed.is_cancelled());
         assert!(!client.closed.is_cancelled());
-        // A stranger that turns out to be somebody is not one of them any more.
+        // An unauthorized connection that becomes authorized leaves the queue.
         assert!(strangers[1].is_known());
         drop(newest);
         assert_eq!(bounds.waiting.lock().len(), bounds.most_waiting - 2);

@@ -82,8 +82,8 @@ struct Size {
     height: u16,
 }
 
-/// Moves data between the client and the program until the program ends; returns the final status, or nothing if the
-/// client is gone.
+/// Moves data between the client and the program until the program ends; returns the final status, or `None` if the
+/// client disconnected.
 async fn run(client: &mut Client, exec: Exec) -> Option<Value> {
     let Exec {
         mut child,
@@ -91,7 +91,7 @@ async fn run(client: &mut Client, exec: Exec) -> Option<Value> {
     } = exec;
     let (sender, output) = mpsc::channel::<Message>(BACKLOG);
     let (typed, input) = mpsc::channel::<Message>(BACKLOG);
-    // Dropped with the session: the helper and with it the program end when the client goes.
+    // Dropped with the session: the shim and with it the program end when the client disconnects.
     let mut copies = JoinSet::new();
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (ended, mut end) = watch::channel(None);
@@ -154,13 +154,13 @@ pub(super) fn failure(reason: &str, message: &str, details: Value) -> Value {
     status
 }
 
-/// Writes what was typed until that ends or nobody reads it.
+/// Writes the input until it ends or the reader closes.
 async fn feed(mut stdin: Option<ChildStdin>, mut input: mpsc::Receiver<Message>) {
     while let Some((channel, data)) = input.recv().await {
         match (channel, &mut stdin) {
             (channel::STDIN, Some(pipe)) => {
                 let written = pipe.write_all(&data).await;
-                // A program that does not read any more does not end the session.
+                // A program that does not read any longer does not end the session.
                 stdin = stdin.filter(|_| written.is_ok());
             }
             (channel::CLOSE, _) => stdin = None,
@@ -194,8 +194,8 @@ impl Terminal {
         let mut buffer = vec![0; 16 * 1024];
         let mut over = false;
         loop {
-            // A process in the background may keep the terminal open: when the program has ended, its output has
-            // been read as soon as nothing comes any more.
+            // A background process may keep the terminal open: when the program has ended, its output is complete as
+            // soon as no more data is ready.
             let ready = tokio::select! {
                 ready = self.0.readable() => ready,
                 _ = end.wait_for(Option::is_some), if !over => {
@@ -251,7 +251,7 @@ impl Terminal {
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        // A terminal that is gone has no size.
+        // A closed terminal has no size.
         let _ = rustix::termios::tcsetwinsize(self.0.get_ref(), size);
     }
 }

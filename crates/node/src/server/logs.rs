@@ -90,7 +90,7 @@ pub(super) async fn serve(
 
 type ExitWatch = Option<watch::Receiver<Option<Exit>>>;
 
-/// The file of the current or previous run, and how to know that the run has ended.
+/// The log of the current or previous run, and the event that ends the run.
 fn find(
     node: &Node,
     namespace: &str,
@@ -200,7 +200,7 @@ async fn copy(
     };
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        // Asked before reading: what is written before the end is read after it.
+        // Checked before reading: output from before the end is read after it.
         let over = exit.as_ref().is_none_or(|exit| exit.borrow().is_some());
         loop {
             let n = file.read(&mut buffer)?;
@@ -218,7 +218,7 @@ async fn copy(
         if !options.follow {
             return Ok(());
         }
-        // A full log is put aside; the next one goes on where it ended.
+        // A full log is rotated; the next one continues where it ended.
         if let Some(next) = successor(path, &file)? {
             file = next;
             changes = self::changes(path);
@@ -260,7 +260,7 @@ fn successor(path: &Path, file: &std::fs::File) -> std::io::Result<Option<std::f
     Ok((!same).then_some(next))
 }
 
-/// Ticks when the file grows or is put aside; `None` where the kernel gives no more watches.
+/// Ticks when the file grows or is rotated; `None` if the kernel grants no more watches.
 fn changes(path: &Path) -> Option<impl Stream<Item = ()> + Unpin + use<>> {
     use inotify::{Inotify, WatchMask};
     let inotify = Inotify::init().ok()?;
@@ -269,11 +269,11 @@ fn changes(path: &Path) -> Option<impl Stream<Item = ()> + Unpin + use<>> {
     Some(inotify.into_event_stream(vec![0; 1024]).ok()?.map(drop))
 }
 
-/// Where the last `lines` lines begin.
+/// Offset of the last `lines` lines.
 fn tail(file: &mut std::fs::File, lines: u64) -> std::io::Result<u64> {
     const STEP: u64 = 64 * 1024;
     let end = file.seek(SeekFrom::End(0))?;
-    // The newline of the last line ends it and begins nothing.
+    // The newline of the last line starts no new line.
     let mut wanted = lines + 1;
     let mut at = end;
     let mut buffer = vec![0; STEP as usize];
@@ -322,7 +322,7 @@ impl Filter<'_> {
         out
     }
 
-    /// `time stream F|P text`; anything else is not ours and is left out.
+    /// `time stream F|P text`; other lines are skipped.
     fn line(&mut self, line: &[u8], out: &mut Vec<u8>) {
         let mut parts = line.splitn(4, |byte| *byte == b' ');
         let (Some(time), Some(stream), Some(tag)) = (parts.next(), parts.next(), parts.next())

@@ -1,7 +1,7 @@
 //! `kubectl port-forward`: connections to ports of a pod.
 //!
-//! Containers of this node share the host's network, so a pod's port is a port of the loopback interface. Clients come
-//! in three forms: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
+//! Containers of this node share the host's network, so a pod's port is a port of the loopback interface. Clients use
+//! three protocols: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
 //! (Python's and browsers' clients).
 
 mod channels;
@@ -28,7 +28,7 @@ const PROTOCOL: &str = "portforward.k8s.io";
 /// SPDY inside of a WebSocket.
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// The pod whose ports are wanted.
+/// The pod whose ports are forwarded.
 #[derive(Debug, Clone)]
 struct Target {
     name: String,
@@ -95,7 +95,7 @@ pub(super) fn serve(
     })
 }
 
-/// The bytes inside of binary messages as a connection of their own.
+/// The payload of binary messages as a connection.
 fn tunnel(
     stream: websocket::Stream,
 ) -> Framed<impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin, spdy::Codec> {

@@ -1,8 +1,8 @@
 //! SPDY/3.1: several streams over one connection, as kubectl before 1.31, client-go's SPDY executor, a Kubernetes
 //! API server in front of this node, and every port-forward use it.
 //!
-//! Only what those speak is here: the client opens streams, both sides send data and end streams. Flow control is left to
-//! TCP: none of the peers sends window updates, so waiting for one would wait for ever.
+//! Only what those clients use is implemented: the client opens streams, both sides send data and end streams. Flow
+//! control is left to TCP: none of the peers sends window updates, so waiting for one would never end.
 
 mod codec;
 mod headers;

@@ -32,7 +32,7 @@ const SPDY: [&str; 4] = [
     "channel.k8s.io",
 ];
 
-/// What the client wants.
+/// The streams that the client requested.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) stdin: bool,
@@ -86,14 +86,14 @@ pub(super) enum Client {
     },
 }
 
-/// Whether the client asks for this protocol after HTTP.
+/// Whether the client asks to upgrade to this protocol.
 pub(super) fn asks_for(headers: &HeaderMap, token: &str) -> bool {
     headers
         .get(UPGRADE)
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// Answers the upgrade, and hands the client to `run` once its streams are there.
+/// Answers the upgrade, and passes the client to `run` once its streams are open.
 pub(super) fn upgrade<F>(
     request: Request<Incoming>,
     wanted: Wanted,
@@ -123,7 +123,7 @@ where
         &websocket::CHANNELS,
         move |stream, protocol| async move {
             let mut socket = websocket::Socket::new(stream, protocol);
-            // Tells the client that the connection is complete.
+            // Signals to the client that the connection is complete.
             let _ = socket.send(channel::STDOUT, &[]).await;
             run(Client::Socket(socket)).await;
         },
@@ -131,7 +131,7 @@ where
 }
 
 impl Client {
-    /// Sends data on a channel; an error says that the client is gone.
+    /// Sends data on a channel; an error means that the client disconnected.
     pub(super) async fn send(&mut self, channel: u8, data: &[u8]) -> Result<(), ()> {
         match self {
             Client::Socket(socket) => socket.send(channel, data).await,
@@ -139,7 +139,7 @@ impl Client {
         }
     }
 
-    /// The next data and its channel; `None` when the client is gone. Safe to be cancelled.
+    /// The next data and its channel; `None` when the client disconnected. Cancel-safe.
     pub(super) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
         match self {
             Client::Socket(socket) => socket.receive().await,
@@ -147,7 +147,8 @@ impl Client {
         }
     }
 
-    /// Passes data between the client and a program until the output ends; false if the client is gone before.
+    /// Passes data between the client and a program until the output ends; returns false if the client disconnects
+    /// before.
     ///
     /// Input does not hold up output: a program that waits for its output to be read may not read at all. While it does
     /// not, the client is not listened to.
@@ -164,7 +165,7 @@ impl Client {
                     None => return true,
                 },
                 permit = input.reserve(), if waiting.is_some() => {
-                    // Without a permit nobody reads any more, which does not end the session.
+                    // Without a permit the reader has closed, which does not end the session.
                     if let (Ok(permit), Some(message)) = (permit, waiting.take()) {
                         permit.send(message);
                     }
@@ -178,7 +179,7 @@ impl Client {
         }
     }
 
-    /// Reports the result and says good-bye.
+    /// Reports the result and closes the connection.
     pub(super) async fn finish(mut self, result: &Value) {
         let text = match &self {
             Client::Spdy { status: false, .. } => {

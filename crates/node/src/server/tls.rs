@@ -16,15 +16,15 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::pods::Node;
 
-/// Where a cluster says whose certificates its components trust.
+/// Namespace of the config map with the cluster's client CA.
 const NAMESPACE: &str = "kube-system";
 const PUBLISHED: &str = "extension-apiserver-authentication";
 const CLIENT_CA: &str = "client-ca-file";
-/// How long until the API server is asked again that did not answer, and that had no answer.
+/// Delay before the API server is asked again after a failure or an empty answer.
 const AGAIN: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_secs(5 * 60);
 
-/// Where no client CA is configured: that of the cluster is used once it can be read. Ends when there is nothing more to do.
+/// If no client CA is configured: uses the cluster's once it can be read. Ends when there is nothing more to do.
 pub(super) async fn find_authority(node: &Node, acceptor: &Mutex<TlsAcceptor>) {
     if node.config.tls.client_ca_pem.is_some() {
         return;
@@ -72,7 +72,7 @@ pub(super) async fn find_authority(node: &Node, acceptor: &Mutex<TlsAcceptor>) {
     }
 }
 
-/// TLS with the configured certificate, or with one made up for this run.
+/// TLS with the configured certificate, or with a self-signed one for this run.
 ///
 /// # Errors
 /// A certificate, key or authority that cannot be used.

@@ -33,7 +33,7 @@ pub(super) struct Socket {
     base64: bool,
 }
 
-/// Answers the upgrade with the first of the known protocols that the client offers, and hands it and the connection
+/// Answers the upgrade with the first of the known protocols that the client offers, and passes it and the connection
 /// to `run`.
 pub(super) fn upgrade<F>(
     request: Request<Incoming>,
@@ -104,12 +104,12 @@ impl Socket {
         self.stream.send(message).await.map_err(drop)
     }
 
-    /// The next data and its channel; `None` when the client is gone. Safe to be cancelled.
+    /// The next data and its channel; `None` when the client disconnected. Cancel-safe.
     pub(super) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
             let data = match self.stream.next().await?.ok()? {
                 Message::Binary(data) => data.to_vec(),
-                // Python's client sends what is text as text.
+                // Python's client sends text as text messages.
                 Message::Text(text) if !self.base64 => text.as_bytes().to_vec(),
                 Message::Text(text) => {
                     let (channel, data) = text.as_bytes().split_first()?;
@@ -130,7 +130,7 @@ impl Socket {
         }
     }
 
-    /// Says good-bye, and waits until the client has heard it.
+    /// Closes the connection, and waits for the client's close frame.
     pub(super) async fn close(mut self) {
         let frame = CloseFrame {
             code: CloseCode::Normal,

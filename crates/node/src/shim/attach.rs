@@ -1,7 +1,8 @@
 //! Clients that are attached to a container: they are shown its output, and may type.
 //!
-//! Both directions speak in frames: a byte for the channel (as in the WebSocket protocols of the kubelet), the length as
-//! four bytes, big-endian, and the data. A client that does not read is let go, so that it cannot stop the container.
+//! Both directions use frames: a byte for the channel (as in the WebSocket protocols of the kubelet), the length as
+//! four bytes, big-endian, and the data. A client that does not read is disconnected, so that it cannot block the
+//! container.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -34,7 +35,7 @@ struct Client {
     stream: UnixStream,
     /// The beginning of a frame.
     received: Vec<u8>,
-    /// It typed something: its end may be that of the input.
+    /// It sent input: its end may be that of the input.
     typist: bool,
 }
 
@@ -45,13 +46,13 @@ struct Input {
     terminal: bool,
     /// The first client's end is the end of the input.
     once: bool,
-    /// It ends as soon as nothing waits.
+    /// It is closed as soon as its queue is empty.
     ending: bool,
     /// Typed, and not taken by the program yet.
     waiting: Vec<u8>,
 }
 
-/// Everybody who is attached.
+/// All attached clients.
 pub(super) struct Attached {
     listener: Option<UnixListener>,
     clients: Vec<Client>,
@@ -59,7 +60,7 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    /// Listens in the container's directory. Without a socket nobody can attach; the container runs all the same.
+    /// Listens in the container's directory. Without a socket no client can attach; the container runs nevertheless.
     pub(super) fn new(directory: &Path) -> Self {
         let listener = listen(directory)
             .inspect_err(|error| eprintln!("attach: {error}"))
@@ -71,7 +72,7 @@ impl Attached {
         }
     }
 
-    /// Lets clients type into the program.
+    /// Lets clients send input to the program.
     pub(super) fn with_input(mut self, fd: OwnedFd, terminal: bool, once: bool) -> Self {
         if let Err(error) = rustix::io::ioctl_fionbio(&fd, true) {
             eprintln!("attach: {error}");
@@ -87,7 +88,7 @@ impl Attached {
         self
     }
 
-    /// What to wait for; [`Attached::work`] wants the answers in the same order.
+    /// The descriptors to poll; [`Attached::work`] takes the results in the same order.
     pub(super) fn watch<'a>(&'a self, into: &mut Vec<PollFd<'a>>) {
         if let Some(listener) = &self.listener {
             into.push(PollFd::new(listener, PollFlags::IN));
@@ -143,7 +144,7 @@ impl Attached {
         }
     }
 
-    /// Shows output to everybody.
+    /// Sends output to all clients.
     pub(super) fn show(&mut self, channel: u8, data: &[u8]) {
         if self.clients.is_empty() {
             return;
@@ -163,7 +164,7 @@ impl Attached {
         }
     }
 
-    /// Reads once; false if the client is gone or talks nonsense.
+    /// Reads once; false if the client disconnected or violates the protocol.
     fn listen_to(&mut self, client: &mut Client) -> bool {
         let mut buffer = [0; 16 * 1024];
         match client.stream.read(&mut buffer) {
@@ -194,7 +195,7 @@ impl Attached {
         true
     }
 
-    /// Ends the program's input after what was typed, if the container wants it to end.
+    /// Closes the program's input after the queued data, if the container has `stdinOnce`.
     fn end_of_input(&mut self) {
         if let Some(input) = self.input.as_mut().filter(|input| input.once) {
             input.ending = true;
@@ -209,7 +210,7 @@ impl Attached {
                 Ok(n) => drop(input.waiting.drain(..n)),
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                // The program does not read any more.
+                // The program does not read any longer.
                 Err(_) => input.waiting.clear(),
             }
         }
@@ -231,7 +232,7 @@ impl Input {
                 ws_xpixel: 0,
                 ws_ypixel: 0,
             };
-            // A terminal that is gone has no size.
+            // A closed terminal has no size.
             let _ = rustix::termios::tcsetwinsize(&self.fd, size);
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct Made {
     container: Container,
 }
 
-/// Where libcontainer keeps what it knows.
+/// Directory of libcontainer's state.
 fn state(directory: &Path) -> PathBuf {
     directory.join("oci")
 }
@@ -49,8 +49,8 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Makes the container of a directory and starts its program with standard streams, or with a terminal without them.
-/// The process has left the host's mount namespace afterwards.
+/// Creates the container of a directory and starts its program with standard streams, or with a terminal without them.
+/// Afterwards the process has left the host's mount namespace.
 ///
 /// # Errors
 /// Why there is no container.
@@ -92,7 +92,7 @@ pub(super) fn create(
         .build();
     let started = match built {
         Err(error) => Err(chain(&error)),
-        // Nothing of the image has run yet.
+        // No code of the image has run yet.
         Ok(mut container) => {
             limit_devices(spec, &staged, &oci);
             let started = container.start().map_err(|error| chain(&error));
@@ -105,7 +105,7 @@ pub(super) fn create(
     File::from(failure)
         .read_to_string(&mut problem)
         .map_err(|error| error.to_string())?;
-    // libcontainer has hidden this process from others of its user; its namespaces have to be found.
+    // libcontainer has made this process non-dumpable; other processes of its user must be able to open its namespaces.
     sys::set_dumpable();
     let pid = container
         .pid()
@@ -141,15 +141,15 @@ pub(super) fn create(
 }
 
 impl Made {
-    /// Whether the kernel killed one of its processes for want of memory.
+    /// Whether the kernel killed one of its processes because of its memory limit.
     pub(super) fn oom_killed(&self, spec: &ContainerSpec) -> bool {
         spec.cgroups && oci::cgroup::oom_kills(&oci::cgroups_path(spec)) > 0
     }
 
-    /// Removes what libcontainer has made outside of this process's mounts, and runs the hooks for the end.
+    /// Removes libcontainer's state outside of this process's mounts, and runs the poststop hooks.
     pub(super) fn clean_up(mut self, spec: &ContainerSpec) {
         if spec.cgroups {
-            // Without a PID namespace of its own some may be left.
+            // Without its own PID namespace, processes may remain.
             oci::cgroup::kill(&oci::cgroups_path(spec));
         } else {
             stage::forget_cgroups(spec);
@@ -160,7 +160,7 @@ impl Made {
     }
 }
 
-/// Puts the device rules in force that libcontainer does not look after.
+/// Enforces the device rules that libcontainer does not handle.
 fn limit_devices(spec: &ContainerSpec, staged: &Staged, oci: &Spec) {
     if staged.cgroups != Hierarchy::V2 || spec.security.privileged {
         return;
@@ -170,12 +170,13 @@ fn limit_devices(spec: &ContainerSpec, staged: &Staged, oci: &Spec) {
     let path = oci::cgroups_path(spec);
     let path = Path::new("/sys/fs/cgroup").join(path.strip_prefix("/").unwrap_or(&path));
     if let Err(problem) = devices::enforce(&rules.unwrap_or_default(), &path) {
-        // The nodes themselves are not there either; a kernel without such programs has that one wall less.
+        // The device nodes do not exist either; a kernel without such programs has one layer of protection less.
         eprintln!("{problem}");
     }
 }
 
-/// A socket for the terminal, made by its directory: paths of containers are longer than that of a socket may be.
+/// A socket for the terminal, addressed through its directory: paths of containers are longer than a socket path may
+/// be.
 fn console(directory: &Path) -> Result<(UnixListener, PathBuf), String> {
     let path = directory.join("console.sock");
     let open = File::open(directory).and_then(|directory| {

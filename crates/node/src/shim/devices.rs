@@ -1,6 +1,5 @@
-//! Which devices the kernel lets a container open, where there is the second version of cgroups: a small program of the
-//! kernel's own instruction set, attached to the container's cgroup. The first version has files for it, which libcontainer
-//! writes.
+//! Which devices the kernel lets a container open, with cgroups v2: a BPF program that is attached to the container's
+//! cgroup. Cgroups v1 has files for it, which libcontainer writes.
 //!
 //! The rules are those of the OCI specification; the numbers are those of `linux/bpf.h`.
 
@@ -22,7 +21,7 @@ const CHARACTER: u32 = 2;
 /// Rules of a container; the kernel takes a million instructions, and a rule has at most six.
 const MOST: usize = 10_000;
 
-/// One rule: what it does not name, it does not look at.
+/// One rule: a field that is `None` matches everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Rule {
     allow: bool,
@@ -32,11 +31,11 @@ struct Rule {
     minor: Option<u32>,
 }
 
-/// Kind, major and minor number, and access of a usual device; `None` stands for any.
+/// Kind, major and minor number, and access of a default device; `None` means any.
 type Usual = (Option<u32>, Option<u32>, Option<u32>, u32);
 
-/// What every container may use: `null`, `zero`, `full`, `random`, `urandom`, `tty`, `console`, `ptmx` and terminals, as
-/// libcontainer has it for the first version. Making nodes is a matter of a capability.
+/// Devices that every container may use: `null`, `zero`, `full`, `random`, `urandom`, `tty`, `console`, `ptmx` and
+/// terminals, as libcontainer has it for cgroups v1. Creating nodes needs a capability.
 const USUAL: [Usual; 11] = [
     (Some(CHARACTER), None, None, MAKE),
     (Some(BLOCK), None, None, MAKE),
@@ -109,8 +108,8 @@ const JUMP_EQUAL: u8 = 0x15;
 const JUMP_UNEQUAL: u8 = 0x55;
 const EXIT: u8 = 0x95;
 
-/// The program: the last rule that fits decides, so that the last one comes first. A rule that permits fits if it permits
-/// all that is asked for, one that forbids if it forbids any of it. What no rule fits is forbidden.
+/// The program: the last matching rule decides, so that the last one is checked first. A rule that permits matches if
+/// it permits all of the access, one that forbids if it forbids any of it. Without a match the access is forbidden.
 fn program(rules: &[Rule]) -> Vec<Instruction> {
     // Of the context: kind of node and access in one word, major and minor number.
     let mut code = vec![
@@ -214,11 +213,11 @@ fn load(code: &[Instruction]) -> std::io::Result<OwnedFd> {
     if result < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the kernel has made this descriptor for this call.
+    // SAFETY: the kernel created this descriptor for this call.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
-/// Attaches a program to a cgroup, beside those of others: all have to permit.
+/// Attaches a program to a cgroup, beside existing ones: all must permit the access.
 fn attach(program: &OwnedFd, cgroup: &std::fs::File) -> std::io::Result<()> {
     const ATTACH: libc::c_long = 8;
     const CGROUP_DEVICE: u32 = 6;

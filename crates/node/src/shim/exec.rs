@@ -43,7 +43,8 @@ fn start(file: &Path) -> Result<i32, String> {
     let program = if spec.isolation == Isolation::None {
         plain(&spec, &exec)?
     } else {
-        // Where the container was made: its root directory and cgroups are only visible there.
+        // The container was created in the shim's namespaces: its root directory and cgroups are
+        // only visible there.
         join(spec.isolation, state.shim)?;
         create::further(&spec, &exec.directory, &exec.args, exec.tty)?
     };

@@ -1,5 +1,4 @@
-//! The process that looks after a container's program: the init of a container, or a plain process where there are no
-//! containers.
+//! The process that runs a container's program: the init of a container, or a plain process without isolation.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,8 +11,8 @@ use super::spec::ContainerSpec;
 use super::supervise::code;
 use super::sys::{self, Fork};
 
-/// Looks after a program that runs without any isolation, as a child of this process. `failing` is for the text of
-/// what went wrong; a successful exec closes it.
+/// Runs a program without any isolation, as a child of this process. `failing` receives the text of an error; a
+/// successful exec closes it.
 pub(super) fn plain(spec: &ContainerSpec, stdio: [OwnedFd; 3], failing: OwnedFd) -> ! {
     sys::die_with_parent();
     let mut failing = File::from(failing);
@@ -33,7 +32,7 @@ pub(super) fn plain(spec: &ContainerSpec, stdio: [OwnedFd; 3], failing: OwnedFd)
     };
     drop((failing, stdio));
     let code = watch(program);
-    // Without a PID namespace the rest of the process group would stay behind.
+    // Without a PID namespace the rest of the process group would remain.
     let _ = rustix::process::kill_process_group(program, rustix::process::Signal::KILL);
     std::process::exit(code)
 }

@@ -51,7 +51,7 @@ impl Log {
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.size >= self.full {
-            // A log that cannot be renamed goes on.
+            // A log that cannot be renamed continues.
             self.rotate()
                 .unwrap_or_else(|error| eprintln!("log: {error}"));
         }
@@ -107,7 +107,7 @@ impl Lines {
         }
     }
 
-    /// The stream's number, as a program knows it.
+    /// The number of the file descriptor.
     pub(super) fn channel(&self) -> u8 {
         if self.stream == "stderr" { 2 } else { 1 }
     }
@@ -137,7 +137,7 @@ impl Lines {
         }
     }
 
-    /// The stream ended: what is left is a line without an end.
+    /// The stream ended: the rest is a line without a newline.
     pub(super) fn finish(&mut self, log: &mut Log) -> io::Result<()> {
         if self.rest.is_empty() {
             return Ok(());

@@ -83,7 +83,7 @@ fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), 
     })
 }
 
-/// Does something in a process of its own: namespaces cannot be left again.
+/// Runs `work` in a child process: namespaces cannot be left again.
 fn apart(work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let (failure, mut failing) =
         pipe().map(|(read, write)| (File::from(read), File::from(write)))?;

@@ -20,14 +20,14 @@ use super::spec::{ContainerSpec, Isolation, Seccomp};
 use super::sys::{self, Fork};
 use crate::oci::seccomp;
 
-/// What the process that libcontainer made becomes.
+/// What the process that libcontainer created becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// The init of the container, with the program as its child.
     Init,
     /// A further program.
     Further,
-    /// Nothing: it ends at once. To find out whether containers work here.
+    /// It ends at once. To probe whether containers work here.
     Probe,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// `failing` is a descriptor that this process keeps open until libcontainer has made the other one.
+    /// `failing` is a descriptor that this process keeps open until libcontainer has created the other one.
     ///
     /// # Errors
     /// The seccomp profile cannot be used.
@@ -70,7 +70,7 @@ impl Program {
     }
 
     fn init(&self, spec: &Spec) -> ! {
-        // Nothing of the helper's stays open: PID 1 is a process of the container like others.
+        // No descriptor of the shim stays open: PID 1 is an ordinary process of the container.
         sys::close_others(self.failing);
         if self.spec.isolation == Isolation::UserNamespace {
             // Namespaces of a process that cannot be dumped can only be entered by the host's root.
@@ -109,7 +109,7 @@ impl Program {
         }
     }
 
-    /// Installs the filters, and gives up what was needed for that.
+    /// Installs the filters, and drops the privileges that this needed.
     fn confine(&self) -> Result<(), String> {
         let security = &self.spec.security;
         if let Some(label) = security.confinement.selinux.as_deref() {
@@ -179,7 +179,7 @@ fn become_program(spec: &Spec) -> String {
     exec(&args, &env)
 }
 
-/// Becomes a program, which is looked up in the PATH of its environment; returns only what went wrong.
+/// Executes a program, which is looked up in the PATH of its environment; returns only on failure, with the error.
 pub(super) fn exec(args: &[String], env: &[String]) -> String {
     let Some(program) = args.first() else {
         return "no command specified".into();

@@ -12,7 +12,7 @@ mod security;
 pub use root::{ImageConfig, Mount, RootFs};
 pub use security::{Confinement, Limits, Seccomp, Security};
 
-/// What the shim is told, `spec.json`.
+/// The input of the shim, `spec.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerSpec {
     /// Whose container it is; the agent finds it again by this.
@@ -28,14 +28,14 @@ pub struct ContainerSpec {
     pub cwd: Option<String>,
     /// Host name in the container.
     pub hostname: String,
-    /// What the root directory is made of.
+    /// The content of the root directory.
     #[serde(default)]
     pub root: RootFs,
     /// Bind mounts, in order.
     pub mounts: Vec<Mount>,
     /// Device nodes, besides the usual ones.
     pub devices: Vec<DeviceNode>,
-    /// OCI hooks that the container's devices ask for.
+    /// OCI hooks of the container's devices.
     #[serde(default)]
     pub hooks: Vec<Hook>,
     /// A terminal instead of pipes.
@@ -45,13 +45,13 @@ pub struct ContainerSpec {
     /// The first client's end is the end of the input.
     #[serde(default)]
     pub stdin_once: bool,
-    /// Who runs the program, and what it may do.
+    /// User and privileges of the program.
     #[serde(default)]
     pub security: Security,
-    /// What it may use up.
+    /// Resource limits.
     #[serde(default)]
     pub limits: Limits,
-    /// Where the output goes.
+    /// Path of the log.
     pub log: PathBuf,
     /// Which namespaces to use.
     pub isolation: Isolation,
@@ -60,7 +60,7 @@ pub struct ContainerSpec {
     pub cgroups: bool,
 }
 
-/// The container as the API knows it.
+/// The container's identity in the API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// UID of the pod.
@@ -83,7 +83,7 @@ pub enum Isolation {
     Namespaces,
     /// Own namespaces inside of a user namespace.
     UserNamespace,
-    /// A process group with an environment, nothing else.
+    /// No isolation: a process group with an environment.
     #[default]
     None,
 }
@@ -93,7 +93,7 @@ pub enum Isolation {
 pub struct State {
     /// PID of the container's init on the host.
     pub pid: i32,
-    /// Its start time in clock ticks after boot, which tells it from a later process with the same PID.
+    /// Its start time in clock ticks after boot, which distinguishes it from a later process with the same PID.
     pub pid_start: u64,
     /// PID of the shim.
     pub shim: i32,
@@ -159,7 +159,7 @@ pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
 /// Replaces one of the files.
 ///
 /// # Errors
-/// Those of the file system, with the path.
+/// Errors of the file system, with the path.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), String> {
     let bytes =
         serde_json::to_vec(value).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -167,13 +167,13 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Start time of a process in clock ticks after boot; `None` when there is no such process (any more).
+/// Start time of a process in clock ticks after boot; `None` when there is no such process (any longer).
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the name in parentheses and may contain anything.
     let rest = &stat[stat.rfind(')')? + 2..];
     let mut fields = rest.split(' ');
-    // A zombie has ended, only nobody has asked for its status.
+    // A zombie has ended; only its status has not been read.
     if fields.next()? == "Z" {
         return None;
     }

@@ -1,9 +1,9 @@
 //! The helper's own view of the file system, in which a container's root directory and volumes are put together.
 //!
-//! The helper leaves the mount namespace of the host (and, without root, its user namespace) before it touches
-//! anything. What it mounts is seen by nobody else, is gone when it ends, and is never inside of the container: the
-//! container's root directory is a mount of its own, and libcontainer makes it the root of a further mount namespace
-//! from which the rest is detached.
+//! The shim leaves the mount namespace of the host (and, without root, its user namespace) before it touches anything.
+//! Its mounts are private, disappear when it ends, and are never visible inside of the container: the container's root
+//! directory is a separate mount, and libcontainer makes it the root of a further mount namespace from which the rest
+//! is detached.
 //!
 //! Everything that a container may have had its hands on is opened by descriptors that cannot leave the volume, and is
 //! mounted from the descriptor: there is no moment between a check and a mount.
@@ -47,7 +47,7 @@ impl<T, E: std::fmt::Display> Step<T> for std::result::Result<T, E> {
 pub(crate) struct Staged {
     /// The root directory.
     pub(crate) root: PathBuf,
-    /// Sources of [`ContainerSpec::mounts`], in their order: what is mounted there cannot be exchanged.
+    /// Sources of [`ContainerSpec::mounts`], in their order: a mounted source cannot be exchanged.
     pub(crate) mounts: Vec<PathBuf>,
     /// Sources of [`ContainerSpec::devices`], in their order.
     pub(crate) devices: Vec<Device>,
@@ -70,10 +70,10 @@ pub(crate) struct Device {
     pub(crate) owner: (u32, u32),
 }
 
-/// What is mounted on `/sys/fs/cgroup`.
+/// The mount on `/sys/fs/cgroup`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Hierarchy {
-    /// Nothing that could be written.
+    /// Nothing writable.
     #[default]
     None,
     /// One file system for every controller, perhaps with an empty second version beside them.
@@ -104,15 +104,15 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result {
         // The groups of the agent are not those of its containers.
         sys::set_groups(&[]).step(|| "setgroups".into())?;
     }
-    // Mounts of the host still arrive, so that volumes can follow it; nothing goes the other way.
+    // Mounts of the host still propagate, so that volumes can follow it; nothing propagates to the host.
     let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", slave).step(|| "making mounts private".into())
 }
 
-/// Who the program of a container is.
+/// The account of a container's program.
 ///
 /// # Errors
-/// A name that the container does not know.
+/// A name that does not exist in the container.
 pub(super) fn account(spec: &ContainerSpec, root: &Path) -> Result<Account> {
     let found = account::find(&spec.security, root)?;
     if spec.isolation != Isolation::UserNamespace {
@@ -131,7 +131,7 @@ pub(super) fn account(spec: &ContainerSpec, root: &Path) -> Result<Account> {
 /// Puts a container together below its directory, after [`enter`].
 ///
 /// # Errors
-/// What could not be opened, made or mounted.
+/// A path could not be opened, created or mounted.
 pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> {
     let (stage, root) = begin(directory)?;
     if let Some(copy) = &spec.root.copy {
@@ -164,7 +164,7 @@ pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> 
     })
 }
 
-/// Makes the working directory, as container runtimes do. Where it cannot be made the program is not started.
+/// Creates the working directory, as container runtimes do. If that fails the program is not started.
 pub(super) fn working_directory(spec: &ContainerSpec, root: &Path) {
     let Some(cwd) = spec.cwd.as_deref().filter(|cwd| cwd.starts_with('/')) else {
         return;
@@ -193,7 +193,7 @@ fn size(spec: &ContainerSpec) -> String {
     )
 }
 
-/// Room for mount points only, and in it a place for the root directory.
+/// A directory for mount points only, with one for the root directory.
 fn begin(directory: &Path) -> Result<(PathBuf, PathBuf)> {
     let stage = directory.join("stage");
     fs::create_dir_all(&stage).step(|| stage.display().to_string())?;
@@ -224,7 +224,7 @@ pub(super) fn make(path: &Path) -> Result {
     fs::create_dir(path).step(|| path.display().to_string())
 }
 
-/// Mounts what a descriptor stands for, with everything mounted below it, on a new place.
+/// Mounts the file behind a descriptor, with everything mounted below it, on a new path.
 fn attach(source: &Source, place: &Path) -> Result {
     if source.is_dir {
         make(place)?;
@@ -234,13 +234,13 @@ fn attach(source: &Source, place: &Path) -> Result {
     clone_onto(source.fd.as_fd(), place)
 }
 
-/// Something of the host, opened only to be mounted.
+/// A file of the host, opened only to be mounted.
 struct Source {
     fd: OwnedFd,
     is_dir: bool,
 }
 
-/// Mounts what a descriptor stands for on an existing place.
+/// Mounts the file behind a descriptor on an existing path.
 fn clone_onto(source: std::os::fd::BorrowedFd<'_>, place: &Path) -> Result {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC

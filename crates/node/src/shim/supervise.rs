@@ -39,11 +39,11 @@ pub(super) fn run(directory: &Path) -> i32 {
     }
 }
 
-/// Tells the agent, and lets go of it: standard output is its pipe.
+/// Answers the agent, and closes standard output, which is its pipe.
 fn answer(answer: &Answer) {
     let mut line = serde_json::to_string(answer).unwrap_or_default();
     line.push('\n');
-    // If the agent is gone by now, the next one reads state.json.
+    // If the agent has ended by now, the next one reads state.json.
     let _ = std::io::stdout().write_all(line.as_bytes());
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&null);
@@ -54,18 +54,18 @@ fn answer(answer: &Answer) {
 struct Container {
     spec: ContainerSpec,
     pid: Pid,
-    /// What libcontainer made; nothing for a plain process.
+    /// The container of libcontainer; `None` for a plain process.
     made: Option<Made>,
     log: Log,
-    /// Output with the lines in the making; a terminal has one stream only.
+    /// Outputs with their incomplete lines; a terminal has one stream only.
     streams: Vec<(OwnedFd, Lines)>,
     attached: Attached,
     /// The container's directory, to see when it is removed.
     directory: Option<OwnedFd>,
 }
 
-/// How often the container's directory is looked at. It is not watched: every watch of this kind takes one of the few
-/// that the kernel gives to a user (`fs.inotify.max_user_instances`), and there is a helper for every container.
+/// How often the container's directory is checked. It is not watched: inotify instances are limited per user
+/// (`fs.inotify.max_user_instances`), and there is a shim for every container.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A pair of pipe ends that no other program inherits.
@@ -79,9 +79,9 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     if spec.args.is_empty() {
         return Err("no command specified".into());
     }
-    // A session of its own: signals from the agent's terminal are not for containers.
+    // A new session: signals from the agent's terminal are not for containers.
     let _ = rustix::process::setsid();
-    // Orphans of a container without a PID namespace come here and are not left to the host.
+    // Orphans of a container without a PID namespace are reparented to this process and not to the host's init.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let log = Log::open(&spec.log).map_err(|error| format!("{}: {error}", spec.log.display()))?;
     let mut attached = Attached::new(directory);
@@ -108,7 +108,7 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     let shim = rustix::process::getpid().as_raw_nonzero().get();
     let state = State {
         pid: raw,
-        // A program may have ended already; nobody will look for its start time then.
+        // A program may have ended already; its start time is not needed then.
         pid_start: spec::start_time(raw).unwrap_or_default(),
         shim,
         shim_start: spec::start_time(shim).unwrap_or_default(),
@@ -167,7 +167,7 @@ fn plain(
 struct Output {
     /// Where input is written, if there is any.
     input: Option<OwnedFd>,
-    /// Where outputs are read.
+    /// The outputs to read.
     streams: Vec<(OwnedFd, Lines)>,
 }
 
@@ -181,7 +181,7 @@ impl Output {
     }
 }
 
-/// Both sides of the program's streams; nothing yet for a terminal.
+/// Both sides of the program's streams; none yet for a terminal.
 fn stdio(spec: &ContainerSpec) -> Result<(Option<[OwnedFd; 3]>, Output), String> {
     if spec.tty {
         let nothing = Output {
@@ -262,7 +262,7 @@ impl Container {
                 break;
             }
         }
-        // Output that was written before the end; a process that escaped may hold the pipe open for ever.
+        // Output from before the end; a process that escaped may hold the pipe open indefinitely.
         for (fd, lines) in &mut self.streams {
             let attached = &mut self.attached;
             while readable(fd) && copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer) {}
@@ -324,7 +324,7 @@ fn copy(
         Ok(n) => {
             attached.show(lines.channel(), &buffer[..n]);
             if let Err(error) = lines.push(log, &buffer[..n]) {
-                // The container goes on; a full disk must not stop it.
+                // The container continues; a full disk must not stop it.
                 eprintln!("log: {error}");
             }
             return true;

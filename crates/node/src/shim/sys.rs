@@ -34,14 +34,14 @@ fn all_signals() -> libc::sigset_t {
     }
 }
 
-/// Keeps all signals pending, also those that the init of a PID namespace would not even be sent.
+/// Blocks all signals, so that they stay pending, also those that the init of a PID namespace would ignore.
 pub(super) fn block_signals() {
     let set = all_signals();
     // SAFETY: both pointers are valid or null; the call only changes this thread's mask.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
 }
 
-/// Undoes [`block_signals`] and every ignored signal; exec keeps both.
+/// Reverts [`block_signals`] and every ignored signal; exec would keep both.
 pub(super) fn reset_signals() {
     let set = all_signals();
     // SAFETY: as above; setting the default action of a signal runs no code of ours.
@@ -57,7 +57,7 @@ pub(super) fn reset_signals() {
 pub(super) fn next_signal() -> i32 {
     let set = all_signals();
     loop {
-        // SAFETY: the set is initialised and no information is asked for.
+        // SAFETY: the set is initialised and no information is requested.
         let signal = unsafe { libc::sigwaitinfo(&set, std::ptr::null_mut()) };
         if signal > 0 {
             return signal;
@@ -67,7 +67,7 @@ pub(super) fn next_signal() -> i32 {
 
 /// Sends any signal, also a real-time one.
 pub(super) fn kill(pid: Pid, signal: i32) {
-    // SAFETY: kill(2) takes two integers and touches no memory. A process that is gone needs no signal.
+    // SAFETY: kill(2) takes two integers and touches no memory. A process that has ended needs no signal.
     unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) };
 }
 
@@ -112,22 +112,22 @@ pub(super) fn no_new_privileges() {
     unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
 }
 
-/// Lets processes of the same user look at this one.
+/// Lets processes of the same user inspect this one.
 pub(super) fn set_dumpable() {
     // SAFETY: prctl with integers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
 }
 
-/// Takes over a descriptor that came with the memory of the process this one was forked from.
+/// Takes ownership of a descriptor that was inherited by fork.
 pub(super) fn own(descriptor: std::os::fd::RawFd) -> std::os::fd::OwnedFd {
     use std::os::fd::FromRawFd;
-    // SAFETY: only called in a child process, for a descriptor whose owner is a value of the parent process: nothing
-    // here drops it.
+    // SAFETY: only called in a child process, for a descriptor whose owner is a value of the parent process that is
+    // never dropped here.
     unsafe { std::os::fd::OwnedFd::from_raw_fd(descriptor) }
 }
 
-/// Closes everything but the standard streams and one descriptor. For a process that ends, or becomes another program,
-/// without dropping anything that it has open.
+/// Closes everything except for the standard streams and one descriptor. For a process that ends, or calls exec,
+/// without dropping its open descriptors.
 pub(super) fn close_others(kept: std::os::fd::RawFd) {
     let kept = kept.max(3) as libc::c_uint;
     // SAFETY: as in `close_inherited`; owners of the descriptors are never dropped.
@@ -179,20 +179,20 @@ pub(super) fn exec(program: &str, args: &[String], env: &[String]) -> io::Error 
     io::Error::last_os_error()
 }
 
-/// Closes everything but the standard streams; for the beginning, when nothing else has been opened.
+/// Closes everything except for the standard streams; called at the start, before anything else is opened.
 pub(super) fn close_inherited() {
-    // SAFETY: the numbers are of descriptors that came with the process, which nothing in it owns. A kernel that does
-    // not know the call leaves them open.
+    // SAFETY: the descriptors were inherited, and no value in this process owns them. A kernel without this call leaves
+    // them open.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
 }
 
-/// SIGKILL as soon as the parent is gone.
+/// Requests SIGKILL for when the parent ends.
 pub(super) fn die_with_parent() {
     // Only fails for an invalid signal.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// Makes a mount and everything mounted below it read-only, whatever flags it came with.
+/// Makes a mount and everything mounted below it read-only, keeping its other flags.
 pub(super) fn read_only(path: &std::path::Path) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-/// Where terminals of this host come from.
+/// The multiplexer of the host's terminals.
 pub(crate) const HOST: &str = "/dev/ptmx";
 
 /// A new pseudo-terminal of the file system that `ptmx` belongs to: master and slave.
 ///
 /// # Errors
-/// Those of the system calls.
+/// Errors of the system calls.
 pub(crate) fn open(ptmx: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{grantpt, unlockpt};
@@ -25,11 +25,11 @@ pub(crate) fn open(ptmx: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((master, slave))
 }
 
-/// A new pseudo-terminal of a container, so that it has a name inside. The container decides what is at any path of
-/// its root directory, so that only the real thing is opened: links lead nowhere else, and what is found is looked at.
+/// A new pseudo-terminal of a container, so that it has a name inside. The container controls every path of its root
+/// directory, so links are not followed, and the opened file is verified.
 ///
 /// # Errors
-/// The container has no terminals of its own.
+/// The container has no separate terminals.
 pub(crate) fn open_inside(root: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
     use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, makedev, openat2};
     /// `DEVPTS_SUPER_MAGIC`.
@@ -48,17 +48,17 @@ pub(crate) fn open_inside(root: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
 /// The other side of a terminal whose master this is.
 ///
 /// # Errors
-/// Those of the system calls.
+/// Errors of the system calls.
 pub(super) fn slave(master: &OwnedFd) -> std::io::Result<OwnedFd> {
     use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer};
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     Ok(ioctl_tiocgptpeer(master, flags)?)
 }
 
-/// Takes the master that came over a socket.
+/// Receives the master over a socket.
 ///
 /// # Errors
-/// Those of the system call; the other end is closed and nothing came.
+/// Errors of the system call; the other end was closed without sending one.
 pub(super) fn receive(socket: &OwnedFd) -> std::io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut message = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! Who may use a node's HTTPS API, and what connections cost it.
+//! Access control of a node's HTTPS API, and limits of its connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Setup {
         post(&self.client, path, binding).await;
     }
 
-    /// Sends a request as somebody; answers code and body.
+    /// Sends a request as a user; returns code and body.
     async fn ask(&self, who: &Who<'_>, method: Method, path: &str) -> (u16, String) {
         let identity = match who {
             Who::Certificate(user, groups) => {
@@ -180,7 +180,7 @@ async fn post(client: &Client, path: &str, body: Value) -> Value {
     answer.unwrap_or_else(|error| panic!("post {path}: {error}"))
 }
 
-/// How a client proves who it is.
+/// How a client authenticates.
 enum Who<'a> {
     Nobody,
     Certificate(&'a str, &'a [&'a str]),

@@ -141,7 +141,7 @@ async fn without_a_driver_nothing_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slices_of_a_driver_that_is_gone_are_deleted() {
+async fn slices_of_a_driver_that_no_longer_runs_are_deleted() {
     let cluster = Cluster::start().await;
     let (plugin, _) = cluster.driver().await;
     let count = |list: &serde_json::Value| list["items"].as_array().map_or(0, Vec::len);
@@ -177,7 +177,7 @@ async fn slices_of_a_driver_that_is_gone_are_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_of_pods_that_went_away_meanwhile_are_given_back() {
+async fn claims_of_pods_that_were_deleted_meanwhile_are_unprepared() {
     let mut cluster = Cluster::start().await;
     let (_plugin, calls) = cluster.driver().await;
     cluster.claim("claim", "a").await;
@@ -222,7 +222,7 @@ async fn a_container_reads_about_its_device() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_preparation_failed_is_given_back() {
+async fn a_claim_whose_preparation_failed_is_unprepared() {
     let cluster = Cluster::start().await;
     let (_plugin, calls) = cluster.driver().await;
     calls.broken.store(true, Ordering::Relaxed);
@@ -243,7 +243,7 @@ async fn a_claim_whose_preparation_failed_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_driver_had_begun_is_given_back() {
+async fn claims_that_a_killed_driver_had_begun_are_unprepared() {
     let cluster = Cluster::start().await;
     let process = tokio::runtime::Runtime::new().unwrap();
     let (_plugin, calls) = std::thread::scope(|scope| {

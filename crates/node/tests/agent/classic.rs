@@ -180,7 +180,7 @@ async fn what_plugins_have_is_published_and_what_was_allocated_is_prepared() {
         .cloned()
         .unwrap_or_default();
     assert_eq!(instances.len(), 2);
-    // What somebody else does to it is undone.
+    // Changes by other components are reverted.
     cluster.delete(&format!("{SLICES}/{name}")).await;
     cluster
         .until(SLICES, "published again", |list| {

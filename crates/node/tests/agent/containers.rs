@@ -199,7 +199,7 @@ async fn containers_survive_the_agent() {
         )
         .await;
     let before = cluster.until_phase("stays", "Running").await;
-    // Nobody else sleeps for just as long.
+    // No other process sleeps for just as long.
     let seconds = format!("8640{}", std::process::id());
     let script = format!("read x < /dev/zero & sleep {seconds}; exit 5");
     let spec = json!({"restartPolicy": "Never", "containers": [shell(&script)]});

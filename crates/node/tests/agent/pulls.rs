@@ -1,4 +1,4 @@
-//! Pulls as the kubelet makes them, from a registry that may be slow, closed or an attacker's.
+//! Pulls by the kubelet's rules, from a registry that may be slow, closed or an attacker's.
 
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ async fn what_is_wrong_with_an_image_is_told_and_nothing_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_that_does_not_answer_holds_nobody_up() {
+async fn a_registry_that_does_not_answer_delays_no_pod() {
     let mut images = settings(ImageMode::Require);
     images.timeouts.response = Duration::from_millis(500);
     let Some((cluster, registry)) = with_registry(images).await else {
@@ -223,7 +223,7 @@ async fn a_command_runs_from_the_hosts_files_when_no_registry_answers() {
         "The registry of image \"{name}\" cannot be reached: the command runs from the host's files"
     );
     until_told(&cluster, "p", "ImageNotPulled", &text).await;
-    // Without a command nobody knows what to run.
+    // Without a command there is no program to run.
     cluster
         .pod("q", json!({"containers": [container(&name)]}))
         .await;

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use allot_node::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, State};
 
-/// Who runs the helper.
+/// The user that runs the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum As {
     Root,
@@ -25,7 +25,7 @@ pub struct Machine {
     pub cgroups: bool,
 }
 
-/// The helper where everybody can execute it.
+/// The shim in a directory where every user can execute it.
 fn helper() -> PathBuf {
     static COPY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = COPY.get_or_init(|| {

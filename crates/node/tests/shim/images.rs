@@ -89,7 +89,7 @@ fn many_layers_lie_over_each_other() {
     check("cat /d/top; set -- /d/*; echo $#", on(&paths), "0\n121\n");
 }
 
-/// Where layers cannot be laid over each other, a container has a copy of its own.
+/// Without overlay mounts, a container has its own copy of the layers.
 #[test]
 fn a_copy_takes_the_place_of_layers() {
     for user in [As::Root, As::Nobody] {
@@ -125,7 +125,7 @@ fn users_are_those_of_the_image() {
 }
 
 #[test]
-fn an_image_can_be_a_volume_that_nobody_changes() {
+fn an_image_can_be_a_read_only_volume() {
     let (below, above) = (
         layer(&[("a", "below\n"), ("sub/x", "x\n")]),
         layer(&[("a", "above\n")]),
@@ -153,7 +153,7 @@ fn an_image_can_be_a_volume_that_nobody_changes() {
     }
 }
 
-/// A place on the host that no container is to reach, whoever runs it.
+/// A path on the host that no container may reach, whichever user runs it.
 fn canary() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -173,7 +173,7 @@ fn listing(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Links of an image in the places that its set-up goes through lead nowhere else, whether the container starts or not.
+/// Links of an image at the paths that the set-up uses lead nowhere else, whether the container starts or not.
 #[test]
 fn links_of_an_image_do_not_lead_its_set_up_to_the_host() {
     let (canary, volume) = (canary(), canary());

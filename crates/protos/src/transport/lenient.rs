@@ -22,11 +22,11 @@ const MAX_FRAME: usize = 16384;
 /// Above this a header block is refused, encoded or decoded.
 const MAX_HEADERS: usize = 1 << 20;
 
-/// A server-side connection whose requests get the authority `localhost` where the one sent is not valid.
+/// A server-side connection that replaces invalid authorities of requests by `localhost`.
 ///
-/// Go's gRPC client sends the socket path as `:authority`, percent-encoded (`%2Fvar%2Flib…`) or, in older versions, raw.
-/// Neither is an authority in the sense of RFC 3986, and `h2` answers such a request with `PROTOCOL_ERROR`. The kubelet
-/// dials plugin registration sockets that way, and so do clients of PodResources.
+/// Go's gRPC client sends the socket path as `:authority`, percent-encoded (`%2Fvar%2Flib…`) or, in older versions,
+/// raw. Neither is an authority in the sense of RFC 3986, and `h2` answers such a request with `PROTOCOL_ERROR`. The
+/// kubelet dials plugin registration sockets that way, and so do clients of PodResources.
 ///
 /// Bytes from the client are parsed as HTTP/2 frames. All frames pass unchanged except HEADERS with their
 /// CONTINUATIONs: these are decoded and written again without use of the dynamic table, so the state of the
@@ -124,7 +124,7 @@ pub(super) struct Filter {
     pending: Vec<u8>,
     out: Vec<u8>,
     taken: usize,
-    /// So many bytes go through untouched.
+    /// Number of bytes to pass unchanged.
     pass: usize,
     block: Option<Block>,
     decoder: hpack::Decoder,

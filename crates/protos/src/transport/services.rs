@@ -20,7 +20,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 type Inner = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
-/// A set of services, told apart by the first segment of the path.
+/// A set of services, routed by the first segment of the path.
 #[derive(Clone, Default)]
 pub struct Services {
     by_name: Arc<HashMap<&'static str, Inner>>,
@@ -56,7 +56,7 @@ impl Services {
         self
     }
 
-    /// Serves until `shutdown` completes; the socket file is gone then.
+    /// Serves until `shutdown` completes; removes the socket file then.
     ///
     /// # Errors
     /// When the listener fails.

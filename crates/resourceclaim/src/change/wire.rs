@@ -20,7 +20,7 @@ const FINALIZERS: u32 = 14;
 /// Field of a claim's status.
 const RESERVED_FOR: u32 = 2;
 
-/// A claim as it came from the server.
+/// A claim as received from the server.
 pub(crate) struct Claim {
     /// The envelope, whose object is replaced when it is written.
     envelope: Vec<u8>,
@@ -32,7 +32,7 @@ impl Claim {
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
         let envelope = body.strip_prefix(MAGIC)?.to_vec();
         let claim = bytes_of(&envelope, RAW)?.to_vec();
-        // Everything that is edited or asked for later has to be readable.
+        // Everything that is edited or read later must be parseable.
         for part in [METADATA, STATUS] {
             fields(bytes_of(&claim, part).unwrap_or_default())?;
         }
@@ -64,7 +64,7 @@ impl Claim {
         self.edit(METADATA, |metadata| replace(metadata, FINALIZERS, &all))
     }
 
-    /// Sets an annotation, or takes it away.
+    /// Sets or removes an annotation.
     pub(crate) fn set_annotation(&mut self, key: &str, value: Option<&str>) -> Option<()> {
         self.edit(METADATA, |metadata| {
             let entries = fields(metadata)?.into_iter();
@@ -78,7 +78,7 @@ impl Claim {
         })
     }
 
-    /// Replaces who the claim is reserved for.
+    /// Replaces `status.reservedFor`.
     pub(crate) fn set_reserved_for(
         &mut self,
         consumers: &[ResourceClaimConsumerReference],
@@ -99,12 +99,12 @@ fn consumer(of: &ResourceClaimConsumerReference) -> Vec<u8> {
     strings(&[(1, group), (3, &of.resource), (4, &of.name), (5, &of.uid)])
 }
 
-/// A field as it stands in a message.
+/// A field of a message.
 struct Field<'a> {
     number: u32,
     /// With its tag and its length.
     whole: &'a [u8],
-    /// What is in it, where it is delimited by a length.
+    /// Its content, if it is length-delimited.
     value: &'a [u8],
 }
 
@@ -136,13 +136,13 @@ fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     Some(all)
 }
 
-/// The value of a field that is there once.
+/// The value of a field that occurs once.
 fn bytes_of(message: &[u8], number: u32) -> Option<&[u8]> {
     let mut all = fields(message)?.into_iter();
     all.find(|f| f.number == number).map(|f| f.value)
 }
 
-/// The message with other values in a field; what else is in it stays as it is.
+/// The message with other values of a field; everything else stays unchanged.
 fn replace(message: &[u8], number: u32, values: &[Vec<u8>]) -> Option<Vec<u8>> {
     let all = fields(message)?;
     // Before what has a higher number, as it is customary.
@@ -195,7 +195,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A claim of the given uid and version, with fields that this program does not know.
+    /// A claim of the given UID and version, with fields that this program does not know.
     pub(crate) fn claim(uid: &str, version: &str) -> Vec<u8> {
         let mut metadata = strings(&[(1, "c"), (UID, uid), (RESOURCE_VERSION, version)]);
         put(&mut metadata, ANNOTATIONS, &strings(&[(1, "a"), (2, "1")]));

@@ -1,4 +1,4 @@
-//! The node that came nearest to taking a pod that fits nowhere, for the event that tells why it does not.
+//! The node that came nearest to being feasible for a pod that fits nowhere, for the event that reports it.
 
 use std::cmp::Reverse;
 
@@ -10,13 +10,12 @@ use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::status::{Code, Rejection};
 
-/// How many checks of devices an event is worth. In clusters where that is not enough for all nodes, the first ones are
-/// compared.
+/// Limit of device checks for the explanation in an event. In larger clusters only the first nodes are compared.
 pub(crate) const MOST_CHECKS: usize = 50_000;
 /// The same for a pod of a gang, which is refused in every round of the search for places.
 pub(crate) const MOST_CHECKS_IN_GANG: usize = 2_000;
 
-/// How near a node came; the largest is explained. What counts first comes first.
+/// How near a node came to being feasible; the largest is explained. Fields are compared in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     satisfied: usize,
@@ -25,7 +24,7 @@ pub struct Rank {
 }
 
 impl Attempt<'_> {
-    /// How near a node came that rejects the pod; comparable with the other nodes of the same attempt.
+    /// How near a node that rejects the pod came to being feasible; comparable with other nodes of the same attempt.
     pub(crate) fn rank(&self, node: &NodeInfo, rejection: &Rejection) -> Rank {
         let found = self.devices().map(|d| d.nearness(node, &self.dra));
         self.ranked(node, rejection, found.as_ref())
@@ -45,7 +44,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What a selector that failed on the devices of a node has probably meant; `None` where there is nothing to suggest.
+    /// A likely correction for a selector that failed on the devices of a node; `None` without a suggestion.
     pub(crate) fn explain_error(&self, unplaced: &Unplaced) -> Option<String> {
         let failed = |r: &&Rejection| r.code == Code::Error && r.plugin == Plugin::DynamicResources;
         let nodes = unplaced.nodes.iter().zip(&self.snapshot.nodes);
@@ -57,9 +56,9 @@ impl Attempt<'_> {
         (!hint.is_empty()).then(|| format!("On node {}: {hint}", node.name))
     }
 
-    /// What the node that came nearest to taking the pod lacks: the one with the most requests for devices satisfied; of
-    /// those, the one that the fewest plugins reject; of those, the one where the most checks leave enough devices; of
-    /// those, the first. At most so many devices are checked. `None` for pods that no node lacks devices for.
+    /// What the nearest node lacks: the node with the most device requests satisfied; among those, the one that the
+    /// fewest plugins reject; among those, the one where the most checks leave enough devices; among those, the first.
+    /// Checks at most `most` devices. `None` if no node rejects the pod for lack of devices.
     pub(crate) fn explain_nearest(&self, unplaced: &Unplaced, most: usize) -> Option<String> {
         let devices = self.devices()?;
         let lacks_devices = |p: Plugin| p == Plugin::DynamicResources;

@@ -1,4 +1,4 @@
-//! Which nodes are looked at, in which order, and how many.
+//! Which nodes are filtered, in which order, and how many.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::status::{Code, Rejection};
 
-/// From this number of nodes on, filtering is worth several threads.
+/// From this number of nodes on, filtering uses several threads.
 const PARALLEL_FROM: usize = 1024;
 /// Fewest nodes to find before scoring; upstream's value.
 const MIN_FEASIBLE: usize = 100;
@@ -61,7 +61,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// The nodes to look at, in order. Those that the pod's own affinity excludes by name are rejected at once.
+    /// The nodes to filter, in order. Nodes that the pod's own affinity excludes by name are rejected at once.
     fn order(&self, start: usize, rejections: &mut [Option<Rejection>]) -> Vec<usize> {
         let total = self.snapshot.nodes.len();
         if self.profile.filters.contains(Plugin::NodeAffinity)
@@ -93,8 +93,8 @@ impl Attempt<'_> {
         (total * percentage.min(100) / 100).max(MIN_FEASIBLE)
     }
 
-    /// The nodes that will do, in order, until enough are found or the attempt as such fails on one: something is wrong
-    /// with a claim then, and as in upstream the pod waits until that is mended, even where another node would do.
+    /// The feasible nodes, in order, until enough are found or the attempt itself fails on one. In that case a claim is
+    /// invalid, and as in upstream the pod waits until it is corrected, even if another node would be feasible.
     fn feasible(
         &self,
         order: &[usize],
@@ -132,7 +132,7 @@ impl Attempt<'_> {
         feasible
     }
 
-    /// Filters nodes by several threads; `None` for those where other pods are expected, which the threads do not see.
+    /// Filters nodes in several threads; `None` for nodes with nominated pods, which the threads do not see.
     fn filter_together(
         &self,
         nodes: &[usize],
@@ -154,7 +154,7 @@ impl Attempt<'_> {
             .collect()
     }
 
-    /// Whether there are devices for the pod on a node; those that drivers allocate come later.
+    /// Whether devices are available for the pod on a node; devices that drivers allocate are not checked here.
     fn check_devices(&self, node: &NodeInfo) -> Result<(), Rejection> {
         match &self.devices {
             Some(devices) => devices.check(node, &self.dra),

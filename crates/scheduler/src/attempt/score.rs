@@ -13,8 +13,7 @@ use crate::plugins::{fit, interpod, normalize, spread, taints};
 use crate::status::Rejection;
 
 impl Attempt<'_> {
-    /// The best of the nodes that will do, and what the pod gets there. A node whose devices turn out not to be had is
-    /// rejected.
+    /// The best feasible node, and what is allocated there. A node where the allocation fails is rejected.
     pub(super) fn best(
         &self,
         feasible: &[usize],
@@ -51,13 +50,12 @@ impl Attempt<'_> {
         None
     }
 
-    /// Whether a placement policy has a say in where the pod goes.
+    /// Whether a placement policy takes part in the score.
     pub(super) fn follows_policy(&self) -> bool {
         self.devices.is_some() && self.profile.dynamic_resources.placement != Policy::FirstFit
     }
 
-    /// Adds how much the placement policy likes the nodes: from nothing for the last of them to a hundred times the
-    /// weight for the first.
+    /// Adds the score of the placement policy: from 0 for the last node to a hundred times the weight for the first.
     fn add_placement(&self, plugin: &PodDevices, nodes: &[usize], scores: &mut [i64]) {
         let preference = |at: &usize| plugin.preference(&self.snapshot.nodes[*at], &self.dra);
         let own: Vec<Option<i64>> = nodes.iter().map(preference).collect();
@@ -72,7 +70,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Adds what it counts which alternatives of lists the pod would get on the nodes.
+    /// Adds the score for the alternatives of lists that would be allocated on the nodes.
     fn add_preferences(&self, plugin: &PodDevices, nodes: &[usize], scores: &mut [i64]) {
         let weight = self.profile.weight(Plugin::DynamicResources);
         if weight == 0 || !plugin.has_preferences(&self.dra) {
@@ -90,8 +88,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// The outcome for a pod whose claims drivers have to allocate first: all nodes that fit, and of these the one that
-    /// the drivers were told before, if it is still there.
+    /// The outcome for a pod with claims that drivers must allocate first: all feasible nodes, and the node that was
+    /// published to the drivers before, if it is still feasible.
     fn negotiable(&self, feasible: Vec<usize>, best: usize, devices: NodeDevices) -> Placement {
         let told = self
             .classic
@@ -104,7 +102,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What devices stand for, among resources that are scored.
+    /// The extended resources among the scored resources that devices provide.
     fn counts(&self, scored: &[(Arc<str>, i64)]) -> Option<Counts<'_>> {
         self.devices.as_ref()?.counts(scored, &self.dra)
     }

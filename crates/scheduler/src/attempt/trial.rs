@@ -8,7 +8,7 @@ use crate::pod::PodInfo;
 use crate::status::Rejection;
 
 impl Others {
-    /// A pod comes to a node (`delta` 1) or leaves it (-1).
+    /// Counts a pod that is added to a node (`delta` 1) or removed from it (-1).
     fn update(&mut self, attempt: &Attempt<'_>, other: &PodInfo, node: &NodeInfo, delta: i64) {
         if let Some(exclusive) = &mut self.exclusive {
             exclusive.update(other, delta);
@@ -58,13 +58,14 @@ impl<'t, 'a> Changed<'t, 'a> {
     }
 }
 
-/// A node that pods leave, and to which they come back as long as there is room for the pod; for preemption.
+/// A node from which victims are removed, and to which they are added again as long as the pod still fits; for
+/// preemption.
 ///
-/// It is copied once. What the pods there mean is kept up to date by the pod, so that one more question costs no more
-/// than the filters.
+/// The node is copied once. The state of the plugins is updated pod by pod, so that one more check costs no more than
+/// the filters.
 pub(crate) struct Trial<'t, 'a> {
     alone: Changed<'t, 'a>,
-    /// The same with the pods that are nominated to the node, where there are some.
+    /// The same with the pods that are nominated to the node, if there are any.
     expected: Option<Changed<'t, 'a>>,
 }
 
@@ -82,7 +83,7 @@ impl<'t, 'a> Trial<'t, 'a> {
         }
     }
 
-    /// A pod comes back.
+    /// Adds a victim again.
     pub(crate) fn add(&mut self, pod: &Arc<PodInfo>) {
         let both = std::iter::once(&mut self.alone).chain(&mut self.expected);
         both.for_each(|changed| changed.add(pod));
@@ -97,7 +98,7 @@ impl<'t, 'a> Trial<'t, 'a> {
     /// Whether the pod could be here, without the pods that are nominated to the node and with them.
     ///
     /// # Errors
-    /// The first plugin that rejects the node; DynamicResources is not asked, since pods leave no devices behind.
+    /// The first plugin that rejects the node. DynamicResources is left out: removing pods does not free devices.
     pub(crate) fn filter(&self) -> Result<(), Rejection> {
         self.alone.filter()?;
         self.expected.as_ref().map_or(Ok(()), Changed::filter)

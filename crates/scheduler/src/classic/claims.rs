@@ -1,4 +1,4 @@
-//! Classic claims that the scheduler knows: what a watch saw, what a write returned, what is being written.
+//! The classic claims: what a watch showed, what a write returned, what is in flight.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::pod::{Key, Uid};
 /// Consumers that a claim can have at most.
 pub const RESERVED_FOR: usize = 32;
 
-/// Pods whose reservation is being written, and what is allocated with it.
+/// Pods whose reservation is being written, and the allocation that is written with it.
 #[derive(Debug, Default)]
 pub struct InFlight {
     pods: FxHashSet<Uid>,
@@ -31,7 +31,7 @@ impl InFlight {
 /// What happened to a claim, for deciding which pods to try again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The claim, if pods that use it may go on.
+    /// The claim, if pods that use it may continue.
     pub progressed: Option<Key>,
     /// Structured resources may be free now.
     pub freed: bool,
@@ -66,22 +66,23 @@ impl Claims {
         self.cache.entries().map(|(key, _)| key)
     }
 
-    /// What is being written for a claim.
+    /// What is in flight for a claim.
     pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
         self.in_flight.get(uid)
     }
 
-    /// Whether a pod may not count on a claim, because its allocation or the reservation is being taken back.
+    /// Whether a pod must not rely on a claim, because its deallocation or the removal of the reservation is in flight.
     pub fn is_releasing(&self, uid: &str, pod: &Uid) -> bool {
         self.releases.concern(uid, pod)
     }
 
-    /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
+    /// The deallocation of a claim begins; with a pod, the removal of its reservation.
     pub fn release(&mut self, uid: &str, pod: Option<Uid>) {
         self.releases.begin(uid, pod);
     }
 
-    /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
+    /// The deallocation or removal has ended, with or without success; the written claim was [assumed](Claims::assume)
+    /// before.
     pub fn released(&mut self, key: &Key, uid: &Uid, pod: Option<Uid>) -> Change {
         self.releases.end(uid, pod);
         Change {
@@ -131,7 +132,7 @@ impl Claims {
         change(key, before.as_deref(), after.as_deref())
     }
 
-    /// A write of ours returned a claim: believe it until a watch is as new. Claims that are gone stay gone.
+    /// Assumes the claim that a write returned until a watch shows a version as new. Deleted claims stay deleted.
     pub fn assume(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let key = key_of(&claim.metadata);
         let Some(before) = self.cache.get(&key).cloned() else {
@@ -143,7 +144,7 @@ impl Claims {
         change(key, Some(&before), Some(&claim))
     }
 
-    /// A watch showed a claim gone, or a new list lacks it.
+    /// A watch showed the deletion of a claim, or a new list lacks it.
     pub fn disappear(&mut self, key: &Key) -> Change {
         match self.cache.remove(key) {
             Some(entry) => change(key.clone(), entry.effective().map(|c| &**c), None),
@@ -160,8 +161,8 @@ impl Claims {
         }
     }
 
-    /// The write for a pod is over. If it went well, the claim was [assumed](Claims::assume) before, so that what was
-    /// allocated is always in use.
+    /// The write for a pod has ended. After a success the claim was [assumed](Claims::assume) before, so that the
+    /// allocation counts as in use throughout.
     pub fn settle(&mut self, key: &Key, uid: &str, pod: &str, written: bool) -> Change {
         let Some(entry) = self.in_flight.get_mut(uid) else {
             return Change::default();
@@ -171,7 +172,7 @@ impl Claims {
             return Change::default();
         }
         let allocated = self.in_flight.remove(uid).is_some_and(|e| e.allocates());
-        // An answer can be late: by then the watch may have shown that the claim lost what was written.
+        // An answer can be late: the watch may have shown in the meantime that the claim lost what was written.
         let known = self.get(key).filter(|c| uid_of(c) == uid);
         let lost = known.is_none_or(|c| c.status.allocation.is_none());
         let freed = allocated && (!written || lost);

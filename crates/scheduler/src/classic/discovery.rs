@@ -56,7 +56,7 @@ pub struct Found {
     pub classic: Option<Served>,
 }
 
-/// Asks the server.
+/// Discovers what the server serves.
 ///
 /// # Errors
 /// When it does not answer.
@@ -88,7 +88,7 @@ pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
     })
 }
 
-/// Whether v1 can be used although it is not announced: the embedded server lets its own components do so.
+/// Whether v1 can be used although discovery does not list it: the embedded server allows that to its own components.
 async fn reaches_v1(client: &Client) -> Result<bool, kube::Error> {
     let list = client
         .list_api_group_resources(&format!("{GROUP}/v1"))
@@ -100,7 +100,7 @@ async fn reaches_v1(client: &Client) -> Result<bool, kube::Error> {
     }
 }
 
-/// The release that the server is, or that it behaves like.
+/// The release of the server, or the one whose behaviour it emulates.
 async fn minor(client: &Client) -> Result<u32, kube::Error> {
     let request = http::Request::get("/version")
         .body(Vec::new())

@@ -1,4 +1,4 @@
-//! What was said in each negotiation: what the scheduler wants, what the drivers answered.
+//! The state of each negotiation: what the scheduler published, what the drivers answered.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use allot_reflector::Observed;
 #[derive(Debug, Default)]
 struct Entry {
     known: Option<Arc<PodScheduling>>,
-    /// Asked to be published, neither seen nor answered yet.
+    /// The specification being written, neither observed nor answered yet.
     wanted: Option<SchedulingSpec>,
-    /// Version of a deletion that was seen while something was being published: answers up to it are about an object
-    /// that is gone.
+    /// Version of a deletion that was observed while a write was in flight: answers up to it are about the deleted
+    /// object.
     gone: Option<String>,
 }
 
@@ -29,7 +29,7 @@ pub struct Negotiations {
 /// Why a pod may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// Nothing that matters.
+    /// No relevant change.
     None,
     /// A driver answered.
     Answer,
@@ -60,7 +60,7 @@ fn version_of(scheduling: &PodScheduling) -> &str {
 }
 
 impl Negotiations {
-    /// What is known about the negotiation of a pod.
+    /// The negotiation of a pod.
     ///
     /// # Errors
     /// When there is one of another pod of the same name.
@@ -75,18 +75,18 @@ impl Negotiations {
         }
     }
 
-    /// Whether anything was published or asked to be for a pod.
+    /// Whether anything was published, or is being published, for a pod.
     pub fn exists(&self, key: &Key) -> bool {
         let entry = self.entries.get(key);
         entry.is_some_and(|e| e.known.is_some() || e.wanted.is_some())
     }
 
-    /// Identity of what is known to exist.
+    /// UID of the object that is known to exist.
     pub fn uid(&self, key: &Key) -> Option<String> {
         self.entries.get(key)?.known.as_ref()?.metadata.uid.clone()
     }
 
-    /// What the drivers are told at present, or will be.
+    /// The specification that the drivers see, or will see.
     pub fn spec(&self, key: &Key) -> SchedulingSpec {
         let Some(entry) = self.entries.get(key) else {
             return SchedulingSpec::default();
@@ -95,24 +95,24 @@ impl Negotiations {
         entry.wanted.clone().or_else(published).unwrap_or_default()
     }
 
-    /// Something is going to be published.
+    /// A write of the specification begins.
     pub fn want(&mut self, key: &Key, spec: SchedulingSpec) {
         self.entries.entry(key.clone()).or_default().wanted = Some(spec);
     }
 
-    /// What was asked to be published could not be.
+    /// The write of the specification failed.
     pub fn failed(&mut self, key: &Key) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.wanted = None;
         }
     }
 
-    /// The pod is bound or gone: its negotiation does not matter any more.
+    /// The pod is bound or deleted: its negotiation is no longer needed.
     pub fn forget(&mut self, key: &Key) {
         self.entries.remove(key);
     }
 
-    /// What was asked to be published was.
+    /// The specification was written.
     pub fn published(&mut self, scheduling: Arc<PodScheduling>) -> News {
         let key = key_of(&scheduling.metadata);
         if self.exists(&key) {
@@ -171,7 +171,7 @@ impl Negotiations {
         News::Lost
     }
 
-    /// As a watch tells it; says what that means for which pods.
+    /// Records an observation. Returns which pods it affects, and how.
     pub fn observe(&mut self, observed: Observed<PodScheduling>) -> Vec<(Key, News)> {
         match observed {
             Observed::Applied(scheduling) => {

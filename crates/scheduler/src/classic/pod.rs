@@ -19,9 +19,9 @@ use crate::selectors::Nodes;
 use crate::status::{NOT_AVAILABLE, Rejection};
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
-/// What a pod waits for after something was published.
+/// Why a pod waits after its specification was published; upstream's text.
 pub const WAITING: &str = "waiting for resource driver";
-/// What a pod waits for when there is nothing to publish.
+/// Why a pod waits when there is nothing to publish; upstream's text.
 pub const WAITING_FOR_INFORMATION: &str = "waiting for resource driver to provide information";
 /// Nodes that can be negotiated about at a time.
 const POTENTIAL_NODES: usize = 128;
@@ -44,23 +44,23 @@ enum State {
     Allocated(Option<Nodes>),
     /// Its driver is to allocate it.
     Negotiated {
-        /// Where the class can be used.
+        /// The nodes where the class can be used.
         suitable: Option<Nodes>,
-        /// Where the driver can not allocate, if it has answered.
+        /// The nodes that the driver excluded, if it has answered.
         unsuitable: Option<Vec<String>>,
     },
     /// The scheduler is to allocate it.
     Structured {
-        /// Where the class can be used.
+        /// The nodes where the class can be used.
         suitable: Option<Nodes>,
         problem: Problem,
     },
 }
 
-/// What comes of an attempt for a pod with claims that drivers have to allocate.
+/// The outcome of an attempt for a pod with claims that drivers must allocate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Negotiation {
-    /// What to tell the drivers, if that is new.
+    /// The specification to publish, if it changed.
     pub publish: Option<SchedulingSpec>,
     /// What the pod waits for.
     pub message: &'static str,
@@ -83,7 +83,7 @@ impl PodClaims {
     /// Looks up and checks the claims of a pod; `None` when it has none (PreFilter).
     ///
     /// # Errors
-    /// When the pod can not go anywhere at present.
+    /// When no node is feasible at present.
     pub fn prepare(pod: &PodInfo, cx: &Classic) -> Result<Option<Self>, Rejection> {
         if pod
             .spec()
@@ -133,7 +133,7 @@ impl PodClaims {
     /// Judges a node.
     ///
     /// # Errors
-    /// When a claim can not be used or allocated there.
+    /// When a claim cannot be used or allocated there.
     pub fn filter(&self, node: &NodeInfo, cx: &Classic) -> Result<(), Rejection> {
         let outside = |nodes: &Option<Nodes>| {
             nodes
@@ -196,7 +196,7 @@ impl PodClaims {
         Ok(allocations)
     }
 
-    /// The node that the drivers were told, if it is among these: changing one's mind costs a round.
+    /// The node that was published before, if it is still feasible: selecting another one costs a round.
     pub fn selected_among(&self, nodes: &[Arc<NodeInfo>], feasible: &[usize]) -> Option<usize> {
         feasible
             .iter()
@@ -204,15 +204,15 @@ impl PodClaims {
             .find(|i| *nodes[*i].name == *self.spec.selected_node)
     }
 
-    /// What to tell the drivers when these nodes fit, of which one is the best (PreScore and Reserve). `others` says
-    /// whether the pod has claims that the scheduler will allocate.
+    /// What to publish when these nodes are feasible, of which `best` is the best (PreScore and Reserve). `others` says
+    /// whether the pod has claims that the scheduler allocates.
     pub fn negotiate(&self, pod: &Uid, feasible: &[&str], best: &str, others: bool) -> Negotiation {
         let mut spec = self.spec.clone();
         let potential = potential_nodes(pod, feasible, best);
         if potential.iter().any(|n| !spec.potential_nodes.contains(n)) {
             spec.potential_nodes = potential;
-            // Drivers answer about the nodes that they are asked about. One that was refused and is not asked about
-            // any more would look possible, be asked about instead of another, be refused, and so on.
+            // Drivers answer only about potential nodes. A node that was excluded and is no longer listed would look
+            // feasible, be listed in place of another one, be excluded again, and so on.
             for refused in self.pending().flatten().flatten() {
                 let nodes = &mut spec.potential_nodes;
                 if nodes.len() < POTENTIAL_NODES && !nodes.contains(refused) {
@@ -239,8 +239,8 @@ impl PodClaims {
         }
     }
 
-    /// A claim to deallocate that no other pod uses, where a node was rejected because of one
-    /// (PostFilter); with what has to be published before it is deallocated. `attempt` makes the choice vary.
+    /// A claim to deallocate that no other pod uses, if a node was rejected because of a claim (PostFilter); with what
+    /// to publish before the deallocation. `attempt` varies the choice.
     pub fn deallocation(
         &self,
         pod: &Uid,
@@ -252,7 +252,7 @@ impl PodClaims {
                 return false;
             };
             let users = &c.claim.status.reserved_for;
-            // An immediate claim stays where its driver put it.
+            // The driver chose the node of an immediate claim; that is not changed.
             let movable = c.claim.spec.allocation_mode == AllocationMode::WaitForFirstConsumer;
             movable
                 && users.iter().all(|u| *u.uid == **pod)
@@ -264,9 +264,9 @@ impl PodClaims {
         Some((candidates[at].claim.clone(), publish))
     }
 
-    /// What to tell the drivers when the pod fits nowhere and one of them has refused the selected node: the others
-    /// would go on allocating for it, and so take from a pod that could go there what it then has deallocated, time
-    /// and again.
+    /// What to publish when no node is feasible and a driver has excluded the selected node: otherwise the other
+    /// drivers go on allocating for it, and repeatedly take devices from a pod that could use that node and then has
+    /// them deallocated.
     pub fn withdrawal(&self) -> Option<SchedulingSpec> {
         let refuses = |unsuitable: &Option<Vec<String>>| {
             unsuitable
@@ -284,7 +284,7 @@ impl PodClaims {
         }
     }
 
-    /// What has to be written before the pod can be bound to a node (Reserve).
+    /// The claims to write before the pod can be bound to a node (Reserve).
     ///
     /// # Errors
     /// When the node does not fit after all.

@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 
 use crate::pod::Uid;
 
-/// What is being taken back, of claims of one generation.
+/// Releases in flight of claims of one generation.
 #[derive(Debug, Default)]
 pub(super) struct Releases(FxHashSet<(Uid, Option<Uid>)>);
 
@@ -16,12 +16,12 @@ impl Releases {
         !self.0.is_empty() && (has(None) || has(Some(pod.clone())))
     }
 
-    /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
+    /// The deallocation of a claim begins; with a pod, the removal of its reservation.
     pub(super) fn begin(&mut self, claim: &str, pod: Option<Uid>) {
         self.0.insert((claim.into(), pod));
     }
 
-    /// Taking back is over, whatever came of it.
+    /// The release has ended, with or without success.
     pub(super) fn end(&mut self, claim: &Uid, pod: Option<Uid>) {
         self.0.remove(&(claim.clone(), pod));
     }

@@ -1,8 +1,8 @@
 //! Structured parameters of 1.30: the scheduler allocates instances that the kubelets publish.
 //!
-//! The rules are those of that release and no better: requests in order, first instance that fits, no backtracking,
-//! nothing but resources of one node. What is in use follows from all claims, written or being written; it is counted
-//! once per attempt.
+//! The rules are exactly those of that release: requests in order, the first instance that fits, no backtracking, only
+//! resources of one node. Instances in use follow from all claims, written or in flight; they are counted once per
+//! attempt.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Instances of one slice.
 type Instances = Vec<(String, Instance)>;
 
-/// What the scheduler knows of structured resources and parameters.
+/// Structured resources and parameters.
 #[derive(Debug, Default)]
 pub struct Structured {
     /// By node, driver and name of the slice.
@@ -85,7 +85,7 @@ impl Used {
     }
 }
 
-/// What a claim asks of one driver.
+/// The requests of a claim to one driver.
 #[derive(Debug)]
 struct OfDriver {
     requests: DriverRequests,
@@ -104,7 +104,7 @@ pub struct Problem {
 }
 
 impl Structured {
-    /// Slices came, changed or went.
+    /// Adds, changes or removes slices.
     pub fn set_slices(&mut self, observed: Observed<ResourceSlice>) {
         match observed {
             Observed::Applied(slice) => self.set_slice(&slice),
@@ -152,14 +152,14 @@ impl Structured {
         }
     }
 
-    /// Parameters of claims came, changed or went.
+    /// Adds, changes or removes parameters of claims.
     pub fn set_claim_parameters(&mut self, observed: Observed<ClaimParameters>) {
         update(&mut self.claim_parameters, observed, |p| {
             key_of(&p.metadata)
         });
     }
 
-    /// Parameters of classes came, changed or went.
+    /// Adds, changes or removes parameters of classes.
     pub fn set_class_parameters(&mut self, observed: Observed<ClassParameters>) {
         update(&mut self.class_parameters, observed, |p| {
             key_of(&p.metadata)
@@ -169,7 +169,7 @@ impl Structured {
     /// Prepares a claim for being allocated on nodes.
     ///
     /// # Errors
-    /// When parameters are missing or can not be used.
+    /// When parameters are missing or cannot be used.
     pub fn problem(&self, claim: &ResourceClaim, class: &ResourceClass) -> Result<Problem, String> {
         let parameters = self.parameters_of_claim(claim, class)?;
         let of_class = self.parameters_of_class(class)?;
@@ -270,10 +270,10 @@ impl Structured {
 }
 
 impl Problem {
-    /// Finds instances on a node; `None` when there are not enough. What it takes is added to `taken` (driver and name).
+    /// Finds instances on a node; `None` when there are not enough. Adds the instances to `taken` (driver and name).
     ///
     /// # Errors
-    /// When a selector can not be evaluated.
+    /// When a selector cannot be evaluated.
     pub fn allocate(
         &self,
         node: &str,
@@ -341,7 +341,7 @@ fn only(node: &str) -> NodeSelector {
     }
 }
 
-/// Without parameters a claim asks for any one resource of its class's driver.
+/// A claim without parameters requests any one resource of its class's driver.
 fn default_parameters(driver: &str) -> ClaimParameters {
     ClaimParameters {
         shareable: true,
@@ -359,7 +359,7 @@ fn default_parameters(driver: &str) -> ClaimParameters {
     }
 }
 
-/// Whether parameters were made from the object that is referred to; its version does not matter.
+/// Whether parameters were generated from the referenced object; its API version is not compared.
 fn is_from(from: &ParametersReference, reference: &ParametersReference) -> bool {
     from.api_group == reference.api_group
         && from.kind == reference.kind

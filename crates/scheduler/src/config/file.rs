@@ -1,4 +1,4 @@
-//! Reading a KubeSchedulerConfiguration. Strict: what is not understood is an error, not a setting without effect.
+//! Reading a KubeSchedulerConfiguration. Strict: an unknown field or value is an error, not a setting without effect.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use typed::{DurationText, typed};
 /// Group and version of everything in the file.
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 
-/// What is wrong with a configuration, with the path of the field.
+/// An error in a configuration, with the path of the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not YAML, or a text that is not what its field is for.
@@ -28,7 +28,7 @@ pub enum ConfigError {
     Type {
         /// The field.
         path: String,
-        /// What is there, and what is expected.
+        /// The value found and the value expected.
         text: String,
     },
     /// Another kind of file.
@@ -43,7 +43,7 @@ pub enum ConfigError {
         path: String,
         /// Its value.
         value: String,
-        /// What is wrong with it.
+        /// The error.
         text: String,
     },
     /// A value that is missing.
@@ -54,14 +54,14 @@ pub enum ConfigError {
         /// When it is needed.
         text: String,
     },
-    /// A value that is not one of those that mean something.
+    /// An unsupported value.
     #[error("{path}: Unsupported value: {value:?}: supported values: {known}")]
     Unsupported {
         /// The field.
         path: String,
         /// Its value.
         value: String,
-        /// Those that mean something, as a text.
+        /// The supported values, as a text.
         known: String,
     },
     /// There is no plugin of this name.
@@ -80,12 +80,12 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
-    /// A plugin where it can not be, twice, or missing.
+    /// A plugin at an extension point that it does not support, listed twice, or missing.
     #[error("{path}: {text}")]
     Plugin {
         /// The field.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         text: String,
     },
     /// Two profiles for one scheduler name, or two lists of arguments for one plugin.
@@ -93,7 +93,7 @@ pub enum ConfigError {
     Duplicate {
         /// The field.
         path: String,
-        /// The value that stands there twice.
+        /// The duplicate value.
         name: String,
     },
     /// A setting of a feature that is off.
@@ -288,7 +288,7 @@ fn percentage(path: &str, value: Option<i64>) -> Result<Option<u32>, ConfigError
 
 fn leader_election(file: LeaderElection) -> Result<super::LeaderElection, ConfigError> {
     let mut out = super::LeaderElection::default();
-    // What is empty or zero is as if it were not there.
+    // Empty and zero values count as unset.
     let given = |text: Option<String>| text.filter(|t| !t.is_empty());
     out.enabled = file.leader_elect.unwrap_or(out.enabled);
     out.name = given(file.resource_name).unwrap_or(out.name);
@@ -341,7 +341,7 @@ fn leader_election(file: LeaderElection) -> Result<super::LeaderElection, Config
         let text = "must be greater than `RenewDeadline`";
         return refuse("leaseDuration", out.lease_duration, text);
     }
-    // Attempts come up to a fifth late; one has to fit in.
+    // Attempts come up to a fifth late; one must fit in.
     if out.renew_deadline <= out.retry_period.mul_f64(1.2) {
         let text = "must be greater than retryPeriod*JitterFactor";
         return refuse("renewDeadline", out.renew_deadline, text);

@@ -72,7 +72,7 @@ fn times_of_leader_election_have_to_leave_room_for_one_another() {
     };
     check("leaseDuration: 11s", 11);
     check("leaseDuration: 0s, resourceName: '', resourceLock: ''", 15);
-    // Nobody looks at them without an election.
+    // They are not validated without an election.
     check(
         "leaderElect: false, leaseDuration: 1s, resourceLock: endpoints",
         1,

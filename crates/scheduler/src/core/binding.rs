@@ -1,4 +1,4 @@
-//! Binding cycles: claims get written, conditions come true, the binding is written; or something fails.
+//! Binding cycles: claims are written, conditions become true, the binding is written; or one of these fails.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl BindError {
         }
     }
 
-    /// As upstream tells what a plugin met before the binding.
+    /// The error as upstream reports a failure of a plugin before the binding.
     #[must_use]
     pub fn before_binding(self, plugin: Plugin) -> Self {
         Self {
@@ -54,8 +54,8 @@ impl BindError {
 }
 
 impl Core {
-    /// A claim of a pod was written: believe the answer first, then forget what was in flight. In between, both say
-    /// that the devices are in use.
+    /// A claim of a pod was written: assume the answer first, then drop what was in flight. In between, both count the
+    /// devices as in use.
     pub(super) fn claim_written(
         &mut self,
         pod: &Uid,
@@ -125,29 +125,29 @@ impl Core {
         claims.iter().map(|v| v.key.clone()).collect()
     }
 
-    /// Those of them that exist.
+    /// The claims of a binding that exist.
     fn claims_of(&self, pod: &Uid) -> Vec<Arc<ResourceClaim>> {
         let keys = self.names_of_claims(pod).into_iter();
         keys.filter_map(|key| self.claims.get(&key).cloned())
             .collect()
     }
 
-    /// Gives up the pods that wait and are late.
+    /// Fails the bindings whose deadline has passed.
     pub(super) fn check_conditions(&mut self, time: Time) {
         for pod in self.waiting.late(time.wall) {
             self.check_binding(&pod, time);
         }
     }
 
-    /// Looks at the pods that wait for a claim to be seen, or for its conditions.
+    /// Checks the bindings that wait for a watch to show a claim, or for its conditions.
     pub(super) fn check_claim(&mut self, claim: &Key, time: Time) {
         for pod in self.waiting.for_claim(claim) {
             self.check_binding(&pod, time);
         }
     }
 
-    /// Goes on with a pod whose claims were seen in the watch, whose devices are ready and whose volumes are bound, gives
-    /// up one where that is not going to be. Says whether it still waits.
+    /// Continues the binding of a pod when the watch has shown its claims, its devices are ready and its volumes are
+    /// bound; fails it when one of these cannot happen. Returns whether the binding still waits.
     pub(super) fn check_binding(&mut self, pod: &Uid, time: Time) -> bool {
         let Some(binding) = self.bindings.get(pod) else {
             return false;
@@ -237,8 +237,8 @@ impl Core {
             binding.phase = Phase::Bind { since: time.now };
             self.waiting.remove(pod);
             let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
-            // The watch has shown all claims that were made for it before the one that it gets: requests of earlier
-            // attempts whose answers were lost.
+            // The watch must have shown all claims that were created before the one that the pod uses: requests of
+            // earlier attempts whose answers were lost.
             let extended = binding.extended.as_deref().map(uid_of);
             let created = self.claims.extended_resource_claims_of(&pod.uid);
             let others = created.filter(|c| Some(uid_of(c)) != extended);
@@ -293,7 +293,7 @@ impl Core {
                 let after = time.now.saturating_sub(since);
                 self.metrics.point(Point::Bind, &profile, end, after);
             }
-            // Without claims that are to be written there is nothing but the binding.
+            // Without claims to write, only the binding remains.
             Phase::Writing | Phase::Waiting { .. } if bound || binding.claims.is_empty() => {
                 self.metrics.point(Point::Bind, &profile, end, taken);
             }
@@ -337,7 +337,7 @@ impl Core {
                     &crate::hints::ClusterEvent::PodGone(&binding.queued.info),
                     time,
                 );
-                // The pod may have changed, or be gone, meanwhile.
+                // The pod may have changed, or have been deleted, in the meantime.
                 if let Some(current) = self.current(&binding.queued.info).cloned()
                     && !error.bound_elsewhere
                     && !current.is_terminating()
@@ -353,11 +353,11 @@ impl Core {
         }
     }
 
-    /// Takes back what was written for a pod that is on no node.
+    /// Reverts what was written for a pod that was not bound.
     fn unreserve_all(&mut self, pod: &Uid, binding: &Binding) {
         let extended = binding.extended.as_deref().map(uid_of);
         let own = |v: &&Version| Some(&*v.uid) != extended;
-        // The last consumer that leaves a claim deallocates it; a pod that is gone has no next attempt.
+        // Removing the last reservation deallocates the claim if the pod was deleted: it has no next attempt.
         let gone = self.current(&binding.queued.info).is_none();
         for version in binding.claims.iter().filter(own) {
             let Some(claim) = self.claims.get(&version.key).cloned() else {

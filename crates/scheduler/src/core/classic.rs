@@ -132,8 +132,7 @@ impl Core {
         }
     }
 
-    /// Takes the classic claims out of what a watch of newer ones shows: where both generations are served, it shows
-    /// both.
+    /// Removes the classic claims from the list of a current version: a server that serves both generations lists both.
     pub(super) fn split_claims(
         &mut self,
         observed: Observed<v1::ResourceClaim>,
@@ -196,7 +195,7 @@ impl Core {
         let Some(queued) = self.queue.get(&pod.uid) else {
             return;
         };
-        // Only a pod that waits for its drivers knows what it waits for.
+        // Only a pod that waits for its drivers is affected.
         let matters = news == News::Lost
             || !queued.pending
             || !matches!(PodClaims::prepare(&pod, classic), Ok(Some(claims)) if !claims.answers_matter());
@@ -205,7 +204,7 @@ impl Core {
         }
     }
 
-    /// Tells the drivers what the scheduler wants and puts the pod aside until they have answered.
+    /// Publishes the specification to the drivers and makes the pod unschedulable until they have answered.
     pub(super) fn negotiate(
         &mut self,
         queued: QueuedPod,
@@ -222,7 +221,7 @@ impl Core {
         if let Some(spec) = negotiation.publish {
             self.publish_classic(&pod, spec);
         }
-        // Upstream counts the one node that the pod would go to.
+        // Upstream counts only the selected node.
         let message = format!("0/1 nodes are available: 1 {}.", negotiation.message);
         self.actions.push(Action::Reject(Box::new(Rejected {
             pod,
@@ -249,7 +248,7 @@ impl Core {
         }));
     }
 
-    /// Classic claims are going to be reserved for a pod.
+    /// Classic claims are about to be reserved for a pod.
     pub(super) fn assume_classic(&mut self, pod: &PodInfo, tasks: &[classic::ClaimTask]) {
         let Some(classic) = &mut self.classic else {
             return;
@@ -259,7 +258,7 @@ impl Core {
         }
     }
 
-    /// Has the allocation of a claim taken back that stands in the way of a pod.
+    /// Has a claim deallocated that keeps a pod from its node.
     pub(super) fn deallocate_classic(
         &mut self,
         pod: &Arc<PodInfo>,
@@ -283,7 +282,7 @@ impl Core {
             }));
     }
 
-    /// The binding of a pod is over: nothing of it is in flight any more.
+    /// The binding of a pod has ended: none of its claims is in flight any longer.
     pub(super) fn settle_classic(
         &mut self,
         pod: &Arc<PodInfo>,

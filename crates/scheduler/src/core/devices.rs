@@ -18,7 +18,7 @@ use crate::podgroups::claims::serves;
 use crate::taint_rules::DeviceTaintRule;
 use allot_reflector::Observed;
 
-/// What the allocator has to know of the gates.
+/// The allocator's settings that follow from the feature gates.
 pub fn allocator_features(features: &Features) -> AllocatorFeatures {
     let on = |f| features.enabled(f);
     AllocatorFeatures {
@@ -70,13 +70,13 @@ impl Core {
         self.after(&change, time);
     }
 
-    /// Takes the allocation from a claim that stands in the way of a pod.
+    /// Deallocates a claim that keeps a pod from a node.
     pub(super) fn deallocate(&mut self, claim: Arc<ResourceClaim>) {
         self.claims.release(&claim, None);
         self.push_fenced(&claim.clone(), |_| true, Action::Deallocate(claim));
     }
 
-    /// Deletes a claim for extended resources that is left over.
+    /// Deletes an extended resource claim that its pod no longer uses.
     pub(super) fn delete_extended_resource_claim(&mut self, claim: Arc<ResourceClaim>) {
         self.push_fenced(
             &claim.clone(),
@@ -169,7 +169,7 @@ impl Core {
             self.wake_users(key, time);
             self.check_claim(key, time);
         }
-        // The pod has to wait for that, and no entry of it names the claim.
+        // The pod must wait for the deletion, and none of its entries names the claim.
         let owner = change.extended_resource_claim_gone.as_ref();
         if let Some(pod) = owner.and_then(|pod| self.queue.get(pod)) {
             let pod = pod.info.clone();
@@ -204,7 +204,7 @@ impl Core {
                 }
             }
         }
-        // Also a deletion can help: what is left of a pool may be complete and valid now.
+        // A deletion can also help: the remaining slices of a pool may be complete and valid now.
         self.requeue(&ClusterEvent::DevicesChanged, time);
     }
 

@@ -13,18 +13,18 @@ use crate::framework::Plugin;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::status::Rejection;
 
-/// What would become of a pod if it were its turn now.
+/// The result of a scheduling attempt for a pod, if it were made now.
 #[derive(Debug, Default)]
 pub struct Verdict {
     /// Why no node is considered: gates, or claims that do not exist or were created for another pod.
     pub before: Option<Rejection>,
-    /// What each node says, in the order of the cluster.
+    /// The verdict of each node, in the order of the cluster.
     pub nodes: Vec<NodeVerdict>,
-    /// Where the pod would go.
+    /// The node that would be chosen.
     pub chosen: Option<Chosen>,
     /// The node that the pod is nominated to, with the victims that are terminating there.
     pub expected: Option<Expected>,
-    /// What would become of its gang, if it is in one; `nodes` are asked about the pod alone then.
+    /// The verdict about its gang, if it is in one; `nodes` then considers the pod alone.
     pub gang: Option<GangVerdict>,
 }
 
@@ -46,24 +46,24 @@ pub struct Expected {
     pub leaving: Vec<Key>,
 }
 
-/// What a node says to a pod.
+/// The verdict of a node about a pod.
 #[derive(Debug)]
 pub struct NodeVerdict {
     /// Name of the node.
     pub name: Arc<str>,
-    /// Why the pod can not go there.
+    /// Why the node is not feasible.
     pub rejection: Option<Rejection>,
     /// Which check left no device, when that is the reason.
     pub explanation: Option<Explanation>,
-    /// Why claims that are allocated can not be used there.
+    /// Why claims that are allocated cannot be used there.
     pub unavailable: Vec<String>,
-    /// How near it comes, when it rejects the pod.
+    /// How near the node comes to being feasible, when it rejects the pod.
     pub rank: Option<Rank>,
     /// The pods that are expected there, and that this one may not drive away.
     pub kept_for: Vec<Key>,
 }
 
-/// Where a pod would go, and what it would get.
+/// The chosen node, and what would be allocated there.
 #[derive(Debug)]
 pub struct Chosen {
     /// Name of the node.
@@ -73,10 +73,10 @@ pub struct Chosen {
 }
 
 impl Core {
-    /// Asks every node about a pod, and says where it would go; of a pod in a gang also what would become of the gang.
-    /// What is tried for that is taken back. `None` when the configuration has no profile for the pod's `schedulerName`.
+    /// Filters every node for a pod and returns the node it would be placed on; for a pod in a gang also the verdict
+    /// about the gang. All changes made for that are reverted. `None` when no profile has the pod's `schedulerName`.
     ///
-    /// Unlike an attempt it looks at all nodes, and does not say what preemption would do for a pod alone.
+    /// Unlike an attempt it filters all nodes, and does not report what preemption would do for a pod alone.
     pub fn explain(&mut self, pod: &Arc<PodInfo>, time: Time) -> Option<Verdict> {
         let profile = self.profile(scheduler_name(&pod.pod))?.clone();
         let gang = self.explain_gang(pod, time);
@@ -110,10 +110,10 @@ impl Core {
         })
     }
 
-    /// What each node says to a pod, and where it would go.
+    /// The verdict of each node about a pod, and the node that would be chosen.
     ///
     /// # Errors
-    /// Why no node is looked at.
+    /// Why no node is filtered.
     pub(super) fn ask_nodes(
         &self,
         pod: &Arc<PodInfo>,

@@ -1,7 +1,7 @@
 //! PodGroups: their pods are placed at once, or none of them.
 //!
-//! The pods of a gang that can be tried come out of the queue together. Places for them are looked for in [`search`];
-//! nothing is written before enough of them have one.
+//! The pods of a gang that can be tried leave the queue together. [`search`] places them; nothing is written before
+//! enough of them have a node.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub fn has_gangs(features: &Features) -> bool {
     features.enabled(Feature::GenericWorkload) && features.enabled(Feature::GangScheduling)
 }
 
-/// Whether it counts for anything which pods are a group.
+/// Whether PodGroups are used at all.
 pub(crate) fn groups_matter(features: &Features) -> bool {
     groups_have_claims(features) || has_gangs(features)
 }
 
 impl Core {
-    /// The gang that a pod has to be placed with.
+    /// The gang that a pod must be placed with.
     pub(super) fn gang_of(&self, pod: &PodInfo, profile: &Profile) -> Option<Arc<PodGroup>> {
         self.gangs_in(profile)?.gang_of(pod).cloned()
     }
@@ -65,7 +65,7 @@ impl Core {
         members.filter_map(|key| self.pods.get(&key))
     }
 
-    /// PodGroups, where pods of a profile are placed with theirs.
+    /// PodGroups, if a profile places pods by group.
     pub(super) fn gangs_in(&self, profile: &Profile) -> Option<&PodGroups> {
         let on =
             has_gangs(&self.config.features) && profile.filters.contains(Plugin::GangScheduling);
@@ -83,7 +83,7 @@ impl Core {
         let (members, placed) = self.gather(next, gang);
         let needed = gang.min_count.unwrap_or_default().saturating_sub(placed);
         if members.len() < needed {
-            // The rest of them come with whichever of them can be tried next.
+            // The others are requeued with whichever pod of the gang can be tried next.
             let by: PluginSet = [Plugin::GangScheduling].into_iter().collect();
             for member in members {
                 let pod = member.queued.info.clone();
@@ -100,7 +100,7 @@ impl Core {
         let mut search = self.search(&members, needed, profile, false, time);
         if !search.last.is_over(needed) {
             self.revert_round(&mut search.last);
-            // People are told of what is in the way of the best that the pods ask for.
+            // Report what keeps the pods from the first alternatives they request.
             let first = search.first.unwrap_or(search.last);
             let room = search.preemption_helps;
             let room = room.then(|| self.search(&members, needed, profile, true, time));
@@ -187,7 +187,7 @@ impl Core {
         gang: &PodGroup,
         time: Time,
     ) {
-        // While none of them is in the queue: what moves must not wake those that are put aside here.
+        // While none of them is in the queue: pods that move must not wake the ones that become unschedulable here.
         for (member, (_, place)) in members.iter().zip(&round.places) {
             if let Some(job) = place.job() {
                 self.nominate(&member.queued.info, &job.node.clone(), time);
@@ -276,7 +276,7 @@ impl Core {
         self.refuse(queued, profile, refusal, time);
     }
 
-    /// Returns a gang to the queue with backoff, after an error that has nothing to do with fitting.
+    /// Returns a gang to the queue with backoff, after an error unrelated to fitting.
     fn fail_gang(
         &mut self,
         members: Vec<Member>,
@@ -337,7 +337,7 @@ fn in_turn(mut queued: Vec<QueuedPod>) -> Vec<Member> {
         .collect()
 }
 
-/// Why pods of a group can not be placed together, in upstream's words.
+/// Why pods of a group cannot be placed together, in upstream's words.
 fn differing_schedulers(members: &[Member]) -> Option<String> {
     let mut names = members.iter().map(|m| scheduler_name(&m.queued.info.pod));
     let first = names.next()?;

@@ -86,7 +86,7 @@ impl Core {
     }
 
     /// Preempts pods. Victims that only wait for binding conditions or volumes need not be deleted: their binding is
-    /// given up and they are scheduled again, as upstream does since 1.36.
+    /// abandoned and they are scheduled again, as upstream does since 1.36.
     pub(super) fn preempt(
         &mut self,
         preemptor: &Arc<PodInfo>,

@@ -1,4 +1,4 @@
-//! Pods: into the queue, onto nodes, gone.
+//! Pods: added to the queue, assumed on nodes, deleted.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ impl Core {
         }
     }
 
-    /// A pod got a node: what it has stays, also where that had to give way, and others can share it now.
+    /// A pod was bound: its devices are settled, even after a double allocation, and other pods can share them now.
     fn wake_sharers(&mut self, pod: &PodInfo, time: Time) {
         for key in self.claims.double_allocated_of(pod) {
             let change = Change {
@@ -112,8 +112,8 @@ impl Core {
             None => {}
         }
         if let Some(binding) = self.bindings.get_mut(&new.uid) {
-            // With other claims it is as good as another pod: the binding names the version that was decided about, and
-            // is refused.
+            // With other claims it counts as a different pod: the binding names the version that was decided on, and is
+            // rejected.
             if binding.queued.info.has_claims_of(&new.pod) {
                 binding.queued.info = new;
             }
@@ -139,7 +139,7 @@ impl Core {
         }
     }
 
-    /// A claim that is named and does not exist is told once: one that is made from a template comes by itself.
+    /// Reports once that a named claim does not exist; a claim from a template is created without the user.
     fn tell_missing_claim(&mut self, pod: &Arc<PodInfo>) {
         let resolved = resolve::all(pod, self.classic.as_deref(), &self.claims);
         if let Err(missing @ ResolveError::NotFound(_)) = resolved {
@@ -152,7 +152,7 @@ impl Core {
         }
     }
 
-    /// A pod without a node is being deleted: nothing is kept for it any more, also where it was on its way to one.
+    /// A pending pod is being deleted: its nomination and its binding are dropped.
     fn give_up(&mut self, pod: &Arc<PodInfo>, time: Time) {
         self.queue.remove(&pod.uid);
         self.preemption_done(pod, time);

@@ -1,4 +1,4 @@
-//! A pod that fits nowhere: PostFilter, and what the pod's status and events say.
+//! A pod that fits nowhere: PostFilter, and the texts for the pod's status and events.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use crate::status::Rejection;
 /// What follows from an attempt that found no node.
 pub(super) struct Refusal {
     pub(super) by: PluginSet,
-    /// What upstream says, for the condition.
+    /// Upstream's text, for the condition.
     pub(super) message: String,
-    /// What the node lacks that came nearest, for the event.
+    /// What the nearest node lacks, for the event.
     pub(super) explanation: Option<String>,
     pub(super) nominate: Nominate,
     pub(super) cleanup: Option<ClaimCleanup>,
-    /// What drivers of classic claims have to know.
+    /// What to publish to drivers of classic claims.
     pub(super) publish: Option<SchedulingSpec>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
     /// All victims on the nominated node are terminating already.
@@ -36,7 +36,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Nothing follows but what the pod is told.
+    /// A refusal without cleanup, preemption or publication.
     pub(super) fn new(by: Plugin, message: String, nominate: Nominate) -> Self {
         Self {
             by: [by].into_iter().collect(),
@@ -156,7 +156,7 @@ impl Core {
         }
     }
 
-    /// Puts a pod that fits nowhere aside.
+    /// Makes a pod that fits nowhere unschedulable.
     pub(super) fn refuse(
         &mut self,
         queued: QueuedPod,
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// Puts a pod whose attempt or binding failed back for another try.
+    /// Returns a pod whose attempt or binding failed to the queue.
     pub(super) fn fail(
         &mut self,
         queued: QueuedPod,
@@ -216,7 +216,7 @@ impl Core {
         self.fail_explained(queued, message, None, nominate, time);
     }
 
-    /// As [`Core::fail`], with what only the event says.
+    /// Like [`Core::fail`], with a text for the event only.
     pub(super) fn fail_explained(
         &mut self,
         queued: QueuedPod,
@@ -241,8 +241,8 @@ impl Core {
     }
 }
 
-/// What the PostFilter plugins say when `by` rejected the pod in PreFilter. In upstream, DynamicResources does not find
-/// the state that its PreFilter would have stored, and its error is the only text.
+/// The text of the PostFilter plugins when `by` rejected the pod in PreFilter. In upstream, DynamicResources does not
+/// find the state that its PreFilter would have stored, and its error is the only text.
 pub(super) fn after_pre_filter(
     pod: &PodInfo,
     profile: &Profile,

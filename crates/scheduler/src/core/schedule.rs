@@ -24,12 +24,12 @@ use crate::pod::{Key, Uid, scheduler_name};
 use crate::queue::QueuedPod;
 use crate::status::{Code, Rejection};
 
-/// What an attempt decided, before anything is changed.
+/// The decision of a scheduling cycle, before any change is made.
 pub(super) enum CycleOutcome {
     Place(Box<Placed>),
     Negotiate(Negotiation),
     Reject(Box<Refusal>),
-    /// Why, for the condition, and what was probably meant, for the event.
+    /// The text for the condition, and the likely cause for the event.
     Fail(String, Option<String>),
 }
 
@@ -45,12 +45,12 @@ pub(super) struct Placed {
 }
 
 impl Core {
-    /// Tries the next pod. Says whether there was one.
+    /// Tries the next pod. Returns whether there was one.
     pub fn schedule_one(&mut self, time: Time) -> bool {
         let Some(mut queued) = self.queue.pop(time.now) else {
             return false;
         };
-        // What the queue has may be older than what is known.
+        // The queue may hold an older version than the newest known one.
         let Some(current) = self.current(&queued.info) else {
             return true;
         };
@@ -98,7 +98,7 @@ impl Core {
         self.config.sources.elapsed().saturating_sub(begin)
     }
 
-    /// Looks for a place for a pod, which leaves some of the best alternatives of its lists to others.
+    /// Searches a node for a pod, skipping the first alternatives of its lists.
     pub(super) fn scheduling_cycle(
         &mut self,
         queued: &QueuedPod,
@@ -228,7 +228,8 @@ impl Core {
                     let plugin = error.plugin.name();
                     let message = format!("running {plugin:?} filter plugin: {error}");
                     let explanation = attempt.explain_error(&unplaced);
-                    // The next attempt begins behind the node that took too much, so that others are asked as well.
+                    // The next attempt starts behind the node on which the search gave up, so that other nodes are
+                    // filtered as well.
                     let gave_up = |r: &Option<_>| r.as_ref().is_some_and(Rejection::gave_up_on);
                     if let Some(at) = unplaced.nodes.iter().position(gave_up) {
                         self.next_start = (at + 1) % total;
@@ -302,7 +303,7 @@ impl Core {
             .any(|c| conditions::any(c));
         let (volumes, awaited) = self.assume_volumes(&pod, &node, &volumes);
         wait |= !awaited.is_empty();
-        // Whether the devices are the claims' alone is known when the watch shows them.
+        // Whether the claims hold their devices exclusively is known when the watch shows them.
         let announce = wait;
         let known = needed.iter().filter_map(|k| self.claims.get(k));
         let needed: Vec<Version> = known.map(|c| Version::from(&**c)).collect();

@@ -202,7 +202,7 @@ fn a_pod_gets_a_device() {
 }
 
 #[test]
-fn a_claim_is_not_counted_on_while_its_allocation_is_taken_back() {
+fn no_pod_relies_on_a_claim_that_is_being_deallocated() {
     let mut world = World::new("");
     // Reserved by an attempt that ended before the binding, on a node that is closed since.
     world.claim("a", allocated("n0", &["p"]));
@@ -226,7 +226,7 @@ fn a_claim_is_not_counted_on_while_its_allocation_is_taken_back() {
 }
 
 #[test]
-fn a_claim_is_allocated_anew_when_its_allocation_is_taken_back() {
+fn a_deallocated_claim_is_allocated_again() {
     let mut world = World::new("");
     world.claim("a", allocated("n0", &[]));
     world.node("n0", json!({"unschedulable": true}));
@@ -246,7 +246,7 @@ fn a_claim_is_allocated_anew_when_its_allocation_is_taken_back() {
 }
 
 #[test]
-fn nothing_is_taken_back_that_does_not_help() {
+fn no_claim_is_deallocated_if_that_does_not_help() {
     let mut world = World::new("");
     world.slice("n0", json!([{"name": "d0"}]));
     world.slice("n1", json!([]));
@@ -265,7 +265,7 @@ fn nothing_is_taken_back_that_does_not_help() {
 }
 
 #[test]
-fn what_failed_is_taken_back_and_not_what_is_only_elsewhere() {
+fn failed_devices_are_deallocated_before_claims_on_other_nodes() {
     let mut world = World::new("");
     world.claim("a", allocated("n0", &[]));
     world.claim("b", broken(&[]));

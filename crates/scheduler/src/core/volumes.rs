@@ -1,4 +1,4 @@
-//! Volumes: what is known about them, and pods on their way to a node that wait until theirs are bound.
+//! Volumes: the state known from watches, and bindings that wait until volumes are bound.
 
 use std::sync::Arc;
 
@@ -223,7 +223,7 @@ impl Core {
         self.requeue(&ClusterEvent::StorageChanged, time);
     }
 
-    /// Takes into account which volumes a pod gets. Says what has to be written, and what to wait for.
+    /// Assumes the volumes chosen for a pod. Returns what to write, and what to wait for.
     pub(super) fn assume_volumes(
         &mut self,
         pod: &PodInfo,
@@ -292,7 +292,7 @@ impl Core {
         }
     }
 
-    /// When the volumes of a pod whose claims are written now are late; `None` without any.
+    /// The deadline for the volumes of a pod whose claims are written now; `None` without volumes.
     pub(super) fn volumes_deadline(&self, binding: &Binding, time: Time) -> Option<Timestamp> {
         if binding.volumes.is_empty() {
             return None;
@@ -302,7 +302,7 @@ impl Core {
         time.wall.checked_add(timeout).ok()
     }
 
-    /// Looks at the pods that wait for volumes.
+    /// Checks the bindings that wait for volumes.
     fn check_volumes(&mut self, time: Time) {
         let waits = |pod: &&Uid| {
             self.bindings
@@ -335,7 +335,7 @@ impl Core {
         }
     }
 
-    /// A pod that waits for volumes is gone.
+    /// A pod that waits for volumes was deleted.
     pub(super) fn stop_waiting_for_volumes(&mut self, pod: &PodInfo, time: Time) {
         let waits = |b: &Binding| !b.volumes.is_empty();
         if self.waiting.contains(&pod.uid) && self.bindings.get(&pod.uid).is_some_and(waits) {
@@ -349,7 +349,7 @@ impl Core {
     }
 }
 
-/// Whether everything is bound; the error says why it is not going to be.
+/// Whether all volumes are bound; the error says why they cannot be.
 fn volumes_bound(
     awaited: &Awaited,
     node: &str,

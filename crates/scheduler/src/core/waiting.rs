@@ -1,4 +1,4 @@
-//! Pods whose binding waits for something: which of them a claim concerns, and which can be late.
+//! Bindings that wait: indexed by the claims they wait for, and by deadline.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ impl Waiting {
         self.set_deadline(pod, deadline);
     }
 
-    /// A pod waits for something else than before.
+    /// Changes what a pod waits for.
     pub(super) fn set_deadline(&mut self, pod: &Uid, deadline: Option<Timestamp>) {
         let Some(entry) = self.pods.get_mut(pod) else {
             return;
@@ -71,7 +71,7 @@ impl Waiting {
         self.pods.contains_key(pod)
     }
 
-    /// The pods that wait and can be late.
+    /// The waiting pods that have a deadline.
     pub(super) fn timed(&self) -> impl Iterator<Item = &Uid> {
         self.by_deadline.iter().map(|(_, pod)| pod)
     }
@@ -87,7 +87,7 @@ impl Waiting {
         late.map(|(_, pod)| pod.clone()).collect()
     }
 
-    /// The pods that wait for something about a claim.
+    /// The pods that wait for a change of a claim.
     pub(super) fn for_claim(&self, claim: &Key) -> Vec<Uid> {
         self.by_claim.get(claim).cloned().unwrap_or_default()
     }

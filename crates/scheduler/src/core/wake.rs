@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    /// Activates the pods that use a claim. A nominated pod that lacks claims now loses the capacity that was kept for it.
+    /// Activates the pods that use a claim. The nomination of a pod that lacks claims is cleared.
     pub(super) fn wake_users(&mut self, claim: &Key, time: Time) {
         for pod in self.queue.users_of_claim(claim) {
             self.activate(&pod, CLAIM, time);
@@ -70,7 +70,7 @@ impl Core {
                 ClusterEvent::PodGone(_) | ClusterEvent::PodResized { .. }
             )
         {
-            // Devices bring something of the node with them, which may be free now.
+            // Devices may provide node resources, which may be free now.
             interested.insert(Plugin::DynamicResources);
         }
         for pod in self.queue.waiting_for(interested) {
@@ -88,7 +88,7 @@ impl Core {
     }
 }
 
-/// Whether a pod that the plugin holds back may wait for long, so that others get what it holds.
+/// Whether the gate may hold a pod back for long, so that its resources are released.
 pub(super) fn holds_nothing(gate: Plugin) -> bool {
     matches!(gate, Plugin::DynamicResources | Plugin::GangScheduling)
 }

@@ -1,4 +1,4 @@
-//! Device classes, and the extended resources that they stand for.
+//! Device classes, and the extended resources they provide.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! The claims that the scheduler knows, and the devices they hold.
+//! The claims, and the devices that are allocated to them.
 //!
-//! Three sources say what a claim holds: what a watch *saw*, what a write of ours returned (*assumed*, until a watch
-//! is at least as new) and what an attempt decided but has not written yet (*in flight*). The invariant of this file:
-//! as long as any of them says that a claim holds a device, the [`Cluster`] that attempts allocate from has it in
-//! use. It holds after every single call, whatever their order, because every call ends in [`Claims::recount`].
+//! Three sources determine the allocation of a claim: what a watch *saw*, what a write returned (*assumed*, until a
+//! watch is at least as new) and what an attempt decided but has not written yet (*in flight*). The invariant of this
+//! file: as long as any of them allocates a device to a claim, the device is in use in the [`Cluster`] that attempts
+//! allocate from. It holds after every single call, in any order, because every call ends in [`Claims::recount`].
 //!
 //! What attempts do to claims is in [`attempts`]; claims that other schedulers write are in [`conflict`].
 
@@ -32,7 +32,7 @@ use state::ClaimStates;
 pub struct InFlight {
     /// The claim it is for.
     pub key: Key,
-    /// What was decided.
+    /// The decided allocation.
     pub allocation: Arc<AllocationResult>,
     /// Pods whose bindings depend on it.
     sharers: FxHashSet<Uid>,
@@ -43,13 +43,13 @@ pub struct InFlight {
 pub struct Change {
     /// The claim.
     pub key: Option<Key>,
-    /// Something that the claim held may be free now.
+    /// Devices of the claim may be free now.
     pub freed: bool,
-    /// A pod that waits for this claim may go on.
+    /// A pod that waits for this claim may continue.
     pub progressed: bool,
     /// The claim got what another one had before.
     pub double_allocated: bool,
-    /// The extended resource claim of this pod is gone.
+    /// The extended resource claim of this pod was deleted.
     pub extended_resource_claim_gone: Option<Uid>,
 }
 
@@ -59,10 +59,10 @@ pub struct Claims {
     cache: AssumeCache<ResourceClaim>,
     states: ClaimStates,
     cluster: Cluster,
-    /// Extended resource claims by the pod that owns them: more than one where the answer to a request that made one was lost.
+    /// Extended resource claims by owning pod: more than one if the answer to a create request was lost.
     extended_resource_claims: FxHashMap<Uid, Vec<Key>>,
     is_listed: bool,
-    /// Groups of pods; `None` where they have no claims.
+    /// PodGroups; `None` if groups have no claims.
     groups: Option<Groups>,
 }
 
@@ -104,7 +104,7 @@ impl Claims {
         self
     }
 
-    /// Groups of pods, where they have claims.
+    /// PodGroups, if groups have claims.
     pub fn groups(&self) -> Option<&Groups> {
         self.groups.as_ref()
     }
@@ -114,7 +114,7 @@ impl Claims {
         self.groups.as_mut()
     }
 
-    /// Devices and what is in use.
+    /// The devices, and which are in use.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -134,7 +134,7 @@ impl Claims {
         self.cache.iter()
     }
 
-    /// The extended resource claims that were made for a pod: at most one, unless an answer was lost.
+    /// The extended resource claims that were created for a pod: at most one, unless an answer was lost.
     pub fn extended_resource_claims_of(
         &self,
         pod_uid: &str,
@@ -207,7 +207,7 @@ impl Claims {
         };
         let claim = Some(claim);
         let moved = !same(&seen_before, &claim);
-        // Unless something was assumed that is newer, it is the same two versions.
+        // Unless a newer version was assumed, it is the same two versions.
         let is_seen = |a: &Option<Arc<_>>, b: &Option<Arc<_>>| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (a, b) => a.is_none() && b.is_none(),
@@ -222,7 +222,7 @@ impl Claims {
         (change, moved)
     }
 
-    /// A watch showed a claim gone, or a new list lacks it.
+    /// A watch showed the deletion of a claim, or a new list lacks it.
     pub fn disappear(&mut self, key: &Key) -> Change {
         let Some(entry) = self.cache.remove(key) else {
             return Change::default();
@@ -252,7 +252,7 @@ impl Claims {
         change
     }
 
-    /// Claims that a watch showed; a new list that lacks one of them means that it is gone.
+    /// Claims that a watch showed; one that a new list lacks was deleted.
     pub fn seen_keys(&self) -> Vec<Key> {
         self.cache
             .entries()
@@ -261,8 +261,8 @@ impl Claims {
             .collect()
     }
 
-    /// Claims of which only our own write is known; a new list that is newer than the write and lacks them means that
-    /// they are gone.
+    /// Claims of which only a write of this scheduler is known; one that is missing from a list newer than the write
+    /// was deleted.
     pub fn unseen_older_than(&self, list_version: &str) -> Vec<Key> {
         let is_old = |c: &Arc<ResourceClaim>| !is_newer(c.version(), list_version);
         self.cache
@@ -309,7 +309,7 @@ impl Claims {
         self.recount(uid, claim.as_deref());
     }
 
-    /// Brings the cluster in line with what is known about the claim with this UID.
+    /// Updates the cluster to what is known about the claim with this UID.
     fn recount(&mut self, uid: &Uid, claim: Option<&ResourceClaim>) {
         let held = claim.and_then(|c| Some((Holder::from(c), allocation_of(c)?)));
         let pending = self
@@ -333,7 +333,7 @@ impl Claims {
                 self.cluster.claim_released(uid);
             }
         } else {
-            // Order matters little inside one call, but take before giving back all the same.
+            // The order inside one call matters little, but allocate before freeing nevertheless.
             match held {
                 Some((holder, allocation)) => self.cluster.claim_allocated(&holder, allocation),
                 None => self.cluster.claim_released(uid),

@@ -1,4 +1,4 @@
-//! Binding conditions: devices that have to be made ready before their pod is bound.
+//! Binding conditions: devices that must become ready before their pod is bound.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ pub fn readiness(claim: &ResourceClaim) -> Readiness {
     }
 }
 
-/// When the conditions of a claim have to be true at the latest.
+/// The deadline for the conditions of a claim.
 pub fn deadline(claim: &ResourceClaim, timeout: Duration) -> Option<Timestamp> {
     let since = claim
         .status
@@ -162,7 +162,7 @@ pub fn deadline(claim: &ResourceClaim, timeout: Duration) -> Option<Timestamp> {
     since.0.checked_add(timeout).ok()
 }
 
-/// Whether an allocated claim is of no use any more: its devices failed, or took too long.
+/// Whether an allocated claim is of no use any longer: its devices failed, or took too long.
 pub fn is_hopeless(claim: &ResourceClaim, timeout: Duration, now: Timestamp) -> bool {
     match readiness(claim) {
         Readiness::Ready => false,

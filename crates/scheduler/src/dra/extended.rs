@@ -26,8 +26,8 @@ struct User<'a> {
 
 /// Builds the requests for the given resources (name and class).
 ///
-/// A container that runs to its end before the others start uses again what containers after it get; only what the
-/// neediest of those lacks is asked for in addition.
+/// An init container that runs to completion before the others start shares its devices with later containers; only
+/// what the largest of those lacks is requested in addition.
 pub fn requests(pod: &PodInfo, resources: &[(String, String)]) -> Requests {
     let spec = pod.spec();
     let init = spec.init_containers.iter().flatten();
@@ -58,7 +58,7 @@ fn amount(container: &Container, resource: &str) -> i64 {
 }
 
 fn request_name(user: &User<'_>, resource: &str) -> String {
-    // The number of the resource among those that the container asks for, in the order of their names.
+    // The index of the resource among those that the container requests, ordered by name.
     let names = user
         .container
         .resources

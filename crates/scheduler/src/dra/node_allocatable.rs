@@ -1,8 +1,7 @@
-//! Resources of the node itself (CPU, memory, huge pages) that devices stand for (DRANodeAllocatableResources).
+//! Resources of the node itself (CPU, memory, huge pages) that devices provide (DRANodeAllocatableResources).
 //!
-//! A device may say how much of a node's resources goes with it. What a pod gets that way comes on top of what its
-//! containers request, has to fit on the node, and is recorded in the pod's status, from where it counts as long as
-//! the pod is there.
+//! A device may declare an amount of node resources. A pod's share is added to the requests of its containers, must fit
+//! on the node, and is recorded in the pod's status, from where it counts as long as the pod exists.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -31,7 +30,7 @@ const PLUGIN: Plugin = Plugin::DynamicResources;
 type DeviceId = (String, String, String);
 type PerResource = BTreeMap<String, NodeAllocatableResourceMapping>;
 
-/// What devices stand for. Only those that stand for something are in it.
+/// The node resources of devices. Only devices that have any are included.
 #[derive(Debug, Default)]
 pub struct Mappings {
     by_device: FxHashMap<DeviceId, PerResource>,
@@ -39,7 +38,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// A slice came or changed.
+    /// Adds or replaces a slice.
     pub fn set(&mut self, slice: &ResourceSlice) {
         let name = slice.metadata.name.clone().unwrap_or_default();
         self.remove(&name);
@@ -70,7 +69,7 @@ impl Mappings {
         self.by_device.is_empty()
     }
 
-    /// What an allocation stands for, by resource.
+    /// The node resources of an allocation, by resource.
     pub fn of(&self, allocation: &AllocationResult) -> BTreeMap<String, ApiQuantity> {
         let mut sums: BTreeMap<String, Quantity> = BTreeMap::new();
         let results = allocation.devices.iter().flat_map(|d| d.results.iter());
@@ -95,7 +94,7 @@ impl Mappings {
     }
 }
 
-/// What one device stands for: the consumed capacity, if a capacity is named, times the multiplier.
+/// The node resources of one device: the consumed capacity, if a capacity is named, times the multiplier.
 fn amount(
     result: &DeviceRequestAllocationResult,
     mapping: &NodeAllocatableResourceMapping,
@@ -154,7 +153,7 @@ impl NodeAllocatableRequests {
         Ok(())
     }
 
-    /// What the claim for the pod's extended resources adds; its name is known once it is created.
+    /// Adds the node resources of the extended resource claim; its name is known once it is created.
     pub fn add_extended_resource_claim(
         &mut self,
         uses: &[ContainerExtendedResourceRequest],

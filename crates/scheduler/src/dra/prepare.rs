@@ -55,13 +55,13 @@ pub struct DraContext<'a> {
     pub binding_timeout: Duration,
     /// Whether devices may have binding conditions.
     pub binding_conditions: bool,
-    /// Whether device classes stand for extended resources.
+    /// Whether device classes provide extended resources.
     pub extended_resources: bool,
-    /// What devices stand for, where that counts.
+    /// The node resources of devices, if the feature is on.
     pub node_allocatable: Option<&'a Mappings>,
     /// Whether requests may be lists of alternatives.
     pub prioritized_list: bool,
-    /// Classic claims, where the server has them.
+    /// Classic claims, if the server serves them.
     pub classic: Option<&'a Classic>,
     /// How many of the best alternatives of each list to leave to others.
     pub skip_alternatives: usize,
@@ -74,17 +74,17 @@ pub struct DraContext<'a> {
 pub struct PodClaim {
     /// Its namespace and name.
     pub key: Key,
-    /// As it is known.
+    /// The newest known version.
     pub claim: Arc<ResourceClaim>,
-    /// Whom it is reserved for.
+    /// The consumer that it is reserved for.
     pub consumer: Consumer,
-    /// What it holds, written or in flight.
+    /// The allocation, written or in flight.
     pub allocation: Option<Arc<AllocationResult>>,
-    /// Where that can be used.
+    /// The nodes where the allocation can be used.
     nodes: Option<Nodes>,
     /// Allocated, but failed or late, or with what another claim had before.
     hopeless: bool,
-    /// Allocated for an attempt that came to nothing.
+    /// Allocated for an earlier attempt that failed.
     left: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct ExtendedResourceClaimOnNode {
     pub claim: Arc<ResourceClaim>,
     /// Which container uses which request.
     pub mappings: Vec<ContainerExtendedResourceRequest>,
-    /// What it gets.
+    /// The allocation to write.
     pub allocation: Arc<AllocationResult>,
 }
 
@@ -106,7 +106,7 @@ pub struct NodeDevices {
     pub allocations: Vec<(Key, Uid, Arc<AllocationResult>)>,
     /// The extended resource claim, if needed on this node.
     pub extended: Option<ExtendedResourceClaimOnNode>,
-    /// Resources of the node that come with the devices.
+    /// Node resources that come with the devices.
     pub node_allocatable: NodeAllocatableRequests,
 }
 
@@ -190,7 +190,7 @@ impl PodDevices {
         cx.prioritized_list && self.claims.iter().any(is_list)
     }
 
-    /// Names of the extended resources that devices provide where the node does not.
+    /// Names of the extended resources that devices provide on nodes that do not.
     pub fn delegates(&self, resource: &str) -> bool {
         self.extended
             .as_ref()
@@ -201,7 +201,7 @@ impl PodDevices {
         self.claims.iter().filter(|c| c.allocation.is_none())
     }
 
-    /// Sum over requests that are lists of how early the chosen alternative stands in its list.
+    /// Sum of the positions of the chosen alternatives in their lists; earlier ones score higher.
     pub fn score(&self, devices: &NodeDevices) -> i64 {
         let mut score = 0;
         for claim in &self.claims {

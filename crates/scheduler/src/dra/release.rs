@@ -23,7 +23,7 @@ pub fn claims_to_release(
     let newer = entries.filter(|entry| !classic.is_some_and(|c| c.owns(pod, entry)));
     let known = newer.filter_map(|entry| claims.get(&claim_key(pod, entry).ok()??));
     let known: Vec<&Arc<ResourceClaim>> = known.collect();
-    // The pod may only wait for the end of that.
+    // The pod may be waiting only for that release.
     if known
         .iter()
         .any(|claim| claims.is_releasing(uid_of(claim), &pod.uid))

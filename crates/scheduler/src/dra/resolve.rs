@@ -20,7 +20,7 @@ pub struct Resolved {
     pub consumer: Consumer,
 }
 
-/// The group of a pod, where groups have claims.
+/// The PodGroup of a pod, if groups have claims.
 fn group_of<'a>(pod: &PodInfo, claims: &'a Claims) -> Result<Option<&'a PodGroup>, ResolveError> {
     let (Some(groups), Some(name)) = (claims.groups(), pod.group()) else {
         return Ok(None);

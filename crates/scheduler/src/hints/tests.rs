@@ -71,7 +71,7 @@ fn new_nodes_help_only_pods_that_select_them() {
 }
 
 #[test]
-fn devices_concern_nobody_else() {
+fn devices_concern_only_dynamic_resources() {
     assert!(
         interested(&ClusterEvent::DevicesFreed)
             .iter()

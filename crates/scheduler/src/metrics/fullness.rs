@@ -1,5 +1,5 @@
-//! How full the cluster is: devices by driver, class and state, how scattered the free ones are, and how long claims
-//! wait for theirs.
+//! How full the cluster is: devices by driver, class and state, fragmentation of the free ones, and how long claims
+//! wait for allocation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use prometheus_client::registry::Registry;
 type Of = [(&'static str, String); 2];
 type OfState = [(&'static str, String); 3];
 
-/// Drivers and classes that are told apart; others are not shown. Whoever may create classes must not fill the memory.
+/// Limit of drivers and classes with their own series; others are not shown. Users that may create classes must not
+/// fill the memory.
 const MOST: usize = 1000;
 
 /// The metrics.
@@ -24,7 +25,7 @@ pub(super) struct Devices {
     largest: Family<Of, Gauge>,
     fragmentation: Family<Of, Gauge<f64, std::sync::atomic::AtomicU64>>,
     allocation: Histogram,
-    /// What is shown now: what is gone has to be removed.
+    /// The series shown now; those that no longer exist must be removed.
     shown: Mutex<Vec<(String, String)>>,
 }
 
@@ -60,12 +61,12 @@ impl Devices {
         all
     }
 
-    /// A pod with claims was bound, so long after it came.
+    /// A pod with claims was bound, `waited` after it was added to the queue.
     pub(super) fn allocated(&self, waited: Duration) {
         self.allocation.observe(waited.as_secs_f64());
     }
 
-    /// Shows what was counted, in place of what was counted before.
+    /// Replaces the shown counts.
     pub(super) fn show(&self, census: BTreeMap<(String, String), Fullness>) {
         let census: BTreeMap<_, _> = census.into_iter().take(MOST).collect();
         let mut shown = self.shown.lock();
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gone_is_not_shown_any_more() {
+    fn series_of_removed_drivers_are_not_shown() {
         let mut registry = Registry::default();
         let devices = Devices::register(&mut registry);
         let key = |driver: &str| (driver.to_owned(), String::new());

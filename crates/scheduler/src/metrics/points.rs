@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 /// An extension point, by upstream's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
-    /// What is to be known before any node is looked at.
+    /// State that is computed before any node is filtered.
     PreFilter,
     /// Which nodes will do.
     Filter,
@@ -20,7 +20,7 @@ pub(crate) enum Point {
     Score,
     /// The pod and its devices are taken into account.
     Reserve,
-    /// Claims are written, and wait for what their devices need.
+    /// Claims are written, and wait until their devices are ready.
     PreBind,
     /// The pod gets its node.
     Bind,
@@ -40,7 +40,7 @@ impl Point {
     }
 }
 
-/// What came of it, by upstream's name.
+/// The result, by upstream's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Success,
@@ -49,7 +49,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// What a result stands for.
+    /// The result for a success or failure.
     pub(crate) fn of(success: bool, otherwise: Self) -> Self {
         if success { Self::Success } else { otherwise }
     }

@@ -6,7 +6,7 @@ use crate::pod::PodInfo;
 use crate::selectors::{LabelMap, NodeTerm, Nodes};
 use crate::status::Rejection;
 
-/// What a pod wants of its node.
+/// Node selector and node affinity of a pod.
 #[derive(Debug, Default)]
 pub struct NodeAffinity {
     selector: Option<LabelMap>,
@@ -14,7 +14,7 @@ pub struct NodeAffinity {
     preferred: Vec<(i64, NodeTerm)>,
 }
 
-/// What a profile wants of the nodes of all its pods, beside what they want themselves.
+/// Node affinity of a profile, which applies to all its pods in addition to their own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AddedAffinity {
     /// What must hold.
@@ -101,7 +101,8 @@ impl NodeAffinity {
         self.required.as_ref()?.names()
     }
 
-    /// Whether a node has what the pod requires. Also tells spread constraints which nodes count.
+    /// Whether a node matches the pod's required affinity. Spread constraints use it to select the
+    /// nodes that count.
     pub fn matches(&self, node: &NodeInfo) -> bool {
         let labels = node.labels();
         self.selector

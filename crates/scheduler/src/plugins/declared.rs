@@ -1,7 +1,8 @@
-//! NodeDeclaredFeatures: rejects nodes that do not say that they can do what a pod needs.
+//! NodeDeclaredFeatures: rejects nodes that do not declare the features a pod needs.
 //!
-//! Nodes list in their status features of Kubernetes that not every node has yet. Which of them a pod needs follows from
-//! its specification; the rules are those of 1.36. Features that only changes of running pods need do not matter here.
+//! Nodes list in their status the Kubernetes features that not every node has yet. Which of them a pod needs follows
+//! from its specification; the rules are those of 1.36. Features that only updates of running pods need do not matter
+//! here.
 
 use super::Plugin;
 use crate::node::NodeInfo;

@@ -50,8 +50,7 @@ impl Default for FitArgs {
 
 /// Rejects nodes with too little left.
 ///
-/// `delegated` says for which scalar resources devices stand in where a node does not offer the resource itself:
-/// those are DynamicResources' to judge.
+/// `delegated` returns the scalar resources that devices provide where a node does not: DynamicResources checks those.
 pub fn filter(
     pod: &PodInfo,
     node: &NodeInfo,

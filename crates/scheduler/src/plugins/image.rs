@@ -39,7 +39,7 @@ impl ImageLocality {
         }
     }
 
-    /// Score of a node; `spread` says how many of `total` nodes have an image.
+    /// Score of a node; `spread` contains how many of `total` nodes have an image.
     pub fn score(&self, node: &NodeInfo, spread: &FxHashMap<String, usize>, total: usize) -> i64 {
         let mut sum = 0i64;
         for image in &self.images {

@@ -36,7 +36,7 @@ fn lookup(domains: &Domains, node: &NodeInfo, key: &str) -> i64 {
 /// Required affinity in both directions, counted per domain. Copies share what does not change.
 #[derive(Debug, Clone, Default)]
 pub struct InterPodAffinity {
-    /// Domains in which a pod does not want this pod.
+    /// Domains where the anti-affinity of existing pods excludes this pod.
     existing_anti: Arc<Domains>,
     /// Domains that have pods matching all affinity terms.
     affinity: Arc<Domains>,
@@ -58,7 +58,7 @@ impl InterPodAffinity {
         }
         let mut out = Self::default();
         for node in &snapshot.nodes {
-            // A pod without terms of its own is concerned only by pods that have some.
+            // Only pods with terms matter to a pod without terms.
             let others = match own {
                 true => &node.pods,
                 false => &node.with_required_anti_affinity,
@@ -99,7 +99,7 @@ impl InterPodAffinity {
         }
     }
 
-    /// Rejects nodes whose domains do not suit the pod.
+    /// Rejects nodes whose domains do not satisfy the pod's terms.
     pub fn filter(
         &self,
         pod: &PodInfo,
@@ -143,17 +143,17 @@ impl InterPodAffinity {
             }
             found &= lookup(&self.affinity, node, &term.topology_key) > 0;
         }
-        // The first pod of a group that wants to be with itself may go anywhere.
+        // The first pod of a group with affinity to itself may go to any node.
         found
             || (self.affinity.values().all(FxHashMap::is_empty)
                 && matches_all(&pod.required_affinity, pod, snapshot))
     }
 }
 
-/// Scores of nodes by preferred affinity in both directions; `None` when nothing is preferred.
+/// Scores of nodes by preferred affinity in both directions; `None` without preferred terms.
 ///
-/// `hard_weight` is what a required affinity term of another pod towards this one counts; `ignore_existing` leaves pods
-/// that prefer nothing themselves where others do not matter to them.
+/// `hard_weight` is the weight of another pod's required affinity term that matches this pod; `ignore_existing` skips
+/// existing pods' preferred terms for pods without preferred terms.
 pub fn scores(
     pod: &PodInfo,
     snapshot: &Snapshot,

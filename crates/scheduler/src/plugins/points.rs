@@ -1,4 +1,4 @@
-//! At which points of the scheduling framework plugins take part; a configuration may name them nowhere else.
+//! The extension points of each plugin; a configuration may list a plugin at no other.
 
 use super::Plugin;
 
@@ -9,7 +9,7 @@ macro_rules! points {
         pub enum ExtensionPoint { $($(#[$doc])* $name),+ }
 
         impl ExtensionPoint {
-            /// All points, in the order in which upstream looks at their plugins.
+            /// All points, in the order in which upstream processes their plugins.
             pub const ALL: &[ExtensionPoint] = &[$(ExtensionPoint::$name),+];
 
             /// The field of a profile.
@@ -26,7 +26,7 @@ macro_rules! points {
 }
 
 points! {
-    /// Before any node is looked at.
+    /// Before any node is filtered.
     PreFilter: "preFilter",
     /// Whether a node will do.
     Filter: "filter",
@@ -44,16 +44,16 @@ points! {
     Bind: "bind",
     /// After the binding.
     PostBind: "postBind",
-    /// Whether the binding has to wait.
+    /// Whether the binding must wait.
     Permit: "permit",
     /// Whether the pod may be tried.
     PreEnqueue: "preEnqueue",
-    /// Which pod comes first.
+    /// The order of the queue.
     QueueSort: "queueSort",
 }
 
 impl Plugin {
-    /// Whether the plugin has something for an extension point in upstream, whatever is done there here.
+    /// Whether the plugin implements an extension point in upstream, independent of this implementation.
     pub fn extends(self, point: ExtensionPoint) -> bool {
         use ExtensionPoint as P;
         let points: &[P] = match self {

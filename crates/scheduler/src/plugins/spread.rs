@@ -1,8 +1,8 @@
 //! PodTopologySpread.
 //!
-//! Pods without constraints of their own are spread by default ones, if they have a controller. Upstream counts for
-//! those what the selectors of the controller and of the pod's services choose together; here it is the pods of the
-//! same controller, which is the same unless a service chooses only some of them.
+//! Pods without constraints are spread by default ones, if they have a controller. Upstream counts for those the pods
+//! that the selectors of the controller and of the pod's services select together; here it is the pods of the same
+//! controller, which is the same unless a service selects only some of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ const MISSING_LABEL: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
 const VIOLATED: &str = "node(s) didn't match pod topology spread constraints";
 
-/// A constraint for pods that have none of their own.
+/// A constraint for pods that have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultConstraint {
     /// Largest difference between domains.
     pub max_skew: i32,
-    /// The node label that makes a domain.
+    /// The node label that defines the domains.
     pub key: String,
     /// Whether it must hold, or only should.
     pub required: bool,
@@ -39,17 +39,17 @@ pub struct DefaultConstraint {
     pub honor_taints: bool,
 }
 
-/// The constraints for pods that have none of their own.
+/// The constraints for pods that have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defaults {
     /// The constraints.
     pub constraints: Vec<DefaultConstraint>,
-    /// They are those of the system: nodes without one of the labels take part, too.
+    /// The system defaults are used: nodes without one of the labels count, too.
     pub system: bool,
 }
 
 impl Defaults {
-    /// Those of upstream, which only score: hosts at most 3 apart, zones at most 5.
+    /// Upstream's system defaults, for scoring only: max skew 3 for hostnames, 5 for zones.
     pub fn system() -> Self {
         let constraint = |max_skew, key: &str| DefaultConstraint {
             max_skew,
@@ -143,7 +143,7 @@ impl Constraint {
 
     fn count_on(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
         match &self.selector {
-            // Nearly every pod has a controller: its pods are not looked for among all others each time.
+            // Nearly every pod has a controller: do not search all other pods for its pods each time.
             Counted::OfController(replicated) => {
                 node.replicas.get(replicated).copied().unwrap_or_default()
             }
@@ -348,7 +348,7 @@ fn raw_scores(
     };
     let mut sums = vec![0f64; nodes.len()];
     for c in constraints {
-        // Where nodes without the label take part, they are a domain.
+        // If nodes without the label count, they form a domain.
         let feasible: FxHashSet<Option<&str>> = nodes
             .iter()
             .map(|i| &snapshot.nodes[*i])
@@ -368,7 +368,7 @@ fn raw_scores(
                 domains.entry(value).or_default();
             }
         }
-        // A domain without pods is one, too: where each is known, nodes without pods add nothing.
+        // A domain without pods counts, too; if every domain is known already, nodes without pods add none.
         let each_is_known = domains.len() == feasible.iter().flatten().count();
         let counted: Vec<&NodeInfo> = match &occupied {
             Some(occupied) if each_is_known => occupied.clone(),

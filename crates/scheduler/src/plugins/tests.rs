@@ -228,7 +228,7 @@ fn replicas_are_spread_over_hosts_by_default() {
     assert!(scores[0] < scores[1] && scores[1] < scores[2], "{scores:?}");
     // They should hold, no more.
     assert!(Spread::new(&p, &NodeAffinity::new(&p), &s, &Defaults::system()).is_none());
-    // A pod of nobody, or with constraints of its own, is not concerned.
+    // A pod without controller, or with its own constraints, is not affected.
     assert_eq!(
         score(&pod("p", json!({}), json!({})), &Defaults::system()),
         None
@@ -342,7 +342,7 @@ fn preferences_of_others_can_be_ignored_by_pods_without_any() {
     };
     check_preferences(json!({}), likes("p"), false, Some(&[100, 0]));
     check_preferences(json!({}), likes("p"), true, None);
-    // Whoever prefers something is asked about everything.
+    // A pod with preferred terms is matched against all pods.
     check_preferences(likes("nobody"), likes("p"), true, Some(&[100, 0]));
 }
 

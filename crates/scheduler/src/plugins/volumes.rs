@@ -43,21 +43,21 @@ struct Delayed<'a> {
     others: Vec<(&'a str, &'a Volume)>,
 }
 
-/// What has to be written before a pod can go to a node.
+/// What to write before a pod can be bound to a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Choice {
     /// Volumes to bind to claims.
     pub volumes: Vec<(String, Key)>,
-    /// Claims for which volumes have to be provisioned.
+    /// Claims for which volumes must be provisioned.
     pub provisions: Vec<Key>,
 }
 
 impl<'a> PodVolumes<'a> {
-    /// Looks at the claims of a pod; `None` when it has none.
+    /// Looks up the claims of a pod; `None` when it has none.
     ///
     /// # Errors
-    /// When a claim does not exist, is going, has lost its volume, belongs to another pod, or should have a volume
-    /// and has none; the texts are upstream's.
+    /// When a claim does not exist, is being deleted, has lost its volume, belongs to another pod, or should have a
+    /// volume and has none; the texts are upstream's.
     pub fn prepare(pod: &PodInfo, storage: &'a Storage) -> Result<Option<Self>, Rejection> {
         let mut found = Self {
             storage,
@@ -90,10 +90,10 @@ impl<'a> PodVolumes<'a> {
         Ok(Some(found))
     }
 
-    /// What has to be written before the pod can go to a node.
+    /// What to write before the pod can be bound to the node.
     ///
     /// # Errors
-    /// When a volume can not be reached from there, or there is none for a claim.
+    /// When a volume cannot be reached from there, or there is none for a claim.
     pub fn choose(&self, node: &NodeInfo) -> Result<Choice, Rejection> {
         let labels = node.labels();
         let mut reasons = Vec::new();
@@ -124,7 +124,7 @@ impl<'a> PodVolumes<'a> {
         })
     }
 
-    /// Finds volumes, or says that they can be provisioned.
+    /// Finds volumes, or claims that can be provisioned.
     fn find(&self, node: &NodeInfo, choice: &mut Choice) -> Result<(), &'static str> {
         const NONE: &str = "node(s) didn't find available persistent volumes to bind";
         let chosen = |claim: &Delayed<'_>| claim.selected.is_some();

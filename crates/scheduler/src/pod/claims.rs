@@ -1,4 +1,4 @@
-//! Which claim objects the entries of a pod's `spec.resourceClaims` stand for.
+//! Which claim objects the entries of a pod's `spec.resourceClaims` refer to.
 
 use allot_resourceclaim::UnknownName;
 use k8s_openapi::api::core::v1::PodResourceClaim;
@@ -11,13 +11,13 @@ pub enum ResolveError {
     /// The controller has not created the claim from its template yet.
     #[error("pod {0:?}: ResourceClaim not created yet")]
     NotCreated(String),
-    /// The entry has none of the sources of claims that are known in this release.
+    /// The entry has no source of claims that this release knows.
     #[error("pod {0:?}, spec.resourceClaim {1:?}: none of the supported fields are set")]
     Unsupported(String, String),
     /// There is no such claim.
     #[error("resourceclaim.resource.k8s.io {0:?} not found")]
     NotFound(String),
-    /// The claim goes away.
+    /// The claim is being deleted.
     #[error("resourceclaim {0:?} is being deleted")]
     Deleting(String),
     /// The claim under the expected name was generated for another pod.
@@ -28,7 +28,7 @@ pub enum ResolveError {
         "ResourceClaim {0} was not created for Pod {1} (neither Pod nor PodGroup {2} is the owner)"
     )]
     NeitherOwner(String, String, String),
-    /// The pod's group is not there (yet).
+    /// The pod's PodGroup does not exist (yet).
     #[error("podgroup.scheduling.k8s.io {0:?} not found")]
     NoGroup(String),
 }

@@ -1,7 +1,7 @@
-//! Groups of pods (PodGroup) that use claims together, whichever version of the API serves them.
+//! PodGroups that share claims, whichever version of the API serves them.
 //!
-//! A claim that a pod and its group name alike is the group's: it is made once, reserved for the group instead of each
-//! of its pods, and free again when the group is gone. What else groups are for is in [`super`].
+//! A claim that a pod and its group name alike belongs to the group: it is created once, reserved for the group instead
+//! of each of its pods, and released when the group is deleted. The other functions of groups are in [`super`].
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use serde::Deserialize;
 use super::Condition;
 use crate::pod::{Key, PodInfo, Uid};
 
-/// A group, as far as it matters for where its pods go.
+/// The fields of a PodGroup that matter for scheduling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodGroup {
     /// Namespace and name.
     pub key: Key,
     /// Identity.
     pub uid: Uid,
-    /// How many of its pods have to be placed at once; `None` where each is placed by itself.
+    /// How many of its pods must be placed at once; `None` if each pod is placed on its own.
     pub min_count: Option<usize>,
     /// The version of its specification.
     pub generation: Option<i64>,
-    /// What its status says about its pods.
+    /// The condition in its status.
     pub condition: Option<Condition>,
     claims: Vec<GroupClaim>,
 }
@@ -81,7 +81,7 @@ impl PodGroup {
         (&self.uid, &self.claims, self.min_count) == (&other.uid, &other.claims, other.min_count)
     }
 
-    /// Whether an entry of a pod stands for a claim of the group.
+    /// Whether an entry of a pod refers to a claim of the group.
     fn has(&self, entry: &PodResourceClaim) -> bool {
         self.claims.iter().any(|c| {
             c.name == entry.name

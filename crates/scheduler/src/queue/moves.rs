@@ -1,4 +1,4 @@
-//! What metrics tell about the queue: where pods came to and why, and which plugins keep pods waiting.
+//! Metrics of the queue: which event moved pods to which part, and which plugins reject pods.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use super::Place;
 use crate::framework::Plugin;
 use crate::pod::{PodInfo, scheduler_name};
 
-/// Pods that came to a part of the queue because of an event: (event, part), both with upstream's names.
+/// Pods that moved to a part of the queue because of an event: (event, part), both with upstream's names.
 pub type Moved = FxHashMap<(&'static str, &'static str), u64>;
 
-/// Pods that wait because of a plugin, by profile.
+/// Pods that a plugin rejected, by profile.
 pub type Rejected = FxHashMap<(Plugin, Arc<str>), usize>;
 
 #[derive(Debug, Default)]
 pub(super) struct Moves {
     moved: Moved,
     rejected: Rejected,
-    /// The rejected ones are others than when they were asked for.
+    /// Whether the rejections changed since the last call.
     changed: bool,
 }
 

@@ -112,7 +112,7 @@ fn update_keeps_the_place() {
 }
 
 #[test]
-fn who_comes_where_and_why_is_counted() {
+fn moves_between_parts_of_the_queue_are_counted() {
     let mut q = Queue::default();
     rejected(&mut q, "a", Plugin::DynamicResources, secs(0));
     let (moved, waiting) = q.take_moves();

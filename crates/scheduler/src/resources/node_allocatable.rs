@@ -1,5 +1,4 @@
-//! Resources of the node that claims of a pod stand for, as they are recorded in the pod's status
-//! (DRANodeAllocatableResources).
+//! Node resources of a pod's claims, as recorded in the pod's status (DRANodeAllocatableResources).
 
 use k8s_openapi::api::core::v1::{NodeAllocatableResourceClaimStatus, Pod};
 
@@ -14,7 +13,7 @@ pub fn demanded(claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
     sum
 }
 
-/// What a pod needs on its node for what is recorded in its status. Requests of the pod as a whole cover it.
+/// What a pod needs on its node for the node resources in its status. Pod-level requests cover it.
 pub fn recorded(pod: &Pod, claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
     besides_pod_level(pod, demanded(claims))
 }

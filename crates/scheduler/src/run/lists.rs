@@ -1,4 +1,4 @@
-//! Which kinds have been listed: before all are, nothing can be decided.
+//! Which kinds have been listed: no decision is made before all are.
 
 use std::mem::{Discriminant, discriminant};
 

@@ -14,7 +14,7 @@ pub struct Attachments {
 }
 
 impl Attachments {
-    /// Adds or replaces an attachment; the answer is what it was before.
+    /// Adds or replaces an attachment; returns the previous one.
     pub fn insert(&mut self, name: String, attachment: Attachment) -> Option<Attachment> {
         let before = self.remove(&name);
         let here = self.by_node.entry(attachment.node.clone()).or_default();
@@ -23,7 +23,7 @@ impl Attachments {
         before
     }
 
-    /// Removes an attachment; the answer is what it was.
+    /// Removes an attachment; returns it.
     pub fn remove(&mut self, name: &str) -> Option<Attachment> {
         let attachment = self.all.remove(name)?;
         if let Some(here) = self.by_node.get_mut(&attachment.node) {

@@ -31,9 +31,9 @@ pub struct VolumeClaim {
     pub version: String,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether the volume that it had is gone.
+    /// Whether its volume no longer exists.
     pub lost: bool,
-    /// The volume that it has or wants.
+    /// The name of its volume, bound or requested.
     pub volume: Option<String>,
     /// Whether the binding to that volume is complete.
     pub completed: bool,
@@ -41,11 +41,11 @@ pub struct VolumeClaim {
     pub class: String,
     /// The node for which a volume is to be provisioned.
     pub selected_node: Option<String>,
-    /// How big the volume has to be.
+    /// The requested size.
     pub size: Option<Quantity>,
     /// Labels that the volume has to have.
     pub selector: Option<Labels>,
-    /// Wants a device in place of a file system.
+    /// Requests a block device instead of a file system.
     pub block: bool,
     /// How it is to be accessed.
     pub access_modes: Vec<String>,
@@ -53,7 +53,7 @@ pub struct VolumeClaim {
     pub owner: Option<String>,
 }
 
-/// Whom a volume is for.
+/// The claim that a volume is reserved for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRef {
     /// The claim.
@@ -67,7 +67,7 @@ pub struct ClaimRef {
 pub struct Volume {
     /// Its version.
     pub version: String,
-    /// Whom it is for.
+    /// The claim that it is reserved for.
     pub claim: Option<ClaimRef>,
     /// Whether a controller said so.
     pub by_controller: bool,
@@ -94,7 +94,7 @@ pub struct Volume {
 /// A storage class.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Class {
-    /// Volumes are bound when a pod comes that needs them.
+    /// `WaitForFirstConsumer`: volumes are bound when a pod is scheduled.
     pub waits: bool,
     /// The provisioner of volumes, if there is one.
     pub provisioner: Option<String>,
@@ -285,9 +285,9 @@ impl Attachment {
 }
 
 impl Capacity {
-    /// Reads what a driver says.
+    /// Reads a CSIStorageCapacity.
     pub fn new(capacity: &CSIStorageCapacity) -> Self {
-        // The size of the largest volume is more precise than the sum of what is free.
+        // The maximum volume size is more precise than the total free capacity.
         let limit = capacity.maximum_volume_size.as_ref();
         Self {
             class: capacity.storage_class_name.clone(),
@@ -306,7 +306,7 @@ impl Capacity {
     }
 }
 
-/// How many volumes of each driver a node takes, as far as there is a limit.
+/// The volume limit of each driver on a node, if there is one.
 pub fn limits(node: &CSINode) -> FxHashMap<String, i64> {
     let limit = |d: &k8s_openapi::api::storage::v1::CSINodeDriver| {
         let count = d.allocatable.as_ref()?.count?;
@@ -315,7 +315,7 @@ pub fn limits(node: &CSINode) -> FxHashMap<String, i64> {
     node.spec.drivers.iter().filter_map(limit).collect()
 }
 
-/// Whether a driver says how much space there is.
+/// Whether a driver publishes CSIStorageCapacity.
 pub fn reports_capacity(driver: &CSIDriver) -> bool {
     driver.spec.storage_capacity == Some(true)
 }

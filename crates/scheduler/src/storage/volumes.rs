@@ -1,4 +1,4 @@
-//! Volumes by name, and by what they are looked for.
+//! Volumes by name, and indexed for the search.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use crate::pod::Key;
 
 /// All volumes.
 ///
-/// A pod whose claim waits for it is offered the free volumes of a class; most volumes are not free.
+/// The free volumes of a class are offered to a pod whose claim waits for its first consumer; most volumes are not
+/// free.
 #[derive(Debug, Clone, Default)]
 pub struct Volumes {
     all: FxHashMap<String, Arc<Volume>>,
-    /// Those that are for no claim, by class and name.
+    /// Volumes without a claim, by class and name.
     free: FxHashMap<String, BTreeMap<String, Arc<Volume>>>,
     /// Names of the others, by the claim that they are for.
     taken: FxHashMap<Key, BTreeSet<String>>,
@@ -26,7 +27,7 @@ impl Volumes {
         self.all.get(name).map(|volume| &**volume)
     }
 
-    /// Adds or replaces a volume; the answer is what it was before.
+    /// Adds or replaces a volume; returns the previous one.
     pub fn insert(&mut self, name: String, volume: Volume) -> Option<Arc<Volume>> {
         let before = self.remove(&name);
         let volume = Arc::new(volume);
@@ -44,7 +45,7 @@ impl Volumes {
         before
     }
 
-    /// Removes a volume; the answer is what it was.
+    /// Removes a volume; returns it.
     pub fn remove(&mut self, name: &str) -> Option<Arc<Volume>> {
         let volume = self.all.remove(name)?;
         match &volume.claim {

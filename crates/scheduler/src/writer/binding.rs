@@ -19,8 +19,9 @@ impl Writer {
         self.report(Input::Bound { pod, outcome });
     }
 
-    /// Tells where a pod is going to be that may wait for long, so that nobody makes other room for it. Upstream does so
-    /// for every pod with claims; a nomination that is over at once is worth no write.
+    /// Publishes the node of a pod whose binding may take long as its nomination, so that other components do not free
+    /// capacity elsewhere. Upstream does so for every pod with claims; a nomination that ends at once is not worth a
+    /// write.
     async fn announce(&self, job: &BindJob) {
         let pod = &job.pod;
         if pod.nominated_node() == Some(&*job.node) {
@@ -33,7 +34,7 @@ impl Writer {
         log("nominate", &pod.key, written);
     }
 
-    /// Writes all claims of a pod; all are tried to the end, so that nothing is left in the middle.
+    /// Writes all claims of a pod. All writes run to their end, so that none is left half done.
     async fn write_claims(&self, job: &BindJob) -> Result<(), BindError> {
         let pod = &job.pod;
         let existing = futures::future::join_all(job.claims.iter().map(async |task| {
@@ -112,7 +113,7 @@ impl Writer {
                 Ok(_) => break,
                 Err(error) => error,
             };
-            // Another writer of ours, whose answer got lost, may have bound it already.
+            // Another write of this scheduler, whose answer was lost, may have bound the pod already.
             let bound = loop {
                 match observe::get(&self.pods(&pod.key), &pod.key.name).await {
                     Ok(current) => {
@@ -132,13 +133,13 @@ impl Writer {
             let now = bound.as_ref().map(|p| p.metadata.resource_version.clone());
             let changed = now.as_ref().is_some_and(|v| *v != version);
             if code(&error) == 409 && on.is_none() && changed && same {
-                // Something about the pod changed that does not matter here.
+                // The pod changed in a way that does not matter here.
                 version = now.flatten();
                 continue;
             }
             let given_up = failures.is_final(&error);
             if given_up && on.is_none() && bound.is_some() && std::mem::take(&mut unknown) {
-                // What the pod's claims have is taken back now: no earlier request may bind it any more.
+                // The claims of the pod are about to be released: no earlier request may bind it any longer.
                 if let Ok(true) = self.fence(pod).await {
                     continue;
                 }
@@ -182,7 +183,7 @@ pub(super) fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {
     }
 }
 
-/// With the version that it makes.
+/// Returns the version that the write creates.
 pub(super) async fn patch_pod_status(
     client: &Client,
     key: &Key,
@@ -204,7 +205,7 @@ pub(super) async fn send_pod_status(
     Ok(written.metadata.resource_version)
 }
 
-/// Of the answer to a write only what is needed.
+/// The fields of a write's answer that are used.
 #[derive(serde::Deserialize)]
 struct Written {
     metadata: WrittenMeta,

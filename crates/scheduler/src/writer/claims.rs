@@ -13,7 +13,7 @@ const FENCED: &str = "allot.dev/renewed-from";
 
 pub(super) struct ClaimWriter {
     client: Client,
-    /// For recording when a claim was allocated; `None` where that is off.
+    /// For the allocation timestamp; `None` if the feature is off.
     clock: Option<Clock>,
     metrics: Metrics,
     turns: Turns<ResourceClaim>,
@@ -62,7 +62,7 @@ impl ClaimWriter {
             if code(&error) == 409 {
                 self.metrics.conflict();
             }
-            // Lost the race, or the answer: what is there now decides what to do next.
+            // Conflict or lost answer: the current state decides what to do next.
             if !is_lost {
                 failures.wait().await;
             }
@@ -76,8 +76,8 @@ impl ClaimWriter {
         }
     }
 
-    /// Makes a new version of a claim, so that nothing which is based on an older one is carried out any more. What is
-    /// changed for that is changed back, unless this process dies in between.
+    /// Creates a new version of a claim, so that requests based on an older one get a conflict. The change made for
+    /// that is reverted, unless this process dies in between.
     async fn fence(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (api, name) = (self.api(&task.key.namespace), &*task.key.name);
         let version = task.claim.metadata.resource_version.as_deref();
@@ -157,7 +157,7 @@ impl ClaimWriter {
         let wrote = if new {
             put_status(api, claim, status).await
         } else {
-            // What others wrote into it, and what this release does not know, stays.
+            // Fields written by other components, or unknown to this release, stay.
             let version = &claim.metadata.resource_version;
             let metadata = json!({"uid": &*task.uid, "resourceVersion": version});
             let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
@@ -216,8 +216,8 @@ impl ClaimWriter {
         }
     }
 
-    /// Deallocates a claim that no other pod uses, unless it changed meanwhile. Returns the claim as it is then; `None`
-    /// when it is gone.
+    /// Deallocates a claim that no other pod uses, unless it changed in the meantime. Returns the current claim; `None`
+    /// when it was deleted.
     pub(super) async fn deallocate(
         &self,
         claim: &ResourceClaim,
@@ -233,7 +233,7 @@ impl ClaimWriter {
         Ok(known.filter(|c| c.uid() == claim.uid()))
     }
 
-    /// Removes the reservation for a pod. Returns the claim as it is then; `None` when it is gone.
+    /// Removes the reservation for a pod. Returns the current claim; `None` when it was deleted.
     pub(super) async fn unreserve(
         &self,
         claim: &ResourceClaim,
@@ -278,7 +278,7 @@ impl ClaimWriter {
             }),
             ..DeleteParams::default()
         };
-        // Gone, or replaced by another claim: either way it is done.
+        // Deleted, or replaced by another claim: either way there is nothing to do.
         let delete = async || {
             let request = Request::new(api.resource_url()).delete(name, &params);
             let request = request.map_err(kube::Error::BuildRequest)?;
@@ -299,8 +299,8 @@ async fn create_claim(
     observe::request(&api.into_client(), request).await
 }
 
-/// Gives a claim its first status. Of the rest, the server takes nothing but the preconditions from the body. For it this
-/// is half the work of a patch, for which it prints and reads the whole claim.
+/// Writes the first status of a claim with PUT. The server ignores the rest of the body except for the preconditions.
+/// That is half the server's work of a patch, for which it serialises and reads the whole claim.
 async fn put_status(
     api: Api<ResourceClaim>,
     claim: &ResourceClaim,
@@ -330,7 +330,7 @@ async fn patch_status(
     observe::request(&api.into_client(), request).await
 }
 
-/// Changes one field of a claim, whatever parameters of drivers are in it.
+/// Changes one field of a claim without touching opaque driver parameters.
 async fn change_claim(
     api: &Api<ResourceClaim>,
     target: Target<'_>,

@@ -11,7 +11,7 @@ use super::*;
 use crate::classic::negotiations::is_owned_by;
 use crate::classic::{self, ClaimTask, Served};
 
-/// One write of those for a pod that go one after the other.
+/// One of the sequential writes for a pod.
 enum Order {
     Publish(SchedulingSpec, Option<String>),
     Deallocate(Arc<Claim>),
@@ -22,7 +22,7 @@ pub(super) struct ClassicWriter {
     client: Client,
     served: Served,
     turns: Turns<Claim>,
-    /// Writes per pod; the entry exists as long as somebody works on them.
+    /// Writes per pod; the entry exists as long as a task works on them.
     orders: Mutex<FxHashMap<Uid, VecDeque<Order>>>,
 }
 
@@ -46,7 +46,7 @@ impl ClassicWriter {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 
-    /// Puts writes for a pod in line. Says whether somebody has to begin working on them.
+    /// Queues writes for a pod. Returns whether the caller must start working on them.
     fn order(&self, pod: &Uid, orders: impl IntoIterator<Item = Order>) -> bool {
         let mut all = self.orders.lock();
         let idle = !all.contains_key(pod);
@@ -73,7 +73,7 @@ impl ClassicWriter {
         next
     }
 
-    /// Publishes what the scheduler wants: in one write, unless somebody else created or deleted the negotiation.
+    /// Publishes the scheduler's choice: in one write, unless another component created or deleted the object.
     async fn publish(
         &self,
         pod: &PodInfo,
@@ -107,7 +107,7 @@ impl ClassicWriter {
             };
             match result {
                 Ok(object) => return typed(object).map_err(|e| text(&e)),
-                // Lost the race or the answer: what is there now decides.
+                // Conflict or lost answer: the current state decides.
                 Err(error) if !answered(&error) || matches!(code(&error), 404 | 409 | 429) => {
                     if existing.is_none() && code(&error) == 404 {
                         return Err(text(&error));
@@ -140,7 +140,7 @@ impl ClassicWriter {
         ))
     }
 
-    /// Deletes the negotiation of a pod; what is left over is the garbage collector's.
+    /// Deletes the negotiation of a pod; if that fails, the garbage collector deletes it.
     async fn forget(&self, pod: &PodInfo) {
         let api = self.api(&pod.key.namespace, &self.served.scheduling());
         match api.delete(&pod.key.name, &DeleteParams::default()).await {
@@ -151,8 +151,8 @@ impl ClassicWriter {
         }
     }
 
-    /// Has the allocation of a claim taken back, unless it changed meanwhile: by its driver, or at once where the
-    /// scheduler made it. With the claim as it is then; `None` when it is gone.
+    /// Deallocates a claim, unless it changed in the meantime: through its driver, or directly if the scheduler
+    /// allocated it. Returns the current claim; `None` when it was deleted.
     async fn deallocate(&self, claim: &Claim) -> Result<Option<Claim>, kube::Error> {
         let status = if claim.is_structured() {
             json!({"reservedFor": null, "allocation": null, "driverName": null})
@@ -236,7 +236,7 @@ impl ClassicWriter {
         loop {
             match self.read(key).await {
                 Ok(found) => return Ok(found),
-                // What can not be read now can not be read later.
+                // What cannot be read now cannot be read later.
                 Err(error @ kube::Error::SerdeError(_)) => return Err(error),
                 Err(_) => pause.wait().await,
             }
@@ -248,7 +248,7 @@ impl ClassicWriter {
         api.get_opt(&key.name).await?.map(typed).transpose()
     }
 
-    /// Writes the reservation of a claim for a pod, and before it the allocation that the scheduler made.
+    /// Writes the reservation of a claim for a pod, preceded by the allocation if the scheduler made it.
     pub(super) async fn reserve(
         &self,
         task: &ClaimTask,
@@ -293,7 +293,7 @@ impl ClassicWriter {
         }
     }
 
-    /// The next write that is needed, carried out; `None` when nothing is left to do.
+    /// Carries out the next write that is needed; `None` when none remains.
     async fn step(
         &self,
         task: &ClaimTask,

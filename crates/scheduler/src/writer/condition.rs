@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::pod::PodInfo;
 
-/// The status of a patch that sets a condition: a new one comes after those that the pod has.
+/// The status of a patch that sets a condition: a new one comes after the existing ones.
 pub(super) fn with_condition(pod: &PodInfo, condition: Value) -> Value {
     let status = pod.pod.status.as_ref();
     let conditions = status.and_then(|s| s.conditions.as_deref());

@@ -1,5 +1,5 @@
-//! Events about pods, written at leisure: while bindings are under way one at a time, so that what tells about the
-//! work does not hold the work up. When too many wait, further ones are dropped.
+//! Events about pods, written with low priority: one at a time while bindings are in progress, so that events do not
+//! delay them. When too many wait, further ones are dropped.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -11,11 +11,11 @@ use super::*;
 use crate::actions::Rejected;
 use crate::dra::conditions::Pending;
 
-/// How many events may wait.
+/// Limit of waiting events.
 const BACKLOG: usize = 8192;
-/// An API server keeps events for an hour: what still holds is said again before that.
+/// An API server keeps events for an hour: an event that still holds is repeated before that.
 const AGAIN: Duration = Duration::from_secs(20 * 60);
-/// How many events are written at the same time when nothing else is.
+/// How many events are written concurrently when there is no other work.
 const PARALLEL: usize = 8;
 
 /// An event to write.
@@ -97,7 +97,7 @@ impl Note {
         Self::about(pod, "BindingConditionsPending", "Scheduling", text)
     }
 
-    /// Upstream says nothing about a pod that is not tried because its claim does not exist.
+    /// Upstream records no event for a pod that is not tried because its claim does not exist.
     pub(super) fn lacks_claim(pod: &PodInfo, text: String) -> Self {
         let note = Self::about(pod, "FailedScheduling", "Scheduling", text);
         Self {
@@ -114,7 +114,7 @@ impl Note {
             controller,
             related: Some(match preemptor.key.namespace == victim.key.namespace {
                 true => reference(preemptor),
-                // Who may read the victim's events must not learn the names of another namespace.
+                // Users that may read the victim's events must not learn names from another namespace.
                 false => ObjectReference {
                     api_version: Some("v1".to_owned()),
                     kind: Some("Pod".to_owned()),
@@ -135,7 +135,7 @@ pub struct Recorder {
     busy: Arc<AtomicUsize>,
 }
 
-/// Something more important than events is being done until this is dropped.
+/// More important work is in progress until this is dropped.
 #[derive(Debug)]
 pub struct Busy(Arc<AtomicUsize>);
 
@@ -163,13 +163,13 @@ impl Recorder {
         )
     }
 
-    /// Says that something more important is being done.
+    /// Marks that more important work is in progress.
     pub fn hold_back(&self) -> Busy {
         self.busy.fetch_add(1, Ordering::Relaxed);
         Busy(self.busy.clone())
     }
 
-    /// Takes an event over, or drops it when too many wait.
+    /// Queues an event, or drops it when too many wait.
     pub fn note(&self, note: Note) {
         if self.sender.try_send(note).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +188,7 @@ async fn write(
     busy: Arc<AtomicUsize>,
     shutdown: CancellationToken,
 ) {
-    // The last text per pod and reason: the same again says nothing new for a while.
+    // The last text per pod and reason: a repetition is suppressed for a while.
     let mut said: FxHashMap<(String, &'static str), (String, Instant)> = FxHashMap::default();
     let mut under_way = tokio::task::JoinSet::new();
     loop {
@@ -257,7 +257,7 @@ async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
     client.request::<IgnoredAny>(request).await.map(|_| ())
 }
 
-/// A name that no other event has. Where the pod's leaves no room for that, it goes without it, as upstream's.
+/// A unique event name. A pod name that is too long is left out, as in upstream.
 fn event_name(pod: &str, stamp: jiff::Timestamp) -> String {
     const LONGEST: usize = 253;
     let unique = format!("{:x}{:04x}", stamp.as_nanosecond(), rand::random::<u16>());

@@ -1,5 +1,5 @@
-//! Versions of pods: a binding names the one that it is for, so that what a scheduler sent that died is refused once its
-//! successor has made another.
+//! Versions of pods: a binding names the version of its pod, so that requests of a dead scheduler get a conflict once
+//! its successor has created a new version.
 
 use super::*;
 use crate::version::is_newer;
@@ -7,7 +7,7 @@ use crate::version::is_newer;
 /// How many versions are kept of pods that are never bound.
 const KEPT: usize = 1024;
 
-/// The versions that our own writes made of pods on their way to a node: newer than what the watch has shown.
+/// The versions that this scheduler's writes created of pods being bound: newer than what the watch has shown.
 #[derive(Default)]
 pub(super) struct Versions(Mutex<FxHashMap<Uid, String>>);
 
@@ -21,7 +21,7 @@ impl Versions {
         versions.insert(pod.clone(), version);
     }
 
-    /// The newest version that is known of a pod which gets its node now.
+    /// The newest known version of a pod that is bound now.
     pub(super) fn take(&self, pod: &PodInfo) -> Option<String> {
         let version = self.newest(pod);
         self.0.lock().remove(&pod.uid);
@@ -40,7 +40,7 @@ impl Versions {
 }
 
 impl Writer {
-    /// Makes a new version of pods, then does what must not happen before. Not at all where one of them has a node.
+    /// Creates a new version of pods, then runs `then`. Does nothing if one of the pods has a node.
     pub(super) async fn write_fenced(&self, pods: &[Arc<PodInfo>], then: Action) {
         for pod in pods {
             match self.fence(pod).await {
@@ -55,14 +55,14 @@ impl Writer {
                         _ => {}
                     };
                 }
-                // As good as without: who may not write pods does not bind them either.
+                // Equivalent to success: a scheduler without permission to write pods cannot bind them either.
                 Err(error) => log("fence", &pod.key, Err(error)),
             }
         }
         self.start(then);
     }
 
-    /// Makes a new version of a pod. Says whether it has a node.
+    /// Creates a new version of a pod. Returns whether it has a node.
     pub(super) async fn fence(&self, pod: &PodInfo) -> Result<bool, kube::Error> {
         let api = self.pods(&pod.key);
         let mut pause = Pause::default();
@@ -82,7 +82,7 @@ impl Writer {
             if has_node || is_new {
                 return Ok(has_node);
             }
-            // Set where it is not, and the other way round: a field that nobody reads.
+            // Toggle a field that no component reads.
             let conditions = found
                 .status
                 .iter()
@@ -98,7 +98,7 @@ impl Writer {
             });
             match self.patch_pod_status(&pod.key, &patch).await {
                 Ok(_) => return Ok(false),
-                // Somebody else made a new version, who may have given it a node.
+                // Another component wrote the pod, and may have bound it.
                 Err(error) if code(&error) == 409 => is_new = true,
                 Err(error) if code(&error) == 404 => return Ok(false),
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,

@@ -1,4 +1,4 @@
-//! What is told about groups of pods.
+//! Status of PodGroups.
 
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
@@ -26,7 +26,7 @@ impl Writer {
         self
     }
 
-    /// Tells in the status of a group whether its pods were placed.
+    /// Reports in the status of a group whether its pods were placed.
     pub(super) fn update_pod_group_status(self, group: Key, uid: Uid, condition: Condition) {
         let Some(groups) = self.groups.clone() else {
             return;
@@ -67,7 +67,7 @@ impl Writer {
         loop {
             match api.patch_status(name, &params, &patch).await {
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
-                // Gone, or replaced by another one of that name.
+                // Deleted, or replaced by another one of that name.
                 Err(error) if matches!(code(&error), 404 | 409) => return Ok(()),
                 outcome => return outcome.map(drop),
             }

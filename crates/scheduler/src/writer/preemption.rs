@@ -7,7 +7,7 @@ use super::condition::with_condition;
 use super::*;
 
 impl Writer {
-    /// Makes a pod leave its node for another one; says so when that can not be done.
+    /// Preempts a pod for another one; reports a failure.
     pub(super) async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
         // The pod is being deleted already.
         if victim.is_terminating() {
@@ -18,7 +18,7 @@ impl Writer {
                 tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
                 self.recorder.note(Note::preempted(preemptor, victim, node));
             }
-            // It is gone, or another one by that name is there.
+            // It was deleted, or replaced by another pod of that name.
             Ok(false) => {}
             Err(error) => {
                 let error = text(&error);
@@ -28,7 +28,7 @@ impl Writer {
         }
     }
 
-    /// Marks a pod, so that its owner knows why it goes, and deletes it. Says whether there was one.
+    /// Sets the pod's DisruptionTarget condition, and deletes it. Returns whether it existed.
     async fn evict(&self, preemptor: &PodInfo, victim: &PodInfo) -> Result<bool, kube::Error> {
         let scheduler = crate::pod::scheduler_name(&preemptor.pod);
         let mut condition = json!({
@@ -63,7 +63,7 @@ impl Writer {
     }
 }
 
-/// Writes until it is done or refused. Says whether what it is about was there.
+/// Repeats a write until it succeeds or is rejected. Returns whether the object existed.
 async fn until_done<T, W>(write: impl Fn() -> W) -> Result<bool, kube::Error>
 where
     W: Future<Output = Result<T, kube::Error>>,

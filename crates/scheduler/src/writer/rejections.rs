@@ -1,4 +1,4 @@
-//! What the status of pods says that could not be scheduled: the newest per pod, at leisure.
+//! Status of pods that could not be scheduled: the newest per pod, written with low priority.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::actions::{Nominate, Rejected};
 /// How many are written at the same time.
 const PARALLEL: usize = 16;
 
-/// What is to be said about a pod.
+/// What to report about a pod.
 pub(super) struct Report {
     pod: Arc<PodInfo>,
     /// Why it could not be scheduled: the reason and the message of the condition.
@@ -22,13 +22,13 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// A pod is not expected anywhere any more.
+    /// A pod is not expected anywhere any longer.
     pub(super) fn cleared(pod: Arc<PodInfo>) -> Self {
         let (why, nominate) = (None, Nominate::Clear);
         Self { pod, why, nominate }
     }
 
-    /// With what an older one said that this one says nothing about.
+    /// Merges an older report: fields that this one lacks are taken from it.
     fn after(self, old: Self) -> Self {
         Self {
             why: self.why.or(old.why),
@@ -78,7 +78,7 @@ impl Rejections {
         }
     }
 
-    /// Takes a report over; an older one of the same pod that was not written yet is not needed any more.
+    /// Takes a report over; an older one of the same pod that was not written yet is not needed any longer.
     pub(super) fn put(&self, report: Report) {
         let mut state = self.state.lock();
         let uid = report.pod.uid.clone();
@@ -94,7 +94,7 @@ impl Rejections {
         self.go_on();
     }
 
-    /// The pod has a place now: what was to be said is not true any more.
+    /// The pod has a node now: the pending report is obsolete.
     pub(super) fn forget(&self, pod: &Uid) {
         let mut state = self.state.lock();
         if state.next.remove(pod).is_some() {
@@ -102,7 +102,7 @@ impl Rejections {
         }
     }
 
-    /// Waits until nothing about the pod is being written.
+    /// Waits until no write about the pod is in progress.
     pub(super) async fn written(&self, pod: &Uid) {
         loop {
             let done = self.done.notified();
@@ -172,7 +172,7 @@ impl Rejections {
         log("update status", &pod.key, result.map(drop));
     }
 
-    /// Whether the pod's condition does not say so already. What the watch knows may be older than our last write.
+    /// Whether the pod's condition differs. The observed pod may be older than the last write.
     fn is_new(&self, pod: &PodInfo, why: &(&'static str, String)) -> bool {
         let same = |c: &PodCondition| {
             c.status == "False"

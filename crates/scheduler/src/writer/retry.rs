@@ -1,4 +1,4 @@
-//! What to do about writes that fail, or whose answer is lost.
+//! How to handle writes that fail, or whose answer is lost.
 
 use super::*;
 
@@ -25,7 +25,7 @@ pub(super) fn text(error: &kube::Error) -> String {
     }
 }
 
-/// Writes for one claim go one after the other.
+/// Makes the writes for one claim sequential.
 pub(super) struct Turns<T>(Mutex<FxHashMap<Uid, Turn<T>>>);
 
 /// One claim's turn, with what the last writer of ours left.
@@ -48,7 +48,7 @@ impl<T> Turns<T> {
 }
 
 impl<T: Object> Turns<T> {
-    /// Waits for the turn of a writer that knows a claim as it once was. With the newest known version.
+    /// Waits for the turn of a writer with a possibly outdated claim. Returns the newest known version.
     pub(super) async fn take(
         &self,
         claim: &Arc<T>,
@@ -59,8 +59,7 @@ impl<T: Object> Turns<T> {
     }
 }
 
-/// Writes until it is known what came of it; once is as good as twice. With the object as it is then; `None` when it is
-/// gone.
+/// Repeats an idempotent write until its outcome is known. Returns the current object; `None` when it was deleted.
 pub(super) async fn until_known<T, W, R>(
     write: impl Fn() -> W,
     read: impl Fn() -> R,
@@ -74,7 +73,7 @@ where
         match write().await {
             Ok(written) => return Ok(Some(written)),
             Err(error) if code(&error) == 404 => return Ok(None),
-            // Somebody else's write, or this one, whose answer got lost.
+            // A write of another component, or this one, whose answer was lost.
             Err(error) if code(&error) == 409 => break,
             Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
             Err(error) => return Err(error),
@@ -83,21 +82,21 @@ where
     loop {
         match read().await {
             Ok(found) => return Ok(found),
-            // What can not be read now can not be read later.
+            // What cannot be read now cannot be read later.
             Err(error @ kube::Error::SerdeError(_)) => return Err(error),
             Err(_) => pause.wait().await,
         }
     }
 }
 
-/// How often a server may answer that something is wrong with it, before that is the outcome.
+/// How often a server may answer with an internal error before that is the outcome.
 const FAILURES: u32 = 3;
 
 /// Whether repeating a write can still help, and the pauses in between.
 ///
-/// A server that is overloaded, or that does not answer, is asked for ever: nobody knows what became of the write. But the
-/// answer 500 can stay, for the objects that a broken webhook is asked about, say. Who fails then tries again with the
-/// backoff of its pod, and people are told.
+/// A server that is overloaded, or does not answer, is retried without limit: the outcome of the write is not known.
+/// But status 500 can be permanent, for example for objects that a broken webhook rejects. Then the write fails, the
+/// pod is retried with its backoff, and an event reports it.
 #[derive(Default)]
 pub(super) struct Failures {
     internal: u32,

@@ -1,6 +1,6 @@
-//! What a pod's status says about claims that only its scheduler made: the claim for its extended resources, and what
-//! comes with its devices. It is written as long as the pod has no node; with one, it says what that scheduler decided
-//! which gave it the node, and a request of another one, or one that comes late, must not change it.
+//! The parts of a pod's status about claims that only its scheduler creates: the extended resource claim, and the node
+//! resources of its devices. They are written while the pod is pending. Once it has a node, they describe the decision
+//! of the scheduler that bound it; a request of another scheduler, or a late one, must not change them.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::retry::code;
 use super::*;
 
 impl Writer {
-    /// Records which claim was made for a pod's extended resources.
+    /// Records the extended resource claim in the pod's status.
     pub(super) async fn record_special(
         &self,
         pod: &PodInfo,
@@ -20,7 +20,7 @@ impl Writer {
             .await
     }
 
-    /// Records in a pod's status which resources of the node come with its devices.
+    /// Records in a pod's status the node resources that come with its devices.
     pub(super) async fn record_node_allocatable(
         &self,
         pod: &PodInfo,
@@ -31,7 +31,7 @@ impl Writer {
         self.write_unbound(pod, &status, |p| Patch::Merge(p)).await
     }
 
-    /// Takes that back after the binding failed, before the next attempt records something.
+    /// Reverts that after the binding failed, before the next attempt records something.
     pub(super) fn clear_node_allocatable(&self, pod: Arc<PodInfo>) {
         // No other attempt is running: this one is over, and the next has not begun.
         let turn = self.demands.of(&pod.uid).try_lock_owned();

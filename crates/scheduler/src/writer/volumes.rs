@@ -1,5 +1,5 @@
-//! Writes about volumes: which claim a volume is for, and for which node one is to be provisioned. Whoever binds and
-//! provisions does the rest.
+//! Writes about volumes: which claim a volume is reserved for, and on which node to provision one. The persistent
+//! volume controller and the provisioners do the rest.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
@@ -8,7 +8,7 @@ use crate::actions::VolumeTask;
 use crate::storage::{BOUND_BY_CONTROLLER, SELECTED_NODE, Volume, VolumeClaim};
 
 impl Writer {
-    /// Writes what was decided about the volumes of a pod, and reports the versions.
+    /// Writes the decisions about the volumes of a pod, and reports the versions.
     pub(super) async fn write_volumes(&self, job: &BindJob) -> Result<(), BindError> {
         let tasks = &job.volumes;
         if tasks.is_empty() {
@@ -102,7 +102,7 @@ impl Writer {
         )))
     }
 
-    /// Writes; with the object as it is then, whoever wrote it.
+    /// Repeats a write until it succeeds; returns the current object, whichever component wrote it last.
     async fn until_written<K, R>(
         &self,
         request: impl Fn() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>,

@@ -118,7 +118,7 @@ impl Round<'_> {
         )
     }
 
-    /// Writes if nobody else did since it was read.
+    /// Writes if there was no other write since it was read.
     async fn write(
         &self,
         plural: &str,
@@ -254,7 +254,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Nodes on which nothing of this driver can be allocated any more.
+    /// Nodes on which nothing of this driver can be allocated any longer.
     async fn is_full(&self, node: &str, wanted: usize) -> Result<bool, kube::Error> {
         let Some(capacity) = self.model.capacity else {
             return Ok(false);

@@ -24,7 +24,7 @@ async fn cluster(minor: u8, nodes: usize) -> Cluster {
     cluster
 }
 
-/// A pod with a claim of its own is scheduled, and everything is gone when it is.
+/// A pod with a claim is scheduled, and everything is deleted with it.
 async fn check_release(minor: u8) {
     let cluster = cluster(minor, 2).await;
     cluster.driver(Model::new(DRIVER));

@@ -142,7 +142,7 @@ pub enum Refusal {
     Invalid,
 }
 
-/// Who is connected.
+/// The connected processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// One of the schedulers: each is for other pods, all for the same devices.
@@ -169,11 +169,11 @@ pub struct State {
     /// How often watches break: the chance that the history is gone when one is asked for, in percent; a tenth of a
     /// percent of that is the chance at each event.
     pub breaks: u32,
-    /// Chance that whoever writes dies before it gets the answer, in thousandths.
+    /// Chance that the writing process dies before it gets the answer, in thousandths.
     pub deaths: u32,
     /// Chance that a request which was under way when its sender died is carried out all the same, in percent.
     pub late: u32,
-    /// Who died and has to be started again.
+    /// Processes that died and must be restarted.
     pub dead: Vec<Who>,
     /// UIDs of all pods and groups that ever existed.
     pub born: BTreeSet<String>,
@@ -287,7 +287,7 @@ impl Api {
         }) {
             return Ok(object);
         }
-        // Reports about devices that a claim does not have any more go with them.
+        // Reports about devices that a claim does not have any longer go with them.
         if object["status"]["allocation"].is_null()
             && let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
             && id.0 == "resourceclaims"

@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// Nobody waits although there is a node for all of its claims.
+    /// No pod waits although there is a node for all of its claims.
     fn check_placed(&self, seed: u64) {
         for pod in self.api.all("pods") {
             if !pod["spec"]["nodeName"].is_null() {

@@ -158,7 +158,7 @@ impl Driver {
         asked.retain(|node| !self.can_take(node, uids.len(), &uids));
         let unsuitable = asked;
         if !selected.is_empty() && !unsuitable.iter().any(|n| n == selected) {
-            // One claim after the other; the finalizer, the allocation and the write of it are steps of their own.
+            // One claim after the other; the finalizer, the allocation and its write are separate steps.
             if let Some((_, claim)) = own.first() {
                 if !self.protects(claim) {
                     let mut all = list(&claim["metadata"]["finalizers"]);

@@ -31,7 +31,7 @@ pub fn special_of(pod: &Value) -> Option<&str> {
     pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str()
 }
 
-/// For whom a claim is reserved, by UID.
+/// The UIDs in a claim's `status.reservedFor`.
 pub fn reserved_for(claim: &Value) -> impl Iterator<Item = &str> {
     claim["status"]["reservedFor"]
         .as_array()
@@ -116,7 +116,7 @@ fn group_of<'a>(s: &'a State, pod: &Value) -> Option<&'a Value> {
         .get(&("podgroups".to_owned(), format!("{namespace}/{group}")))
 }
 
-/// For whom a claim has to be reserved, by UID, that stands in a pod at this place: for the pod or for its group.
+/// The UID that a claim at this index of a pod must be reserved for: the pod's or its group's.
 fn consumer<'a>(pod: &'a Value, group: Option<&'a Value>, place: usize) -> Option<&'a str> {
     let entry = &pod["spec"]["resourceClaims"][place];
     let has = |group: &&Value| {
@@ -191,7 +191,7 @@ pub fn broken_among_rivals(s: &State) -> Option<String> {
     given_twice(s, serves).or_else(|| broken_object(s))
 }
 
-/// What is wrong with a claim for extended resources, which is for nobody but its pod.
+/// The error of an extended resource claim, which must belong to exactly its pod.
 fn broken_special(s: &State, claim: &Value) -> Option<String> {
     let name = name(claim);
     let owner = owner_of(claim).filter(|uid| s.born.contains(*uid));
@@ -208,7 +208,7 @@ fn generated_for(claim: &Value) -> Option<(&str, &str)> {
     Some((owner_of(claim)?, entry.as_str()?)).filter(|_| !is_deleting(claim))
 }
 
-/// Two claims for one entry, of which one would be for nobody.
+/// Two claims for one entry, of which one would be unused.
 fn generated_twice(s: &State) -> Option<String> {
     let mut seen = BTreeSet::new();
     let claims = s.objects.iter().filter(|((c, _), _)| c == "resourceclaims");
@@ -289,8 +289,8 @@ fn has_cpu(pods: &[&Value], node: usize, pod: &Value) -> bool {
     there.map(|p| cpu(p)).sum::<u64>() + cpu(pod) <= CPU
 }
 
-/// What is wrong once nothing happens any more: somebody waits although there is room, somebody should have been
-/// evicted, or something is held by nobody.
+/// Violations once all activity has ended: a pod waits although there is capacity, a pod should have been evicted, or a
+/// device is allocated without a consumer.
 pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
     // A claim that is being deleted keeps its pod from being tried, and what it holds, until that pod is gone.
     if let Some(twice) = given_twice(s, |claim| !is_deleting(claim)) {
@@ -424,7 +424,7 @@ fn is_held_back(s: &State, pod: &Value) -> bool {
     claims.any(is_deleting)
 }
 
-/// What a pod without a node lacks, and the nodes on which it has something already; nothing for one that can not be tried.
+/// What a pod without a node lacks, and the nodes on which it has something already; nothing for one that cannot be tried.
 fn waits_for<'a>(s: &'a State, pod: &Value) -> Option<(Vec<Need>, Vec<&'a str>)> {
     if pod["spec"]["nodeName"].is_string() {
         return None;

@@ -57,7 +57,7 @@ fn size(device: &str) -> Option<i64> {
 /// What is taken.
 #[derive(Default)]
 struct Taken<'a> {
-    /// By whom. Of a device that is shared, by whom first.
+    /// The claim of each device. For a shared device, the first one.
     devices: BTreeMap<&'a str, &'a str>,
     shared: BTreeSet<&'a str>,
     shares: BTreeSet<&'a str>,
@@ -113,7 +113,7 @@ pub fn given_twice(s: &State, counts: impl Fn(&Value) -> bool) -> Option<String>
     twice.or_else(|| taken.overdrawn())
 }
 
-/// What nobody has.
+/// Devices that are free.
 pub struct Left<'a> {
     taken: Taken<'a>,
     /// Devices that may not be used.

@@ -214,7 +214,7 @@ impl World {
         self.create_pod(json!([{"name": "r", "resourceClaimName": claim}]));
     }
 
-    /// A pod in a group, most often in one that there is, with the claim of the group, and sometimes one of its own.
+    /// A pod in a group, most often in an existing one, with the claim of the group, and sometimes a separate one.
     fn create_pod_of_group(&mut self) {
         let groups = self.api.all("podgroups");
         let group = match groups.len() {
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Somebody deletes a claim that a pod waits with.
+    /// A user deletes a claim of a pending pod.
     pub fn lose_claim(&mut self, pod: &Value) {
         let mut claims = super::invariants::claims_of(pod);
         claims.extend(super::invariants::special_of(pod).map(|c| Some(c.to_owned())));

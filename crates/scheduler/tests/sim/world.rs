@@ -27,7 +27,7 @@ const FEATURES: &str = "DRADeviceTaintRules=true,GenericWorkload=true,\
     DRAWorkloadResourceClaims=true,GangScheduling=true";
 /// How long devices may take to get ready.
 const BINDING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Nothing is written any more for so long: longer than any backoff, shorter than the time after which the scheduler
+/// Nothing is written any longer for so long: longer than any backoff, shorter than the time after which the scheduler
 /// tries everything again, so that a missed event shows.
 const SETTLED: Duration = Duration::from_secs(25);
 /// How long settling may take.
@@ -87,7 +87,7 @@ impl Process {
                     if number > 0 {
                         config.profiles[0].name = SECOND.into();
                     }
-                    // Discovery may fail; whoever supervises it starts it again.
+                    // Discovery may fail; the supervisor starts the scheduler again.
                     while !token.is_cancelled() {
                         let run =
                             allot_scheduler::run(client.clone(), config.clone(), token.clone());
@@ -293,7 +293,7 @@ impl World {
     }
 
     /// The scheduler is started anew, and the node closed for a moment on which a claim is reserved for a pod that is
-    /// not there yet: the new one finds a reservation that it has not made, and that it can not use.
+    /// not there yet: the new one finds a reservation that it has not made, and that it cannot use.
     fn restart_and_close(&mut self) {
         self.restart(Who::Scheduler(0));
         let waits = |uid: &str| {

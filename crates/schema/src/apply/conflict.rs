@@ -15,7 +15,7 @@ pub struct Conflict {
 }
 
 impl Conflict {
-    /// The message of the cause: who owns the field.
+    /// The message of the cause, with the manager of the field.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.manager())
     }

@@ -25,7 +25,7 @@ impl Operation {
     }
 }
 
-/// Who owns: appliers are told apart by name and subresource, updaters by version as well.
+/// A manager: appliers are identified by name and subresource, updaters by version as well.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The manager's name.

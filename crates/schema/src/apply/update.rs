@@ -133,7 +133,7 @@ impl FieldManager<'_> {
         strip_meta(&mut managed);
         let unchanged = crate::fields::compare_values(live, &merged).is_eq();
         if let Some(entry) = managed.owners.get_mut(&owner) {
-            // An apply that changes no value keeps the time, even that of an owner who is new.
+            // An apply that changes no value keeps the time, even for a new manager.
             entry.time = if unchanged {
                 last.and_then(|last| last.time)
             } else {
@@ -143,7 +143,7 @@ impl FieldManager<'_> {
         Ok((merged, managed))
     }
 
-    /// Owners as they have to be where the schema changed since they were written.
+    /// Ownership adjusted to a schema that changed since it was written.
     fn reconcile(&self, mut managed: Managed) -> Managed {
         managed
             .owners
@@ -240,7 +240,7 @@ impl FieldManager<'_> {
         Some(merge::compare(&live, &new, node).without(&ignored))
     }
 
-    /// Removes what the applier owned before and does not mention any more, unless somebody else owns it.
+    /// Removes what the applier owned before and no longer contains, unless another manager owns it.
     fn prune(&self, merged: Value, managed: &Managed, last: Option<&Entry>) -> Value {
         let Some(last) = last.filter(|last| !last.fields.is_empty()) else {
             return merged;

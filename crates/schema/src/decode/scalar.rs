@@ -1,4 +1,4 @@
-//! Scalars: what fits which type, in which form it is kept, and how Go words a misfit.
+//! Scalars: which values match which type, their stored form, and Go's error texts.
 
 use allot_apimachinery::quantity::Quantity;
 use allot_apimachinery::quote::quote;
@@ -11,11 +11,11 @@ use crate::types::Type;
 pub(super) enum Error {
     /// It is something else; the text is how Go calls what was found.
     Mismatch(String),
-    /// The type has a parser of its own, which says this.
+    /// The type has its own parser, with this error.
     Text(String),
 }
 
-/// How Go calls a JSON value in an error.
+/// Go's name of a JSON value in an error.
 pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -27,7 +27,7 @@ pub fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// How Go prints a type.
+/// Go's name of a type.
 pub(super) fn go_type(ty: &Type) -> String {
     match ty {
         Type::String | Type::Duration | Type::Quantity | Type::Time | Type::MicroTime => {
@@ -55,7 +55,7 @@ fn element_type(ty: &Type) -> String {
     }
 }
 
-/// The error of types with a parser of their own when they meet a list or an object.
+/// The error of types with their own parser for a list or an object.
 pub(super) fn collection_text(ty: &Type) -> Option<String> {
     match ty {
         Type::Quantity => Some(QUANTITY_FORM.to_owned()),

@@ -152,7 +152,7 @@ fn check(what: &'static str, number: i32, least: i32, most: i32) -> Result<(), P
     }
 }
 
-/// Go's package for times quotes by rules of its own: what is not printable ASCII is shown byte by byte.
+/// Go's package for times has its own quoting rules: bytes that are not printable ASCII are escaped one by one.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for byte in text.bytes() {

@@ -65,7 +65,7 @@ pub(super) fn stateful_set(map: &mut Object) {
         .into_iter()
         .flatten()
     {
-        // Templates are served as objects of their own.
+        // Templates are served as separate objects.
         if let Value::Object(claim) = claim {
             set(claim, "apiVersion", "v1");
             set(claim, "kind", "PersistentVolumeClaim");

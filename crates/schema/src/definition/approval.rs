@@ -1,4 +1,4 @@
-//! Groups of the Kubernetes project need an annotation that says who approved the API.
+//! Groups of the Kubernetes project need an annotation with the approval of the API.
 
 use allot_apimachinery::field::{Error, Path};
 use allot_apimachinery::quote::quote;

@@ -1,4 +1,4 @@
-//! Which names a definition gets, and the conditions that tell.
+//! Which names a CRD gets, and the conditions about them.
 
 use std::collections::BTreeSet;
 
@@ -53,8 +53,8 @@ pub fn set_condition(
     }
 }
 
-/// Accepts the names that no other definition of the group has, and says in the conditions how that went. `others` are all other
-/// definitions. A definition whose names are accepted is established.
+/// Accepts the names that no other CRD of the group has, and sets the conditions accordingly. `others` are all other
+/// CRDs. A CRD whose names are accepted is established.
 pub fn accept_names<'a>(
     definition: &mut Value,
     others: impl IntoIterator<Item = &'a Value>,

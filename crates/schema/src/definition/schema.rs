@@ -20,7 +20,7 @@ mod walk;
 
 pub use structural::structural_errors;
 
-/// What may be said at the root where the status has an endpoint of its own; upstream names its struct's fields.
+/// Keywords that are allowed at the root with a status subresource; upstream names its struct's fields.
 const ROOT_FIELDS: &str = "[Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations]";
 
 /// Checks the schema of a version; `path` leads to the object around it.

@@ -10,7 +10,7 @@ use crate::{
     node::{Atom, Map, Node, Relation},
 };
 
-/// What somebody owns who applies this object.
+/// The fields that a manager owns after applying this object.
 pub fn field_set(value: &Value, node: Node<'_>) -> Set {
     let mut set = Set::default();
     collect(value, node, &mut Vec::new(), &mut set);

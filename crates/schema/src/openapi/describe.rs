@@ -35,13 +35,13 @@ pub(super) fn of_type(ty: &str) -> Option<&'static str> {
     find(ty, "")
 }
 
-/// What a field of a type is for; `is_kind` says that the type is a kind of its own.
+/// The description of a type's field; `is_kind` says that the type is a kind.
 pub(super) fn of_field(ty: &str, field: &str, is_kind: bool) -> Option<&'static str> {
     find(ty, field).or_else(|| is_kind.then(|| find(EVERY, field))?)
 }
 
 fn find(ty: &str, field: &str) -> Option<&'static str> {
-    // The table's keys live forever, which a borrowed key need not match.
+    // The table's keys are static, which a borrowed key need not match.
     fn shorten<'a, 'b: 'a>(
         texts: &'a FxHashMap<(&'b str, &'b str), &'static str>,
     ) -> &'a FxHashMap<(&'a str, &'a str), &'static str> {

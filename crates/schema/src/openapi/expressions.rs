@@ -45,7 +45,7 @@ fn referred(schema: &Value) -> Option<&str> {
 }
 
 impl Document<'_> {
-    /// The type of a schema; none where expressions can not see the value.
+    /// The type of a schema; none where expressions cannot see the value.
     fn of(&mut self, schema: &Value, name: &str, root: bool) -> Option<DeclType> {
         let Some(reference) = referred(schema) else {
             return self.plain(schema, name, root);
@@ -199,7 +199,7 @@ mod tests {
         check("Thing", "metadata.creationTimestamp", "timestamp");
         check("Thing", "spec.__in__", "int");
         check("Thing", "spec.port", "dyn");
-        // Quantities have no type of their own in documents of this version.
+        // Quantities have no separate type in documents of this version.
         check("Thing", "spec.amounts", "no such field");
         check("Thing", "spec.inner", "list(T.spec.inner.@idx)");
         check("Bare", "metadata.name", "string");

@@ -209,7 +209,7 @@ impl Run {
         }
     }
 
-    /// Reports a rule that is false; a part that did not change is held against nobody.
+    /// Reports a rule that is false; errors of an unchanged part are dropped.
     fn broken(
         &mut self,
         node: &Node,

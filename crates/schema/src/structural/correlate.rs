@@ -1,6 +1,6 @@
 //! What a value was before an update, found again by field name and by the keys of list elements.
 //!
-//! What did not change is held against nobody (KEP-4008): an error below a part that is equal to what it was is dropped.
+//! Ratcheting (KEP-4008): an error below a part that is equal to the old one is dropped.
 
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ impl<'a> Pair<'a> {
         Some(Self { new, old, schema })
     }
 
-    /// The value did not change. The order of a list of type `map` means nothing; fields that the schema does not know can not be compared.
+    /// The value did not change. The order of a list of type `map` means nothing; fields that the schema does not know cannot be compared.
     pub(crate) fn unchanged(self) -> bool {
         match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) => {

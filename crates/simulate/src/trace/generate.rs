@@ -42,7 +42,7 @@ pub fn nodes(seed: u64, count: usize) -> String {
         let Some((model, gpus, cpu, memory, _)) = random.weighted(&choices) else {
             break;
         };
-        // Writing into a string can not fail.
+        // Writing into a string cannot fail.
         let _ = writeln!(text, "node-{number:04},{cpu},{memory},{gpus},{model}");
     }
     text

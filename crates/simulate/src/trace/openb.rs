@@ -93,7 +93,7 @@ impl<'a> Rows<'a> {
 /// The nodes of a list, with the class and the slices of their GPUs.
 ///
 /// # Errors
-/// Something in it can not be read; the message names the row.
+/// Something in it cannot be read; the message names the row.
 pub fn nodes(table: &Table, sharing: Sharing) -> anyhow::Result<Vec<Value>> {
     let rows = Rows::new(table, &["sn", "cpu_milli", "memory_mib", "gpu", "model"])?;
     let mut objects = vec![json!({
@@ -209,7 +209,7 @@ fn partitions(node: &str, gpus: u64, model: &str) -> Vec<Value> {
 /// Adds the pods of a list to a workload.
 ///
 /// # Errors
-/// Something in it can not be read; the message names the row.
+/// Something in it cannot be read; the message names the row.
 pub fn add_pods(
     workload: &mut Workload,
     table: &Table,

@@ -225,7 +225,7 @@ fn a_full_disk_is_made_free_by_deleting() {
         let gone = remove(&store, key).unwrap_or_else(|error| panic!("{number}: {error}"));
         assert_eq!(gone.revision, watched + 1 + number as u64);
     }
-    // Those who watch get the last states.
+    // Watchers get the last states.
     let seen = watcher.poll_changes().unwrap();
     assert_eq!(seen.len(), keys.len());
     assert!(seen.iter().all(|event| event.entry.value.len() > 3000));
@@ -243,7 +243,7 @@ fn a_full_disk_is_made_free_by_deleting() {
     let store = open(&platter).unwrap();
     assert_eq!(store.revision(), revision);
     assert_eq!(list(&store, None), expected);
-    // Of what was forgotten nobody gets a part.
+    // A watch of removed history returns none of it.
     let late = store.watch(COLLECTION, "", watched);
     assert!(matches!(late, Err(Error::Expired { .. })));
 }
@@ -266,7 +266,8 @@ fn space_that_comes_back_ends_the_shortage() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Whatever operation the power fails at while a full disk is made free: what was deleted is gone, the rest is there.
+    /// Whatever operation the power fails at while objects are deleted on a full disk: deleted objects are gone, the
+    /// rest exists.
     #[test]
     fn a_power_cut_on_a_full_disk_loses_nothing(budget in 0i64..160, choice in any::<u64>()) {
         let platter = Platter::new();
@@ -288,7 +289,7 @@ proptest! {
         prop_assert!(store.revision() >= revision);
         for (number, key) in keys.iter().enumerate() {
             let found = now(store.get(COLLECTION, key)).unwrap().is_some();
-            // The first that failed may be gone after all.
+            // The first one that failed may be deleted after all.
             if number != deleted {
                 prop_assert_eq!(found, number > deleted, "{}", key);
             }
@@ -322,7 +323,7 @@ proptest! {
         for key in acknowledged {
             prop_assert!(now(store.get(COLLECTION, &key)).unwrap().is_some(), "{} is lost", key);
         }
-        // And it goes on.
+        // And it continues.
         prop_assert!(store.commit_blocking(put("after", Expect::Absent, "x")).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What the claims of one pod ask for together, and which nodes will not do.
+//! The requests of all claims of one pod, and the unsuitable nodes.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::known::Known;
 use crate::interfaces::{self, ANNOTATION};
 use crate::suitable;
 
-/// What a claim of a pod asks for.
+/// The request of a claim of a pod.
 pub(super) struct Asked {
     pub(super) wanted: suitable::Wanted,
-    /// The networks are those of the pod's annotations, which other claims of the pod may ask for as well.
+    /// The networks are those of the pod's annotations, which other claims of the pod may request as well.
     pub(super) of_the_pod: bool,
-    /// What it takes of the resources of device plugins.
+    /// Its requests of device plugin resources.
     pub(super) resources: BTreeMap<String, Quantity>,
 }
 
@@ -27,7 +27,7 @@ fn resources(asked: &[Asked]) -> BTreeMap<String, Quantity> {
         *before = before.checked_add(amount).unwrap_or_default();
     };
     for one in once(asked).map(|index| &asked[index]) {
-        // What each network takes for itself; a claim that says how much knows better.
+        // The requests of each network; explicit amounts of a claim take precedence.
         let networks = one.wanted.networks.iter().filter_map(|(_, n)| n.resource());
         for resource in networks.filter(|name| !one.resources.contains_key(*name)) {
             add(resource, &Quantity::from(1));
@@ -54,7 +54,7 @@ pub(super) fn unsuitable(
         let check = |one: &Asked| suitable::check(&one.wanted, &pools, &described);
         let judged: Vec<_> = asked.iter().map(check).collect();
         let short = short.get(&described.name).map_or(&[][..], Vec::as_slice);
-        // Claims of one pod go to the node together, or none of them does.
+        // The claims of one pod are allocated on the node together, or none of them is.
         let demands = once(asked).filter_map(|index| judged[index].as_ref().ok());
         let demands: Vec<_> = demands.flatten().cloned().collect();
         let together = suitable::together(&demands);
@@ -72,8 +72,8 @@ pub(super) fn unsuitable(
     unsuitable
 }
 
-/// The places of the claims, without those that ask for the networks of the pod after the first of them: the pod has these
-/// once.
+/// The indexes of the claims, without those that request the networks of the pod after the first of them: the pod has
+/// these once.
 fn once(asked: &[Asked]) -> impl Iterator<Item = usize> {
     let first = asked.iter().position(|one| one.of_the_pod);
     (0..asked.len()).filter(move |index| !asked[*index].of_the_pod || Some(*index) == first)
@@ -87,7 +87,7 @@ impl Asked {
     }
 }
 
-/// A node as the rule looks at it.
+/// A node in the form of the rule.
 fn described(node: &Node) -> suitable::Node {
     suitable::Node {
         name: node.name_any(),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::objects::{MultusConfigSpec, NetworkName};
 
-    /// A claim that takes so many of `x/vf`, with networks of its own or those of the pod.
+    /// A claim that requests this many of `x/vf`, with its own networks or those of the pod.
     fn asked(vf: i64, network: Value, of_the_pod: bool) -> Asked {
         let amount = (vf > 0).then(|| ("x/vf".to_owned(), Quantity::from(vf)));
         let spec: Option<MultusConfigSpec> = serde_json::from_value(network).expect("a network");
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// What a node with three of `x/vf` and a pool with two addresses says to each claim.
+    /// The verdict of a node with three of `x/vf` and a pool with two addresses about each claim.
     fn check(asked: &[Asked], expected: &[&str]) {
         let known = Known::of(
             json!({
@@ -158,7 +158,7 @@ mod tests {
             &[asked(3, none(), false), asked(0, vf(), false)],
             &[short, short],
         );
-        // The networks of the pod are there once, however many claims ask for them.
+        // The networks of the pod exist once, however many claims request them.
         check(
             &[
                 asked(0, vf(), true),

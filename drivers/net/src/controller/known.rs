@@ -1,4 +1,4 @@
-//! What the controller knows of the cluster, kept up to date by watches: an answer to the scheduler asks nobody.
+//! The controller's view of the cluster, kept up to date by watches: answering the scheduler needs no request.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl<T> Default for Store<T> {
 }
 
 impl<T: Clone> Store<T> {
-    /// Takes in what a watch says; what `make` makes nothing of is as if it did not exist.
+    /// Records an observation; objects for which `make` returns `None` are treated as absent.
     pub(super) fn see<K: ResourceExt>(&self, seen: &Observed<K>, make: impl Fn(&K) -> Option<T>) {
         let mut items = self.items.write();
         let mut put = |object: &K| match make(object) {
@@ -82,7 +82,7 @@ struct Taken {
     requests: BTreeMap<String, Quantity>,
 }
 
-/// Everything that answers need. Networks and pools come from the watches of those who write about them.
+/// Everything that answers need. Networks and pools come from the watches of the tasks that maintain them.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) networks: Store<MultusConfig>,
@@ -215,7 +215,7 @@ fn of_pod(of: &str, field: &str) -> bool {
     }
 }
 
-/// What a pod on a node takes: what its containers request together, or one of those that run before them.
+/// The resources of a pod on a node: what its containers request together, or one of the init containers.
 fn taken(pod: &Pod) -> Option<Taken> {
     let spec = pod.spec.as_ref()?;
     let mut requests: BTreeMap<String, Quantity> = BTreeMap::new();
@@ -248,7 +248,7 @@ pub(super) fn collection(client: Client, kind: &ApiResource) -> Collection {
     Collection::new(Api::<DynamicObject>::all_with(client, kind), None)
 }
 
-/// An object of Spiderpool in its typed form; what it can not be read as is told once per change.
+/// An object of Spiderpool in its typed form; an invalid one is logged once per change.
 pub(super) fn typed<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Option<T> {
     serde_json::to_value(object)
         .and_then(serde_json::from_value)
@@ -256,7 +256,7 @@ pub(super) fn typed<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> O
         .ok()
 }
 
-/// The configuration of a network, also of one that was made a moment ago.
+/// The configuration of a network, also of one that was just created.
 pub(super) async fn network(
     known: &Known,
     client: &Client,

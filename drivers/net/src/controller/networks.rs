@@ -1,4 +1,4 @@
-//! Keeps a NetworkAttachmentDefinition for every SpiderMultusConfig.
+//! Maintains a NetworkAttachmentDefinition for every SpiderMultusConfig.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::{DRIVER_NAME, attachment};
 /// Pause before what failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a watch says.
+/// An observation.
 enum Seen {
     Configs(Observed<DynamicObject>),
     Definitions(Observed<DynamicObject>),
 }
 
-/// Works until `shutdown`; the networks that it sees go to `known` as well. A definition that is changed or deleted by
-/// somebody else comes back; one whose network has another name for it now is deleted, and one whose network is deleted
-/// is collected with its owner. A network that cannot be turned into one gets an event.
+/// Runs until `shutdown`; passes observed networks to `known` as well. A definition that is changed or deleted is
+/// restored; one whose network uses another name for it now is deleted, and one whose network is deleted is
+/// garbage-collected with its owner. A network that cannot be converted gets an event.
 pub(super) async fn define(
     client: Client,
     known: Arc<Known>,
@@ -66,7 +66,7 @@ pub(super) async fn define(
                 failed = true;
             }
         }
-        // The new one is there before the old one goes, which pods may still name.
+        // The new one exists before the old one is deleted, which pods may still name.
         let delete_now = if failed { Vec::new() } else { plan.delete };
         for (name, preconditions) in delete_now {
             if let Err(error) = delete(&client, &name, preconditions).await {
@@ -91,7 +91,7 @@ pub(super) async fn define(
                 None => return,
             },
         }
-        // Everything that came together is looked at once.
+        // All pending observations are handled together.
         while let Ok(next) = seen.try_recv() {
             state.see(next);
         }
@@ -114,24 +114,24 @@ async fn watch(
     .await;
 }
 
-/// A network, and what is to be written for it or why nothing can be.
+/// A network, and the definition to write or why there is none.
 struct Network {
     reference: ObjectReference,
     definition: Result<Value, String>,
 }
 
-/// What is wanted and what is there.
+/// Wanted and observed definitions.
 #[derive(Default)]
 struct State {
     networks: BTreeMap<NetworkName, Network>,
     there: BTreeMap<NetworkName, DynamicObject>,
-    /// What was said about networks.
+    /// The reported errors of networks.
     told: BTreeMap<NetworkName, String>,
     /// Kinds that were listed.
     listed: BTreeSet<&'static str>,
 }
 
-/// What has to be done.
+/// The actions to take.
 #[derive(Default)]
 struct Plan {
     write: Vec<(NetworkName, Value)>,
@@ -179,13 +179,13 @@ impl State {
         self.networks.insert(of, network);
     }
 
-    /// What has to be done, once both kinds were listed. What is told is taken for told.
+    /// The actions to take, once both kinds were listed. Planned reports count as sent.
     fn plan(&mut self) -> Plan {
         let mut plan = Plan::default();
         if self.listed.len() < 2 {
             return plan;
         }
-        // Of several networks that want the same name the first has it.
+        // Of several networks with the same name for a definition the first one gets it.
         let mut taken: BTreeMap<NetworkName, &NetworkName> = BTreeMap::new();
         let mut wrong: BTreeMap<NetworkName, String> = BTreeMap::new();
         for (name, network) in &self.networks {
@@ -213,7 +213,7 @@ impl State {
         let current = |uid: &str| {
             let mut networks = self.networks.iter();
             let found = networks.find(|(_, n)| n.reference.uid.as_deref() == Some(uid));
-            // One that cannot be written where it belongs stays where it is: pods may use it.
+            // One that cannot be written under its name stays: pods may use it.
             let (_, network) = found.filter(|(name, _)| !wrong.contains_key(*name))?;
             Some(target(network.definition.as_ref().ok()?))
         };
@@ -238,7 +238,7 @@ impl State {
     }
 }
 
-/// Whether the kind itself is being deleted or gone, until [`crate::definitions::keep`] has installed it again.
+/// Whether the kind itself is being deleted or was deleted, until [`crate::definitions::keep`] has installed it again.
 fn is_kind_gone(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else {
         return false;
@@ -256,7 +256,7 @@ fn target(definition: &Value) -> NetworkName {
     }
 }
 
-/// Identity of the network that a definition was made for.
+/// UID of the network that a definition was created for.
 fn owner(definition: &DynamicObject) -> Option<&str> {
     let mut owners = definition.owner_references().iter();
     let ours = owners.find(|o| {
@@ -279,7 +279,7 @@ fn differs(there: Option<&DynamicObject>, definition: &Value) -> bool {
     })
 }
 
-/// Says in an event of a network what is wrong with it.
+/// Records an event about the error of a network.
 async fn tell(events: &Recorder, network: &ObjectReference, note: String) {
     let name = network.name.as_deref().unwrap_or_default();
     let namespace = network.namespace.as_deref().unwrap_or_default();
@@ -308,7 +308,7 @@ async fn delete(
         Ok(_) => {
             tracing::info!(definition = %name, "NetworkAttachmentDefinition deleted: its network has another")
         }
-        // Somebody was faster; the watch says what there is now.
+        // A concurrent change; the watch reports the new state.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
         Err(error) => return Err(error),
     }

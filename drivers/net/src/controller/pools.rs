@@ -1,6 +1,6 @@
-//! Says of every SpiderIPPool which family it is of and how many addresses it has, as `kubectl get` shows it.
+//! Sets the IP family and the number of addresses of every SpiderIPPool, for `kubectl get`.
 //!
-//! Who has which address is known to the IPAM plugin on the nodes; its counts are left alone.
+//! The IPAM plugin on the nodes allocates addresses; its counts are not changed.
 
 use allot_reflector::{Observed, everything, reflect};
 use ipnet::IpNet;
@@ -14,7 +14,7 @@ use super::known::{Known, collection, typed};
 use crate::objects::ip_pools;
 use crate::ranges;
 
-/// Works until `shutdown`; what it sees goes to `known` as well.
+/// Runs until `shutdown`; passes observed pools to `known` as well.
 pub(super) async fn count(client: Client, known: &Known, shutdown: CancellationToken) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ip_pools());
     let (sender, mut seen) = unbounded_channel();
@@ -38,7 +38,7 @@ pub(super) async fn count(client: Client, known: &Known, shutdown: CancellationT
     tokio::join!(watch, write);
 }
 
-/// Writes what is missing; whatever changes the pool brings it here again.
+/// Writes missing fields; every change of the pool leads here again.
 async fn tell(api: &Api<DynamicObject>, pool: &DynamicObject) {
     let (name, params) = (pool.name_any(), PatchParams::default());
     let (spec, status) = missing(&pool.data);
@@ -57,7 +57,7 @@ async fn tell(api: &Api<DynamicObject>, pool: &DynamicObject) {
     }
 }
 
-/// What has to be written of spec and status.
+/// The missing fields of spec and status.
 fn missing(pool: &Value) -> (Option<Value>, Option<Value>) {
     let (spec, status) = (&pool["spec"], &pool["status"]);
     let subnet: Option<IpNet> = spec["subnet"].as_str().and_then(|s| s.parse().ok());

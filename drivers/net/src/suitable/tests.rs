@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What a node with `eth0=172.18.0.2/16`, of zone a, says to a pod of namespace `team` with the label app=demo that
-/// wants `macvlan-conf`, given changes to the network, and pools.
+/// The verdict of a node with `eth0=172.18.0.2/16`, of zone a, about a pod of namespace `team` with the label app=demo
+/// that requests `macvlan-conf`, given changes to the network, and pools.
 fn check_node(wanted: Value, network: Value, pools: &[Value], interfaces: &[&str], expected: &str) {
     let name = NetworkName::read("macvlan-conf", "kube-system");
     let mut config = json!({"cniType": "macvlan", "macvlan": {"master": ["eth0"]}});
@@ -160,7 +160,7 @@ fn a_pool_has_to_serve_pod_and_node() {
         json!({"spec": {"namespaceAffinity": {"matchLabels": {"of": "team"}}}}),
         "",
     );
-    // Pools for other networks are nobody's business, unless they are asked for.
+    // Pools for other networks are ignored, unless they are named.
     let other = json!({"spec": {"multusName": ["kube-system/other"]}});
     rejected(other.clone(), "");
     let asked = json!({"pools": ["pool"]});
@@ -186,7 +186,7 @@ fn the_subnet_of_a_pool_has_to_be_on_the_interface() {
     // One pool of a family is enough.
     let here = json!({"metadata": {"name": "here"}, "spec": {"subnet": "10.0.0.0/25"}});
     check_node(json!({}), json!({}), &[json!({}), here], elsewhere, "");
-    // A VLAN is another network, and without an address of the family nothing is known.
+    // A VLAN is another network, and an interface without an address of the family is inconclusive.
     let vlan = json!({"macvlan": {"vlanID": 100}});
     check_node(json!({}), vlan, &[json!({})], elsewhere, "");
     check_node(json!({}), json!({}), &[json!({})], &["eth0=fd00::2/64"], "");

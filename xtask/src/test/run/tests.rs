@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A folder that goes when dropped.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {

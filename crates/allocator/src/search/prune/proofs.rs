@@ -17,7 +17,7 @@ struct Demand {
 }
 
 impl Pruner {
-    /// Looks for a proof that there is no solution from here.
+    /// Searches a proof that there is no solution from here.
     pub(super) fn feasible<O: Observer>(
         &self,
         attempt: &Attempt<'_, O>,
@@ -35,7 +35,7 @@ impl Pruner {
         Ok(())
     }
 
-    /// What is still to be found, unless some request alone cannot be met.
+    /// The open demands, unless some request alone cannot be satisfied.
     fn demands<O: Observer>(
         &self,
         attempt: &Attempt<'_, O>,
@@ -129,7 +129,7 @@ impl Pruner {
         }
     }
 
-    /// Keeps the devices that the constraints allow next to those that are picked.
+    /// Keeps the devices that satisfy the constraints together with the picked ones.
     fn keep_constrained<O: Observer>(
         &self,
         attempt: &Attempt<'_, O>,
@@ -208,7 +208,7 @@ impl Pruner {
         )
     }
 
-    /// For each `distinctAttribute`, there must be a value of its own for every device.
+    /// For each `distinctAttribute`, every device must have a different value.
     fn distinct_possible<O: Observer>(
         &self,
         attempt: &Attempt<'_, O>,
@@ -223,7 +223,7 @@ impl Pruner {
                 let mut owner = vec![NONE; values.devices.len()];
                 let mut edges = Vec::new();
                 for demand in covered {
-                    // Devices with several values use up all of them; one to stand for them is enough here.
+                    // Devices with several values use up all of them; one representative is sufficient here.
                     let mut list: Vec<u32> = demand
                         .candidates
                         .iter()
@@ -276,7 +276,7 @@ impl Pruner {
         Ok(())
     }
 
-    /// The counters that are left must do for the number of devices, even if those are the cheapest.
+    /// The remaining counters must suffice for the number of devices, even if those are the cheapest.
     fn counters_possible<O: Observer>(&self, attempt: &Attempt<'_, O>, demands: &[Demand]) -> bool {
         let (mut union, mut count) = (Bits::new(attempt.devices), 0);
         for demand in demands.iter().filter(|d| d.count > 0) {

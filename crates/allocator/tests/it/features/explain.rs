@@ -185,7 +185,7 @@ fn shares_and_counters() {
     );
 }
 
-/// Events are read by people who may not know what there is in other namespaces.
+/// Readers of events may not have access to other namespaces.
 #[test]
 fn claims_of_other_namespaces_are_counted_and_not_named() {
     let check = |holders: &[(&str, &str)], expected: &str| {
@@ -210,7 +210,7 @@ fn claims_of_other_namespaces_are_counted_and_not_named() {
         let nearest = explanation.requests[0].nearest.as_ref().unwrap();
         assert_eq!(nearest.reason, expected);
         assert!(explanation.line.ends_with(expected), "{}", explanation.line);
-        // Who asks with rights of his own sees them all.
+        // A caller with its own permissions sees them all.
         assert_eq!(explanation.requests[0].in_use[0].by.len(), holders.len());
         for conflict in cluster.conflicts("uid-0", |_, _| true) {
             let text = conflict.describe("default");

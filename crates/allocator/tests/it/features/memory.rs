@@ -64,7 +64,7 @@ fn selector(expression: &str) -> Value {
 const MODEL: &str = "device.attributes['gpu.example.com'].model == 'a100'";
 
 #[test]
-fn nodes_that_differ_in_what_nobody_reads_are_equal() {
+fn nodes_that_differ_in_unread_attributes_are_equal() {
     check(&three_nodes(selector(MODEL), json!([])), 3, 2);
     let same = json!([{"matchAttribute": "gpu.example.com/model"}]);
     check(&three_nodes(json!({}), same), 3, 2);
@@ -139,7 +139,7 @@ fn whether_there_are_devices_is_known_until_something_changes_on_the_node() {
     assert_eq!(ask(&cluster), (3, 0), "as it was, so equal to another one");
     cluster.remove("nothing");
     assert_eq!(ask(&cluster), (3, 0));
-    // A pool that changed before another one, and goes.
+    // A pool that changed before another one, and is removed.
     let more = slice(
         "more",
         vec![device(

@@ -188,7 +188,7 @@ fn a_shared_device_that_is_taken_back_gives_its_counters_back() {
         kind(&mut last, "two", 1);
         let mut requests = vec![request("r", 1, wants("one")), request("s", 1, wants("two"))];
         if again {
-            // Whoever comes last may have the shared device again, if its counters are thought to be paid for.
+            // The last claim may have the shared device again, if its counters count as paid.
             requests.pop();
             requests.push(request("t", 1, json!({})));
         }
@@ -208,7 +208,7 @@ fn a_shared_device_that_is_taken_back_gives_its_counters_back() {
     check(&upstream(made(json!({}), true)), "r=p/a t=p/a");
 }
 
-/// A partition that is in use and not published any more has unknown counters.
+/// A partition that is in use and not published any longer has unknown counters.
 #[test]
 fn counters_of_a_withdrawn_device_are_not_given_away() {
     let with = |devices: Vec<Value>, used: Value| {

@@ -79,7 +79,7 @@ fn what_others_have_counts() {
 }
 
 #[test]
-fn a_device_that_somebody_has_alone_is_not_shared() {
+fn an_exclusive_device_is_not_shared() {
     let mut used = made(
         vec![shareable("a", "8")],
         vec![claim("c", vec![take("r", "1")], json!({}))],

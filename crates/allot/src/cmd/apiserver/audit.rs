@@ -13,7 +13,7 @@ use crate::cmd::bounds;
 #[derive(Debug, clap::Args)]
 #[group(id = "audit")]
 pub struct Args {
-    /// Policy (audit.k8s.io/v1) that says what is written to the audit log
+    /// Policy (audit.k8s.io/v1) that selects what is logged
     #[arg(long, value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
     /// File of the audit log; `-` for standard output
@@ -22,7 +22,7 @@ pub struct Args {
     /// Megabytes after which a new file is begun; 0 for 100
     #[arg(long, value_name = "MB", default_value_t = 0, value_parser = bounds::within(0..=1_000_000_u64))]
     audit_log_maxsize: u64,
-    /// Old files that are kept; 0 for all
+    /// Number of rotated files that are kept; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = bounds::within(0..=1_000_000_usize))]
     audit_log_maxbackup: usize,
     /// Days that rotated files are kept; 0 keeps them without a limit

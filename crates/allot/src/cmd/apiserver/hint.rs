@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::clusters;
 
-/// Why nothing listens at an address, with what to do about it.
+/// The error for an address that cannot be bound, with advice.
 pub(super) fn cannot_listen(address: SocketAddr, error: std::io::Error) -> anyhow::Error {
     let hint = match error.kind() {
         ErrorKind::AddrInUse => {

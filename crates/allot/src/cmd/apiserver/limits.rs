@@ -1,4 +1,4 @@
-//! Flags that bound what clients can make the server do, with kube-apiserver's names where it has them.
+//! Flags that limit the server's work for clients, with kube-apiserver's names where it has them.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ const IN_FLIGHT: std::ops::RangeInclusive<usize> = 0..=100_000;
 #[derive(Debug, clap::Args)]
 #[group(id = "limits")]
 pub struct Args {
-    /// Requests in flight that change nothing; 0 is no limit
+    /// Non-mutating requests in flight; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = bounds::within(IN_FLIGHT))]
     max_requests_inflight: usize,
-    /// Requests in flight that change something; 0 is no limit
+    /// Mutating requests in flight; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = bounds::within(IN_FLIGHT))]
     max_mutating_requests_inflight: usize,
     /// FlowSchemas and PriorityLevelConfigurations share out the sum of both limits
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     enable_priority_and_fairness: bool,
-    /// Longest time for a request that is no watch, log or the like
+    /// Time limit of a request that is no watch, log or other long-running request
     #[arg(long, value_name = "DURATION", default_value = "1m0s", value_parser = bounds::duration)]
     request_timeout: Duration,
     /// Seconds after which watches end that name no time themselves; up to twice as many, at random
@@ -75,9 +75,9 @@ impl Args {
     }
 }
 
-/// Raises the limit on open files to what the system allows this process; says what it is then.
+/// Raises the limit of open files to the maximum allowed for this process; returns the limit.
 fn raise_open_files() -> u64 {
-    // No limit is more than anybody needs.
+    // Without a limit the value is the maximum.
     let number = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
     let limit = getrlimit(Resource::Nofile);
     let (soft, hard) = (number(limit.current), number(limit.maximum));

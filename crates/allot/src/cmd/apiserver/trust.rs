@@ -1,4 +1,4 @@
-//! What a cluster says about its own certificates, so that nodes and the API server trust each other.
+//! The cluster's certificates in its API, so that nodes and the API server trust each other.
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
@@ -9,14 +9,14 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-/// As whom the API server uses the kubelet API: a user who may do that and nothing else.
+/// The user of the API server towards kubelets, with permission for nothing else.
 pub(super) const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 /// The role for it, one of the default roles.
 const KUBELET_ROLE: &str = "system:kubelet-api-admin";
 const MANAGER: &str = "kube-apiserver";
 
-/// Binds the API server's own certificate to the role that lets it use kubelets, as installers of clusters do, and publishes
-/// by whose certificates clients are known (PEM), as kube-apiserver does.
+/// Binds the API server's client certificate to the role for kubelets, as installers of clusters do, and publishes the
+/// client CAs (PEM), as kube-apiserver does.
 pub(super) async fn publish(server: &Server, clients: &str) -> anyhow::Result<()> {
     let client = Client::new(server.client_service(User::admin()), "kube-system");
     let params = PatchParams::apply(MANAGER).force();

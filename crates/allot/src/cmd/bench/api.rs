@@ -1,7 +1,7 @@
-//! `allot bench api`: how fast an API server answers, whoever wrote it.
+//! `allot bench api`: how fast an API server answers, of any implementation.
 //!
-//! Phases run one after the other on objects in a namespace of their own: create, get, update, patch, list, watch
-//! fan-out, delete. All of them speak HTTP/2 where the server does, as client-go does.
+//! Phases run one after the other on objects in a separate namespace: create, get, update, patch, list, watch fan-out,
+//! delete. All of them use HTTP/2 if the server supports it, as client-go does.
 
 mod connect;
 mod fan_out;
@@ -36,7 +36,7 @@ pub struct Args {
     /// Kubeconfig of the cluster
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// What is written and read
+    /// Kind of the objects
     #[arg(long, value_enum, default_value = "pods")]
     kind: Kind,
     /// Number of objects
@@ -57,7 +57,7 @@ pub struct Args {
     /// Time between two changes of the watch phase, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = bounds::within(0..=3_600_000_u64))]
     interval: u64,
-    /// What is measured, in this order; objects are always created
+    /// Phases to measure, in this order; objects are always created
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["create", "get", "update", "patch", "list", "watch", "delete"])]
     phases: Vec<Phase>,
     /// Process of the server, for its CPU time and memory; without it they are read from its /metrics
@@ -73,7 +73,7 @@ pub struct Args {
     hostile: hostile::Options,
 }
 
-/// Where custom resources are defined.
+/// Path of the CRDs.
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// One kind of request.
@@ -104,7 +104,7 @@ impl Phase {
 /// How long a new namespace may take to accept objects.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(|shutdown| async move {
         let connections = Connections::open(args.kubeconfig.as_deref()).await?;
@@ -198,7 +198,8 @@ impl Bench {
         }))
     }
 
-    /// Makes the namespace and waits until it accepts objects: where pods need an account, a controller makes it first.
+    /// Creates the namespace and waits until it accepts objects: if pods need a service account, a controller creates
+    /// it first.
     async fn prepare(&self) -> anyhow::Result<()> {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
@@ -214,7 +215,7 @@ impl Bench {
             made.context("cannot make a namespace")?;
         }
         if let Some(definition) = definition {
-            // A server of custom resources alone knows no namespaces. The definition may be there from another run.
+            // A server with custom resources only has no namespaces. The CRD may exist from another run.
             let request = Request {
                 method: Method::POST,
                 path: DEFINITIONS.to_owned(),
@@ -291,7 +292,7 @@ impl Bench {
         }
     }
 
-    /// The body of the answer; an error for anything but success.
+    /// The body of the answer; an error unless it is a success.
     async fn send(&self, request: Request) -> anyhow::Result<Bytes> {
         let what = format!("{} {}", request.method, request.path);
         let (status, body) = self
@@ -368,7 +369,7 @@ impl Bench {
         for path in [
             self.collection(),
             Kind::Configmaps.path(&self.namespace),
-            // The definition stays: another run may be using it.
+            // The CRD stays: another run may be using it.
             format!("/api/v1/namespaces/{}", self.namespace),
         ] {
             let _ = self

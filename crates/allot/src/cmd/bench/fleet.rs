@@ -1,4 +1,4 @@
-//! `allot bench fleet`: how long a cluster of simulated nodes takes to come up and to end, and what it costs.
+//! `allot bench fleet`: how long a cluster of simulated nodes takes to start and to stop, and its resource usage.
 
 use std::io::{BufRead as _, BufReader, Write as _, stdout};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::super::bounds;
 use super::measure::Process;
 
-/// How long a cluster may take to come up, and to end.
+/// Time limit for the start, and for the stop.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Flags of `allot bench fleet`.

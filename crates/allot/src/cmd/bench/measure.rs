@@ -1,4 +1,4 @@
-//! Samples and what they say.
+//! Samples and statistics.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ impl Bound {
             .extend(created.map(|c| now.saturating_duration_since(c)));
     }
 
-    /// Notes that a pod was bound that came right behind one that fits nowhere.
+    /// Records the binding of a pod that was created right after one that fits nowhere.
     pub fn note_behind(&mut self, created: Instant, now: Instant) {
         self.behind.push(now.saturating_duration_since(created));
     }
@@ -70,7 +70,7 @@ impl Bound {
         millis(&self.latencies)
     }
 
-    /// The same of the pods that came right behind one that fits nowhere.
+    /// The same of the pods that were created right after one that fits nowhere.
     pub fn latencies_behind(&self) -> Vec<f64> {
         millis(&self.behind)
     }

@@ -1,4 +1,4 @@
-//! `allot bench scheduling`: how fast pods get scheduled, whoever schedules them.
+//! `allot bench scheduling`: how fast pods are scheduled, by any scheduler.
 
 use std::collections::HashMap;
 use std::io::{Write as _, stdout};
@@ -23,7 +23,7 @@ use super::measure::{Bound, Process};
 use super::workloads::{Arrival, Names, Object, Workload, all};
 use crate::cmd::{bounds, component};
 
-/// What is read of a pod.
+/// The fields read of a pod.
 #[derive(Debug, Clone, Deserialize)]
 struct Seen {
     metadata: Metadata,
@@ -55,10 +55,11 @@ pub struct Args {
     /// Number of pods before the measurement in place of the workload's
     #[arg(long, value_name = "N", value_parser = bounds::within(bounds::OBJECTS))]
     init: Option<usize>,
-    /// Pods come at this rate (per second) in place of all at once; created-to-bound times are the result then
+    /// Create pods at this rate (per second) instead of all at once; the result is the time from creation to binding
     #[arg(long, value_name = "N", value_parser = bounds::within(NonZeroU32::MIN..=NonZeroU32::MIN.saturating_add(999_999)))]
     rate: Option<NonZeroU32>,
-    /// Spread so many pods that fit nowhere among the measured ones, and say how much they delay those right behind
+    /// Create this number of pods that fit nowhere among the measured ones, and report the delay of those right after
+    /// them
     #[arg(long, value_name = "N", default_value_t = 0, requires = "rate", value_parser = bounds::within(bounds::OBJECTS))]
     impossible: usize,
     /// Requests that the bench has under way at the same time
@@ -70,7 +71,7 @@ pub struct Args {
     /// URL of the scheduler's metrics, to count its attempts
     #[arg(long, value_name = "URL")]
     scheduler_metrics: Option<String>,
-    /// Give up when nothing gets scheduled for so many seconds
+    /// Give up when no pod is scheduled for this many seconds
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = bounds::within(bounds::SECONDS))]
     patience: u64,
     /// `json` for one object on standard output
@@ -81,7 +82,7 @@ pub struct Args {
     keep: bool,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     if args.workload == "list" {
         for w in all() {
@@ -220,7 +221,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Creates pods, with the claims that they share; says when each was created.
+    /// Creates pods, with the claims that they share; returns when each was created.
     async fn create_pods(
         &self,
         prefix: &str,
@@ -361,7 +362,7 @@ impl Bench {
         )
     }
 
-    /// Deletes everything; best effort. Waits until it is gone, so that the next run is not measured with this one's end.
+    /// Deletes all objects, best effort. Waits for the end, so that it does not affect the measurement of the next run.
     async fn clean_up(&self) {
         let namespace = self.names.namespace();
         let now = json!({"gracePeriodSeconds": 0}).to_string().into_bytes();

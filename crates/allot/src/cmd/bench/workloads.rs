@@ -4,7 +4,7 @@ mod objects;
 
 pub use objects::{Names, Object};
 
-/// How pods come.
+/// Arrival of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// All at once.
@@ -32,7 +32,7 @@ pub struct Workload {
     pub init: usize,
     /// Pods that are measured.
     pub pods: usize,
-    /// How the measured pods come.
+    /// Arrival of the measured pods.
     pub arrival: Arrival,
     shape: Shape,
 }

@@ -27,14 +27,14 @@ use super::requests;
 #[cfg(test)]
 mod tests;
 
-/// A connection that says nothing for so long is asked whether it is still there; as client-go does.
+/// A connection that is idle for this long is pinged; as client-go does.
 const PING_AFTER: Duration = Duration::from_secs(30);
-/// It has so long for the answer; as client-go.
+/// Time limit for the answer to the ping; as client-go.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// A write that is not answered for so long is given up: longer than a server takes before it does so itself (60 s), so
-/// that only one that has frozen is meant, whose kernel goes on acknowledging.
+/// A write without an answer is abandoned after this time: longer than a server's own limit (60 s), so that only a
+/// frozen server is affected, whose kernel still acknowledges.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(75);
-/// How many writes are under way at once; the others wait for their turn. As many as an HTTP/2 connection would carry.
+/// Limit of concurrent writes; the others wait. As many as an HTTP/2 connection would carry.
 const WRITES: usize = 100;
 /// A connection without requests is closed after so long, before the server does it (90 s) while one is on its way.
 const IDLE: Duration = Duration::from_secs(60);
@@ -45,10 +45,10 @@ pub async fn client(kubeconfig: Option<&Path>, agent: &str) -> anyhow::Result<ku
     connect(config(kubeconfig).await?, agent, Watches::Apart)
 }
 
-/// Where watches go, and writes.
+/// Connections of watches and writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Watches {
-    /// On connections of their own, writes with a limit in time.
+    /// Watches on separate connections, writes with a time limit.
     ///
     /// A server allows a hundred streams or so on a connection, and hyper opens no second one: watches would use them
     /// up and then hold up everything else.
@@ -59,10 +59,10 @@ pub enum Watches {
 
 /// A client for the API server of `config`.
 ///
-/// kube's own client knows HTTP/1.1 only and leaves Nagle's algorithm on, so that small requests wait for
-/// acknowledgements which the other side delays by 40 ms. This one does as Go's clients do, except for writes: they are
-/// what a pod costs, and on HTTP/1.1 a server made with Go spends a tenth less on them. It leaves the work to kube's
-/// where a proxy or a command for credentials is configured.
+/// kube's own client supports HTTP/1.1 only and leaves Nagle's algorithm on, so that small requests wait for
+/// acknowledgements which the other side delays by 40 ms. This one works like Go's clients, except for writes: they
+/// dominate the cost of a pod, and on HTTP/1.1 a server written in Go spends a tenth less on them. With a configured
+/// proxy or exec credential plugin it falls back to kube's client.
 ///
 /// # Errors
 /// Certificates and tokens of the configuration that cannot be used.
@@ -93,9 +93,9 @@ pub fn connect(
     Ok(kube::Client::new(service, config.default_namespace))
 }
 
-/// How a request is repeated that the server has no time for (429, 503, 504): after the time that the server names, as
-/// client-go does. kube's own policy doubles the pause each time without end, so that some requests wait for minutes on
-/// a server that is merely busy.
+/// How requests that the server rejects for overload (429, 503, 504) are repeated: after the time that the server
+/// names, as client-go does. kube's own policy doubles the pause each time without limit, so that some requests wait
+/// for minutes on a server that is merely busy.
 fn patient() -> anyhow::Result<RetryPolicy> {
     const FIRST: Duration = Duration::from_millis(5);
     const LONGEST: Duration = Duration::from_secs(2);
@@ -103,27 +103,27 @@ fn patient() -> anyhow::Result<RetryPolicy> {
     Ok(RetryPolicy::new(FIRST, LONGEST, REPEATS, true)?)
 }
 
-/// An error and what caused it, in one line: "client error (Connect)" alone does not help anybody.
+/// An error and its causes, in one line: "client error (Connect)" alone is not helpful.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Connections to one server: HTTP/2 for what is read, where the server speaks it, and HTTP/1.1 for writes (unless all
-/// are to share a connection) and for upgrades (exec), which need it.
+/// Connections to one server: HTTP/2 for reads, if the server supports it, and HTTP/1.1 for writes (unless all share a
+/// connection) and for upgrades (exec), which need it.
 #[derive(Clone)]
 struct Transport {
     reads: Http<Connector, Body>,
     /// One connection for each request at a time.
     single: Http<Connector, Body>,
     watches: Watches,
-    /// As many connections as there may be for writes.
+    /// The number of connections for writes.
     writes: Arc<Semaphore>,
     /// How long one waits for the whole answer to a write.
     limit: Duration,
 }
 
-/// An answer: as it comes, or whole.
+/// An answer: streamed, or complete.
 type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
 type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
@@ -233,12 +233,12 @@ async fn whole(answer: ResponseFuture) -> Result<Answer, BoxError> {
     Ok(Response::from_parts(head, Either::Left(Full::new(body))))
 }
 
-/// What a request asks of its connection.
+/// The kind of a request's traffic.
 #[derive(Debug, PartialEq, Eq)]
 enum Traffic {
     /// One answer, soon.
     Read,
-    /// One answer, when the server has stored what is asked.
+    /// One answer, when the server has stored the object.
     Write,
     /// An answer without an end.
     Watch,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// One page in the text format 0.0.4; what `/proc` does not tell is left out.
+/// One page in the text format 0.0.4; values that `/proc` does not provide are left out.
 pub fn metrics() -> String {
     let mut text = String::new();
     let mut add = |name: &str, kind: &str, help: &str, value: Option<f64>| {

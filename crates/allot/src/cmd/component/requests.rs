@@ -16,7 +16,7 @@ const BUCKETS: [f64; 12] = [
 /// The code of a request without an answer, as client-go writes it.
 const NO_ANSWER: &str = "<error>";
 
-/// Hosts that are told apart. A process talks to one API server, or a few: what comes after that counts as one.
+/// Limit of distinguished hosts. A process uses one API server, or a few: further ones count as one.
 const HOSTS: usize = 32;
 
 static REQUESTS: Mutex<Requests> = Mutex::new(Requests::new());
@@ -53,7 +53,7 @@ impl Requests {
             true => host.to_owned(),
             false => "other".to_owned(),
         };
-        // Of a fixed set: the API server's client makes no methods up.
+        // Of a fixed set: the API server's client uses no other methods.
         let method = method.as_str().to_owned();
         let code = code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.to_string());
         let seconds = took.as_secs_f64();
@@ -109,7 +109,7 @@ impl Requests {
     }
 }
 
-/// A label's value as the text format wants it.
+/// A label's value in the text format.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', r"\\")

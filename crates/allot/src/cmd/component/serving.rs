@@ -1,7 +1,7 @@
 //! Health and metrics of a component over TLS, as kube-scheduler and kube-controller-manager serve them.
 //!
-//! Health paths answer everybody. Any other path needs a bearer token: the API server reviews the token
-//! (TokenReview) and the right to the path (SubjectAccessReview), so that RBAC decides about readers of metrics.
+//! Health paths need no authentication. Any other path needs a bearer token: the API server reviews the token
+//! (TokenReview) and the access to the path (SubjectAccessReview), so that RBAC applies to readers of metrics.
 
 mod auth;
 
@@ -28,7 +28,7 @@ use auth::{Denied, Reviews};
 
 /// Paths that need no token, as `--authorization-always-allow-paths` of upstream's components has them.
 const HEALTH: [&str; 3] = ["/healthz", "/livez", "/readyz"];
-/// Connections that are open at once; further ones wait to be accepted.
+/// Limit of open connections; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 128;
 /// How long a client may take for the TLS handshake, and for the head of a request.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -38,13 +38,14 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 /// Flags for the port that serves health and metrics over TLS; the names are those of upstream's components.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SecureServing {
-    /// Port for /livez, /readyz and /metrics over TLS; 0 serves nothing. Readers of /metrics need a token with the right to `get` that path
+    /// Port for /livez, /readyz and /metrics over TLS; 0 disables it. Readers of /metrics need a token with permission
+    /// to `get` that path
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     secure_port: u16,
     /// Address to listen on for --secure-port
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind_address: IpAddr,
-    /// Certificate for --secure-port, PEM; default: a self-signed one, made at each start
+    /// Certificate for --secure-port, PEM; default: a self-signed one, generated at each start
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
     /// Private key of --tls-cert-file, PEM
@@ -53,7 +54,7 @@ pub struct SecureServing {
 }
 
 impl SecureServing {
-    /// Starts to serve in the background if a port was asked for. `metrics` makes a page in OpenMetrics 1.0.
+    /// Starts to serve in the background if a port is set. `metrics` returns a page in OpenMetrics 1.0.
     ///
     /// # Errors
     /// The certificate cannot be read or the address cannot be listened on.

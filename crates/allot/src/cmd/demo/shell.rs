@@ -72,7 +72,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Deletes what a manifest made, last object first, without a word.
+    /// Deletes the objects of a manifest, last object first, without output.
     pub(super) async fn remove(&self, manifest: &str) -> anyhow::Result<()> {
         for object in objects(manifest)?.iter().rev() {
             let (api, _) = self.api(object).await?;
@@ -120,7 +120,7 @@ impl Shell {
             .collect())
     }
 
-    /// `kubectl logs POD`, the lines with `word`; follows until one is there.
+    /// `kubectl logs POD`, the lines with `word`; follows until there is one.
     pub(super) async fn logs(&self, pod: &str, word: &str) -> anyhow::Result<()> {
         use futures::{AsyncBufReadExt, TryStreamExt};
         writeln!(stdout(), "$ kubectl logs {pod} | grep {word}")?;

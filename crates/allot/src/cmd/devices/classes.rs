@@ -5,9 +5,9 @@ use allot_cel::device::{self, Options, Selector, compile};
 use k8s_openapi::api::resource::v1 as api;
 use serde_json::Value;
 
-/// The classes of a cluster, ready to be asked.
+/// The compiled classes of a cluster.
 pub struct Classes {
-    /// Name and selectors; nothing for a class with a selector that does not compile, which has no devices.
+    /// Name and selectors; `None` for a class with a selector that does not compile, which has no devices.
     list: Vec<(String, Vec<Selector>)>,
 }
 

@@ -1,4 +1,4 @@
-//! From slices and claims to devices and who has them.
+//! Computes devices and their claims from slices and claims.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,19 +23,19 @@ pub enum State {
     InUse,
     /// Claims have parts of it, and others can have the rest
     Shared,
-    /// Others have used up what it is made of
+    /// Its shared counters are used up by other devices
     Blocked,
     /// Only claims that tolerate its taint can have it
     Tainted,
     /// Its pool is not published completely
     Incomplete,
-    /// Its pool contradicts itself, so that nobody can have it
+    /// Its pool is invalid, so that it cannot be allocated
     Invalid,
-    /// A claim has it, and no slice names it any more
+    /// A claim has it, and no slice names it any longer
     Gone,
-    /// Claims that may have it can not be seen
+    /// Claims that may have it cannot be seen
     Unknown,
-    /// While watching: it is not published any more, or not among those that are asked for
+    /// While watching: it is no longer published, or no longer selected
     Removed,
 }
 
@@ -77,7 +77,7 @@ pub struct Device {
     /// The counter that is used up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
-    /// What is wrong with its pool.
+    /// The error of its pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
     /// What of its pool is not published.
@@ -109,7 +109,7 @@ pub struct Holder {
     /// The class that the request names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// Only to look at it: others can have it all the same.
+    /// With admin access: the device is still available to other claims.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
 }
@@ -120,7 +120,7 @@ impl Device {
         format!("{}/{}/{}", self.driver, self.pool, self.device)
     }
 
-    /// The same when it is not shown any more: it left its slice, or is not among those that are asked for.
+    /// The same as removed: it is no longer in its slice, or no longer selected.
     pub fn removed(&self) -> Self {
         Self {
             state: State::Removed,
@@ -129,7 +129,7 @@ impl Device {
         }
     }
 
-    /// Who has it, or what is wrong with it, in words.
+    /// The claims that hold it, or the error of its pool, as a text.
     pub fn why(&self) -> String {
         let mut parts: Vec<String> = self.claims.iter().map(Holder::words).collect();
         for (name, consumed) in &self.consumed {
@@ -160,7 +160,7 @@ type Key = (String, String, String);
 /// The allocator's knowledge of slices, taint rules and claims.
 ///
 /// # Errors
-/// An object that is not what its kind says; the message names it.
+/// An object that does not match its kind; the message names it.
 pub fn cluster(objects: &[Value], features: Features) -> anyhow::Result<Cluster> {
     let slices: Vec<api::ResourceSlice> = typed(objects, "ResourceSlice")?;
     let claims: Vec<api::ResourceClaim> = typed(objects, "ResourceClaim")?;
@@ -181,11 +181,11 @@ pub fn cluster(objects: &[Value], features: Features) -> anyhow::Result<Cluster>
     Ok(cluster)
 }
 
-/// All devices, by driver and pool. What is left of them is the allocator's knowledge; which claims hold them, the claims' own.
-/// `all_claims`: no claim is missing among the objects.
+/// All devices, by driver and pool. The allocator determines what is free; the claims determine which of them hold
+/// devices. `all_claims`: the objects contain all claims.
 ///
 /// # Errors
-/// An object that is not what its kind says; the message names it.
+/// An object that does not match its kind; the message names it.
 pub fn inventory(
     objects: &[Value],
     features: Features,
@@ -297,7 +297,7 @@ fn described(
     }
 }
 
-/// The claims that have a device, for each device; also those that only look at it.
+/// The claims that hold each device, including those with admin access.
 fn holders(claims: &[api::ResourceClaim]) -> HashMap<Key, Vec<Holder>> {
     let mut holders: HashMap<Key, Vec<Holder>> = HashMap::new();
     for claim in claims {

@@ -1,4 +1,5 @@
-//! Fragmentation: the largest request for a class that still fits, which is less than what is free where that lies apart.
+//! Fragmentation: the largest request for a class that still fits, which is less than the free amount if that is
+//! scattered.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,7 +24,7 @@ pub struct Largest {
     /// On this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub largest_on: Option<String>,
-    /// As much is left of each capacity of one device that can be shared.
+    /// The largest remaining capacity of one device that can be shared, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub largest_capacity: BTreeMap<String, String>,
 }
@@ -42,7 +43,7 @@ impl Largest {
     }
 }
 
-/// Asks the allocator.
+/// Computes fragmentation with the allocator.
 pub struct Fragmentation<'a> {
     cluster: Cluster,
     devices: &'a [Device],
@@ -52,10 +53,10 @@ pub struct Fragmentation<'a> {
 }
 
 impl<'a> Fragmentation<'a> {
-    /// The nodes are those among the objects; without the right to see them, those that slices name.
+    /// The nodes are those among the objects; without permission to list them, those that slices name.
     ///
     /// # Errors
-    /// An object that is not what its kind says; the message names it.
+    /// An object that does not match its kind; the message names it.
     pub fn new(cluster: Cluster, devices: &'a [Device], objects: &[Value]) -> anyhow::Result<Self> {
         let found = objects.iter().filter(|o| o["kind"] == "Node");
         let mut nodes: Vec<Node> = found
@@ -160,7 +161,7 @@ impl<'a> Fragmentation<'a> {
         matches!(outcome, Outcome::Allocated(_))
     }
 
-    /// The most that is left of each capacity of one device that can be shared.
+    /// The largest remaining capacities of one device that can be shared.
     fn capacity(&self, class: &str) -> BTreeMap<String, String> {
         let mut most: BTreeMap<String, Quantity> = BTreeMap::new();
         for device in self.of_class(class).filter(|device| device.shareable) {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::inventory::{Device, State};
 use super::largest::Largest;
 
-/// What is summed up.
+/// What to group by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
     /// Each device class, with the largest request that still fits
@@ -30,7 +30,7 @@ pub enum Sum {
     Usage(Usage),
 }
 
-/// What there is of something.
+/// The sums of a group.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stock {
@@ -51,7 +51,7 @@ pub struct Stock {
 pub struct Usage {
     /// The namespace of the claims.
     pub namespace: String,
-    /// The class that their requests name; empty where it is not known.
+    /// The class of the requests; empty if it is not known.
     pub class: String,
     /// How many devices they have, or have a part of.
     pub devices: usize,
@@ -61,7 +61,7 @@ pub struct Usage {
     pub pods: usize,
 }
 
-/// Sums devices up. `largest` tells the largest request of a class that still fits.
+/// Sums up devices. `largest` returns the largest request of a class that still fits.
 pub fn sums(devices: &[Device], by: By, largest: impl Fn(&str) -> Option<Largest>) -> Vec<Sum> {
     if by == By::Namespace {
         return usage(devices).into_iter().map(Sum::Usage).collect();

@@ -112,7 +112,7 @@ fn partitions_are_blocked_by_what_others_have() {
 }
 
 #[test]
-fn a_pool_that_contradicts_itself_serves_nobody() {
+fn an_invalid_pool_has_no_free_devices() {
     let one = |slice_name: &str, device: &str| {
         slice(
             slice_name,

@@ -26,7 +26,7 @@ const DRAIN: [Right; 3] = [
     (DRA, "resourceclaims", "watch"),
 ];
 
-/// Where the server has rules that taint devices.
+/// Permissions for DeviceTaintRules, if the server serves them.
 const RULES: [Right; 3] = [
     (DRA, "devicetaintrules", "create"),
     (DRA, "devicetaintrules", "patch"),
@@ -39,7 +39,7 @@ const UNDO_RULES: [Right; 2] = [
     (DRA, "devicetaintrules", "delete"),
 ];
 
-/// What tells whether drivers run.
+/// Permissions to see whether drivers run.
 const NODES: [Right; 2] = [("", "nodes", "list"), ("", "nodes", "watch")];
 
 /// Refuses to begin without the rights for it.
@@ -69,7 +69,7 @@ pub async fn check(client: &Client, undo: bool, has_rules: bool) -> anyhow::Resu
     Ok(())
 }
 
-/// Whether nodes may be watched, which tell whether drivers run on them.
+/// Whether nodes may be watched, which report their drivers.
 pub async fn sees_nodes(client: &Client) -> anyhow::Result<bool> {
     for right in NODES {
         if !has(client, right).await? {
@@ -95,7 +95,7 @@ async fn has(client: &Client, (group, resource, verb): Right) -> anyhow::Result<
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     match reviews.create(&PostParams::default(), &review).await {
         Ok(answer) => Ok(answer.status.is_some_and(|status| status.allowed)),
-        // A server that does not tell shows it when the time comes.
+        // If the server does not support the review, the request itself shows it.
         Err(kube::Error::Api(_)) => Ok(true),
         Err(error) => Err(anyhow::Error::new(error).context("the API server does not answer")),
     }

@@ -1,5 +1,5 @@
-//! DeviceTaintRules, where the server has them: they also taint what a driver publishes that still runs, and stay until
-//! they are taken back.
+//! DeviceTaintRules, if the server serves them: they also taint what a running driver publishes later, and stay until
+//! they are removed.
 
 use allot_controllers::drain::{Drain, TAINT};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
@@ -37,8 +37,8 @@ impl Rules {
         }
     }
 
-    /// Writes rules for the driver, or for its pools on a node; their names. Nothing where a pool is on other nodes as
-    /// well, because a rule can not tell these apart.
+    /// Writes rules for the driver, or for its pools on a node; returns their names. None if a pool is on other nodes
+    /// as well, because a rule cannot distinguish them.
     ///
     /// # Errors
     /// The server refuses one.
@@ -86,7 +86,7 @@ impl Rules {
     }
 }
 
-/// What selects the devices that are drained, and no others; `None` where no rule can.
+/// Selectors of exactly the drained devices; `None` if no rule can select them.
 fn selectors(drain: &Drain, slices: &[Value]) -> Option<Vec<Value>> {
     let Some(node) = &drain.node else {
         return Some(vec![json!({"driver": drain.driver})]);

@@ -24,7 +24,7 @@ pub struct Args {
     num_devices: usize,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
         args.shared.watch_parent(&shutdown);

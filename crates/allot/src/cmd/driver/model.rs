@@ -28,7 +28,7 @@ pub struct Args {
     /// The node this process runs on
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
-    /// How many nodes with the same hardware come before this one: what they have in common, such as a rack, depends on it
+    /// Number of preceding nodes with the same hardware: common properties, such as a rack, depend on it
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = bounds::within(bounds::NODES))]
     index: usize,
     /// Root directory of the kubelet or node agent
@@ -39,7 +39,7 @@ pub struct Args {
     cdi_dir: Option<PathBuf>,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     ensure!(
         !args.hardware.contains([',', '=']),
@@ -81,7 +81,7 @@ pub struct Modelled {
 }
 
 impl Modelled {
-    /// The driver of a model on a node, of which `index` others with the same hardware come before it.
+    /// The driver of a model on a node, preceded by `index` others with the same hardware.
     pub fn new(model: &Model, driver: &str, node: &str, index: usize) -> anyhow::Result<Self> {
         let expanded = model.expand(node, index)?;
         let mut slices = Vec::new();
@@ -108,7 +108,7 @@ impl Modelled {
         })
     }
 
-    /// Runs until `stop`. Without `publish` another component looks after the ResourceSlices.
+    /// Runs until `stop`. Without `publish` another component manages the ResourceSlices.
     pub async fn run(
         self,
         client: Client,
@@ -165,7 +165,7 @@ struct Devices {
 }
 
 impl Devices {
-    /// What an environment variable says about a device.
+    /// The value of an environment variable for a device.
     fn value(&self, device: &str, attribute: &str) -> String {
         let attributes = self.devices.get(device).and_then(|d| d.attributes.as_ref());
         let found = attributes.and_then(|attributes| attributes.get(attribute));

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{KUBELET_DIR, Shared, cdi_dir};
 use crate::cmd::{bounds, component};
 
-/// Flags of `allot driver net`; they may stand before or after the name of the part.
+/// Flags of `allot driver net`; they may precede or follow the name of the part.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The controller runs once per cluster, the plugin on every node:
@@ -61,12 +61,12 @@ struct Plugin {
     /// Report this interface instead of those of the machine: NAME=ADDRESS/PREFIX,rdma,down. May be repeated
     #[arg(long, value_name = "INTERFACE")]
     interface: Vec<Interface>,
-    /// Library that containers get whose claim asks for the acceleration of RDMA
+    /// Library for containers whose claim requests RDMA acceleration
     #[arg(long, value_name = "FILE")]
     host_device_path: Option<PathBuf>,
 }
 
-/// Runs the command until it is done or told to stop.
+/// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown: CancellationToken| {
         args.shared.watch_parent(&shutdown);

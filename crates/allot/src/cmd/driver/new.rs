@@ -19,7 +19,7 @@ pub struct Args {
     /// Name of the driver in ResourceSlices and DeviceClasses; NAME.example.com when absent
     #[arg(long, value_name = "NAME")]
     driver_name: Option<String>,
-    /// Where to write the project; ./NAME when absent. It must be empty or not exist
+    /// Directory of the project; default ./NAME. It must be empty or not exist
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// A checkout of allot to take the SDK from; its repository when absent
@@ -27,7 +27,7 @@ pub struct Args {
     sdk: Option<PathBuf>,
 }
 
-/// The files of a project: where they go, and their text with placeholders.
+/// The files of a project: their paths, and their text with placeholders.
 const FILES: &[(&str, &str)] = &[
     ("Cargo.toml", include_str!("new/project/Cargo.toml.in")),
     ("README.md", include_str!("new/project/README.md.in")),
@@ -82,7 +82,7 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Writes the project and says how to go on.
+/// Writes the project and prints the next steps.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let project = Project::new(&args)?;
     let directory = args.directory.unwrap_or_else(|| args.name.clone().into());
@@ -98,7 +98,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What stands for the placeholders.
+/// The values of the placeholders.
 #[derive(Debug)]
 struct Project {
     name: String,
@@ -111,7 +111,7 @@ impl Project {
         let name = args.name.clone();
         let wrong = names::dns1123_label(&name);
         ensure!(wrong.is_empty(), "{name:?}: {}", wrong.join(", "));
-        // Also the name of a Rust crate, and of objects with something after it.
+        // Also the name of a Rust crate, and a prefix of object names.
         ensure!(
             name.starts_with(|first: char| first.is_ascii_lowercase()) && name.len() <= 40,
             "{name:?}: must begin with a letter and have at most 40 characters"
@@ -161,7 +161,7 @@ impl Project {
             .replace("@SDK@", &self.sdk)
     }
 
-    /// Writes all files below `directory`. Nothing that is there is changed.
+    /// Writes all files below `directory`. Existing files are not changed.
     fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let mut present = match std::fs::read_dir(directory) {
             Ok(entries) => entries,
@@ -193,7 +193,7 @@ impl Project {
     }
 }
 
-/// Lets rustfmt break lines, whose lengths depend on the names. Without it the project is the same to the compiler.
+/// Runs rustfmt to break lines, whose lengths depend on the names. Without it the project is the same to the compiler.
 fn format(directory: &Path) {
     let sources = FILES.iter().map(|(path, _)| directory.join(path));
     let sources = sources.filter(|path| path.extension().is_some_and(|it| it == "rs"));

@@ -1,4 +1,4 @@
-//! Whether the API server would take the manifests that are asked about.
+//! Whether the API server would accept the manifests.
 
 use allot_model::features::Release;
 use allot_model::lint::{Effect, lint};
@@ -37,7 +37,7 @@ pub fn check(documents: &[Document], release: Option<&str>) -> anyhow::Result<()
     Ok(())
 }
 
-/// Field and text of what is wrong with an object.
+/// Field and text of an object's errors.
 fn problems(object: &Value, release: Release) -> Vec<(String, String)> {
     let text = |field: &str| {
         object
@@ -51,7 +51,7 @@ fn problems(object: &Value, release: Release) -> Vec<(String, String)> {
     let kind = text("kind");
     let mut found = Vec::new();
     let Some(schema) = types::lookup(group, version, kind) else {
-        // Older versions of devices, and kinds that are not looked at.
+        // Older versions of devices, and kinds that are not validated.
         return match group == GROUP {
             true => refused(object, release),
             false => found,
@@ -92,7 +92,7 @@ fn refused(object: &Value, release: Release) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The plural of the kinds that are looked at here, which are all regular.
+/// The plural of the validated kinds, which are all regular.
 fn plural(kind: &str) -> String {
     let lower = kind.to_lowercase();
     match lower.strip_suffix("class") {
@@ -101,7 +101,7 @@ fn plural(kind: &str) -> String {
     }
 }
 
-/// The field that was meant: `unknown field "spec.containrs"` names where it is.
+/// A suggestion for a misspelled field: `unknown field "spec.containrs"` contains its path.
 fn hint(unknown: &str, schema: &'static types::Struct) -> String {
     let path = unknown.split('"').nth(1).unwrap_or_default();
     let parts = split_path(path);
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What is found in an object, one line each.
+    /// The errors of an object, one line each.
     fn check(object: Value, expected: &str) {
         let found = problems(&object, Release::NEWEST);
         let lines = found.iter().map(|(field, text)| format!("{field}: {text}"));

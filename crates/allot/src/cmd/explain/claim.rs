@@ -1,4 +1,4 @@
-//! What becomes of a claim: what it has, for whom, and what its pods wait for.
+//! The state of a claim: its allocation, its consumers, and what its pods wait for.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ use crate::cmd::some;
 /// Explains a claim through the pods that use it.
 ///
 /// # Errors
-/// There is no such claim ([`NotFound`]), or a pod of it can not be judged.
+/// There is no such claim ([`NotFound`]), or a pod of it cannot be judged.
 pub fn explain(
     loaded: &mut Loaded,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! All pods that wait, by reason.
+//! All pending pods, by reason.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use super::report::{Cause, Report};
 use super::world::Loaded;
 use crate::cmd::{count, some};
 
-/// Pods that wait for the same reason.
+/// Pods that are pending for the same reason.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Waiting {
@@ -23,7 +23,7 @@ struct Waiting {
     pods: Vec<String>,
 }
 
-/// The pods that wait, those with the same reason together.
+/// The pending pods, grouped by reason.
 #[derive(Debug, Default)]
 pub struct Pending {
     groups: Vec<Waiting>,
@@ -32,7 +32,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Asks about every pod that waits in a namespace, or in all.
+    /// Explains every pending pod in a namespace, or in all.
     pub fn new(loaded: &mut Loaded, namespace: Option<&str>) -> Self {
         let mut keys: Vec<(String, String)> = loaded.pods.keys().cloned().collect();
         keys.retain(|(of, _)| namespace.is_none_or(|wanted| wanted == of));
@@ -67,7 +67,7 @@ impl Pending {
                 pending.add(cause, format!("{}/{}", key.0, key.1));
             }
         }
-        // Those that wait for something to change come first.
+        // Pods that wait for a change come first.
         pending
             .groups
             .sort_by_key(|g| (g.cause.fits, std::cmp::Reverse(g.pods.len())));
@@ -85,7 +85,7 @@ impl Pending {
         }
     }
 
-    /// Whether no pod waits for something to change.
+    /// Whether no pod waits for a change.
     pub fn all_fit(&self) -> bool {
         self.errors.is_empty() && self.groups.iter().all(|g| g.cause.fits)
     }
@@ -129,8 +129,8 @@ fn is_pending(pod: &PodInfo) -> bool {
     phase == "Pending" && !pod.is_finished() && pod.pod.metadata.deletion_timestamp.is_none()
 }
 
-/// What makes the answers about two pods alike: all that they say, with what their claims ask for instead of the claims'
-/// names. `None` where that is not enough to tell.
+/// The key of pods with equal answers: their specification, with the requests of their claims instead of the claims'
+/// names. `None` if that is not sufficient.
 fn likeness(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
     if pod.node_name().is_some() || pod.group().is_some() {
         return None;
@@ -146,7 +146,7 @@ fn likeness(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
     }
     let mut spec = serde_json::to_value(pod.spec()).ok()?;
     spec.as_object_mut()?.remove("resourceClaims");
-    // Volumes of service accounts have names of their own.
+    // Volumes of service accounts have generated names.
     let volumes = spec.get_mut("volumes").and_then(|v| v.as_array_mut());
     volumes
         .into_iter()

@@ -1,9 +1,9 @@
-//! Whether quotas let a pod and its claims in.
+//! Whether quotas admit a pod and its claims.
 
 use allot_model::quota::{self, Lookups, Usage};
 use serde_json::{Value, json};
 
-/// The quotas, with what is used of them.
+/// The quotas, with the used amounts.
 #[derive(Debug, Default)]
 pub struct Quotas {
     quotas: Vec<Value>,
@@ -34,7 +34,7 @@ impl Quotas {
         }
     }
 
-    /// Counts one more object; says what forbids it, in the words of the API server.
+    /// Counts one more object; returns the quota error in the words of the API server.
     ///
     /// # Errors
     /// The quota that is exceeded.

@@ -12,7 +12,7 @@ use super::world::{Loaded, Workload};
 #[serde(rename_all = "camelCase")]
 struct Replicas<'a> {
     workload: &'a str,
-    /// How many it wants.
+    /// The requested number of replicas.
     replicas: usize,
     /// How many fit together.
     fit: usize,
@@ -29,11 +29,11 @@ struct NodeCount {
     pods: usize,
 }
 
-/// Places the pods of a workload one after the other, as the scheduler would if nothing else changed, and says how many
-/// fit and what the next one lacks. Returns whether all fit.
+/// Places the pods of a workload one after the other, as the scheduler would if nothing else changed, and prints how
+/// many fit and what the next one lacks. Returns whether all fit.
 ///
 /// # Errors
-/// A pod can not be judged, or nobody reads the answer.
+/// A pod cannot be explained, or the output is closed.
 pub fn explain(
     loaded: &mut Loaded,
     workload: &Workload,
@@ -63,7 +63,7 @@ pub fn explain(
     let in_gang = without
         .as_ref()
         .is_some_and(|r: &Report| r.is_in_gang() && r.fits);
-    // Those that are not tried one by one are not known.
+    // The result of pods that are not tried one by one is not known.
     let all = (without.is_none() && fit == workload.replicas) || in_gang;
     if json {
         let replicas = Replicas {

@@ -1,4 +1,4 @@
-//! The answer about one pod, for people and for programs.
+//! The explanation of one pod, as text and as JSON.
 
 use allot_allocator::explain::Explanation;
 use allot_apimachinery::suggest;
@@ -31,7 +31,7 @@ pub use cause::Cause;
 use gang::Gang;
 use room::Room;
 
-/// What becomes of a pod.
+/// The explanation of a pod.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -43,7 +43,7 @@ pub struct Report {
     /// It ran to its end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     finished: bool,
-    /// What its claims have. On a node, a claim without devices keeps it from starting.
+    /// The devices of its claims. On a node, a claim without devices keeps it from starting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     claims: Vec<ClaimDevices>,
     /// Some node can take it, of a pod in a gang, when the gang is placed; a pod on a node has all that it needs to
@@ -52,7 +52,7 @@ pub struct Report {
     /// What keeps it from starting on its node, or from being bound.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
-    /// The quota that does not let it or its claims in.
+    /// The quota that rejects it or its claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<String>,
     /// What else was said about it: warnings of the claim controller, the kubelet and others, the newest first.
@@ -61,28 +61,28 @@ pub struct Report {
     /// Resources that are not shown in the whole cluster: what fits may not fit because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<String>,
-    /// Why no node is asked.
+    /// Why no node is filtered.
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<Rejected>,
     /// What can be done about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
-    /// The node where room is made for it.
+    /// The node where pods are preempted for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<Room>,
     /// Its gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     gang: Option<Gang>,
-    /// What each node says, to the pod alone.
+    /// The verdict of each node, about the pod alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<Answer>,
-    /// Where it would go now.
+    /// The node it would be placed on now.
     #[serde(skip_serializing_if = "Option::is_none")]
     would_go_to: Option<Place>,
     /// The same, with its allocations.
     #[serde(skip)]
     pub chosen: Option<Chosen>,
-    /// When it was asked.
+    /// The time of the explanation.
     #[serde(skip)]
     now: jiff::Timestamp,
 }
@@ -105,10 +105,10 @@ struct Answer {
     /// Claims that are allocated for other nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unavailable: Vec<String>,
-    /// How near it comes, when it does not fit.
+    /// How near the node comes to being feasible, when the pod does not fit.
     #[serde(skip)]
     rank: Option<Rank>,
-    /// Other pods for which room is kept there.
+    /// Other pods that are nominated to the node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kept_for: Vec<String>,
 }
@@ -116,7 +116,7 @@ struct Answer {
 #[derive(Debug, Serialize)]
 struct Place {
     node: String,
-    /// What claims get that have nothing yet.
+    /// Devices for claims that are not allocated.
     claims: Vec<ClaimDevices>,
 }
 
@@ -135,7 +135,7 @@ struct Device {
 }
 
 impl Report {
-    /// Asks about a pod. One that exists in files only is charged to its quotas.
+    /// Explains a pod. One that exists in files only is counted in its quotas.
     ///
     /// # Errors
     /// There is no such pod ([`NotFound`]), or it is for another scheduler.
@@ -170,11 +170,11 @@ impl Report {
         Ok(report)
     }
 
-    /// What is known without asking the scheduler.
+    /// What is known without the scheduler.
     fn of(pod: &PodInfo, loaded: &Loaded) -> Self {
         let (namespace, name) = (&*pod.key.namespace, &*pod.key.name);
         let mut events = of_pod(&loaded.objects, namespace, name, &pod.uid);
-        // Schedulers say that it does not fit, which is what is explained here.
+        // Schedulers report there that the pod does not fit, which is explained here.
         events.retain(|event| event.reason != "FailedScheduling");
         Self {
             pod: pod.key.to_string(),
@@ -197,10 +197,10 @@ impl Report {
         }
     }
 
-    /// Asks the scheduler about a pod without a node.
+    /// Asks the scheduler about a pending pod.
     fn ask(&mut self, pod: &std::sync::Arc<PodInfo>, loaded: &mut Loaded) -> anyhow::Result<()> {
         let report = self;
-        // It is only asked where the others go.
+        // Only the node of the others is needed.
         report.claims.retain(|claim| !claim.devices.is_empty());
         let verdict = loaded.core.explain(pod, loaded.time).with_context(|| {
             let scheduler = scheduler_name(&pod.pod);
@@ -227,14 +227,14 @@ impl Report {
         report.gang = gang.map(|gang| Gang::new(gang, loaded));
         report.advice = advice(loaded, pod, report.rejected.as_ref(), report.gang.as_ref())
             .or_else(|| missing::driver(loaded, pod, &report.nodes));
-        // Others may have what it would get.
+        // Other pods may get its devices.
         let known = report.hidden.is_empty() && report.quota.is_none();
         report.would_go_to = chosen.as_ref().map(Place::from).filter(|_| known);
         report.chosen = chosen.filter(|_| known);
         Ok(())
     }
 
-    /// Whether its gang decides where it goes.
+    /// Whether it is placed with its gang.
     pub fn is_in_gang(&self) -> bool {
         self.gang.is_some()
     }
@@ -258,7 +258,8 @@ fn unknown(loaded: &Loaded, namespace: &str, name: &str) -> anyhow::Error {
     NotFound(format!("there is no pod {namespace}/{name}{hint}")).into()
 }
 
-/// Counts a pod that exists in files only, and its claims, in the quotas of its namespace; says which one forbids it.
+/// Counts a pod that exists in files only, and its claims, in the quotas of its namespace; returns the error of a
+/// quota.
 fn charge(loaded: &mut Loaded, pod: &PodInfo) -> Option<String> {
     let (namespace, name) = (pod.key.namespace.to_string(), pod.key.name.to_string());
     if !loaded.new.contains(&(namespace.clone(), name)) {
@@ -352,7 +353,7 @@ fn rejected(rejection: &allot_scheduler::status::Rejection) -> Rejected {
     }
 }
 
-/// What nodes say to a pod.
+/// The verdicts of nodes about a pod.
 fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &Loaded) -> Vec<Answer> {
     let mut answers: Vec<Answer> = nodes.into_iter().map(Answer::from).collect();
     for answer in &mut answers {
@@ -362,7 +363,7 @@ fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &Loaded) -> Vec<Answe
     answers
 }
 
-/// The allocator knows which claims have the devices; people look for pods.
+/// The allocator reports the claims that hold the devices; users look for pods.
 fn name_holders(answer: &mut Answer, loaded: &Loaded) {
     let requests = answer.explanation.iter_mut().flat_map(|e| &mut e.requests);
     for by in requests.flat_map(|r| &mut r.in_use).flat_map(|d| &mut d.by) {

@@ -1,4 +1,4 @@
-//! Answers for the dashboard: those of `allot explain -o json`, with nodes that say the same together.
+//! Answers for the dashboard: those of `allot explain -o json`, with nodes grouped by verdict.
 
 use allot_model::features::Features;
 use serde_json::{Value, json};
@@ -8,12 +8,12 @@ use super::world::World;
 use crate::cmd::scheduler::read_config;
 use crate::cmd::snapshot::{Kinds, Picture};
 
-/// Names of nodes that are told for each reason.
+/// Limit of node names for each reason.
 const NODES: usize = 8;
-/// Reasons that are told for a pod; those of most nodes.
+/// Limit of reasons for a pod; those of most nodes are kept.
 const GROUPS: usize = 12;
 
-/// Says about each pod, given as namespace and name, what becomes of it. One that cannot be told about has an `error`.
+/// The explanation of each pod, given as namespace and name. One that cannot be explained has an `error`.
 ///
 /// # Errors
 /// The cluster cannot be read with the rights of the client.
@@ -83,7 +83,7 @@ fn together(mut report: Value) -> Value {
     report
 }
 
-/// What makes the answers of nodes alike: the reason, and how many devices each check leaves.
+/// The key of equal verdicts: the reason, and how many devices each check leaves.
 fn shape(node: &Value) -> Value {
     let requests = node["explanation"]["requests"].as_array();
     let requests = requests.into_iter().flatten();

@@ -1,4 +1,4 @@
-//! A cluster as the scheduler sees it, made of objects from anywhere.
+//! A cluster as the scheduler sees it, built from objects of any source.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub use add::{Added, Workload};
 /// What identifies an object: kind, namespace, name.
 type Identity = (String, String, String);
 
-/// The objects of a cluster, and what was added to them.
+/// The objects of a cluster, and added ones.
 pub struct World {
     objects: Vec<Value>,
     hidden: Vec<Hidden>,
@@ -53,9 +53,9 @@ pub struct Loaded {
     pub templates: HashSet<(String, String)>,
     /// Whether the pods of gangs are placed together.
     pub has_gangs: bool,
-    /// The gangs, where they are not.
+    /// The gangs, if they are off.
     pub gangs_off: HashSet<Key>,
-    /// What it can not have seen.
+    /// What it could not read.
     pub hidden: Vec<Hidden>,
     /// When that was.
     pub time: Time,
@@ -63,14 +63,14 @@ pub struct Loaded {
     pub objects: Vec<Value>,
     /// What quotas leave.
     pub quotas: Quotas,
-    /// Pods that are in files only: whether a quota lets them in is not known yet.
+    /// Pods that are in files only: the quotas have not been checked.
     pub new: HashSet<(String, String)>,
     /// The pods for which claims are reserved, by `namespace/name` of the claim.
     pub reserved: BTreeMap<String, Vec<String>>,
 }
 
 impl World {
-    /// A world of these objects. `namespace` is meant where an added object has none.
+    /// A world of these objects. `namespace` is the default for added objects.
     pub fn new(picture: Picture, namespace: String) -> Self {
         let Picture { objects, about, .. } = picture;
         let places = objects.iter().enumerate();
@@ -80,7 +80,7 @@ impl World {
             hidden: about.hidden,
             places,
             namespace,
-            // What waits for a time waits for it in a file for ever.
+            // A deadline in a snapshot never passes.
             now: about.time.unwrap_or_else(Timestamp::now),
             new: HashSet::new(),
         }
@@ -89,7 +89,7 @@ impl World {
     /// Shows everything to a scheduler.
     ///
     /// # Errors
-    /// An object that is not what its kind says; the message names it.
+    /// An object that does not match its kind; the message names it.
     pub fn load(self, mut config: Config) -> anyhow::Result<Loaded> {
         let time = Time {
             now: Duration::ZERO,
@@ -160,7 +160,7 @@ impl World {
     }
 }
 
-/// For whom each claim is reserved: `namespace/name` of pods, or `podgroups/name`.
+/// The consumers of each claim: `namespace/name` of pods, or `podgroups/name`.
 fn reserved(objects: &[Value]) -> BTreeMap<String, Vec<String>> {
     let claims = objects.iter().filter(|o| o["kind"] == "ResourceClaim");
     let entry = |claim: &Value| {
@@ -180,7 +180,7 @@ fn reserved(objects: &[Value]) -> BTreeMap<String, Vec<String>> {
     claims.map(entry).collect()
 }
 
-/// Kinds of which every further object can only make less fit.
+/// Kinds of which every further object can only reduce what fits.
 const MORE_MEANS_LESS: [&str; 3] = ["Pod", "ResourceClaim", "DeviceTaintRule"];
 
 impl Loaded {
@@ -210,7 +210,7 @@ impl Loaded {
         found.map(|hidden| &*hidden.resource)
     }
 
-    /// What is not shown without which any answer about a pod that waits would be wrong.
+    /// Hidden kinds without which any explanation of a pending pod would be wrong.
     pub fn lacking(&self, pod: &PodInfo) -> Vec<Hidden> {
         let namespace = &*pod.key.namespace;
         let has_claims = pod.spec().resource_claims.iter().flatten().next().is_some();
@@ -218,7 +218,7 @@ impl Loaded {
         let has_volumes =
             volumes.any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some());
         let lacks = |hidden: &&Hidden| match &*hidden.kind {
-            // Classes may also stand for extended resources.
+            // Classes may also provide extended resources.
             "Node" | "DeviceClass" | "ResourceSlice" => true,
             "PodGroup" => {
                 self.has_gangs
@@ -233,7 +233,7 @@ impl Loaded {
         self.hidden.iter().filter(lacks).cloned().collect()
     }
 
-    /// The resources of which more would be known to others, so that what fits here may not fit.
+    /// The resources of which only a part is visible, so that what fits here may not fit.
     pub fn partly(&self) -> Vec<String> {
         let less = |h: &&Hidden| MORE_MEANS_LESS.contains(&&*h.kind);
         let hidden = self.hidden.iter().filter(less);

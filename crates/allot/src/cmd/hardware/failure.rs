@@ -1,7 +1,7 @@
 //! `allot hardware fail` and `restore`.
 //!
-//! What is done is written into the ResourceSlice of the device: no driver publishes the slices of modelled hardware again. The
-//! slice remembers devices that were unplugged, so that they can be plugged in again.
+//! Failures are written into the ResourceSlice of the device: no driver publishes the slices of modelled hardware
+//! again. The slice records devices that were unplugged, so that they can be plugged in again.
 
 use std::collections::BTreeMap;
 use std::io::{Write as _, stdout};
@@ -21,7 +21,7 @@ use crate::cmd::{component, count};
 const TAINT: &str = "allot.dev/hardware-failed";
 /// Annotation of a slice: the devices that were unplugged, as a JSON list with the place and the object of each.
 const UNPLUGGED: &str = "allot.dev/unplugged";
-/// How often a write is repeated that another one came before.
+/// How often a write is retried after a conflict.
 const TRIES: usize = 20;
 
 /// Flags of `allot hardware fail`.
@@ -42,13 +42,13 @@ pub(super) struct Fail {
     /// Give it a taint
     #[arg(long, value_enum, value_name = "EFFECT")]
     taint: Option<Effect>,
-    /// Let it disappear from its ResourceSlice
+    /// Remove it from its ResourceSlice
     #[arg(long, conflicts_with_all = ["taint", "unhealthy"])]
     unplug: bool,
     /// Show it as unhealthy in the status of pods that use it
     #[arg(long)]
     unhealthy: bool,
-    /// What the status says about it
+    /// Message for the status
     #[arg(
         long,
         value_name = "TEXT",
@@ -70,7 +70,7 @@ pub(super) struct Restore {
 struct Target {
     /// Name of the node
     node: String,
-    /// Driver of the device, where several have one of that name
+    /// Driver of the device, if several have one of that name
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
     /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
@@ -101,7 +101,7 @@ impl Effect {
     }
 }
 
-/// Lets a device fail.
+/// Makes a device fail.
 pub(super) fn fail(args: Fail) -> anyhow::Result<()> {
     component::block_on(async move |_| {
         let slices = Slices::new(&args.target).await?;
@@ -163,7 +163,7 @@ pub(super) fn restore(args: Restore) -> anyhow::Result<()> {
     })
 }
 
-/// The ResourceSlices of a cluster, as they are: what this program does not know must not be lost.
+/// The ResourceSlices of a cluster, as JSON: unknown fields must not be lost.
 struct Slices {
     api: Api<DynamicObject>,
     nodes: Api<Node>,
@@ -237,7 +237,7 @@ impl Slices {
         Ok(())
     }
 
-    /// Changes a slice, unless the function says that there is nothing to change.
+    /// Changes a slice, unless the function reports no change.
     async fn change(
         &self,
         name: &str,
@@ -254,7 +254,7 @@ impl Slices {
             if !change(&mut object)? || object == before {
                 return Ok(());
             }
-            // Lists are replaced as wholes, with the version that they come from.
+            // Lists are replaced completely, with the version that they come from.
             let patch = json!({
                 "metadata": {
                     "resourceVersion": before["metadata"]["resourceVersion"],
@@ -370,7 +370,7 @@ fn unplug(slice: &mut Value, at: usize) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Takes back what was done to one device or to all, and returns their names.
+/// Reverts the failure of one device or of all, and returns their names.
 fn back(slice: &mut Value, only: Option<&str>) -> anyhow::Result<Vec<String>> {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     let mut restored = Vec::new();
@@ -382,7 +382,7 @@ fn back(slice: &mut Value, only: Option<&str>) -> anyhow::Result<Vec<String>> {
             false => left.push(entry),
         }
     }
-    // The last one that went comes first, so that each finds its place.
+    // The one removed last is restored first, so that each finds its position.
     for entry in again.iter().rev() {
         let at = entry["at"].as_u64().unwrap_or(0) as usize;
         if !slice["spec"]["devices"].is_array() {

@@ -25,7 +25,7 @@ pub(super) struct Record {
     /// Only this node
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Where the files go; made if it is not there
+    /// Directory of the files; created if it does not exist
     #[arg(long, value_name = "DIR", default_value = ".")]
     output_dir: PathBuf,
 }

@@ -19,13 +19,13 @@ const QUOTA: &str = ".deviceclass.resource.k8s.io/devices";
 pub struct Missing {
     /// The field that has the name.
     pub field: String,
-    /// What is missing.
+    /// The missing object.
     pub text: String,
-    /// It is not anywhere; otherwise it may be in the cluster, which was not looked at.
+    /// It does not exist; otherwise it may be in the cluster, which was not read.
     pub sure: bool,
 }
 
-/// All objects that can be named: those of the files, and those of the cluster if that was looked at.
+/// All objects that can be referenced: those of the files, and those of the cluster if that was read.
 pub struct Across {
     namespace: String,
     classes: BTreeSet<String>,
@@ -36,11 +36,11 @@ pub struct Across {
     seen: BTreeSet<&'static str>,
 }
 
-/// The requests of a claim; those that are lists, with their alternatives.
+/// The requests of a claim; lists with their alternatives.
 type Requests = BTreeSet<String>;
 
 impl Across {
-    /// `namespace` is meant where an object names none.
+    /// `namespace` is the default for objects without one.
     pub fn new<'a>(
         files: impl Iterator<Item = &'a Value>,
         picture: Option<&'a Picture>,
@@ -68,7 +68,7 @@ impl Across {
 
     fn add(&mut self, object: &Value) {
         let Ok(object) = completed(object.clone(), Timestamp::UNIX_EPOCH) else {
-            // Its findings say so.
+            // Its own errors are reported.
             return;
         };
         let Some(name) = text(&object, "/metadata/name") else {
@@ -133,7 +133,7 @@ impl Across {
         found.push(self.absent("DeviceClass", name, field, known.collect()));
     }
 
-    /// An object that is not there: in the cluster, if that was seen; else in the files.
+    /// An object that does not exist: in the cluster, if that was read; else in the files.
     fn absent(&self, kind: &'static str, name: &str, field: String, known: Vec<&str>) -> Missing {
         let sure = self.seen.contains(kind);
         let hint = suggest::hint(name, known.iter().copied());
@@ -276,7 +276,7 @@ fn array(list: Option<&Value>) -> impl Iterator<Item = &Value> {
     list.and_then(Value::as_array).into_iter().flatten()
 }
 
-/// The names that containers can use: those of requests, and of alternatives as `request/alternative`.
+/// The names that containers can use: requests, and alternatives as `request/alternative`.
 fn requests(spec: Option<&Value>) -> Requests {
     let list = spec.and_then(|spec| spec.pointer("/devices/requests"));
     let mut names = Requests::new();

@@ -31,7 +31,8 @@ const CLASS: &str = "bench";
 /// How many pods arrive each second.
 const RATE: usize = 100;
 
-/// Simulates pods with a device each, which arrive until four of five devices are in use and then go as fast as they come.
+/// Simulates pods with a device each, which arrive until four of five devices are in use and then end as fast as they
+/// arrive.
 pub fn run(size: &Size, policy: Option<Policy>) -> anyhow::Result<()> {
     let (pods, nodes) = (
         size.bench_pods.unwrap_or(100_000),
@@ -122,7 +123,7 @@ fn cluster(nodes: usize, devices: usize) -> Vec<Value> {
     objects
 }
 
-/// The most memory that this process had so far, in KiB, where the system tells.
+/// The peak memory of this process, in KiB, if the system reports it.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

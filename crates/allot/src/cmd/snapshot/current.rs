@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::cmd::manifests::title;
 
-/// An object of `resource.k8s.io` as `v1` has it; one of an older version with the defaults of that. Anything else, and
-/// what is in `v1` already, as it is. `now` stands for the time of creation.
+/// An object of `resource.k8s.io` in `v1`; one of an older version with the defaults of that. Other objects, and those
+/// in `v1` already, are not changed. `now` replaces a missing time of creation.
 ///
 /// # Errors
 /// It is in a version that does not exist, or is no object; the message names it.
@@ -19,7 +19,7 @@ pub fn current(object: Value, now: Timestamp) -> anyhow::Result<Value> {
     }
 }
 
-/// As [`current`], for what a user wrote: defaults are filled in whatever the version.
+/// Like [`current`], for user input: defaults are set in any version.
 ///
 /// # Errors
 /// As [`current`].

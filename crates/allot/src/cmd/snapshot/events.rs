@@ -76,8 +76,8 @@ fn event(event: &Value) -> PodEvent {
     }
 }
 
-/// The events about pods of a namespace, or of all; about one pod if it is named. What may not be read is left out, which
-/// is said.
+/// The events about pods of a namespace, or of all; about one pod if it is named. Unreadable ones are left out, with a
+/// warning.
 pub async fn read(client: &Client, namespace: Option<&str>, pod: Option<&str>) -> Vec<Value> {
     let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
     let pod = pod.map_or(String::new(), |name| format!(",involvedObject.name={name}"));
@@ -121,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn warnings_about_a_pod_are_told_once_and_the_newest_first() {
+    fn warnings_about_a_pod_are_reported_once_and_the_newest_first() {
         let event = |name: &str, uid: &str, message: &str, last: &str| {
             json!({"kind": "Event", "type": "Warning", "reason": "Failed", "message": message,
                 "involvedObject": {"kind": "Pod", "namespace": "n", "name": name, "uid": uid},

@@ -1,4 +1,4 @@
-//! What is known of a cluster: its objects, when they were like that, its features, and what was not shown.
+//! The state of a cluster: its objects, their time, its features, and what was hidden.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::current::current;
 use super::read::{Kinds, Read, read, told};
 use super::watch::Watching;
 
-/// The name of the metric with which components of Kubernetes tell their feature gates.
+/// The metric with which Kubernetes components report their feature gates.
 const GATES: &str = "kubernetes_feature_enabled{";
 
 /// A cluster at one moment.
@@ -23,17 +23,17 @@ const GATES: &str = "kubernetes_feature_enabled{";
 pub struct Picture {
     /// Objects, each with its `apiVersion` and `kind`.
     pub objects: Vec<Value>,
-    /// What else is known.
+    /// Further information.
     pub about: About,
-    /// The namespace that is meant where none is given.
+    /// The default namespace.
     pub namespace: String,
     /// It was read from a file.
     pub stored: bool,
-    /// From where changes of it can be watched; nothing for a file.
+    /// Where watches of the objects continue; empty for a file.
     pub watching: Vec<Watching>,
 }
 
-/// What a snapshot says of itself, beside its objects. Older files and those of kubectl say nothing.
+/// Information about a snapshot, beside its objects. Older files and those of kubectl have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct About {
@@ -43,7 +43,7 @@ pub struct About {
     /// The release of the API server, `1.36`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<String>,
-    /// The feature gates that the API server told.
+    /// The feature gates that the API server reported.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub feature_gates: BTreeMap<String, bool>,
     /// Kinds that were not shown, or not in the whole cluster.
@@ -71,10 +71,10 @@ pub fn names(hidden: &[Hidden]) -> String {
 }
 
 impl Picture {
-    /// What the cluster shows now. Where a kind is not shown in the whole cluster, `namespace` is tried alone.
+    /// The current state of the cluster. If a kind cannot be listed in the whole cluster, only `namespace` is listed.
     ///
     /// # Errors
-    /// The server does not answer, does not have a kind that is needed, or shows nothing at all.
+    /// The server does not answer, does not serve a required kind, or permits no access at all.
     pub async fn take(
         client: &Client,
         kinds: Kinds,
@@ -94,7 +94,7 @@ impl Picture {
         let picture = Self {
             objects,
             about: About {
-                // Fractions of a second are of no use to anybody who reads it.
+                // Fractions of a second are not useful to readers.
                 time: Timestamp::from_second(time.as_second()).ok(),
                 release: Some(format!("{}.{minor}", version.major)),
                 feature_gates: gates(client).await,
@@ -108,7 +108,7 @@ impl Picture {
         Ok(picture)
     }
 
-    /// Says which rights are missing.
+    /// Reports missing permissions.
     fn warn(&self) {
         let (partly, wholly): (Vec<Hidden>, Vec<Hidden>) =
             (self.about.hidden.iter().cloned()).partition(|hidden| hidden.seen_in.is_some());
@@ -127,12 +127,12 @@ impl Picture {
     /// The content of a file that `allot snapshot` or `kubectl get` wrote, with `-o json` or `-o yaml`.
     ///
     /// # Errors
-    /// The file can not be read, or is something else; the message names it.
+    /// The file cannot be read, or has another format; the message names it.
     pub fn load(file: &Path) -> anyhow::Result<Self> {
         let bytes = crate::cmd::allocate::read(Some(file))?;
         let name = file.display();
         let mut list = parse(&bytes, &name.to_string())?;
-        // The items of a typed list do not say what they are.
+        // The items of a typed list have no kind.
         let of = list.get("kind").and_then(Value::as_str).unwrap_or_default();
         let of = of.strip_suffix("List").filter(|kind| !kind.is_empty());
         let of = Value::from(of);
@@ -172,10 +172,10 @@ impl Picture {
         Ok(picture)
     }
 
-    /// The features of the cluster: those of its release, with the gates that it told.
+    /// The features of the cluster: those of its release, with the gates that it reported.
     pub fn features(&self) -> Features {
         let release = self.about.release.as_deref();
-        // A release that is newer than all that are known is most like the newest of them.
+        // A release that is newer than all known ones is treated as the newest of them.
         let release = release.and_then(|r| r.parse::<Release>().ok());
         let mut features = Features::of(release.unwrap_or_default());
         for (name, on) in &self.about.feature_gates {
@@ -186,12 +186,12 @@ impl Picture {
         features
     }
 
-    /// Whether all objects of a kind are there.
+    /// Whether all objects of a kind are included.
     pub fn has_all(&self, kind: &str) -> bool {
         self.about.hidden.iter().all(|hidden| hidden.kind != kind)
     }
 
-    /// `as of 2026-01-01T00:00:00Z, 3d ago`, of a file that says so.
+    /// `as of 2026-01-01T00:00:00Z, 3d ago`, for a file with a time.
     pub fn age(&self) -> Option<String> {
         let time = self.about.time.filter(|_| self.stored)?;
         let seconds = Timestamp::now().as_second() - time.as_second();
@@ -228,7 +228,7 @@ fn parse(bytes: &[u8], name: &str) -> anyhow::Result<Value> {
     Err(anyhow::Error::new(error).context(format!("{name} is no JSON{cut}, and no YAML")))
 }
 
-/// The gates that the API server tells to those who may see its metrics; nothing for others.
+/// The gates in the API server's metrics; empty without permission to read them.
 async fn gates(client: &Client) -> BTreeMap<String, bool> {
     let Ok(request) = http::Request::get("/metrics").body(Vec::new()) else {
         return BTreeMap::new();
@@ -237,8 +237,7 @@ async fn gates(client: &Client) -> BTreeMap<String, bool> {
     metrics.lines().filter_map(gate).collect()
 }
 
-/// A line such as `kubernetes_feature_enabled{name="DRAAdminAccess",stage="BETA"} 1`, if it is about a gate that is
-/// known here.
+/// A line such as `kubernetes_feature_enabled{name="DRAAdminAccess",stage="BETA"} 1`, if the gate is known.
 fn gate(line: &str) -> Option<(String, bool)> {
     let (labels, value) = line.strip_prefix(GATES)?.rsplit_once("} ")?;
     let name = labels.split("name=\"").nth(1)?.split('"').next()?;

@@ -19,7 +19,7 @@ use super::current::current;
 use super::served::Served;
 use super::watch::Watching;
 
-/// How many objects to ask for at once: as many as keeps an answer small for the server.
+/// Page size of lists: large pages are expensive for the server.
 const PAGE: usize = 500;
 
 /// Which kinds to read.
@@ -27,12 +27,12 @@ const PAGE: usize = 500;
 pub enum Kinds {
     /// Those about devices.
     Devices,
-    /// All that decide where a pod goes.
+    /// All kinds that scheduling depends on.
     All,
 }
 
 impl Kinds {
-    /// Those that the scheduler watches; and what a pod is made from that does not exist yet.
+    /// The kinds that the scheduler watches, and those that pods are created from.
     pub fn list(self) -> Vec<Watched> {
         let about_devices = [
             Watched::of::<ResourceSlice>(),
@@ -52,7 +52,7 @@ impl Kinds {
     }
 }
 
-/// Whether every server has the kind that is looked at here: other kinds are as if there were no objects of them.
+/// Whether every server has the kind: a missing optional kind counts as one without objects.
 fn is_everywhere(kind: &Watched) -> bool {
     let needed = [
         Watched::of::<ResourceSlice>(),
@@ -74,7 +74,7 @@ fn versions(kind: &Watched) -> Vec<&'static str> {
     }
 }
 
-/// Kinds that were there from the first version that is read here.
+/// Kinds that exist since the oldest supported version.
 fn known(kind: Kind) -> bool {
     kind.versions().contains(&Version::V1)
 }
@@ -84,17 +84,17 @@ fn known(kind: Kind) -> bool {
 pub struct Read {
     /// All objects, each with its `apiVersion` and `kind`; those of devices in `v1`.
     pub objects: Vec<Value>,
-    /// What it does not show.
+    /// What could not be read.
     pub hidden: Vec<Hidden>,
-    /// Where the lists can be watched from.
+    /// Where watches of the lists continue.
     pub watching: Vec<Watching>,
 }
 
-/// Reads all objects of the kinds, and says what the server does not show. Where it does not show a kind in the whole
-/// cluster, `namespace` is tried alone. Which version of a kind is read is negotiated through discovery.
+/// Lists all objects of the kinds, and returns what could not be read. If a kind cannot be listed in the whole cluster,
+/// only `namespace` is listed. Versions are negotiated through discovery.
 ///
 /// # Errors
-/// The server does not answer, does not have a kind that is needed, or shows nothing at all.
+/// The server does not answer, does not serve a required kind, or permits no access at all.
 pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Result<Read> {
     let mut read = Read::default();
     let now = Timestamp::now();
@@ -181,7 +181,7 @@ pub(super) struct Page {
 
 #[derive(Deserialize, Default)]
 pub(super) struct PageMetadata {
-    /// Where the next page begins; empty for the last one.
+    /// The continue token of the next page; empty for the last one.
     #[serde(default, rename = "continue")]
     pub(super) next: String,
     #[serde(default, rename = "resourceVersion")]
@@ -201,7 +201,7 @@ async fn list(
     let mut next = String::new();
     loop {
         let plural = kind.plural;
-        // Marks of a server are made of letters that need no escaping in a query.
+        // Continue tokens consist of characters that need no escaping in a query.
         let url = format!("/{root}/{api}/{within}{plural}?limit={PAGE}&continue={next}");
         let request = Request::get(url).body(Vec::new());
         let request = request.map_err(kube::Error::HttpError)?;

@@ -1,4 +1,4 @@
-//! Removes from a snapshot what may be confidential and decides nothing about placement.
+//! Removes confidential content from a snapshot that does not affect placement.
 //!
 //! A snapshot is attached to bug reports. Environment variables, command lines, probes and annotations hold
 //! credentials in practice; the scheduler reads none of them, except for a few annotations that Kubernetes itself
@@ -42,7 +42,7 @@ pub fn redact(object: &mut Value) {
     if is_pod && let Some(status) = object.get_mut("status") {
         redact_pod_status(status);
     }
-    // Templates carry the metadata of the objects that are made from them.
+    // Templates carry the metadata of the created objects.
     if let Some(template) = object
         .get_mut("spec")
         .filter(|spec| spec.is_object())

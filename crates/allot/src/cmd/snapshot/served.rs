@@ -7,10 +7,10 @@ use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// What is known of a server.
+/// What a server serves.
 #[derive(Debug, Default)]
 pub struct Served {
-    /// By group; `None` where the server does not tell.
+    /// By group; `None` if discovery is not available.
     groups: HashMap<String, Option<Vec<Version>>>,
 }
 
@@ -43,7 +43,7 @@ struct Resource {
 }
 
 impl Served {
-    /// Those of the versions, in their order, in which the server has a resource: all of them where it does not tell.
+    /// The versions, in their order, in which the server has a resource: all of them if discovery is not available.
     ///
     /// # Errors
     /// The server does not answer.
@@ -73,7 +73,7 @@ impl Served {
     }
 }
 
-/// The versions of a group; `None` where the server does not tell.
+/// The versions of a group; `None` if discovery is not available.
 async fn discover(client: &Client, group: &str) -> anyhow::Result<Option<Vec<Version>>> {
     let path = format!("/apis/{group}");
     let found: Group = match get(client, &path).await? {
@@ -107,7 +107,7 @@ async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> anyhow::Result
     match client.request(request).await {
         Ok(found) => Ok(Answer::Found(found)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Answer::Absent),
-        // Discovery may be closed, or broken by a service behind it, where the lists are open.
+        // Discovery may be forbidden, or broken by an aggregated API, although lists work.
         Err(kube::Error::Api(_)) => Ok(Answer::Refused),
         Err(error) => Err(super::read::told(error)),
     }

@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::Picture;
 use super::current::current;
 
-/// Changes that come together are looked at together.
+/// Changes within this time are handled together.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// A list, and from where it can be watched.
+/// A list, and where its watch continues.
 #[derive(Debug, Clone)]
 pub struct Watching {
     url: String,
@@ -62,7 +62,7 @@ impl Watching {
 enum Change {
     Set(Value),
     Gone(Value),
-    /// It has to be listed anew.
+    /// It must be listed again.
     Lost,
 }
 

@@ -1,7 +1,7 @@
 //! Flags of `allot up` in a file: YAML with the flags' own names.
 //!
-//! The file becomes arguments behind those of the command line, so that values are read and refused in one place. What
-//! is on the command line wins.
+//! The file is converted to arguments after those of the command line, so that values are parsed and validated in one
+//! place. The command line takes precedence.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,10 +19,10 @@ const LARGEST: u64 = 1 << 20;
 /// Flags that have no meaning in a file.
 const ELSEWHERE: [&str; 3] = ["config", "detached", "help"];
 
-/// The arguments with those of a file for `allot up` behind them.
+/// The arguments followed by those of a file for `allot up`.
 ///
 /// # Errors
-/// The file cannot be read, or names what is no flag.
+/// The file cannot be read, or contains an unknown flag.
 pub fn expand(
     mut command: Command,
     arguments: &[OsString],
@@ -44,7 +44,7 @@ pub fn expand(
     Ok(all)
 }
 
-/// What a document says, as arguments.
+/// The content of a document as arguments.
 fn flags(text: &str, up: &Command, given: &ArgMatches) -> anyhow::Result<Vec<OsString>> {
     let file: Option<BTreeMap<String, Entry>> = serde_saphyr::from_str(text)?;
     let mut all = Vec::new();
@@ -74,7 +74,7 @@ fn flags(text: &str, up: &Command, given: &ArgMatches) -> anyhow::Result<Vec<OsS
     Ok(all)
 }
 
-/// The values of a flag, one for each time that it is given; nothing for one that takes none.
+/// The values of a flag, one for each occurrence; `None` for a flag without a value.
 fn values(arg: &Arg, entry: Entry) -> anyhow::Result<Vec<Option<String>>> {
     let many = arg.get_value_delimiter().is_some() || matches!(arg.get_action(), ArgAction::Append);
     Ok(match (entry, arg.get_action()) {
@@ -94,7 +94,7 @@ fn values(arg: &Arg, entry: Entry) -> anyhow::Result<Vec<Option<String>>> {
     })
 }
 
-/// What stands behind a name.
+/// The value of a name.
 #[derive(Debug, PartialEq)]
 enum Entry {
     /// One value, as it would be on the command line.

@@ -1,8 +1,8 @@
 //! A cluster's context in the user's kubeconfig.
 //!
-//! Entries of a cluster carry an extension that says whose they are: only those are ever replaced or removed. The file
-//! is held by kubectl's own lock and replaced as a whole, readable by its user alone; comments do not survive, as with
-//! `kubectl config`.
+//! Entries of a cluster carry an extension that identifies its directory: only those are ever replaced or removed. The
+//! file is locked with kubectl's own lock and replaced as a whole, readable by its user alone; comments do not survive,
+//! as with `kubectl config`.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ fn context_name(name: Option<&str>) -> String {
     name.map_or_else(|| "allot".to_owned(), |name| format!("allot-{name}"))
 }
 
-/// The kubeconfig that a cluster's context goes into, before there is a cluster.
+/// The kubeconfig for a cluster's context, checked before the cluster is started.
 ///
 /// # Errors
 /// There is no such file, it cannot be read, or it has an entry of that name that is not this cluster's.
@@ -63,7 +63,7 @@ pub fn check(name: Option<&str>, directory: &Path) -> anyhow::Result<PathBuf> {
     Ok(target)
 }
 
-/// Puts the context of a cluster into a kubeconfig and makes it the current one.
+/// Adds the context of a cluster to a kubeconfig and makes it the current one.
 ///
 /// # Errors
 /// The file cannot be changed, or has an entry of that name that is not this cluster's.
@@ -95,7 +95,7 @@ pub fn merge(target: &Path, record: &Record) -> anyhow::Result<()> {
     .with_context(|| format!("--kubeconfig-merge: {}", target.display()))
 }
 
-/// Takes the entries of a cluster out of a kubeconfig; nothing happens where there are none.
+/// Removes the entries of a cluster from a kubeconfig, if there are any.
 ///
 /// # Errors
 /// The file cannot be changed.
@@ -124,7 +124,7 @@ fn owner(entry: &Value, holds: &str) -> Option<PathBuf> {
     Some(own["extension"]["dataDir"].as_str()?.into())
 }
 
-/// Checks that a name can be used: it is free, or has this cluster or one whose directory is gone.
+/// Checks that a name can be used: it is free, or belongs to this cluster or to one whose directory was deleted.
 fn free(config: &Value, name: &str, directory: &Path) -> anyhow::Result<()> {
     for (list, holds) in LISTS {
         for entry in config[list].as_array().into_iter().flatten() {
@@ -146,7 +146,7 @@ fn free(config: &Value, name: &str, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the entries of a cluster, and those of the same names whose directories are gone.
+/// Removes the entries of a cluster, and those of the same names whose directories were deleted.
 fn take_away(config: &mut Value, directory: &Path) -> bool {
     let mut names = Vec::new();
     for (list, holds) in LISTS {
@@ -179,7 +179,7 @@ fn entries<'a>(config: &'a mut Value, list: &str) -> anyhow::Result<&'a mut Vec<
         .with_context(|| format!("{list} is no list"))
 }
 
-/// A kubeconfig; an empty one where there is no file.
+/// A kubeconfig; an empty one if there is no file.
 fn read(path: &Path) -> anyhow::Result<Value> {
     let cannot = || format!("cannot read the kubeconfig {}", path.display());
     let text = match std::fs::metadata(path) {
@@ -202,12 +202,12 @@ fn read(path: &Path) -> anyhow::Result<Value> {
     Ok(config)
 }
 
-/// Changes a kubeconfig. What `change` makes is written if it returns true.
+/// Changes a kubeconfig. The result is written if `change` returns true.
 fn edit(
     path: &Path,
     change: impl FnOnce(&mut Value) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    // A link stays one.
+    // A symbolic link is kept.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
@@ -220,13 +220,13 @@ fn edit(
     let mut text = serde_saphyr::to_string(&config)?;
     let same = serde_saphyr::from_str::<Value>(&text).is_ok_and(|again| again == config);
     if !same {
-        // JSON is YAML, and nothing in it can be read as something else.
+        // JSON is valid YAML, and unambiguous.
         text = serde_json::to_string_pretty(&config)?;
     }
     let before = std::fs::metadata(&path).ok();
     write_private(&path, &text)?;
     if let Some(before) = before {
-        // For root in the home of somebody else.
+        // For root in the home directory of another user.
         let _ = std::os::unix::fs::chown(&path, Some(before.uid()), Some(before.gid()));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `allot up --detach`: the cluster in a process of its own, which says when it is ready.
+//! `allot up --detach`: the cluster in a separate process, which reports when it is ready.
 
 use std::io::{Write as _, stdout};
 use std::process::Stdio;
@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
-/// What the process says when it does not get ready.
+/// The report of a process that fails to become ready.
 const FAILED: &str = "failed: ";
 
-/// How much of what the process says is read.
+/// Limit of the process's report.
 const LONGEST: u64 = 64 << 10;
 
 /// Starts this program again with the same arguments in the background, and waits until it is ready.
@@ -61,7 +61,7 @@ pub(super) fn run(what: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Signals of the terminal are not for this process any more, and the terminal can go.
+/// Detaches this process from the terminal: its signals are no longer received, and it can be closed.
 pub(super) fn leave_terminal() {
     // Fails for the leader of a process group, which a child is not.
     let _ = rustix::process::setsid();
@@ -75,7 +75,7 @@ pub(super) fn leave_output() {
     }
 }
 
-/// Tells the process in the foreground why there is no cluster. After it was ready nobody reads this.
+/// Reports to the process in the foreground why there is no cluster. After it was ready there is no reader.
 pub(super) fn tell_failure(error: &anyhow::Error) {
     let _ = writeln!(stdout(), "{FAILED}{}", crate::describe(error));
 }

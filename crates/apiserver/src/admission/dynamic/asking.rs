@@ -1,4 +1,4 @@
-//! Asking the webhooks about a request: those that may change it one after the other, the others at once.
+//! Calls the webhooks for a request: mutating ones one after the other, validating ones concurrently.
 
 use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
@@ -11,15 +11,15 @@ use super::set::Set;
 use super::webhook::Webhook;
 use crate::error::{ApiError, Result};
 
-/// Why a webhook was not content.
+/// Why a webhook call did not admit the request.
 enum Trouble {
-    /// It could not be asked, or did not answer so that it could be understood.
+    /// The call failed, or its answer could not be read.
     Call(String),
-    /// It refuses the request, or the request can not be put to it.
+    /// It refuses the request, or the request cannot be put to it.
     Refused(ApiError),
 }
 
-/// Lets the webhooks that only look at the object refuse it.
+/// Calls the validating webhooks.
 ///
 /// # Errors
 /// The refusal of the first that has one.
@@ -42,7 +42,7 @@ pub(super) async fn validate(set: &Set, request: &Request<'_>, object: &Value) -
     Ok(())
 }
 
-/// Lets webhooks change the object; says whether one has.
+/// Calls the mutating webhooks; returns whether one has changed the object.
 ///
 /// # Errors
 /// The first refusal.
@@ -148,7 +148,7 @@ async fn ask(
     Err(Trouble::Refused(refusal.into()))
 }
 
-/// The object as a webhook wants it, if that is another.
+/// The object after the webhook's patch, if it changed.
 async fn apply(
     webhook: &Webhook,
     target: &Target,

@@ -1,4 +1,4 @@
-//! A backend that tells when what is installed may have changed.
+//! A backend that signals when the admission configuration may have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::Dynamic;
 /// The group of policies, bindings and webhook configurations.
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The backend, with an eye on the writes that change `dynamic`, and those that change flow control, which `flows` counts.
+/// Wraps the backend to observe writes that change `dynamic`, and those that change flow control, which `flows` counts.
 pub(crate) fn watched(
     inner: Arc<dyn Backend>,
     dynamic: Arc<Dynamic>,
@@ -58,7 +58,7 @@ impl Backend for Watched {
         }
         Box::pin(async move {
             let outcome = self.inner.commit(write).await;
-            // Before the client hears of it, so that its next request meets what it has installed.
+            // Before the client gets its answer, so that its next request is subject to what it has configured.
             if flows {
                 self.flows.fetch_add(1, Ordering::AcqRel);
             } else {

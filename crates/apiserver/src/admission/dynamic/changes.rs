@@ -1,4 +1,4 @@
-//! What a mutating policy has made, put into the object.
+//! Applies the result of a mutating policy to the object.
 
 use allot_schema::apply::Versions;
 use allot_schema::{Node, json_patch, merge};
@@ -8,7 +8,7 @@ use super::super::Shown;
 use super::request::{Request, Target};
 use crate::managed::ResourceVersions;
 
-/// The object after the operations of a JSON patch; as it was where it fails a test.
+/// The object after the operations of a JSON patch; unchanged if a test operation fails.
 pub(super) fn patched(object: &Value, operations: &Value) -> Result<Value, String> {
     let failed = |why: &dyn std::fmt::Display| format!("JSON Patch: {why}");
     let patch = json_patch::Patch::from_json(operations).map_err(|error| failed(&error))?;
@@ -20,7 +20,7 @@ pub(super) fn patched(object: &Value, operations: &Value) -> Result<Value, Strin
     }
 }
 
-/// The object with what another says merged into it.
+/// The object with the apply configuration merged into it.
 pub(super) fn applied(
     request: &Request<'_>,
     target: &Target,

@@ -10,16 +10,16 @@ use super::request::{Request, Target};
 use crate::error::Result;
 use crate::object::{meta, strings, text};
 
-/// The part of a policy that says when it applies.
+/// The part of a policy that determines when it applies.
 #[derive(Debug)]
 pub(super) struct Definition {
     /// Its name.
     pub name: String,
     /// The revision of the object that it was compiled from.
     pub revision: u64,
-    /// What goes wrong is held against the request.
+    /// Whether an error rejects the request (`failurePolicy: Fail`).
     pub fails: bool,
-    /// What it takes as parameters.
+    /// The kind of its parameters.
     pub param_kind: Option<ParamKind>,
     /// Its variables.
     pub variables: Vec<(String, Expression)>,
@@ -27,14 +27,14 @@ pub(super) struct Definition {
     conditions: Vec<Expression>,
 }
 
-/// Where a policy applies, and what happens to what it refuses.
+/// Which requests a policy applies to, and the validation actions.
 #[derive(Debug)]
 pub(super) struct Binding {
     /// Its name.
     pub name: String,
     /// The name of the policy.
     pub policy: String,
-    /// Which requests it is about; all where it says nothing.
+    /// The requests it matches; all if absent.
     pub criteria: Option<Criteria>,
     /// The parameters.
     pub params: Option<ParamRef>,
@@ -46,9 +46,9 @@ pub(super) struct Binding {
 
 /// What there is to do about a policy.
 pub(super) enum Step<'p> {
-    /// Something is wrong with it, or with a binding.
+    /// The policy, or a binding, is misconfigured.
     Wrong(Option<&'p Binding>, String),
-    /// It is to be asked, with a form of the request and parameters.
+    /// It must be evaluated, with a form of the request and parameters.
     Ask(&'p Binding, Target, Value),
 }
 
@@ -90,7 +90,7 @@ impl Definition {
     /// What there is to do about a request.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn steps<'p>(
         &self,
         bindings: &'p [Binding],

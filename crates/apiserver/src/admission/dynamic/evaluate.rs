@@ -22,11 +22,11 @@ use crate::server::Core;
 pub(super) const BUDGET: u64 = 10_000_000;
 /// The same for match conditions.
 pub(super) const CONDITIONS_BUDGET: u64 = 2_500_000;
-/// Why nothing more is evaluated.
+/// Why the evaluation stopped.
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// What came out of an expression.
+/// The result of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Given {
     /// There is no expression.
@@ -37,7 +37,7 @@ pub(super) enum Given {
     Text(String),
     /// A list or an object, or why it has no form outside.
     Made(Result<Value, String>),
-    /// Something else.
+    /// A value of another type.
     Other,
     /// It went wrong.
     Failed(String),
@@ -53,13 +53,13 @@ pub(super) struct Scene<'a> {
     pub namespace: &'a Value,
     /// The request.
     pub request: &'a Value,
-    /// What a binding refers to; absent where the policy knows no parameters.
+    /// The parameters that a binding refers to; absent if the policy has none.
     pub params: Option<&'a Value>,
     /// The policy's variables.
     pub variables: &'a [(String, Expression)],
     /// The request as a question about its resource.
     pub check: &'a Check,
-    /// What is known about who may do what.
+    /// Cached answers of the authorizer.
     pub answers: &'a Arc<Answers>,
 }
 
@@ -74,10 +74,10 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Of a request; the inner error says that its objects can not be shown as the policy wants to see them.
+    /// The scene of a request; the inner error says that its objects cannot be converted to the policy's version.
     ///
     /// # Errors
-    /// 404 for a namespace that is not there, and those of the store.
+    /// 404 for a namespace that does not exist, and errors of the store.
     pub async fn new(
         request: &'a Request<'_>,
         target: &Target,
@@ -136,7 +136,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Evaluates expressions one after the other; also says what is left of the budget.
+    /// Evaluates expressions one after the other; also returns the remaining budget.
     ///
     /// # Errors
     /// Upstream's text when they cost too much together.
@@ -206,7 +206,7 @@ impl Scene<'_> {
             values.push(self.answers.authorizer());
             values.push(self.answers.resource_check(self.check.clone()));
         } else {
-            // Variables that would ask fail.
+            // Variables that would call the authorizer fail.
             values.extend([Cel::Null, Cel::Null]);
         }
         values
@@ -243,7 +243,7 @@ async fn decide(core: &Core, user: &User, check: &Check) -> Decision {
         ],
         ..User::default()
     });
-    // A selector that can not be read selects nothing special.
+    // A selector that cannot be parsed selects nothing in particular.
     let fields = Some(&check.fields)
         .filter(|text| !text.is_empty())
         .and_then(|text| FieldSelector::parse(text).ok());

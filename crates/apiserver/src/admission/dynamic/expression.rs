@@ -6,7 +6,7 @@ use allot_cel::env::{DeclType, Env};
 use allot_cel::program::Program;
 use allot_cel::types::Type;
 
-/// Sizes that nobody limits: nothing is estimated here, only counted.
+/// Unlimited sizes: costs are not estimated here, only counted.
 const UNLIMITED: u64 = i64::MAX as u64;
 
 /// What an expression may refer to beyond the request and its objects.
@@ -33,7 +33,7 @@ pub(crate) enum Wanted {
     Operations,
     /// An object that is applied.
     Applied,
-    /// Whatever it likes.
+    /// Any type.
     Anything,
 }
 
@@ -42,11 +42,11 @@ pub(crate) enum Wanted {
 pub(crate) struct Expression {
     /// As it was written.
     pub text: String,
-    /// What is evaluated, or why it does not compile.
+    /// The compiled program, or the compilation error.
     pub program: Result<Program, String>,
 }
 
-/// Compiles the expressions of one policy or webhook; the variables that it declares come one after the other.
+/// Compiles the expressions of one policy or webhook; its variables are declared one after the other.
 pub(crate) struct Compiler {
     variables: Option<Vec<(String, DeclType)>>,
     params: bool,
@@ -102,14 +102,14 @@ impl Compiler {
     }
 }
 
-/// Declares a variable, again if it has been; one that does not compile can be anything.
+/// Declares a variable or replaces its declaration; one that does not compile is dynamic.
 pub(super) fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
     let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(ty, MAX_TYPE));
     variables.retain(|(known, _)| known != name);
     variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
 }
 
-/// Why an expression of this type is not what was wanted.
+/// The error if an expression does not have the required type.
 fn unsuitable(found: &Type, wanted: Wanted) -> Option<String> {
     let (suits, expected) = match wanted {
         Wanted::Anything => (true, ""),
@@ -129,10 +129,11 @@ fn unsuitable(found: &Type, wanted: Wanted) -> Option<String> {
     (!suits).then(|| format!("must evaluate to {expected} but got {found}"))
 }
 
-/// How deep the type of a variable is known. Variables that nest each other would make it as deep as there are many.
+/// Depth to which the type of a variable is known. Variables that contain each other could nest it as deep as there are
+/// variables.
 const MAX_TYPE: usize = 32;
 
-/// The type that expressions see of a variable: upstream loses those that are not plain data.
+/// The type of a variable in expressions: upstream loses types that are not plain data.
 fn seen_through_variable(ty: &Type, levels: usize) -> Type {
     let Some(below) = levels.checked_sub(1) else {
         return Type::Dyn;
@@ -155,10 +156,10 @@ fn seen_through_variable(ty: &Type, levels: usize) -> Type {
     }
 }
 
-/// Anything, of which nothing is known before it is there.
+/// A dynamic type.
 pub(super) static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
 
-/// What all of them may refer to, whatever the kind of the object is.
+/// Variables of all expressions, whatever the kind of the object.
 static BASE: LazyLock<Env> = LazyLock::new(|| base(&DYNAMIC));
 
 /// `object`, `oldObject`, `namespaceObject`, `request`.
@@ -174,8 +175,8 @@ fn base(object: &DeclType) -> Env {
         .with_variable("request", request)
 }
 
-/// The expressions of a policy are checked in it against the types of an object and of its parameters, where there are
-/// any. Upstream does not declare `authorizer.requestResource` there.
+/// The environment in which the expressions of a policy are checked against the types of an object and of its
+/// parameters, if any. Upstream does not declare `authorizer.requestResource` there.
 pub(super) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
     let mut env = base(object);
     if let Some(params) = params {
@@ -234,7 +235,7 @@ fn object<const N: usize>(name: &str, fields: [(&'static str, DeclType); N]) -> 
     DeclType::object(name, fields)
 }
 
-/// The request, without what has variables of its own.
+/// The type of `request`, without the parts that are separate variables.
 fn request() -> DeclType {
     let kind = object(
         "kubernetes.GroupVersionKind",

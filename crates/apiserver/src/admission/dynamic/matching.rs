@@ -14,13 +14,13 @@ use crate::object::{string_map, strings, text};
 pub(super) struct Criteria {
     namespaces: Chosen,
     objects: Chosen,
-    /// No rules are as good as one that everything fits.
+    /// Without rules everything matches.
     rules: Vec<Rule>,
     excluded: Vec<Rule>,
     equivalent: bool,
 }
 
-/// A label selector, or why it can not be used.
+/// A label selector, or why it cannot be used.
 type Chosen = std::result::Result<Selector, String>;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Criteria {
         Self::new(resources, "resourceRules")
     }
 
-    /// Of a webhook, which is about nothing where it has no rules.
+    /// The criteria of a webhook, which matches nothing without rules.
     pub fn of_webhook(webhook: &Value) -> Self {
         Self::new(webhook, "rules")
     }
@@ -61,10 +61,10 @@ impl Criteria {
         }
     }
 
-    /// The form in which the policy or binding wants to see the request, if it is about it.
+    /// The form of the request for the policy or binding, if it matches.
     ///
     /// # Errors
-    /// 404 for a namespace that is not there, 500 for a selector that can not be used.
+    /// 404 for a namespace that does not exist, 500 for an invalid selector.
     pub async fn matches(&self, request: &Request<'_>, object: &Value) -> Result<Option<Target>> {
         if self.find(&self.excluded, request).is_some() {
             return Ok(None);
@@ -76,16 +76,16 @@ impl Criteria {
         self.matches_rules(request, object).await
     }
 
-    /// As [`Self::matches`], where no rules are about nothing.
+    /// Like [`Self::matches`], but without rules nothing matches.
     ///
     /// # Errors
-    /// As there.
+    /// As in [`Self::matches`].
     pub async fn matches_rules(
         &self,
         request: &Request<'_>,
         object: &Value,
     ) -> Result<Option<Target>> {
-        // Cheaper than selectors, which may have to look at the namespace; and only what is chosen here can fail there.
+        // Cheaper than selectors, which may need the namespace; and only requests that match here can fail there.
         let Some(target) = self.find(&self.rules, request) else {
             return Ok(None);
         };

@@ -1,4 +1,4 @@
-//! Mutating admission policies: compiled, and what they make of an object.
+//! Mutating admission policies: compiled, and their effect on an object.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::object::{meta, text};
 /// A compiled policy.
 #[derive(Debug)]
 pub(super) struct Mutator {
-    /// What it has in common with the others.
+    /// The part common to all policies.
     pub definition: Definition,
     mutations: Vec<Mutation>,
-    /// It is asked again when others have changed the object since.
+    /// It runs again when the object has been changed since (`IfNeeded`).
     reinvoked: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Mutator {
 enum Mutation {
     /// The operations of a JSON patch.
     Patch(Expression),
-    /// An object that is merged into what is there.
+    /// An apply configuration that is merged into the object.
     Apply(Expression),
 }
 
@@ -63,7 +63,7 @@ impl Mutator {
     }
 }
 
-/// What is held against the request.
+/// A reason to reject the request.
 struct Complaint {
     message: String,
     /// Reason of the Status, empty for the usual one.
@@ -84,7 +84,7 @@ impl Complaint {
     }
 }
 
-/// Lets policies change the object; says whether one has had something to say.
+/// Runs the policies on the object; returns whether one has changed it.
 ///
 /// # Errors
 /// Everything that went wrong, in one refusal.
@@ -96,7 +96,7 @@ pub(super) async fn mutate(
 ) -> Result<bool> {
     let mut complaints = Vec::new();
     let mut asks = Vec::new();
-    // What they are about is told from the object before any of them has changed it.
+    // Matching uses the object before any policy has changed it.
     for (mutator, bindings) in &set.mutators {
         let definition = &mutator.definition;
         for step in definition.steps(bindings, request, object).await? {
@@ -146,7 +146,7 @@ pub(super) async fn mutate(
             continue;
         }
         for mutation in &mutator.mutations {
-            // Where there is no object there is nothing to change.
+            // Without an object there is nothing to mutate.
             if object.is_null() {
                 break;
             }
@@ -180,7 +180,7 @@ pub(super) async fn mutate(
         }
     }
     if mutated {
-        // As upstream: whoever wants to see later changes sees the outcome of the round, be it his own.
+        // As upstream: a policy with reinvocation sees the result of the round, including its own changes.
         rounds.changed();
     }
     rounds.end(object);
@@ -210,11 +210,11 @@ fn refusal(request: &Request<'_>, object: &Value, complaints: Vec<Complaint>) ->
     status.into()
 }
 
-/// What an expression has made.
+/// The value that an expression produced.
 fn made(given: Result<(Vec<Given>, u64), String>) -> Result<Value, String> {
     match given?.0.pop() {
         Some(Given::Made(made)) => made,
-        // One that does not compile is told as it is.
+        // A compilation error is reported as it is.
         Some(Given::Failed(error)) => Err(match error.strip_prefix("compilation error: ") {
             Some(error) => error.to_owned(),
             None => error,

@@ -32,7 +32,7 @@ impl ParamKind {
     /// The resource behind it, and its version.
     ///
     /// # Errors
-    /// Upstream's text where there is none.
+    /// Upstream's text if there is none.
     pub fn resolve(&self, request: &Request<'_>) -> std::result::Result<Arc<Resource>, String> {
         let (group, version) = split_api_version(&self.api_version);
         let registry = request.core.registry.load();
@@ -63,7 +63,7 @@ pub(super) struct ParamRef {
 }
 
 impl ParamRef {
-    /// Of a binding, if it refers to something.
+    /// The `paramRef` of a binding, if there is one.
     pub fn of(value: &Value) -> Option<Self> {
         value.is_object().then(|| ParamRef {
             name: text(value, &["name"]).to_owned(),
@@ -76,7 +76,7 @@ impl ParamRef {
     /// The objects, in the version that the policy names.
     ///
     /// # Errors
-    /// Why the binding can not be used; the outer error is the store's.
+    /// Why the binding cannot be used; the outer error is the store's.
     pub async fn collect(
         &self,
         kind: &ParamKind,

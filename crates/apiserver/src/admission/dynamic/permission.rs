@@ -1,4 +1,4 @@
-//! Who installs a policy with parameters must be allowed to read them: what the policy says could tell him.
+//! The creator of a policy with parameters must be allowed to read them: the policy's messages could expose them.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::server::Core;
 /// Errors of a policy or binding whose parameters the user may not read.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub(in crate::admission) async fn field_errors(
     core: &Core,
     attributes: &Attributes<'_>,

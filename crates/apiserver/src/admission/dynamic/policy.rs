@@ -1,4 +1,4 @@
-//! Validating admission policies: compiled, and what they say to a request.
+//! Validating admission policies: compiled, and their evaluation.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const MAX_MESSAGE: usize = 5 * 1024;
 /// A compiled policy.
 #[derive(Debug)]
 pub(super) struct Policy {
-    /// What it has in common with the others.
+    /// The part common to all policies.
     pub definition: Definition,
     validations: Vec<Validation>,
     annotations: Vec<Expression>,
@@ -34,7 +34,7 @@ pub(super) struct Refusal {
     pub message: String,
     /// Reason of the Status, empty for the usual one.
     pub reason: String,
-    /// It counts whatever the binding says.
+    /// It applies independent of the binding.
     pub always: bool,
 }
 
@@ -77,7 +77,7 @@ impl Policy {
         }
     }
 
-    /// What it has against what the scene shows.
+    /// The violations in the scene.
     pub fn refusals(&self, scene: &Scene<'_>) -> Vec<Refusal> {
         let fails = self.definition.fails;
         let fail = |message: String| match fails {
@@ -134,7 +134,7 @@ impl Policy {
 }
 
 impl Validation {
-    /// What its expression made, its own message, or the expression that was not met.
+    /// The result of its message expression, its own message, or the failed expression.
     fn message(&self, made: &Given) -> String {
         if let Given::Text(text) = made {
             let text = text.trim();

@@ -1,4 +1,4 @@
-//! A request as policies and webhooks are told of it.
+//! A request as policies and webhooks see it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::rest::scale;
 use crate::server::Core;
 use crate::versions;
 
-/// Kinds that answer and are not stored: a policy about them could lock everybody out.
+/// Kinds that are answered and not stored: a policy about them could lock out all users.
 const REVIEWS: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
@@ -46,7 +46,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The resource in a version, or a subresource of it; none where the resource has no such subresource.
+    /// The resource in a version, or a subresource of it; `None` if the resource has no such subresource.
     fn new(resource: &Arc<Resource>, version: &str, subresource: &str) -> Option<Self> {
         let own = |version: &str| Target {
             resource: resource.clone(),
@@ -73,11 +73,11 @@ impl Target {
     }
 }
 
-/// A request, and what its parts need to be asked for.
+/// A request, and the sources of its lazily read parts.
 pub(super) struct Request<'a> {
     /// What all requests share.
     pub core: &'a Core,
-    /// What is done.
+    /// The operation.
     pub attributes: &'a Attributes<'a>,
     /// The request itself.
     pub asked: Asked<'a>,
@@ -85,7 +85,7 @@ pub(super) struct Request<'a> {
     pub target: Target,
     /// The namespace; of a namespace, itself.
     pub namespace: &'a str,
-    /// The name, empty where it is still to be made or many are meant.
+    /// The name, empty if it is not generated yet or the request is about a collection.
     pub name: String,
     namespace_object: OnceCell<Option<Value>>,
 }
@@ -115,7 +115,7 @@ impl<'a> Request<'a> {
             core,
             attributes,
             asked,
-            // The subresource of a request that has come this far is there.
+            // The subresource exists, or the request would have been rejected before.
             target: target.unwrap_or_else(|| Target {
                 resource: call.resource.clone(),
                 version: call.version.clone(),
@@ -129,7 +129,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Who asks.
+    /// The requesting user.
     pub fn user(&self) -> &'a User {
         self.attributes.user
     }
@@ -144,20 +144,20 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// It is about what is installed itself, of which nobody may make a trap.
+    /// It is about the admission configuration itself, which must not be able to lock itself.
     pub fn is_configuration(&self) -> bool {
         self.target.resource.group == super::backend::GROUP
     }
 
-    /// Policies have nothing to say about these: what they would need to work is asked through them, and they
-    /// themselves must stay changeable.
+    /// Policies do not apply to these: evaluating policies depends on them, and policies themselves must stay
+    /// changeable.
     pub fn is_exempt(&self) -> bool {
         let resource = &self.target.resource;
         self.is_configuration()
             || REVIEWS.contains(&(resource.group.as_str(), resource.plural.as_str()))
     }
 
-    /// Other versions of what is named.
+    /// Other versions of the resource.
     pub fn equivalents(&self) -> Vec<Target> {
         let requested = &self.target.resource;
         let registry = self.core.registry.load();
@@ -187,7 +187,7 @@ impl<'a> Request<'a> {
     /// The object that is to be, as the target's kind.
     ///
     /// # Errors
-    /// 400 if it has no such form, 500 where a conversion webhook fails.
+    /// 400 if it has no such form, 500 if a conversion webhook fails.
     pub async fn versioned<'v>(
         &self,
         object: &'v Value,
@@ -228,10 +228,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The object that one in the target's form stands for; `object` is what it was before.
+    /// The object in the stored form after a change in the target's form; `object` is the object before the change.
     ///
     /// # Errors
-    /// 400 for what is no such object, 500 where a conversion webhook fails.
+    /// 400 if the result is no such object, 500 if a conversion webhook fails.
     pub async fn restored(
         &self,
         object: &Value,
@@ -242,7 +242,7 @@ impl<'a> Request<'a> {
         if self.asked.shown == Shown::Sent {
             return Ok(changed);
         }
-        // Who owns what is not for others to say.
+        // Webhooks do not decide about managed fields.
         Managed::take(&mut changed);
         let mut changed = match (self.asked.shown, resource.schema(&target.version)) {
             (Shown::Scale, _) => {
@@ -277,7 +277,7 @@ impl<'a> Request<'a> {
     /// The namespace of the request, as it is stored; none for what lives in none.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn namespace_object(&self) -> Result<Option<&Value>> {
         let found = self.namespace_object.get_or_try_init(|| async {
             let found = stored(self.core, "namespaces", self.namespace).await?;

@@ -1,4 +1,4 @@
-//! `AdmissionReview`: what a webhook is asked, and what it may answer.
+//! `AdmissionReview`: the request to a webhook, and its response.
 
 use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
@@ -22,7 +22,7 @@ impl Version {
 /// What a webhook has answered.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// The request may go on.
+    /// The webhook admits the request.
     pub allowed: bool,
     /// A JSON patch of the object.
     pub patch: Option<json_patch::Patch>,
@@ -35,7 +35,7 @@ pub(super) struct Answer {
 /// Reads an answer.
 ///
 /// # Errors
-/// Upstream's text about what is wrong with it.
+/// Upstream's error text for an invalid response.
 pub(super) fn read(
     version: Version,
     uid: &str,
@@ -87,7 +87,7 @@ pub(super) fn read(
         result: response["status"].clone(),
         warnings: strings(&response["warnings"]),
     };
-    // A patch of what is refused is of no use to anybody.
+    // The patch of a rejected request is not used.
     if mutating && answer.allowed && !patch.is_empty() {
         let undecodable = |error: &dyn std::fmt::Display| {
             format!("received undecodable patch in webhook response: {error}")
@@ -109,7 +109,7 @@ pub(super) fn read(
 /// The refusal of a webhook, as it worded it.
 pub(super) fn refusal(webhook: &str, result: &Value) -> Status {
     let by = format!("admission webhook {} denied the request", quote(webhook));
-    // What is no Status says nothing.
+    // A result that is no Status is ignored.
     let mut status = serde_json::from_value::<Status>(result.clone())
         .unwrap_or_else(|_| Status::failure(0, "", ""));
     if status.code < 400 {

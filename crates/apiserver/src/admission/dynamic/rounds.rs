@@ -1,4 +1,4 @@
-//! Who is asked again when others have changed an object after him.
+//! Reinvocation: which mutating plugins run again after a later one changed the object.
 
 use std::collections::HashSet;
 
@@ -11,9 +11,9 @@ pub(super) struct Rounds {
     again: bool,
     /// The object after the first.
     last: Value,
-    /// Those that want to see what changes after them, and have been asked since the last change.
+    /// Those with reinvocation that have run since the last change.
     invoked: HashSet<String>,
-    /// Those that are to be asked once more.
+    /// Those that must run once more.
     wanted: HashSet<String>,
 }
 
@@ -36,14 +36,14 @@ impl Rounds {
         self.wanted.extend(self.invoked.drain());
     }
 
-    /// One that wants to see later changes has been asked.
+    /// A policy or webhook with reinvocation has run.
     pub fn asked(&mut self, key: String) {
         self.invoked.insert(key);
     }
 
-    /// All have been asked.
+    /// The round has ended.
     pub fn end(&mut self, object: &Value) {
-        // Nobody looks at it otherwise.
+        // Not needed otherwise.
         if !self.invoked.is_empty() {
             self.last = object.clone();
         }

@@ -20,12 +20,12 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 /// Policies with their bindings.
 pub(super) type Bound<P> = Vec<(Arc<P>, Vec<Binding>)>;
 
-/// What is installed.
+/// The configured policies and webhooks.
 #[derive(Default)]
 pub(super) struct Set {
     /// Policies that are bound, by name, with their bindings.
     pub policies: Bound<Policy>,
-    /// Those that change the object.
+    /// The mutating policies.
     pub mutators: Bound<Mutator>,
     /// Webhooks that may refuse.
     pub validating: Vec<Arc<Configuration>>,
@@ -60,7 +60,7 @@ impl Set {
         })
     }
 
-    /// The webhooks in the order in which they are asked, with what tells them apart.
+    /// The webhooks in the order of their calls, with their keys.
     pub fn webhooks(
         configurations: &[Arc<Configuration>],
     ) -> impl Iterator<Item = (String, &Webhook)> {
@@ -73,7 +73,7 @@ impl Set {
         })
     }
 
-    /// Nothing is installed that could have a say.
+    /// No policy or webhook is configured.
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty()
             && self.mutators.is_empty()
@@ -82,7 +82,7 @@ impl Set {
     }
 }
 
-/// The policies of a kind that something binds; what has not changed is not compiled again.
+/// The policies of a kind that have bindings; unchanged ones are not compiled again.
 async fn bound<P>(
     core: &Core,
     kind: &str,
@@ -113,7 +113,7 @@ async fn bound<P>(
     Ok(policies)
 }
 
-/// The configurations of a resource; what has not changed keeps its connections.
+/// The configurations of a resource; unchanged ones keep their connections.
 async fn configurations(
     core: &Core,
     plural: &str,

@@ -1,7 +1,7 @@
 //! `status` of ValidatingAdmissionPolicies: their expressions, checked against the types of the kinds that they match.
 //!
-//! A policy is enforced whatever is found; its author reads it with `kubectl get -o yaml`. Upstream's controller manager
-//! does this; here the server does, as a client of itself.
+//! A policy is enforced whatever the result; its author reads it with `kubectl get -o yaml`. Upstream's controller
+//! manager does this; here the server does, as a client of itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,23 +22,23 @@ use crate::registry::Registry;
 use crate::server::Server;
 
 const PLURAL: &str = "validatingadmissionpolicies";
-/// Who upstream writes the status as.
+/// Upstream's field manager of the status.
 const MANAGER: &str = "validatingadmissionpolicy-status";
 const ACCOUNT: &str = "validatingadmissionpolicy-status-controller";
-/// How many kinds of one rule are looked at.
+/// Limit of kinds that are checked per rule.
 const MOST_KINDS: usize = 10;
 
 /// Group, version and kind.
 type Kind = [String; 3];
 
-/// Checks what is there, and from now on what changes.
+/// Checks the existing policies, and from now on all changes.
 pub(crate) fn start(server: &Server) {
     let server = server.clone();
     tokio::spawn(async move {
         let collection = format!("{GROUP}/{PLURAL}");
         let core = server.0.clone();
         loop {
-            // What is missed after a watch fell behind is seen in the list.
+            // Changes that a lagging watch missed are found in the list.
             let from = core.backend.revision();
             let Ok(mut watcher) = core.backend.watch(&collection, "", from) else {
                 return;
@@ -98,7 +98,7 @@ async fn write_status(server: &Server, name: &str, status: &Value) {
     let account = format!("system:serviceaccount:kube-system:{ACCOUNT}");
     let user = User::new(account, [crate::identity::MASTERS]);
     let response = server.handle(request, Some(user)).await;
-    // A policy that is gone needs no status.
+    // A deleted policy needs no status.
     if !response.status().is_success() && response.status() != 404 {
         let body = response.into_body().collect().await;
         let answer = body.map(|it| it.to_bytes()).unwrap_or_default();
@@ -107,7 +107,7 @@ async fn write_status(server: &Server, name: &str, status: &Value) {
     }
 }
 
-/// What `status.typeChecking.expressionWarnings` says of a policy.
+/// `status.typeChecking.expressionWarnings` of a policy.
 fn warnings(policy: &Value, registry: &Registry) -> Vec<Value> {
     let spec = &policy["spec"];
     let mut types = Types::new(registry);
@@ -142,7 +142,7 @@ fn warnings(policy: &Value, registry: &Registry) -> Vec<Value> {
     warnings
 }
 
-/// What is wrong with an expression about objects of a type.
+/// The errors of an expression for objects of a type.
 fn issues(
     expression: &str,
     object: &DeclType,
@@ -205,7 +205,7 @@ fn kinds(rules: &Value, registry: &Registry) -> BTreeSet<Kind> {
     found
 }
 
-/// The kinds behind a resource's name. As clients map names, no group stands for any, as does no version.
+/// The kinds of a resource name. As in client-go's RESTMapper, an empty group means any, as does an empty version.
 fn named(registry: &Registry, group: &str, version: &str, name: &str) -> BTreeSet<Kind> {
     let name = name.to_lowercase();
     let resources = registry.iter().filter(|it| {
@@ -233,7 +233,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// The type of a kind, whose name ends so that it is no other type's; none where no document knows the kind.
+    /// The type of a kind, with a suffix that makes its name unique; `None` if no document has the kind.
     fn of(&mut self, [group, version, kind]: &Kind, end: &str) -> Option<DeclType> {
         let key = (group.clone(), version.clone());
         let schemas = self

@@ -13,16 +13,16 @@ use super::request::Request;
 use super::set::Set;
 use crate::error::{ApiError, Result};
 
-/// Reason of a refusal where a policy names none.
+/// Reason of a rejection if a policy names none.
 const REASON: &str = "Invalid";
 
-/// Lets every policy have its say; the first that refuses words the error.
+/// Evaluates every policy; the first rejection determines the error.
 ///
 /// # Errors
 /// The refusal.
 pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -> Result<()> {
     let mut refused = None;
-    // One policy often asks what another has asked.
+    // Policies often make the same authorizer checks.
     let answers = Arc::new(Answers::default());
     for (policy, bindings) in &set.policies {
         let definition = &policy.definition;
@@ -67,7 +67,7 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
     Err(error(request, object, &by, &refusal))
 }
 
-/// What is wrong with the configuration counts as the policy says, whatever the binding does with refusals.
+/// A misconfiguration is handled by the policy's `failurePolicy`, whatever the binding's validation actions.
 fn misconfigured(policy: &Policy, binding: Option<&Binding>, why: &str) -> Vec<Refusal> {
     if !policy.definition.fails {
         return Vec::new();

@@ -17,7 +17,7 @@ const MAX_CHAIN: usize = 4;
 /// How deep the value of a variable may be nested.
 const MAX_LEVELS: usize = 200;
 
-/// Variables and what they have come to so far.
+/// Variables and their values so far.
 #[derive(Debug)]
 pub(super) struct Lazy<'a> {
     variables: &'a [(String, Expression)],
@@ -52,7 +52,7 @@ impl<'a> Lazy<'a> {
 
     /// Sets what the expressions of the variables see; once.
     pub(super) fn see(&self, values: &'a [Cel<'a>]) {
-        // Just made, so nobody has set it.
+        // A new cell, so it is empty.
         let _ = self.values.set(values);
     }
 
@@ -81,8 +81,8 @@ impl<'a> Lazy<'a> {
         Some(cell.value.get_or_init(|| self.evaluate(name, expression)))
     }
 
-    /// Evaluates what a variable may read before it is evaluated itself, where that is more than may be evaluated inside
-    /// each other. Variables only know those that are declared before them, so their order is one that works.
+    /// Evaluates the variables that a variable may read before it is evaluated itself, if they would nest too deeply
+    /// otherwise. Variables only refer to earlier ones, so the order of declaration works.
     fn evaluate_needed(&self, index: usize) {
         if self.in_order.swap(true, Ordering::Relaxed) {
             return;

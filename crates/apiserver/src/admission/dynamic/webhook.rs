@@ -1,4 +1,4 @@
-//! Admission webhooks: which requests they are asked about.
+//! Admission webhooks: which requests they are called for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::object::{meta, strings, text};
 use crate::webhook::{Client, Version};
 
-/// How long a webhook gets that says nothing about it.
+/// Default `timeoutSeconds`.
 const TIMEOUT_SECONDS: u64 = 10;
 
 /// The webhooks of one object.
@@ -24,7 +24,7 @@ const TIMEOUT_SECONDS: u64 = 10;
 pub(super) struct Configuration {
     /// Its name.
     pub name: String,
-    /// The revision that this was made from.
+    /// The revision of the configuration object.
     pub revision: u64,
     /// The webhooks in their order.
     pub webhooks: Vec<Webhook>,
@@ -35,17 +35,17 @@ pub(super) struct Configuration {
 pub(super) struct Webhook {
     /// Its name.
     pub name: String,
-    /// That it can not be asked is held against the request.
+    /// A failed call rejects the request.
     pub fails: bool,
     /// How long it may take.
     pub timeout: Duration,
-    /// It can be asked about a dry run.
+    /// It may be called for a dry run.
     pub without_effects: bool,
-    /// It is asked again when another has changed the object since.
+    /// It is called again when the object has been changed since (`IfNeeded`).
     pub reinvoked: bool,
-    /// In which version it is asked; absent if it knows none that the server does.
+    /// The version of its AdmissionReview; absent if the server supports none of its versions.
     pub version: Option<Version>,
-    /// Where it is.
+    /// Its address and connections.
     pub client: Client,
     criteria: Criteria,
     conditions: Vec<Expression>,
@@ -85,10 +85,10 @@ impl Webhook {
         }
     }
 
-    /// The form in which the webhook wants to see the request, if it is about it.
+    /// The form of the request for the webhook, if it matches.
     ///
     /// # Errors
-    /// 403 where its conditions can not be told, and it counts that.
+    /// 403 if its match conditions fail, and it fails closed.
     pub async fn target(&self, request: &Request<'_>, object: &Value) -> Result<Option<Target>> {
         let Some(target) = self.criteria.matches_rules(request, object).await? else {
             return Ok(None);

@@ -42,8 +42,8 @@ pub(super) async fn restrict(
     }
 }
 
-/// A node shows the pods that it runs from its own files. They are the node's, and name nothing that it could not read
-/// before.
+/// A node creates mirror pods for its static pods. They belong to the node, and refer to no object that it could not
+/// read before.
 async fn mirror(core: &Core, attributes: &Attributes<'_>, node: &str, pod: &Value) -> Result<()> {
     let refuse = |why: String| Err(forbidden(attributes, &why));
     if !references::is_mirror(pod) {
@@ -133,7 +133,7 @@ fn status(core: &Core, attributes: &Attributes<'_>, node: &str, pod: &Value) -> 
             "node {node:?} cannot update extended resource claim status"
         ));
     }
-    // What the scheduler has counted for the pod on the node. Upstream looks at it from 1.37 on.
+    // The scheduler's record of node resources. Upstream checks it from 1.37 on.
     let counted = |pod: &Value| pod["status"]["nodeAllocatableResourceClaimStatuses"].clone();
     let features = &core.config.features;
     if features.enabled(Feature::DRANodeAllocatableResources) && !same(&counted(old), &counted(pod))
@@ -156,7 +156,7 @@ fn claim_statuses(pod: &Value) -> Vec<(&str, Option<&str>)> {
         .collect()
 }
 
-/// The claim for a pod's extended resources, and what it has for which container.
+/// The extended resource claim of a pod, and its requests by container.
 fn extended_claim(pod: &Value) -> Option<(&str, Vec<[&str; 3]>)> {
     let status = &pod["status"]["extendedResourceClaimStatus"];
     if status.is_null() {

@@ -1,5 +1,4 @@
-//! Tokens of service accounts that a node agent asks for: each bound to a pod of its node, for an audience that the pod
-//! names.
+//! Service account tokens for kubelets: each bound to a pod of its node, for an audience that the pod refers to.
 
 use serde_json::Value;
 
@@ -83,7 +82,7 @@ async fn audience_fault(
             )));
         }
     }
-    // Roles name audiences as if they were resources, and accounts as their names.
+    // Roles name audiences as resources, and accounts as resource names.
     let ask = Ask {
         namespace: attributes.namespace,
         name: attributes.name,
@@ -103,8 +102,8 @@ async fn audience_fault(
     )))
 }
 
-/// A volume of the pod is for the audience: a token in a projected volume, or one for a CSI driver. What is missing on the
-/// way to a driver is told where no volume is.
+/// A volume of the pod is for the audience: a token in a projected volume, or one for a CSI driver. Missing objects on
+/// the way to a driver are reported if no volume matches.
 async fn names_audience(
     core: &Core,
     pod: &Value,
@@ -175,7 +174,7 @@ async fn driver_of_claim(core: &Core, namespace: &str, name: &str) -> Result<Fou
     })
 }
 
-/// A CSI driver wants tokens for the audience.
+/// A CSI driver requests tokens for the audience.
 async fn driver_has(core: &Core, driver: &str, audience: &str) -> Result<Found<bool>> {
     let Some(found) = stored(core, "storage.k8s.io/csidrivers", driver).await? else {
         return Ok(Err(format!(

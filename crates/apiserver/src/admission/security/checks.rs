@@ -16,7 +16,7 @@ use rights::{
     proc_mount_outside_user_namespaces, user,
 };
 
-/// A pod, or what a workload would make pods of.
+/// A pod or pod template.
 #[derive(Clone, Copy)]
 pub(super) struct Pod<'a> {
     pub(super) metadata: &'a Value,
@@ -35,7 +35,7 @@ impl Finding {
     }
 }
 
-/// A check, told the minor version that the namespace asks for.
+/// A check, with the minor version that the namespace sets.
 type Check = fn(Pod<'_>, u32) -> Option<Finding>;
 
 /// From this minor version on a stricter check of the restricted level takes the place of one of the baseline.
@@ -44,7 +44,7 @@ type Replaced = Option<u32>;
 /// The latest version in which a check has changed; later ones are the same.
 const LAST: u32 = 35;
 
-/// Those of both levels: the version that brought the check, and where the restricted level has its own.
+/// Checks of both levels: the version that introduced the check, and whether the restricted level has its own.
 const BASELINE: [(u32, Replaced, Check); 12] = [
     (0, None, app_armor),
     (0, Some(22), added_capabilities),
@@ -60,7 +60,7 @@ const BASELINE: [(u32, Replaced, Check); 12] = [
     (0, None, host_process),
 ];
 
-/// Those of the restricted level alone.
+/// Checks of the restricted level only.
 const RESTRICTED: [(u32, Check); 7] = [
     (8, privilege_escalation),
     (22, capabilities),
@@ -136,7 +136,7 @@ fn named(names: &[&str]) -> String {
     format!("{word} {}", quoted(names))
 }
 
-/// `pod and containers "a", "b"`: who sets something that may not be; empty if nobody does.
+/// `pod and containers "a", "b"`: where a forbidden field is set; empty if nowhere.
 fn setters(pod: bool, containers: &[&str]) -> String {
     match (pod, containers) {
         (false, []) => String::new(),
@@ -150,7 +150,7 @@ fn of_pod<'a>(pod: Pod<'a>, key: &str) -> &'a Value {
     &pod.spec["securityContext"][key]
 }
 
-/// The pod says that it runs in a user namespace of its own.
+/// The pod has its own user namespace.
 fn has_user_namespace(pod: Pod<'_>) -> bool {
     pod.spec["hostUsers"] == false
 }

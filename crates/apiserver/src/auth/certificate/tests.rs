@@ -56,7 +56,7 @@ fn every_encoding_of_a_name_is_read() {
 }
 
 #[test]
-fn a_certificate_without_a_name_is_nobodys() {
+fn a_certificate_without_a_name_is_rejected() {
     assert_eq!(
         user_of(&[(DnType::OrganizationName, "utf8:devs")]),
         Ok(None)

@@ -1,4 +1,4 @@
-//! Converted objects for steps that can not wait.
+//! Converted objects for steps that cannot wait.
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::registry::Resource;
 use crate::server::Core;
 
-/// How often a step is repeated at most: each time it can come one conversion further.
+/// How often a step is repeated at most: each repetition can use one more conversion.
 pub const ROUNDS: usize = 8;
 
-/// Finding out who owns which field compares objects in versions that only turn up on the way. The step is repeated
-/// when what it lacked has been [learned](Known::learn).
+/// Computing field ownership compares objects in versions that are only known on the way. The step is repeated when the
+/// missing conversions have been [fetched](Known::learn).
 #[derive(Debug, Default)]
 pub struct Known {
     made: Mutex<Vec<(Value, String, Value)>>,
@@ -19,7 +19,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// An object in another version; what is not known is noted.
+    /// An object in another version; a missing one is recorded.
     pub fn get(&self, object: &Value, version: &str) -> Option<Value> {
         let made = self.made.lock();
         let known = made.iter().find(|it| it.1 == version && it.0 == *object);
@@ -30,10 +30,10 @@ impl Known {
         known.map(|(.., converted)| converted.clone())
     }
 
-    /// Has what was missing converted; says whether something was.
+    /// Converts the missing objects; returns whether there were any.
     ///
     /// # Errors
-    /// 500 where the webhook fails.
+    /// 500 if the webhook fails.
     pub async fn learn(&self, core: &Core, resource: &Resource) -> Result<bool> {
         let wanted = std::mem::take(&mut *self.wanted.lock());
         let any = !wanted.is_empty();

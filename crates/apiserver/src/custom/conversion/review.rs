@@ -1,4 +1,4 @@
-//! `ConversionReview`: what a webhook is asked, and what it may answer.
+//! `ConversionReview`: the request to a webhook, and its response.
 
 use allot_apimachinery::field::{ErrorList, Path};
 use allot_apimachinery::quote::quote;
@@ -17,7 +17,7 @@ impl Version {
         format!("{GROUP}/{}", self.name())
     }
 
-    /// Asks for objects in the version `wanted`.
+    /// Requests objects in the version `wanted`.
     pub(super) fn conversion(self, uid: &str, wanted: &str, objects: &[Value]) -> Value {
         json!({
             "kind": KIND, "apiVersion": self.api_version(),
@@ -29,7 +29,7 @@ impl Version {
     /// The objects of an answer.
     ///
     /// # Errors
-    /// Upstream's text about what is wrong with it, or the webhook's own about why it can not.
+    /// Upstream's error text for an invalid response, or the webhook's own for a failure.
     pub(super) fn converted(self, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
         if self == Version::V1 {
             let (group, version) = split_api_version(text(&answer, &["apiVersion"]));
@@ -68,7 +68,7 @@ impl Version {
 /// A converted object with the metadata that it had, of which only labels and annotations may change.
 ///
 /// # Errors
-/// What follows `returned` in upstream's words about a webhook that has done something else.
+/// The text that follows `returned` in upstream's message about a webhook that changed more than it may.
 pub(super) fn restore(original: &Value, converted: Value, wanted: &str) -> Result<Value, String> {
     let at = "invalid object at index 0";
     let kind = text(&converted, &["kind"]);

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::{LevelSpec, Queuing};
 
-/// What a request is thought to take as long as it is not known, in seconds. As upstream.
+/// Assumed duration of a running request, in seconds. As upstream.
 pub(super) const GUESS: f64 = 0.003;
-/// Largest hand of queues: with two queues to choose from each card is a bit of the flow's number.
+/// Largest hand of queues: with two queues to choose from each card is a bit of the flow's hash.
 const MOST_CARDS: usize = 64;
 
 pub(super) struct Waiting {
@@ -70,7 +70,7 @@ impl Level {
         level
     }
 
-    /// As many queues as are configured; those beyond stay until they are empty.
+    /// Adds queues up to the configured number; surplus queues stay until they are empty.
     pub(super) fn grow(&mut self) {
         let wanted = self.spec.queuing.map_or(0, |it| it.queues);
         if self.queues.len() < wanted {
@@ -78,12 +78,12 @@ impl Level {
         }
     }
 
-    /// Seats that are kept for the level although nothing uses them.
+    /// Seats that are reserved for the level although they are unused.
     pub(super) fn kept(&self, used: usize) -> usize {
         (self.spec.nominal - self.spec.lendable).saturating_sub(used)
     }
 
-    /// Lets the virtual time go on.
+    /// Advances the virtual time.
     pub(super) fn sync(&mut self, now: f64) {
         let passed = (now - self.synced).max(0.0);
         self.synced = now;
@@ -109,7 +109,8 @@ impl Level {
                 card += usize::from(*known <= card);
             }
             let queue = &self.queues[card];
-            // Of equally empty queues the first that was dealt: the lowest number would make some queues serve more flows.
+            // Of equally empty queues the first that was dealt: the lowest number would make some queues serve more
+            // flows.
             let load = queue.waiting_seats + queue.executing_seats;
             if load < best.0 {
                 best = (load, card);
@@ -154,7 +155,7 @@ impl Level {
                 best = Some((finish, index, first.seats));
             }
         }
-        // The level may have become smaller since the request came.
+        // The level may have become smaller since the request arrived.
         let most = self.spec.nominal.max(1);
         best.map(|(_, index, seats)| (index, seats.min(most)))
     }

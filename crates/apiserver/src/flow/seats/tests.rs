@@ -74,7 +74,7 @@ impl World {
     fn check(&self) {
         let used: usize = self.running.iter().map(|(_, running)| running.seats).sum();
         assert_eq!(used, self.seats.used);
-        // A level without seats of its own takes one more.
+        // A level without nominal seats takes one more.
         if self
             .seats
             .levels
@@ -152,7 +152,7 @@ fn seats_are_lent_and_come_back() {
         world.arrive("lender", flow, 1);
     }
     assert_eq!(world.running.len(), 12);
-    // The owner gets what becomes free until it has all of its own.
+    // The owner gets freed seats until it has all of its nominal ones.
     for _ in 0..5 {
         let borrowed = world.names["borrower"];
         let index = world

@@ -1,4 +1,4 @@
-//! Who may do what, and what extends or steers the server itself.
+//! Access control, and kinds that extend or control the server itself.
 
 use super::{ADMISSION, AUTHENTICATION, AUTHORIZATION, CLUSTER, FLOW, RBAC, RW, Row, STATUS};
 

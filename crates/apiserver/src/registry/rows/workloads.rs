@@ -1,4 +1,4 @@
-//! What runs, and what it uses: workloads, devices, volumes, networks.
+//! Workloads, devices, volumes, networks.
 
 use super::{APPS, BASE, BATCH, CLUSTER, NETWORKING, RESOURCE, Row, SCALE, STATUS, STORAGE};
 

@@ -41,7 +41,7 @@ pub(in crate::rest) struct Read {
 pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     let media_type = content_type(&call.request.headers);
     let custom = call.resource.custom.is_some();
-    // Merge patches and applied configurations have the form of the object: the texts of its raw fields are those to keep.
+    // Merge patches and applied configurations have the form of the object: the texts of its raw fields are kept.
     if let Some(schema) = call.resource.schema(&call.version) {
         crate::raw::sent(decode::raw_texts(body, schema));
     }
@@ -78,7 +78,7 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     }
 }
 
-/// Nobody asked for unknown and duplicate fields.
+/// The client does not ask for errors or warnings about unknown and duplicate fields.
 fn lenient(call: &Call<'_>) -> bool {
     call.field_validation == FieldValidation::Ignore
 }
@@ -119,7 +119,7 @@ fn operation(remark: &str) -> Option<usize> {
     rest.split_once(']')?.0.parse().ok()
 }
 
-/// The unknown fields of operations; the error says what has the wrong type.
+/// The unknown fields of operations; the error is about a wrong type.
 fn check_operations(patch: &Value) -> std::result::Result<Vec<String>, String> {
     let mismatch = |value: &Value, wanted: &str| {
         let found = decode::json_type(value);
@@ -159,7 +159,7 @@ fn parse_merge(
     let refused = |text: String| ApiError::bad_request(wrong(text));
     let decoded = decode::decode_json(body, None).map_err(|error| refused(error.to_string()))?;
     let decoded = match decoded.value {
-        // Nothing is no merge patch; a strategic one changes nothing.
+        // Null is no merge patch; a strategic one changes nothing.
         Value::Null => match kind(Value::Null) {
             Patch::Merge(_) => return Err(ApiError::bad_request("Invalid JSON Patch")),
             _ => decode::Decoded {
@@ -187,7 +187,7 @@ fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     let decoding = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("error decoding YAML: {error}"))
     };
-    // JSON is YAML: the slower reader is asked where it has something to say about keys.
+    // JSON is YAML: the slower parser runs only if there are duplicate keys to report.
     let repeats =
         |body| decode::decode_json(body, None).is_ok_and(|decoded| !decoded.strict.is_empty());
     let read = match serde_json::from_slice(body) {

@@ -31,7 +31,7 @@ pub(super) async fn answer(
         asked: None,
     };
     if !call.core.dynamic.is_empty() {
-        // What webhooks make of the options is of no consequence: the node gets what the client has sent.
+        // Changes of the options by webhooks are ignored: the kubelet gets the client's options.
         let mut options = options(&call, subresource);
         admission::admit_sent(&call, Operation::Connect, &mut options).await?;
     }
@@ -59,8 +59,8 @@ pub(super) async fn answer(
     }
 }
 
-/// A stream into a pod takes the right to create it, also where it begins with the `GET` of a WebSocket. The refusal is
-/// upstream's: the authorizer's reason alone.
+/// A stream into a pod requires the permission to create it, also if it begins with the `GET` of a WebSocket. The
+/// message is upstream's: only the authorizer's reason.
 async fn require_create(call: &Call<'_>) -> Result<()> {
     let gate = Feature::AuthorizePodWebsocketUpgradeCreatePermission;
     if call.request.info.verb == "create" || !call.core.config.features.enabled(gate) {
@@ -79,7 +79,7 @@ async fn require_create(call: &Call<'_>) -> Result<()> {
     }
 }
 
-/// What the client asks of the stream, as an object.
+/// The client's options of the stream, as an object.
 fn options(call: &Call<'_>, subresource: &Subresource) -> Value {
     let mut options =
         json!({"kind": subresource.kind, "apiVersion": call.resource.api_version(&call.version)});
@@ -90,7 +90,7 @@ fn options(call: &Call<'_>, subresource: &Subresource) -> Value {
                 let ports = value.split(',').filter_map(|port| port.parse::<i64>().ok());
                 ports.for_each(|port| push(&mut options[key], port.into()));
             }
-            // Go leaves what is false out.
+            // Go omits false.
             "stdin"
             | "stdout"
             | "stderr"

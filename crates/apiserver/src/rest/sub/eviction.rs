@@ -29,7 +29,7 @@ const ATTEMPTS: usize = 20;
 /// More evictions than these are not under way, as far as the budget's controller has noticed.
 const MAX_DISRUPTED: usize = 2000;
 
-/// The body as an eviction of `policy/v1`. Clients may still send it as one of v1beta1, which looks the same.
+/// The body as an eviction of `policy/v1`. Clients may still send v1beta1, which has the same form.
 fn in_first_version(body: &Bytes) -> Bytes {
     match serde_json::from_slice::<Value>(body) {
         Ok(mut eviction) if eviction["apiVersion"] == "policy/v1beta1" => {
@@ -82,7 +82,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     Err(call.modified())
 }
 
-/// Evicts a pod if its budget, where it has one, permits that.
+/// Evicts a pod if its PodDisruptionBudget permits it.
 async fn evict_guarded(
     call: &Call<'_>,
     pod: &Value,
@@ -108,7 +108,7 @@ async fn evict_guarded(
     }
 }
 
-/// Tells the pod why it goes, and deletes it.
+/// Sets the pod's DisruptionTarget condition, and deletes it.
 async fn evict(call: &Call<'_>, mut options: DeleteOptions) -> Result<()> {
     if !options.dry_run {
         let marked = call.modify(Part::Sub, |pod| {
@@ -126,7 +126,7 @@ async fn evict(call: &Call<'_>, mut options: DeleteOptions) -> Result<()> {
     Ok(())
 }
 
-/// The pod with the condition that says why it goes.
+/// The pod with the DisruptionTarget condition.
 fn disrupted(pod: &Value) -> Value {
     let mut pod = pod.clone();
     object::metadata_mut(&mut pod).remove("resourceVersion");
@@ -138,7 +138,7 @@ fn disrupted(pod: &Value) -> Value {
     pod
 }
 
-/// Sets a condition; the time of its transition stays where its status does.
+/// Sets a condition; the transition time stays if its status does.
 fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     let Value::Array(list) = conditions else {
@@ -155,7 +155,7 @@ fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
     }
 }
 
-/// Pods that have ended, have not started, or are on their way out disturb nobody.
+/// Pods that have finished, have not started, or are being deleted do not count for budgets.
 fn ignores_budget(pod: &Value) -> bool {
     has_ended(pod) || text(pod, &["status", "phase"]) == "Pending"
 }
@@ -216,7 +216,7 @@ impl Budget {
         self.object["status"][field].as_i64().unwrap_or(0)
     }
 
-    /// Whether a pod that is not ready may go without being counted (KEP-3017).
+    /// Whether an unhealthy pod may be evicted without being counted (KEP-3017).
     fn lets_unhealthy_go(&self) -> bool {
         let wanted = self.number("desiredHealthy");
         text(&self.object, &["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow"
@@ -288,7 +288,7 @@ impl Budget {
         Ok(budget)
     }
 
-    /// Why no pod may go now.
+    /// Why no pod may be evicted now.
     fn why_none(&self) -> String {
         let name = self.name();
         let conditions = self.object["status"]["conditions"].as_array();

@@ -91,7 +91,7 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     Ok(value_response(200, &shown, call.media))
 }
 
-/// The object whose replicas somebody applies: the fields of the scale are owned where they are in the object.
+/// The object whose replicas an apply sets: the fields of the scale are owned in the object.
 fn applied(
     call: &Call<'_>,
     config: &Value,
@@ -108,7 +108,7 @@ fn applied(
         )));
     }
     call.check_name(config)?;
-    // What is not valid for the object is not valid to apply either.
+    // A value that is invalid for the object is invalid in an apply, too.
     scaled(current, config, declared)?;
     let mut part = json!({
         "apiVersion": call.resource.api_version(&call.version), "kind": call.resource.kind,
@@ -133,7 +133,7 @@ fn applied(
     Ok((value, owners))
 }
 
-/// A patched scale is about the object that it was made from.
+/// A patched scale must refer to the object that it was read from.
 fn check_uid(call: &Call<'_>, current: &Value, wanted: &Value) -> Result<()> {
     let (sent, found) = (meta(wanted, "uid"), meta(current, "uid"));
     if sent.is_empty() || sent == found {
@@ -179,7 +179,7 @@ fn scaled(current: &Value, wanted: &Value, declared: Option<&Scale>) -> Result<V
 /// An object's replicas, as the request's endpoint shows them.
 ///
 /// # Errors
-/// 404 for an endpoint that is not there, 500 for an object without replicas.
+/// 404 for a subresource that does not exist, 500 for an object without replicas.
 pub(crate) fn of_object(call: &Call<'_>, object: &Value) -> Result<Value> {
     scale_of(call, object, declared(call)?)
 }
@@ -187,7 +187,7 @@ pub(crate) fn of_object(call: &Call<'_>, object: &Value) -> Result<Value> {
 /// An object with the replicas of a scale.
 ///
 /// # Errors
-/// 404 for an endpoint that is not there, 422 for replicas that there can not be.
+/// 404 for a subresource that does not exist, 422 for invalid replicas.
 pub(crate) fn with_replicas(call: &Call<'_>, object: &Value, scale: &Value) -> Result<Value> {
     let mut changed = scaled(object, scale, declared(call)?)?;
     // The request has said which version it is about.

@@ -99,7 +99,7 @@ fn kind() -> GroupKind {
     GroupKind::new(GROUP, KIND)
 }
 
-/// Who asks for a token of an account that was deleted and made again does not mean the new one.
+/// A token request for an account that was deleted and recreated does not refer to the new one.
 fn check_uid(call: &Call<'_>, sent: &str, found: &str) -> Result<()> {
     if sent.is_empty() || sent == found {
         return Ok(());
@@ -152,7 +152,7 @@ async fn bind(call: &Call<'_>, reference: &Value, bound: &mut Bound) -> Result<(
         text(reference, &["uid"]),
     );
     let api_version = text(reference, &["apiVersion"]);
-    // Two slashes make no version: then Go has neither group nor version.
+    // Two slashes are no valid version: then Go has neither group nor version.
     let (group, version) = match api_version.matches('/').count() {
         0 | 1 => split_api_version(api_version),
         _ => ("", ""),

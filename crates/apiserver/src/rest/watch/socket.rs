@@ -1,4 +1,4 @@
-//! Watches by WebSocket, for clients that can not read an answer before it ends: each event is a message.
+//! Watches by WebSocket, for clients that cannot read an answer before it ends: each event is a message.
 
 use futures::{SinkExt, StreamExt};
 use http::header::{
@@ -18,10 +18,11 @@ use crate::auth::credential;
 use crate::body::Body;
 use crate::server::Incoming;
 
-/// The largest message that is read from a client. It means nothing, but would be held until it is complete.
+/// The largest message that is read from a client. Its content is ignored, but it would be buffered until it is
+/// complete.
 const MAX_RECEIVED: usize = 64 << 10;
 
-/// The other end of a watch that the client wants by WebSocket.
+/// The connection of a watch over WebSocket.
 pub(in crate::rest) struct Socket {
     connection: OnUpgrade,
     accept: String,
@@ -49,7 +50,7 @@ impl Socket {
         })
     }
 
-    /// Sends what the watch answers over the connection; an answer that is no watch stays as it is.
+    /// Sends the events of the watch over the connection; an answer that is no watch is returned as it is.
     pub(in crate::rest) fn carry(self, watch: Response<Body>) -> Response<Body> {
         if watch.status() != StatusCode::OK {
             return watch;
@@ -99,7 +100,7 @@ async fn send(
             piece = events.frame() => piece,
             message = back.next() => match message {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
-                // What a client says to a watch means nothing.
+                // Messages of a client to a watch are ignored.
                 Some(Ok(_)) => continue,
             },
         };

@@ -11,7 +11,7 @@ use crate::admission::dynamic::expression::{Compiler, Wanted};
 const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 
-/// Checks a mutating policy; `old` is what it was before an update.
+/// Validates a mutating policy; `old` is the object before an update.
 pub(in crate::validate) fn mutating_policy(
     object: &Value,
     old: Option<&Value>,

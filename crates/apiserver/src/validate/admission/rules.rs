@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::{list, rule};
 
-/// Whether a rule is about other versions of what it names, too.
+/// `matchPolicy`: whether a rule matches other versions of its resources, too.
 pub(super) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
@@ -68,7 +68,7 @@ pub(super) fn with_operations(value: &Value, path: &Path, errors: &mut ErrorList
     }
 }
 
-/// There is something in the list, and `*` only where it is alone.
+/// The list must not be empty, and `*` must be its only element.
 fn wildcard_alone(value: &Value, key: &str, what: &str, path: &Path, errors: &mut ErrorList) {
     let (items, at) = (list(value, key), path.child(key));
     if items.is_empty() {
@@ -80,7 +80,7 @@ fn wildcard_alone(value: &Value, key: &str, what: &str, path: &Path, errors: &mu
     }
 }
 
-/// Resources and subresources, which do not say the same twice.
+/// Resources and subresources, which must not overlap.
 fn resources(value: &Value, path: &Path, errors: &mut ErrorList) {
     let items = list(value, "resources");
     if items.is_empty() {

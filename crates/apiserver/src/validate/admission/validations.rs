@@ -1,4 +1,4 @@
-//! What validating policies say to what they do not like.
+//! Validations of validating policies.
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;

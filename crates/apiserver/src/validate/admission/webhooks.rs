@@ -12,7 +12,7 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 
-/// What an update need not mend, because it was so before.
+/// Errors that an update need not fix, because the old object had them.
 struct Lenient {
     conditions: bool,
     side_effects: bool,
@@ -70,7 +70,7 @@ fn is_known(version: &Value) -> bool {
         .is_some_and(|it| REVIEW_VERSIONS.contains(&it))
 }
 
-/// Checks a configuration; `old` is what it was before an update.
+/// Validates a configuration; `old` is the object before an update.
 pub(in crate::validate) fn configuration(
     object: &Value,
     old: Option<&Value>,
@@ -179,7 +179,7 @@ fn review_versions(hook: &Value, lenient: &Lenient, path: &Path, errors: &mut Er
     }
 }
 
-/// Where the webhook is.
+/// The address of the webhook.
 fn client(config: &Value, path: &Path, errors: &mut ErrorList) {
     let (address, service) = (config["url"].as_str(), &config["service"]);
     match address {

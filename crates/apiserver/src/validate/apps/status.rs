@@ -1,11 +1,11 @@
-//! What controllers say about their pods.
+//! Status fields of workload controllers.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
 use super::numbers;
 
-/// Checks what a controller says about its pods.
+/// Validates the status of a workload.
 pub(in crate::validate) fn validate_status(
     plural: &str,
     object: &Value,

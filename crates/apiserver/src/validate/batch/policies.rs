@@ -15,7 +15,7 @@ const MAX_EXIT_CODES: usize = 255;
 /// Longest list of indexes, in bytes.
 const MAX_INDEXES: usize = 64 << 10;
 
-/// A word out of a few; upstream names them where there is none.
+/// One of a few values; an empty one gets a message with all of them.
 fn word(found: &str, known: &[&str], path: &Path, errors: &mut ErrorList) {
     if found.is_empty() {
         let known: Vec<String> = known.iter().map(|it| format!("{it:?}")).collect();

@@ -1,4 +1,5 @@
-//! What a job's controller may report, whoever it is: a job that has ended does not go on, and counts do not go back.
+//! Rules for a job's status, whichever controller writes it: a finished job does not continue, and counts do not
+//! decrease.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::super::{internal, list, not_negative, text};
 
-/// A job and what its status says.
+/// A job and its status.
 struct Reported<'a> {
     job: &'a Value,
     status: &'a Value,
@@ -47,7 +48,7 @@ impl<'a> Reported<'a> {
     }
 }
 
-/// Checks a new status. What was wrong before is not held against a change of something else.
+/// Validates a new status. Old errors do not prevent other changes.
 pub(in crate::validate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (now, before) = (Reported::of(object), Reported::of(old));
     counts(&now, errors);
@@ -84,7 +85,7 @@ fn counts(now: &Reported<'_>, errors: &mut ErrorList) {
     }
 }
 
-/// What has to be there when a job ends, and what may not be there any more.
+/// Requirements on the status of a finished job.
 fn ends(now: &Reported<'_>, before: &Reported<'_>, path: &Path, errors: &mut ErrorList) {
     let changed = |condition: &str| now.is(condition) != before.is(condition);
     let differs = |key: &str| now.status[key] != before.status[key];
@@ -195,7 +196,7 @@ fn indexes(now: &Reported<'_>, before: &Reported<'_>, path: &Path, errors: &mut 
     }
 }
 
-/// The rest of what is wrong with a status in itself, in upstream's order.
+/// The other errors of a status itself, in upstream's order.
 fn more(now: &Reported<'_>, before: &Reported<'_>, path: &Path, errors: &mut ErrorList) {
     let differs = |key: &str| now.status[key] != before.status[key];
     let finished = now.finished();
@@ -228,7 +229,7 @@ fn more(now: &Reported<'_>, before: &Reported<'_>, path: &Path, errors: &mut Err
     }
 }
 
-/// What may not be taken back.
+/// Transitions that are not allowed.
 fn transitions(now: &Reported<'_>, before: &Reported<'_>, path: &Path, errors: &mut ErrorList) {
     for condition in ["Failed", "Complete", "FailureTarget"] {
         if before.is(condition) && !now.is(condition) {
@@ -325,7 +326,7 @@ fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
     Ok((from, to))
 }
 
-/// The first index that is in both; what can not be read is told elsewhere.
+/// The first index that is in both; parse errors are reported elsewhere.
 fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         let parts = text.split(',').filter(|_| !text.is_empty());

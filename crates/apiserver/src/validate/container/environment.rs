@@ -151,7 +151,7 @@ pub(in crate::validate) fn volumes_of_files(spec: &Value, path: &Path, errors: &
     }
 }
 
-/// A reference to a field of the pod, one of those that are known in its place.
+/// A reference to one of the fields of the pod that are supported in its place.
 pub(in crate::validate) fn pod_field(
     field: &Value,
     known: &[&str],
@@ -272,7 +272,7 @@ const BYTES: [&str; 13] = [
     "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 ];
 
-/// Checks the variables that come as a whole.
+/// Validates `envFrom`.
 pub(super) fn environment_sources(sources: &[Value], path: &Path, errors: &mut ErrorList) {
     for (index, source) in sources.iter().enumerate() {
         let at = path.index(index);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::{list, text};
 use super::Pod;
 
-/// Checks where the volumes of a pod appear in a container.
+/// Validates the volume mounts of a container.
 pub(super) fn mounts(
     container: &Value,
     volumes: &BTreeSet<String>,

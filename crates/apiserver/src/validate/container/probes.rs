@@ -43,7 +43,7 @@ pub(super) fn probe(
     }
 }
 
-/// Checks what is done to find something out, or at an event.
+/// Validates the action of a probe or hook.
 pub(super) fn handler(handler: &Value, grace: Option<i64>, path: &Path, errors: &mut ErrorList) {
     let mut count = 0;
     for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {

@@ -1,4 +1,4 @@
-//! When containers start again, and what only those that stay may have.
+//! Restart policies of containers, and fields only for containers that keep running.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::{IMMUTABLE, internal, ip, list, rule, text};
 
-/// What is wrong with the name of an address object: it is the address.
+/// The error of an IPAddress's name, which must be the address.
 pub(crate) fn ip_name(name: &str) -> Vec<String> {
     if let Some(why) = ip::address_text(name) {
         return vec![why.to_owned()];
@@ -21,7 +21,7 @@ pub(crate) fn ip_name(name: &str) -> Vec<String> {
     }
 }
 
-/// Checks who has an address.
+/// Validates an IPAddress.
 pub(in crate::validate) fn address(object: &Value, errors: &mut ErrorList) {
     let (parent, path) = (
         &object["spec"]["parentRef"],
@@ -50,7 +50,7 @@ pub(in crate::validate) fn address(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Checks a change of who has an address.
+/// Validates an update of an IPAddress.
 pub(in crate::validate) fn address_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (now, before) = (&object["spec"]["parentRef"], &old["spec"]["parentRef"]);
     if now != before {
@@ -101,7 +101,7 @@ fn range_text(range: &str) -> Option<String> {
     (canonical != range).then(|| format!("must be in canonical form (\"{canonical}\")"))
 }
 
-/// Checks a change of the ranges of services: a second family may come.
+/// Validates an update of a ServiceCIDR: a second family may be added.
 pub(in crate::validate) fn range_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("cidrs");
     let (now, before) = (list(&object["spec"], "cidrs"), list(&old["spec"], "cidrs"));

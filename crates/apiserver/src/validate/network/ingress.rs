@@ -60,7 +60,7 @@ pub(in crate::validate) fn ingress(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// What is wrong with the name of a host, or of all hosts of a domain.
+/// The errors of a host name, or of a wildcard host name.
 fn host_texts(host: &str) -> Vec<String> {
     if !host.contains('*') {
         return names::dns1123_subdomain(host);
@@ -75,7 +75,7 @@ fn host_texts(host: &str) -> Vec<String> {
     vec![names::regex_error(text, pattern, &["*.example.com"])]
 }
 
-/// Checks where the balancer of an ingress is.
+/// Validates the load balancer status of an ingress.
 pub(in crate::validate) fn status(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let places = list(&object["status"]["loadBalancer"], "ingress");

@@ -1,4 +1,4 @@
-//! What an autoscaler goes by, and how fast it may go.
+//! Metrics of an autoscaler, and its scaling behaviour.
 
 use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{Error, ErrorList, Path};
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::super::{list, rule, text};
 use super::reference;
 
-/// Longest look back, and longest period of a policy.
+/// Longest stabilization window, and longest period of a policy.
 const MAX_WINDOW_SECONDS: i64 = 3600;
 const MAX_PERIOD_SECONDS: i64 = 1800;
-/// The kinds of metrics and where they stand, in the order in which upstream looks at them.
+/// The kinds of metrics and their fields, in upstream's order.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -164,7 +164,7 @@ fn target(target: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Checks how fast an autoscaler may go in one direction.
+/// Validates the scaling rules for one direction.
 pub(super) fn rules(rules: &Value, path: &Path, errors: &mut ErrorList) {
     let at = path.child("stabilizationWindowSeconds");
     if let Some(seconds) = rules["stabilizationWindowSeconds"].as_i64() {

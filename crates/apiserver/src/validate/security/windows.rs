@@ -11,7 +11,7 @@ const LONGEST_SPEC_KIB: usize = 64;
 const LONGEST_DOMAIN: usize = 256;
 const LONGEST_USER: usize = 104;
 
-/// Checks what a security context says for Windows.
+/// Validates the Windows options of a security context.
 pub(super) fn options(context: &Value, path: &Path, errors: &mut ErrorList) {
     let (options, path) = (&context["windowsOptions"], path.child("windowsOptions"));
     if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
@@ -128,9 +128,9 @@ pub(in crate::validate) fn host_processes(spec: &Value, path: &Path, errors: &mu
     }
 }
 
-/// Checks what a pod for Windows may not say.
+/// Validates fields that a pod for Windows must not have.
 pub(in crate::validate) fn windows(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    /// Where the field is in the context of a pod, and whether it counts when it has the zero value.
+    /// The position of the field in the pod's context, and whether the zero value counts.
     const OF_PODS: [(&str, bool, bool); 15] = [
         ("appArmorProfile", true, true),
         ("seLinuxOptions", true, true),

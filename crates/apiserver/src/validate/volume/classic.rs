@@ -239,7 +239,7 @@ fn qualified(name: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// `.YYYY-MM.` and the domain of whoever gave the name, backwards.
+/// `.YYYY-MM.` and the reversed domain of the naming authority.
 fn is_dated(rest: &str) -> bool {
     let mut parts = rest.strip_prefix('.').unwrap_or_default().splitn(2, '.');
     let (date, domain) = (

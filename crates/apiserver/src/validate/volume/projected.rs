@@ -1,4 +1,4 @@
-//! Files that come from several sources, and files with fields of the pod.
+//! Projected volumes and downward API files.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ pub(super) fn downward_file(file: &Value, path: &Path, errors: &mut ErrorList) {
     mode(&file["mode"], &path.child("mode"), errors);
 }
 
-/// Checks a path in a volume: names that begin with two dots are for whoever writes it.
+/// Validates a path in a volume: names that begin with two dots are reserved for the kubelet.
 pub(super) fn local_path(place: &str, path: &Path, errors: &mut ErrorList) {
     if place.starts_with('/') {
         errors.push(Error::invalid(path, place, "must be a relative path"));

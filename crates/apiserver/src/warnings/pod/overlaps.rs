@@ -64,7 +64,7 @@ fn projected(volume: &Value, name: &str, found: &mut Vec<String>) {
         };
         let place = format!("volume {name:?} (Projected {what})");
         collisions(&paths, &place, found);
-        // Its own once more, with those of the sources before it.
+        // Its own again, with those of the sources before it.
         let own: BTreeSet<&str> = paths.into_iter().collect();
         let mut together: Vec<&str> = own.iter().chain(&all).copied().collect();
         together.sort_unstable();

@@ -20,7 +20,7 @@ fn label(name: &str) -> Value {
     json!({"matchLabels": {name: "true"}})
 }
 
-/// Roles that select themselves, each other, and everything, bound to everybody.
+/// Roles that select themselves, each other, and everything, bound to all users.
 async fn knot(server: &Server) {
     for role in [
         selecting("a", "x-a", label("x-b")),

@@ -1,4 +1,4 @@
-//! Nobody grants what they do not hold, by whatever object, verb or encoding.
+//! Users cannot grant permissions that they do not have, by any object, verb or encoding.
 
 use allot_apiserver::Server;
 use serde_json::{Value, json};
@@ -179,7 +179,7 @@ async fn any_change_of_a_role_takes_the_rights_in_it() {
                 {APIGroups:[\"\"], Resources:[\"nodes\"], Verbs:[\"get\"]}\n\
                 {APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}";
     check(&server, &eve, patch, &less, told).await;
-    // To let the garbage collector have it is nobody's gain.
+    // Orphaning an object for the garbage collector grants nothing.
     let finalizer = json!({"metadata": {"finalizers": ["example.com/f"]}});
     check(&server, &eve, patch, &finalizer, "200").await;
     check(
@@ -250,7 +250,7 @@ async fn the_role_of_a_binding_never_changes() {
 }
 
 #[tokio::test]
-async fn a_missing_role_of_the_author_is_told() {
+async fn a_missing_role_of_the_author_is_reported() {
     let server = Server::in_memory().await.unwrap();
     let eve = allow(&server, "eve", ROLES).await;
     let lost = binding("lost", "none", "eve");

@@ -1,4 +1,4 @@
-//! What is present in a request and decides who somebody is counts, or the request fails.
+//! A header of a request that determines the identity counts, or the request fails.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const BODY: &str = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
 
-/// Asks who the server takes the sender for; answers the code with the name, or the message.
+/// Asks the server for the sender's identity; returns the code with the name, or the message.
 async fn whoami(server: &Server, user: Option<User>, headers: &[(&str, &[u8])]) -> String {
     let mut request = http::Request::post(REVIEW)
         .header("content-type", "application/json")

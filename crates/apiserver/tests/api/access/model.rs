@@ -1,5 +1,5 @@
-//! No composition of roles and bindings gives a user a right that its author did not hold: random writes by users who may
-//! write all of RBAC but neither escalate nor bind, judged by a model of who holds what.
+//! No composition of roles and bindings gives a user a permission that its author did not have: random writes by users
+//! that may write all of RBAC but neither escalate nor bind, checked against a model of the permissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +70,7 @@ async fn list(server: &Server, path: &str) -> Vec<Value> {
     answer["items"].as_array().unwrap().clone()
 }
 
-/// Who holds what, from the objects that are stored.
+/// The permissions of each user, from the stored objects.
 async fn held(server: &Server) -> Rights {
     let cluster_roles = list(server, "clusterroles").await;
     let roles = list(server, &format!("namespaces/{SPACE}/roles")).await;
@@ -284,7 +284,7 @@ async fn check_decision(server: &Server, random: &mut StdRng, held: &Rights) {
 }
 
 #[tokio::test]
-async fn nobody_is_given_more_than_the_giver_holds() {
+async fn no_user_gets_more_than_the_author_holds() {
     for seed in 0..1 {
         let mut random = StdRng::seed_from_u64(seed);
         let server = Server::in_memory().await.unwrap();
@@ -306,7 +306,7 @@ async fn nobody_is_given_more_than_the_giver_holds() {
         let mut before = held(&server).await;
         let mut accepted = 0;
         for step in 0..250 {
-            // The one who holds everything acts seldom: there is little left to find out then.
+            // The user with all permissions acts seldom: its writes show little.
             let author = match random.random_bool(0.05) {
                 true => "root",
                 false => pick(&mut random, &USERS[..3]),

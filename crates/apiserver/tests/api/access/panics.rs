@@ -1,4 +1,4 @@
-//! A panic while a request is answered is told to its client, counted, and no concern of anybody else.
+//! A panic during a request is reported to its client, counted, and does not affect others.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::admin;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A store with a key that nobody can read.
+/// A store with an unreadable key.
 struct Broken(Embedded);
 
 impl Backend for Broken {

@@ -1,4 +1,4 @@
-//! Two spellings of a request are the same request: nobody gets something by writing a path or a query in another way.
+//! Two spellings of a request are the same request: writing a path or a query in another way gains nothing.
 
 use serde_json::{Value, json};
 

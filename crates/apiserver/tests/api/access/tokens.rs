@@ -170,7 +170,7 @@ async fn an_object_that_was_made_again_is_another_one() {
     assert!(said.contains("does not match claim"), "{said}");
 }
 
-/// Who has no token is anonymous, not refused.
+/// A client without token is anonymous, not rejected.
 #[tokio::test]
 async fn no_token_is_no_wrong_token() {
     let (server, _) = server().await;

@@ -125,7 +125,7 @@ async fn what_is_not_there_is_created_by_those_who_may_create() {
         "201",
     )
     .await;
-    // What is there is changed by those who may change it.
+    // Existing objects are changed by users with permission to update them.
     let mut changed = map("m");
     changed["data"]["k"] = "w".into();
     check(
@@ -200,7 +200,7 @@ async fn a_stream_that_begins_with_get_takes_the_right_to_create_it() {
         let both = allow(&server, "both", &format!("get create|-|{all}")).await;
         let poster = allow(&server, "poster", &format!("create|-|{all}")).await;
         let logs = allow(&server, "logs", "get|-|pods/log").await;
-        // There is no node to stream to: who comes so far is told so.
+        // There is no node to stream to: a request that gets this far is told so.
         let through = "400 pod p does not have a host assigned";
         for stream in [
             "exec?command=x&stdout=true",

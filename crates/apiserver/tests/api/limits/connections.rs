@@ -52,7 +52,7 @@ async fn idle_connections_make_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_without_end() {
+async fn no_request_waits_without_end() {
     // Long enough for a handshake on a busy machine.
     let soon = Duration::from_millis(1500);
     let behind = Behind::start(Limits {

@@ -46,7 +46,7 @@ async fn check_refused(response: Response<Body>) {
     assert_eq!(body, "Too many requests, please try again later.\n");
 }
 
-/// A server on which everybody in the group `people` may do everything.
+/// A server on which all users in the group `people` have all permissions.
 async fn with_people(limits: Limits) -> Server {
     let server = server(limits).await;
     let role = json!({
@@ -59,7 +59,7 @@ async fn with_people(limits: Limits) -> Server {
     server
 }
 
-/// A level without seats of its own, which serves one request at a time, for the user `greedy`.
+/// A level without nominal seats, which serves one request at a time, for the user `greedy`.
 async fn with_level(response: serde_json::Value) -> Server {
     let server = with_people(Limits::default()).await;
     let level = json!({
@@ -170,7 +170,7 @@ async fn queues_are_bounded_and_served_in_turn() {
 }
 
 #[tokio::test]
-async fn nobody_waits_longer_than_a_quarter_of_the_time() {
+async fn no_request_waits_longer_than_a_quarter_of_the_time() {
     let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 2});
     let server = with_level(json!({"type": "Queue", "queuing": queuing})).await;
     let hanging = hang(&server, person("greedy"));

@@ -1,4 +1,4 @@
-//! Answers that nobody reads.
+//! Answers that are not read.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn impatient() -> Limits {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_nobody_reads_costs_a_buffer_and_ends() {
+async fn an_unread_list_costs_a_buffer_and_ends() {
     let behind = Behind::start(impatient()).await;
     fill(&behind, 300).await;
     let mut connections = Vec::new();

@@ -145,7 +145,7 @@ pub(super) async fn create(
 #[tokio::test]
 async fn objects_are_read_and_written_in_every_version() {
     let (hooks, server) = ready(convert, "/convert").await;
-    // In the stored version nobody is asked.
+    // In the storage version no webhook is called.
     let (code, made) = create(&server, "v1", "a", json!({"size": "3"})).await;
     assert_eq!(code, 201, "{made}");
     let v1 = path("v1", "a");
@@ -299,7 +299,7 @@ async fn appliers_of_several_versions_meet() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_does_wrong_is_told() {
+async fn errors_of_a_webhook_are_reported() {
     let of = "conversion webhook for example.com/v1, Kind=Thing";
     for (route, name, why) in [
         ("/fail", "a", format!("{of} failed: I can not")),

@@ -1,4 +1,4 @@
-//! What a service is given stays its own while a webhook thinks about it, and nobody has to wait for that.
+//! The addresses of a service stay reserved while a webhook runs, and other requests need not wait for that.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn a_slow_webhook_holds_up_its_own_service_only() {
         let path = format!("{SERVICES}/other");
         assert_eq!(admin(&server, "PATCH", &path, change).await.0, 200);
         if kind == VALIDATING {
-            // Whoever is judged has what it is judged with.
+            // The reviewed object contains its allocated addresses.
             let asked = hooks.asked();
             let address = &asked[0].1["request"]["object"]["spec"]["clusterIP"];
             assert!(address.is_string(), "{asked:?}");

@@ -35,7 +35,7 @@ impl<'a> Evaluator<'a, '_> {
         self.call_many(call)
     }
 
-    /// A call that an argument keeps from being made costs what it costs all the same.
+    /// A call that fails because of an argument is still charged.
     #[cold]
     fn failed(&mut self, call: &Call, args: &[Option<&Value<'a>>], fault: Fault) -> Outcome<'a> {
         let cost = call.rule.cost(args.iter().copied(), None);

@@ -69,7 +69,7 @@ impl<'a> Evaluator<'a, '_> {
         self.eval(&fold.result)
     }
 
-    /// One round of a loop. Says whether the loop goes on.
+    /// One iteration of a loop. Returns whether the loop continues.
     fn iteration(&mut self, fold: &'a Fold) -> Result<bool, Fault> {
         if let Ok(Value::Bool(false)) = keep_going!(self.eval(&fold.condition)) {
             return Ok(false);

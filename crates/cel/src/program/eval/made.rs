@@ -1,4 +1,4 @@
-//! Lists, maps and messages that an expression makes.
+//! Lists, maps and messages that an expression creates.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Reading variables and what is in them.
+//! Reading variables and their parts.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl<'a> Evaluator<'a, '_> {
                 match next? {
                     next if test => value = Value::Bool(next.is_some()),
                     Some(next) => value = next,
-                    // Without a test what is missing is an error.
+                    // Without a presence test a missing value is an error.
                     None => return Err(Fault::NoOverload),
                 }
             }
@@ -75,7 +75,7 @@ impl<'a> Evaluator<'a, '_> {
         })
     }
 
-    /// Follows keys that must be there.
+    /// Follows keys that must exist.
     fn plain_steps(&mut self, mut value: Value<'a>, steps: &'a [Step]) -> Outcome<'a> {
         for step in steps {
             let Step::Key(key, _) = step else {
@@ -109,7 +109,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    /// One step of a path; `None` where `test` is set and it leads nowhere.
+    /// One step of a path; `None` if `test` is set and the value does not exist.
     fn step(
         &mut self,
         value: &Value<'a>,

@@ -1,4 +1,4 @@
-//! What is known before the evaluation.
+//! Constants that are computed before the evaluation.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::{
 };
 use crate::value::{Fault, List, Map, MapKey, Value};
 
-/// Results of calls with constant arguments. Conversions to the built-in types become constants that cost nothing (and
-/// must not fail); parsing of library types still costs what it costs.
+/// Results of calls with constant arguments. Conversions to the built-in types become constants without cost (and must
+/// not fail); parsing of library types is still charged.
 pub(super) fn precompute(
     name: &str,
     function: Function,

@@ -58,19 +58,19 @@ pub(in crate::program) enum Node {
     Find(Box<FindCall>),
     List(Vec<(Node, bool)>),
     Map(Vec<MapEntry>),
-    /// An object with its fields. Only those of patches can be made; evaluating another says so.
+    /// An object with its fields. Only those of patches can be created; evaluating another one is an error.
     Struct(Arc<str>, Vec<ObjectField>),
     Fold(Box<Fold>),
     OptionalOr(Box<[Node; 2]>),
     OptionalOrValue(Box<[Node; 2]>),
 }
 
-/// A field of an object that is made.
+/// A field of a created object.
 #[derive(Debug)]
 pub(in crate::program) struct ObjectField {
     pub(in crate::program) name: Arc<str>,
     pub(in crate::program) value: Node,
-    /// It is left out where the value is an empty optional.
+    /// It is omitted if the value is an empty optional.
     pub(in crate::program) optional: bool,
 }
 
@@ -124,9 +124,9 @@ pub(in crate::program) struct FindCall {
 pub(in crate::program) struct Path {
     pub(in crate::program) root: Root,
     pub(in crate::program) steps: Vec<Step>,
-    /// Only whether the last step leads somewhere.
+    /// Only tests whether the last step exists.
     pub(in crate::program) test_only: bool,
-    /// All steps are constant keys that must be there.
+    /// All steps are constant keys that must exist.
     pub(in crate::program) plain: bool,
 }
 
@@ -171,7 +171,7 @@ pub(in crate::program) struct Call {
 pub(in crate::program) enum Complaint {
     /// `no such overload`.
     Plain,
-    /// `no such overload: name`, where the first argument does not have the trait.
+    /// `no such overload: name`, if the first argument does not have the trait.
     Name,
     /// `no such overload: name(types)`.
     Types,

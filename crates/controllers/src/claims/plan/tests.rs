@@ -69,15 +69,15 @@ fn release_steps() {
         assert_eq!(release(&claim, &needed), wanted);
     };
     let unprotected = || ClaimStep::RemoveFinalizer(vec!["example.com/other".to_owned()]);
-    // Everybody still needs it.
+    // All consumers still need it.
     check(allocated(&["a"], true, false), &["a"], &[]);
-    // One of two is gone.
+    // One of two was deleted.
     check(
         allocated(&["a", "b"], true, false),
         &["b"],
         &[ClaimStep::ReservedFor(vec![user("b")])],
     );
-    // The last one is gone: released, and the finalizer goes too, although nobody deletes the claim.
+    // The last one was deleted: released, and the finalizer is removed too, although the claim is not being deleted.
     check(
         allocated(&["a"], true, false),
         &[],
@@ -86,7 +86,7 @@ fn release_steps() {
             unprotected(),
         ],
     );
-    // Somebody else's claim (no finalizer) is not deallocated.
+    // A claim of another component (no finalizer) is not deallocated.
     check(
         allocated(&["a"], false, false),
         &[],

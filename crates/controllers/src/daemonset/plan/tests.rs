@@ -139,7 +139,7 @@ fn with_surge_the_new_pod_comes_first() {
 }
 
 #[test]
-fn users_are_told_of_pods_that_have_ended() {
+fn events_report_pods_that_have_ended() {
     let told = |phase: &str| {
         let pod = json!({
             "metadata": {"namespace": "ns", "name": "p"},
@@ -179,7 +179,7 @@ fn the_status_counts_nodes() {
 }
 
 #[test]
-fn a_pod_counts_until_it_is_gone() {
+fn a_pod_counts_until_it_is_deleted() {
     let ending = DaemonPod {
         deleting: true,
         ..pod("a1", false, true)

@@ -67,7 +67,7 @@ fn old_sets_shrink_by_what_availability_permits() {
         shrink_old(limits(10, 3, 2), &broken(3, 0), &[works(10)]),
         [8]
     );
-    // What does not work anyway goes first.
+    // Unavailable replicas are removed first.
     assert_eq!(
         shrink_old(limits(10, 0, 2), &works(0), &[broken(5, 0), works(5)]),
         [3, 5]

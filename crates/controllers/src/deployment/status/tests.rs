@@ -60,7 +60,7 @@ fn conditions_follow_a_rollout() {
         Turn::Rolled(None),
         "Available True MinimumReplicasAvailable\nProgressing True NewReplicaSetAvailable",
     );
-    // A rollout that is done is not judged again: not when pods are gone, not while it is scaled.
+    // A complete rollout is not evaluated again: not when pods are deleted, not while it is scaled.
     for turn in [Turn::Rolled(None), Turn::Scaled] {
         check(
             &done,
@@ -100,7 +100,7 @@ fn a_rollout_that_takes_too_long_says_so_once() {
 
 /// Each refusal names another pod: as many writes as tries.
 #[test]
-fn a_failure_is_told_once() {
+fn a_failure_is_reported_once() {
     let failing = |pod: &str| {
         json!({"replicas": 0, "conditions": [
             {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": format!("{pod} is refused")},

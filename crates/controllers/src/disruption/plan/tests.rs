@@ -78,7 +78,7 @@ fn the_numbers() {
 }
 
 #[test]
-fn an_eviction_under_way_counts_as_gone() {
+fn an_eviction_in_progress_counts_as_done() {
     let mut status = before();
     status["disruptedPods"] =
         json!({"p0": rfc3339(at(-10)), "p1": rfc3339(at(-300)), "gone": rfc3339(at(0))});

@@ -36,7 +36,7 @@ fn a_service_selects_by_all_of_its_labels() {
         &service(json!({"selector": {"app": "web", "x": "z"}})),
         &pod
     ));
-    // Without a selector the endpoints are somebody else's.
+    // Without a selector the endpoints are managed elsewhere.
     assert!(!selects(&service(json!({})), &pod));
     let external = json!({"type": "ExternalName", "selector": {"app": "web"}});
     assert!(!selects(&service(external), &pod));

@@ -73,7 +73,7 @@ fn foreground_deletion_waits_for_blocking_dependents_only() {
     let node = graph.node("b").unwrap();
     assert_eq!(graph.judge(&node, &node.owners[0]), Some(Verdict::Waiting));
     assert!(graph.foreground_dependents("a").0);
-    // The blocking one is gone: the owner is looked at again, the other one does not hold it.
+    // The blocking one was deleted: the owner is processed again, the other one does not block it.
     assert_eq!(graph.remove("b"), ["a"]);
     assert_eq!(
         graph.foreground_dependents("a"),

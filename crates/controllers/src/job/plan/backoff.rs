@@ -1,4 +1,4 @@
-//! How long a job waits after failures before it makes new pods.
+//! How long a job backs off after failures before it creates new pods.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,14 +20,13 @@ const MAX_BACKOFF: Duration = Duration::from_secs(600);
 pub(in crate::job) struct Backoff {
     failures: i32,
     last: Option<Timestamp>,
-    /// The pods (by UID) that are in it and still there. They are seen again until their finalizer is gone, also those
-    /// that are in no count of the job because its policy ignores them.
+    /// Counted pods (by UID) that still exist. They are observed again until their finalizer is removed, also pods that
+    /// the job's failure policy ignores.
     seen: BTreeSet<String>,
 }
 
 impl Backoff {
-    /// With what finished since. Where nothing is known of the past, as after a restart, the pods that are still there
-    /// tell it.
+    /// With the pods that finished since. Without a past, as after a restart, it is derived from the existing pods.
     pub(super) fn after<'a>(past: Option<&Self>, look: &Look<'a>) -> Self {
         let (succeeded, failed) = match past {
             Some(past) => {
@@ -77,13 +76,13 @@ impl Backoff {
         })
     }
 
-    /// How long new pods have to wait.
+    /// How long new pods must wait.
     pub(super) fn remaining(&self, now: Timestamp) -> Option<Duration> {
         remaining(self.failures, self.last?, now)
     }
 }
 
-/// How long the next pod of an index has to wait, after the failure of the last one.
+/// How long the next pod of an index must wait after the failure of the last one.
 pub(super) fn of_index(last: &Pod, now: Timestamp) -> Option<Duration> {
     remaining(Failures::of(last).all() + 1, ended_at(last)?, now)
 }
@@ -95,7 +94,7 @@ fn remaining(failures: i32, last: Timestamp, now: Timestamp) -> Option<Duration>
     (at > now).then(|| until(now, at))
 }
 
-/// When a pod ended: when its last container did, when it ceased to be ready, when it was deleted, or as it was made.
+/// When a pod ended: when its last container did, when it ceased to be ready, when it was deleted, or its creation.
 pub(super) fn ended_at(pod: &Pod) -> Option<Timestamp> {
     let containers = pod
         .status

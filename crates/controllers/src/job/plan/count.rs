@@ -12,10 +12,10 @@ use super::verdict::Verdict;
 use super::{Decision, name};
 use crate::kit::meta;
 
-/// UIDs listed as uncounted at most, so that the object stays small.
+/// Limit of UIDs in `uncountedTerminatedPods`, to keep the object small.
 const MAX_UNCOUNTED: usize = 500;
 
-/// What the status says about finished pods.
+/// The counts of finished pods in the status.
 pub(super) struct Count {
     pub succeeded: i32,
     pub failed: i32,
@@ -39,7 +39,7 @@ impl Count {
         json!({"succeeded": list(&self.uncounted_succeeded), "failed": list(&self.uncounted_failed)})
     }
 
-    /// What the status says now; pods whose finalizer is gone move into the counters.
+    /// The counts in the current status; pods without finalizer move into the counters.
     fn before(look: &Look<'_>) -> Self {
         let status = look.job.status.clone().unwrap_or_default();
         let uncounted = status.uncounted_terminated_pods.unwrap_or_default();
@@ -72,7 +72,7 @@ impl Count {
     }
 }
 
-/// Counts what finished and says which pods may lose their finalizer, now that they are written down.
+/// Counts finished pods and decides which may lose their finalizer, now that the status has them.
 pub(super) fn track(look: &Look<'_>, verdict: Option<&Verdict>, decision: &mut Decision) -> Count {
     let mut count = Count::before(look);
     let mut tracked: Vec<&Pod> = look
@@ -81,7 +81,7 @@ pub(super) fn track(look: &Look<'_>, verdict: Option<&Verdict>, decision: &mut D
         .map(|p| &**p)
         .filter(|p| is_tracked(p))
         .collect();
-    // Those that were told to go without being counted.
+    // Pods that are released without being counted.
     tracked.retain(|pod| !decision.release.iter().any(|n| n == meta::name(*pod)));
     if look.indexed {
         tracked.sort_by_key(|pod| look.index_of(pod));

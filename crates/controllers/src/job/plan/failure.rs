@@ -1,4 +1,4 @@
-//! Which pods of a job have failed, and what the job's policy says about that.
+//! Which pods of a job have failed, and the job's pod failure policy.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec, PodFailurePolicyRule};
 use k8s_openapi::api::core::v1::Pod;
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::kit::meta;
 
-/// A pod counts as failed when it failed, or is being deleted although it had not finished and
-/// replacements do not wait for the end.
+/// A pod counts as failed when it failed, or is being deleted before it finished and replacements
+/// do not wait for its end.
 pub(super) fn has_failed(spec: &JobSpec, pod: &Pod) -> bool {
     meta::phase(pod) == "Failed"
         || meta::deleting(pod) && meta::phase(pod) != "Succeeded" && !replaces_only_failed(spec)
@@ -21,7 +21,7 @@ pub(super) fn replaces_only_failed(spec: &JobSpec) -> bool {
 
 /// Annotation of a pod with the number of failures of its index before it.
 const COUNTED: &str = "batch.kubernetes.io/job-index-failure-count";
-/// Annotation of a pod with the number of failures that the policy says to ignore.
+/// Annotation of a pod with the number of failures that the policy ignores.
 const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
 /// How often an index failed before a pod.
@@ -32,7 +32,7 @@ pub(in crate::job) struct Failures {
 }
 
 impl Failures {
-    /// What the pod says; what can not be read is nothing.
+    /// The counts in the pod's annotations; unreadable ones are 0.
     pub(super) fn of(pod: &Pod) -> Self {
         let read = |name: &str| {
             let number: Option<i32> = meta::annotation(pod, name).and_then(|n| n.parse().ok());
@@ -44,7 +44,7 @@ impl Failures {
         }
     }
 
-    /// What the successor of a failed pod says.
+    /// The counts for the successor of a failed pod.
     pub(super) fn after(job: &Job, pod: &Pod) -> Self {
         let before = Self::of(pod);
         let ignored = i32::from(judge_failure(job, pod) == Failure::Ignore);
@@ -67,7 +67,7 @@ impl Failures {
     }
 }
 
-/// What the failure policy says about a failed pod.
+/// The failure policy's decision about a failed pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Count,
@@ -76,7 +76,7 @@ pub(super) enum Failure {
     FailJob(String),
 }
 
-/// Asks the rules in order; the first that matches decides.
+/// Evaluates the rules in order; the first that matches decides.
 pub(super) fn judge_failure(job: &Job, pod: &Pod) -> Failure {
     let rules = job
         .spec

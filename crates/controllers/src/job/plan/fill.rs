@@ -1,4 +1,4 @@
-//! How many pods of a job should run, and when new ones may be made.
+//! How many pods of a job should run, and when new ones may be created.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::kit::meta;
 /// Pods created or deleted per pass at most.
 const BURST: usize = 500;
 
-/// A pod to be made.
+/// A pod to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::job) struct Wanted {
     /// Its completion index, if the job is indexed.
     pub index: Option<i32>,
-    /// What failed before it, where failures count per index.
+    /// Earlier failures, if failures count per index.
     pub failures: Option<Failures>,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn fill(look: &Look<'_>, now: Timestamp, decision: &mut Decision) {
     let parallelism = usize::try_from(look.spec.parallelism.unwrap_or(1)).unwrap_or(0);
     let wanted = match look.spec.completions {
         _ if look.suspended() => 0,
-        // A work queue: once one pod succeeded no new ones are made, and those that run may end.
+        // A work queue: once one pod succeeded no new ones are created, and running ones may finish.
         None if look.succeeded > 0 => running,
         None => parallelism,
         Some(all) => parallelism.min(usize::try_from(all - look.succeeded).unwrap_or(0)),
@@ -78,7 +78,7 @@ pub(super) fn fill(look: &Look<'_>, now: Timestamp, decision: &mut Decision) {
     }
 }
 
-/// Pods that are to go: those whose index is taken or none of the job's, then as many as are too many.
+/// Pods to delete: those with a duplicate or invalid index, then the surplus.
 fn surplus(look: &Look<'_>, count: usize) -> Vec<Arc<Pod>> {
     let mut pods: Vec<Arc<Pod>> = look.active.iter().map(|p| (**p).clone()).collect();
     crate::workload::rank::workers(&mut pods);
@@ -86,7 +86,7 @@ fn surplus(look: &Look<'_>, count: usize) -> Vec<Arc<Pod>> {
         pods.truncate(count);
         return pods;
     }
-    // The last in rank is the one worth keeping.
+    // The last in rank is the most valuable one.
     let (mut taken, mut kept) = (BTreeSet::new(), BTreeSet::new());
     for pod in pods.iter().rev() {
         if look.index_of(pod).is_some_and(|index| taken.insert(index)) {

@@ -12,7 +12,7 @@ mod tests;
 pub(in crate::job) struct Indexes(BTreeSet<i32>);
 
 impl Indexes {
-    /// Reads the text form, of indexes below a limit; what can not be read is left out.
+    /// Reads the text form, of indexes below a limit; unreadable parts are skipped.
     pub(in crate::job) fn parse_below(text: &str, limit: i32) -> Self {
         let mut set = BTreeSet::new();
         for part in text.split(',').filter(|p| !p.is_empty()) {

@@ -20,18 +20,18 @@ pub(super) struct Look<'a> {
     pub active: Vec<&'a Arc<Pod>>,
     /// How many pods are deleted and still run.
     pub terminating: usize,
-    /// How many count as succeeded and failed, with those whose finalizer is still to go.
+    /// Succeeded and failed pods, including those whose finalizer is still to be removed.
     pub succeeded: i32,
     pub failed: i32,
     /// Pods that finished and are in no count yet.
     pub fresh_succeeded: Vec<&'a Pod>,
     pub fresh_failed: Vec<&'a Pod>,
-    /// Indexes that have succeeded, with those that just did.
+    /// Succeeded indexes, including new ones.
     pub done: Indexes,
-    /// Indexes that have failed, where failures count per index.
+    /// Failed indexes, if failures count per index.
     pub failed_indexes: Option<Indexes>,
-    /// The last failed pod of each index that is to have another one. It stays until that one is there, which takes its
-    /// count of failures over.
+    /// The last failed pod of each index that is to be replaced. It stays until the replacement exists, which takes
+    /// over its failure count.
     pub delayed: BTreeMap<i32, &'a Pod>,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Look<'a> {
         self.spec.suspend == Some(true)
     }
 
-    /// Whether a replacement waits for the end of what it replaces.
+    /// Whether a replacement waits until the replaced pod has terminated.
     pub(super) fn replaces_only_failed(&self) -> bool {
         replaces_only_failed(self.spec)
     }

@@ -97,7 +97,7 @@ fn a_finished_pod_is_recorded_before_it_is_released_and_counted_after() {
     // Still tracked: nothing is counted twice.
     let again = look_at(&job(spec.clone(), status.clone()), &[done], at(0));
     assert_eq!(again.status.unwrap()["succeeded"], 0);
-    // The finalizer is gone: now it counts, even if the pod is gone too.
+    // The finalizer was removed: now it counts, even if the pod was deleted too.
     for pods in [vec![pod("a", "Succeeded", false, json!({}))], vec![]] {
         let counted = look_at(&job(spec.clone(), status.clone()), &pods, at(0));
         let status = counted.status.unwrap();

@@ -34,7 +34,7 @@ impl Verdict {
         }
     }
 
-    /// As many pods have succeeded as were asked for.
+    /// The requested number of pods has succeeded.
     pub(super) fn completed() -> Self {
         let message = "Reached expected number of succeeded pods";
         Self::success(("CompletionsReached".to_owned(), message.to_owned()))
@@ -52,7 +52,7 @@ impl Verdict {
         &self.message
     }
 
-    /// The condition that announces the end, and the one that says it.
+    /// The condition that announces the end, and the final one.
     pub(super) fn conditions(&self) -> (&'static str, &'static str) {
         match self.success {
             true => ("SuccessCriteriaMet", "Complete"),
@@ -77,8 +77,8 @@ impl Verdict {
     }
 }
 
-/// What was announced before holds; then failures are looked for, in upstream's order, then the success policy.
-/// A deadline that is still to come is noted in the decision.
+/// An earlier announcement is kept; then failures are checked, in upstream's order, then the success policy. A future
+/// deadline is recorded in the decision.
 pub(super) fn judge(
     look: &Look<'_>,
     conditions: &Conditions,
@@ -123,7 +123,7 @@ fn too_many_failures(look: &Look<'_>) -> Option<Reason> {
     })
 }
 
-/// Pods that are restarted where they are (`restartPolicy: OnFailure`) never fail; their restarts count.
+/// Pods with restarted containers (`restartPolicy: OnFailure`) never fail; their restarts count.
 fn too_many_restarts(look: &Look<'_>, limit: i32) -> bool {
     let template = look.spec.template.spec.as_ref();
     if template.and_then(|s| s.restart_policy.as_deref()) != Some("OnFailure") {

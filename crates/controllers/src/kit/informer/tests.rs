@@ -26,7 +26,7 @@ fn label(obj: &ConfigMap) -> Vec<String> {
         .collect()
 }
 
-/// An informer and what its handlers were told, in short form.
+/// An informer and the changes its handlers received, in short form.
 fn informer() -> (Informer<ConfigMap>, Arc<Mutex<Vec<String>>>) {
     let informer = Informer::new();
     informer.index("label", label);
@@ -59,12 +59,12 @@ fn names(found: &[Arc<ConfigMap>]) -> Vec<&str> {
 }
 
 #[test]
-fn a_relist_is_told_as_changes() {
+fn a_relist_is_delivered_as_changes() {
     let (informer, told) = informer();
     informer.replace(vec![map("a", "1", 1, "x"), map("b", "2", 2, "x")]);
     assert!(informer.is_synced());
     told.lock().clear();
-    // b was deleted and c made while nobody watched; a is as it was.
+    // b was deleted and c created while no watch was open; a is unchanged.
     informer.replace(vec![map("a", "1", 1, "x"), map("c", "3", 9, "y")]);
     assert_eq!(*told.lock(), ["delete b@2", "add c@9"]);
     assert_eq!(names(&informer.by_index("label", "x")), ["a"]);
@@ -97,7 +97,7 @@ fn own_writes_show_at_once_and_only_once() {
 }
 
 #[test]
-fn a_late_answer_does_not_bring_back_what_is_gone() {
+fn a_late_answer_does_not_restore_a_deleted_object() {
     let (informer, told) = informer();
     informer.replace(vec![]);
     // Created at 5, deleted at 7; the answer to the creation comes last.

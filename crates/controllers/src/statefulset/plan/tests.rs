@@ -195,7 +195,7 @@ fn parallel_sets_are_updated_one_pod_at_a_time() {
         ],
         &last,
     );
-    // One that is updated has to work before the next one goes.
+    // An updated pod must be available before the next one is deleted.
     for state in ["starting", "ending"] {
         check(
             &rules,

@@ -316,7 +316,7 @@ fn conditions_of_rules_in_upstreams_words() {
     );
 }
 
-/// A pod that got its device by an extended resource goes as well, if the claim was made for it.
+/// A pod that got its device by an extended resource is evicted as well, if the claim was created for it.
 #[test]
 fn users_of_extended_resources_go_too() {
     let pod: Pod = serde_json::from_value(json!({

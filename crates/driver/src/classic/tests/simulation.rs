@@ -45,7 +45,7 @@ async fn run(seed: u64) {
                     world.patch(world.negotiations(), &pod, select).await;
                 }
                 2 if alive[at] => {
-                    // The claim controller, when the pod is gone; conflicts are somebody else's turn.
+                    // The claim controller, when the pod was deleted; conflicts are retried in a later turn.
                     alive[at] = false;
                     world.delete("pods", &pod).await;
                     world.try_delete(world.negotiations(), &pod).await;

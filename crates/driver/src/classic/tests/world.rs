@@ -138,7 +138,7 @@ impl Driver for Cats {
     }
 }
 
-/// A controller that runs, as a process of its own would: when it is killed nothing of it goes on.
+/// A running controller, like a separate process: when it is killed nothing of it continues.
 pub struct Running {
     pub stop: CancellationToken,
     task: JoinHandle<Result<(), super::super::Error>>,
@@ -160,7 +160,7 @@ impl Running {
         ended.expect("no panic").expect("it ran");
     }
 
-    /// Waits for the end that somebody else caused.
+    /// Waits for an end that was caused elsewhere.
     pub async fn ended(&mut self) {
         tokio::time::timeout(PATIENCE, self.stop.cancelled())
             .await
@@ -451,7 +451,7 @@ impl World {
         json!([{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid, "controller": true, "blockOwnerDeletion": true}])
     }
 
-    /// A pod with claims of its own, of the same names.
+    /// A pod with its own claims, of the same names.
     pub async fn pod(&self, name: &str, claims: &[&str]) {
         let entry =
             |claim: &&str| json!({"name": claim, "source": {"resourceClaimTemplateName": "t"}});

@@ -1,6 +1,6 @@
-//! What upstream's controller of v0.36 makes of random pools, from random states of the server: a sample of 6000 cases.
-//! Not among them are an only slice under another name than upstream's, and devices with several taints (upstream forgets
-//! the times of all but the last): see docs/DIVERGENCES.md.
+//! The plans of upstream's controller of v0.36 for random pools, from random states of the server: a sample of 6000
+//! cases. Not included are a single slice under another name than upstream's, and devices with several taints (upstream
+//! loses the times of all but the last): see docs/DIVERGENCES.md.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -57,7 +57,7 @@ impl From<Wanted> for Pool {
     }
 }
 
-/// What the server makes of a slice.
+/// The stored form of a slice.
 fn store(spec: &mut ResourceSliceSpec, off: &[String]) {
     let off = |feature: &str| off.iter().any(|name| name == feature);
     for device in spec.devices.iter_mut().flatten() {

@@ -15,7 +15,7 @@ use crate::view::{Entries, View, texts};
 
 const LIST_VALUES: [&str; 4] = ["bools", "ints", "strings", "versions"];
 
-/// Whether a device uses something that makes slices with many devices too large.
+/// Whether a device uses a feature that lowers the limit of devices in a slice.
 pub(super) fn is_advanced(device: &Value) -> bool {
     !device.list("taints").is_empty()
         || !device.list("consumesCounters").is_empty()
@@ -212,7 +212,7 @@ pub(super) fn counters(item: &Value, name: &str, max: usize, path: &Path) -> Err
     errors
 }
 
-/// Exactly one of three fields says on which nodes a device is, if the slice leaves that to its devices.
+/// Exactly one of three fields selects the nodes of a device, if the slice leaves that to its devices.
 fn device_nodes(device: &Value, per_device: bool, path: &Path) -> ErrorList {
     const CHOICE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
     let mut errors = ErrorList::new();

@@ -88,7 +88,7 @@ fn refuse(names: &[&str], missing: Option<&str>, args: Option<Vec<Argument>>) ->
 pub(super) fn profile() -> Profile {
     let mut syscalls = vec![refuse(NEVER, None, None)];
     syscalls.extend(WITH.map(|(capability, names)| refuse(names, Some(capability), None)));
-    // Every new namespace by itself; the flags are the first argument.
+    // Every new namespace separately; the flags are the first argument.
     for flag in [
         libc::CLONE_NEWNS,
         libc::CLONE_NEWCGROUP,
@@ -111,7 +111,7 @@ pub(super) fn profile() -> Profile {
             Some(vec![argument]),
         ));
     }
-    // Its flags are in memory, where a filter cannot look: programs fall back to clone.
+    // Its flags are in memory, which a filter cannot read: programs fall back to clone.
     let mut clone3 = refuse(&["clone3"], Some("CAP_SYS_ADMIN"), None);
     clone3.errno_ret = Some(libc::ENOSYS as u32);
     syscalls.push(clone3);

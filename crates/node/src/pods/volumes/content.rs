@@ -1,4 +1,4 @@
-//! What volumes hold that come from the API server.
+//! Content of volumes from the API server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::events::Kind;
 /// Content and mode of files by their paths below the volume.
 pub(super) type Files = BTreeMap<String, (Vec<u8>, u32)>;
 
-/// Whether [`Contents::of`] can tell what is in a volume.
+/// Whether [`Contents::of`] supports the volume.
 pub(super) fn comes_from_api(volume: &Volume) -> bool {
     volume.config_map.is_some()
         || volume.secret.is_some()
@@ -39,7 +39,7 @@ struct Token {
 }
 
 impl Token {
-    /// A kubelet asks for a new token after four fifths of its life, or after a day.
+    /// A kubelet renews a token after four fifths of its lifetime, or after a day.
     fn new(text: String, now: Timestamp, expires: Timestamp) -> Self {
         const LONGEST: i64 = 24 * 60 * 60;
         let life = expires.as_second() - now.as_second();
@@ -55,7 +55,7 @@ pub(in super::super) struct Contents<'a> {
     pub(in super::super) node: &'a Node,
     pub(in super::super) downward: &'a Downward<'a>,
     pub(in super::super) sources: Sources,
-    /// `None` where nobody is going to read them.
+    /// `None` if the content is not read.
     pub(in super::super) tokens: Option<&'a mut Tokens>,
 }
 
@@ -84,7 +84,7 @@ impl Contents<'_> {
         Ok(files)
     }
 
-    /// Gives a volume its memory. An agent that is not root cannot mount anything that containers would see.
+    /// Mounts the memory of a volume. A mount by an agent without root would not be visible in containers.
     pub(super) fn memory(
         &self,
         volume: &Volume,
@@ -233,7 +233,7 @@ impl Contents<'_> {
                 tokens.insert(key, token);
                 Ok(text)
             }
-            // It is still good, and the next look comes soon.
+            // It is still valid, and will be refreshed again soon.
             (Err(error), Some(old)) => {
                 tracing::warn!(pod = pod.name_any(), %error, "the token was not renewed");
                 Ok(old.text.clone())

@@ -10,12 +10,12 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::super::env::Problem;
 
-/// Whether a volume is asked to be in memory.
+/// Whether a volume is on `medium: Memory`.
 pub(super) fn is_wanted(volume: &EmptyDirVolumeSource) -> bool {
     volume.medium.as_deref() == Some("Memory")
 }
 
-/// The limit of a volume in bytes; none where there is none.
+/// The size limit of a volume in bytes; `None` without one.
 pub(super) fn limit(volume: &EmptyDirVolumeSource) -> Option<u64> {
     let limit: Quantity = volume.size_limit.as_ref()?.0.parse().ok()?;
     u64::try_from(limit.value()).ok().filter(|limit| *limit > 0)
@@ -55,7 +55,7 @@ fn of_containers(pod: &Pod) -> Option<u64> {
     limits.try_fold(0_u64, |sum, limit| sum.checked_add(limit?))
 }
 
-/// Whether something is mounted on a directory of the node's own.
+/// Whether there is a mount on a directory of the node's own.
 fn is_mounted(path: &Path) -> bool {
     let device = |path: &Path| fs::symlink_metadata(path).map(|data| data.dev()).ok();
     match (device(path), path.parent().and_then(device)) {

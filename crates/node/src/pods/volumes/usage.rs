@@ -1,22 +1,22 @@
 //! How much is in a volume.
 //!
-//! Containers change volumes while they are looked at: every directory is opened from the one above it without following
-//! links, so that nothing else is looked at.
+//! Containers change volumes while these are measured: every directory is opened from its parent without following
+//! links, so that nothing outside is read.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 
-/// Directories below each other. What is deeper is not counted but told.
+/// Limit of nested directories. Deeper ones are not counted, but reported.
 const DEEPEST: usize = 200;
-/// Entries of a volume that are looked at.
+/// Limit of counted entries of a volume.
 const MOST: u64 = 2_000_000;
 
-/// Bytes on disk below a directory; `None` if there is more than can be looked at.
+/// Bytes on disk below a directory; `None` if a limit is exceeded.
 pub(super) fn of(path: &Path) -> Option<u64> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // What is gone takes nothing.
+    // A directory that does not exist takes no space.
     let Ok(root) = rustix::fs::open(path, flags, Mode::empty()) else {
         return Some(0);
     };

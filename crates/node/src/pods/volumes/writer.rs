@@ -17,7 +17,7 @@ use super::{inside, make_dir};
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Makes `files` the content of the volume at `root`; nothing is touched if it is that already.
+/// Replaces the content of the volume at `root` by `files`; unchanged content is not touched.
 pub(super) fn write(root: &Path, files: &Files) -> Result<(), Problem> {
     for name in files.keys() {
         inside(name)?;
@@ -52,7 +52,7 @@ pub(super) fn write(root: &Path, files: &Files) -> Result<(), Problem> {
         remove(&link).map_err(fail)?;
         symlink(&target, &link).map_err(fail)?;
     }
-    // What an interrupted write left goes as well.
+    // Remains of an interrupted write are removed as well.
     for entry in fs::read_dir(root).map_err(fail)?.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
@@ -73,7 +73,7 @@ fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
     io::Write::write_all(&mut file, content)?;
-    // The agent's umask has no say.
+    // Independent of the agent's umask.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
@@ -84,7 +84,7 @@ fn replace_link(root: &Path, temporary: &str, target: &str, name: &str) -> io::R
     fs::rename(temporary, root.join(name))
 }
 
-/// Removes whatever it is; nothing there is fine.
+/// Removes a file or directory of any type; it need not exist.
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),

@@ -1,4 +1,4 @@
-//! What an earlier agent has left: containers that run or ended meanwhile, and what was reported.
+//! Adoption from an earlier agent: containers that run or ended meanwhile, and the reported status.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::runtime::{Found, Running};
 use crate::shim::spec::Exit;
 
 impl Worker {
-    /// Goes on where an earlier agent stopped: containers that were found, and what the status says about the others.
+    /// Continues where an earlier agent stopped: with recovered containers, and the status of the others.
     pub(super) fn adopt(&mut self, pod: &Pod, recovered: Vec<Found>) {
         let mut newest: HashMap<String, Found> = HashMap::new();
         for found in recovered {
@@ -68,7 +68,7 @@ impl Worker {
         self.ready = known && containers.values().any(|state| state.running().is_some());
     }
 
-    /// Goes on with the probes of what an earlier agent has started.
+    /// Restarts the probes of adopted containers.
     pub(super) fn watch_adopted(&mut self, pod: &Pod) {
         let running: Vec<(String, Running, Health)> = {
             let containers = self.containers.lock();
@@ -123,7 +123,7 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
         ..ContainerState::default()
     };
     let current = status.state.unwrap_or_default();
-    // What has been told to have ended is not told to run until somebody has looked at it again.
+    // A container that was reported as terminated is not reported as running until its state is known again.
     let told = current.terminated.clone().map(ended);
     let told = [told.as_ref(), state.last.as_ref()].map(|end| end.map(|end| end.id.clone()));
     let found = found.filter(|found| !told.contains(&Some(found.running.id.clone())));
@@ -142,7 +142,7 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
             ..ContainerStateTerminated::default()
         }));
     } else if let Some(waiting) = current.waiting.filter(|_| state.last.is_some()) {
-        // Between two runs; what it has waited so far is not known.
+        // Between two runs; the elapsed back-off is not known.
         let reason = waiting.reason.unwrap_or_default();
         state.phase = Phase::waiting(&reason, waiting.message.unwrap_or_default());
     } else {

@@ -1,4 +1,4 @@
-//! Evicting a pod that keeps more in an `emptyDir` volume than the volume's limit, as a kubelet does.
+//! Evicts a pod when an `emptyDir` volume exceeds its size limit, as a kubelet does.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::super::volumes;
 use super::{Wake, Worker};
 use crate::events::Kind;
 
-/// How often a kubelet looks.
+/// Period of the check, as in a kubelet.
 const PERIOD: Duration = Duration::from_secs(10);
 /// What containers get to end.
 const GRACE: Duration = Duration::from_secs(1);
-/// Volumes are looked at one after the other: each look takes descriptors and the disk.
+/// Volumes are measured one after the other: each measurement takes descriptors and disk I/O.
 static LOOKS: Semaphore = Semaphore::const_new(1);
 
 impl Worker {
-    /// Ends a pod one of whose volumes is larger than it may be. Returns when to look again.
+    /// Evicts the pod if one of its volumes exceeds its limit. Returns when to check again.
     pub(super) async fn keep_size_limits(&mut self, pod: &Pod) -> Wake {
         if self.failed.is_some() || !self.ready || !volumes::has_size_limits(pod) {
             return None;
@@ -36,7 +36,7 @@ impl Worker {
             return Some(next);
         };
         let look = move || volumes::too_large(&looked_at, &directory);
-        // A look that failed is made again.
+        // A failed measurement is repeated.
         let found = tokio::task::spawn_blocking(look).await.ok().flatten();
         let Some(message) = found else {
             return Some(next);

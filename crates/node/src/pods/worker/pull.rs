@@ -1,4 +1,5 @@
-//! Images of the containers of a pod. A pull may take long; meanwhile the pod is looked after, and may be deleted.
+//! Pulls the images of a pod's containers. A pull may take long; meanwhile the worker handles the pod's other events,
+//! including deletion.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +14,12 @@ use super::super::state::Phase;
 use super::{RETRY, Wake, Worker};
 use crate::images::Files;
 
-/// How long an image is waited for before the pod is looked after again: one that is there needs less.
+/// How long to wait for an image before other events are handled: enough for one that is present.
 const AT_ONCE: Duration = Duration::from_millis(50);
-/// When a pull has failed, a kubelet looks again soon, and says that it makes a pause.
+/// When a pull has failed, a kubelet checks again after this time, and reports the back-off.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Images that are being seen to for a container. Dropping it ends the wait; a pull that is under way goes on for the
-/// next one to ask.
+/// Images being pulled for a container. Dropping it ends the wait; a pull in progress continues for the next request.
 pub(super) struct Pending {
     /// The container as it was.
     container: Container,
@@ -34,7 +34,7 @@ impl Drop for Pending {
 }
 
 impl Worker {
-    /// What a container runs on. If that is not there yet: when to look again, besides the worker's news.
+    /// The images of a container. If they are not present yet: when to check again, besides notifications.
     pub(super) async fn files(&mut self, pod: &Pod, container: &Container) -> Result<Files, Wake> {
         let Some(images) = self.node.images.clone() else {
             return Ok(Files::default());
@@ -48,7 +48,7 @@ impl Worker {
             let of = container.clone();
             let task = tokio::spawn(async move {
                 let result = images.ensure(&pod, &of).await;
-                // It fails when the receiver is gone: the pod no longer waits.
+                // It fails when the receiver was dropped: the pod no longer waits.
                 let _ = sender.send(result);
                 news.notify_one();
             });

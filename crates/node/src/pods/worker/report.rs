@@ -1,4 +1,4 @@
-//! Telling the API server what became of the pod.
+//! Writing the pod's status.
 
 use std::collections::HashMap;
 
@@ -41,8 +41,8 @@ impl Worker {
         status::phase(&self.input(pod, &containers, false, ""))
     }
 
-    /// Tells the API server if there is news. Before a pod is reported as ended, its sidecars are stopped and its
-    /// claims given back. Returns when to try again.
+    /// Writes the pod's status if it changed. Before a pod is reported as terminated, its sidecars are stopped and its
+    /// claims unprepared. Returns when to try again.
     pub(super) async fn report(&mut self, pod: &Pod, ending: bool) -> Wake {
         let over = |phase: &str| phase == "Succeeded" || phase == "Failed";
         let known = pod
@@ -75,13 +75,13 @@ impl Worker {
             }
         }
         if known {
-            // A pod that ended stays as it ended.
+            // The phase of a terminated pod does not change.
             status["phase"] = json!(pod.status.as_ref().and_then(|status| status.phase.clone()));
         }
         if self.sent.as_ref() == Some(&status) {
             return None;
         }
-        // Of the answer nothing is read.
+        // The answer is not used.
         let api: Api<kube::core::PartialObjectMeta<Pod>> = Api::namespaced(
             self.node.client.clone(),
             &pod.namespace().unwrap_or_default(),
@@ -107,7 +107,7 @@ impl Worker {
                 self.sent = Some(status);
                 None
             }
-            // Another pod of that name by now, or none: the watch will say so.
+            // Another pod of that name by now, or none: the watch will report it.
             Err(kube::Error::Api(error)) if is_about_another(&error) => None,
             Err(error) => {
                 let error = text(&error);
@@ -118,7 +118,7 @@ impl Worker {
     }
 }
 
-/// The pod that is meant is not there any more: the API server compares UIDs.
+/// The pod no longer exists: the API server compares UIDs.
 fn is_about_another(error: &kube::core::Status) -> bool {
     matches!(error.code, 404 | 409) || error.code == 422 && error.message.contains("metadata.uid")
 }

@@ -72,13 +72,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Follows what the API server has for the volumes. Returns when to look again.
+    /// Updates the volumes from the API server. Returns when to check again.
     pub(super) async fn refresh_volumes(&mut self, pod: &Pod) -> Wake {
         if !self.ready || self.node.pretends() || !volumes::may_change(pod) {
             return None;
         }
         let now = Instant::now();
-        // Nothing is planned yet where an earlier agent made the volumes: nobody knows how old they are.
+        // No time is set yet if an earlier agent prepared the volumes: their age is not known.
         if self.refresh.is_none_or(|at| at <= now) {
             self.refresh = Some(now + self.node.config.sync_frequency);
             let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());

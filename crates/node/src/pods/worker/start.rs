@@ -1,4 +1,4 @@
-//! Starting containers, and what stands in the way.
+//! Starts containers, and handles what prevents that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::shim::SUB_PATH;
 use crate::shim::spec::Exit;
 
 impl Worker {
-    /// Starts a container if its policy wants it to run and its back-off permits.
+    /// Starts a container if the restart policy and its back-off permit.
     pub(super) async fn ensure(&mut self, pod: &Pod, container: &Container, policy: &str) -> Wake {
         let now = Instant::now();
         let restart = {
@@ -176,7 +176,7 @@ impl Worker {
                     message: error.to_string(),
                 };
                 self.enter(name, attempt, Phase::Terminated(end));
-                // Look again: the restart policy decides.
+                // Check again: the restart policy decides.
                 Some(Instant::now())
             }
         }
@@ -194,7 +194,8 @@ impl Worker {
         state.phase = phase;
     }
 
-    /// The hook after the start; whether the container may go on. It is not waited for when the pod is to end.
+    /// Runs the postStart hook; returns whether the container may continue. The hook is not awaited when the pod is
+    /// being terminated.
     async fn after_start(&mut self, pod: &Pod, container: &Container, running: &Running) -> bool {
         let node = Arc::clone(&self.node);
         let mut exit = running.exit.clone();

@@ -1,4 +1,4 @@
-//! The ends of a pod: its deletion, its deadline, and what is left behind.
+//! The termination of a pod: deletion, deadline, and cleanup.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Worker {
         None
     }
 
-    /// Ends all running containers; a further update of the pod can only make it quicker.
+    /// Stops all running containers; a further update of the pod can only shorten the grace period.
     pub(super) async fn stop_all(&mut self, pod: &Pod, grace: Duration) {
         self.collect_exits(pod);
         self.probes.clear();
@@ -97,13 +97,13 @@ impl Worker {
             }
         }
         if news {
-            // It has only been looked at for its grace period.
+            // It was read only for its grace period.
             self.updates.mark_changed();
         }
         self.collect_exits(pod);
     }
 
-    /// Unprepares the claims; tries until it works, because the devices must not go to the next pod before.
+    /// Unprepares the claims; retries until it succeeds, because the devices must not be used by the next pod before.
     pub(super) async fn give_back(&self, pod: &Pod) {
         let mut delay = RETRY.0;
         while let Err(error) = self
@@ -121,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// The graceful end: stop, give back, report, let the object go.
+    /// Graceful termination: stop containers, unprepare claims, report, delete the object.
     pub(super) async fn terminate(&mut self, pod: &Pod) -> Wake {
         let grace = pod
             .metadata
@@ -138,7 +138,7 @@ impl Worker {
         if failed.is_some() {
             return failed;
         }
-        // Of the answer nothing is read.
+        // The answer is not used.
         let api: Api<kube::core::PartialObjectMeta<Pod>> = Api::namespaced(
             self.node.client.clone(),
             &pod.namespace().unwrap_or_default(),

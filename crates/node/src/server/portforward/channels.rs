@@ -12,7 +12,7 @@ use super::Target;
 use crate::server::Query;
 use crate::server::websocket::Socket;
 
-/// Chunks that wait for the client.
+/// Limit of queued chunks for the client.
 const OUTGOING: usize = 32;
 
 /// The ports of the query; repeated or joined by commas.
@@ -33,7 +33,7 @@ pub(super) fn ports(query: &Query) -> Result<Vec<u16>, String> {
     Ok(ports)
 }
 
-/// Serves until the client is gone or every connection has ended.
+/// Serves until the client disconnects or every connection has ended.
 pub(super) async fn run(mut socket: Socket, ports: &[u16], target: Target) {
     let (out, mut outgoing) = mpsc::channel::<(u8, Vec<u8>)>(OUTGOING);
     let mut inputs: HashMap<u8, OwnedWriteHalf> = HashMap::new();

@@ -12,9 +12,9 @@ use tokio_util::codec::Framed;
 use super::Target;
 use crate::server::spdy::{Codec, Frame};
 
-/// Frames that wait for the client, of all connections together.
+/// Limit of queued frames for the client, of all connections together.
 const OUTGOING: usize = 32;
-/// Pieces of data that wait for one connection; then the client waits.
+/// Limit of queued data for one connection; then reading from the client stops.
 const INCOMING: usize = 32;
 /// Streams whose partner has not been opened yet.
 const MOST_UNPAIRED: usize = 1000;
@@ -28,7 +28,7 @@ struct Pair {
     data: Option<(u32, mpsc::Receiver<Bytes>)>,
 }
 
-/// Serves until the client is gone.
+/// Serves until the client disconnects.
 pub(super) async fn run<S>(connection: Framed<S, Codec>, target: Target)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -45,7 +45,7 @@ where
     });
     let mut pairs: HashMap<String, Pair> = HashMap::new();
     let mut inputs: HashMap<u32, mpsc::Sender<Bytes>> = HashMap::new();
-    // Dropped with the client's connection: nobody is left to talk to.
+    // Dropped with the client's connection: their peer is gone.
     let mut connections = JoinSet::new();
     while let Some(Ok(frame)) = frames.next().await {
         let sent = match frame {
@@ -172,7 +172,7 @@ async fn connect(
                     }
                 }
                 let _ = out.send(end(data)).await;
-                // The pod has said all: the client's stream may never end by itself.
+                // The pod has closed its side: the client's stream may never end on its own.
                 let _ = out.send(end(error)).await;
             };
             tokio::pin!(towards_pod, towards_client);

@@ -7,7 +7,7 @@ use super::headers::{Headers, Reader, Writer};
 
 /// Longest control frame: a header block and a few numbers.
 const LONGEST_CONTROL: usize = 64 * 1024;
-/// Data of one frame is passed on in pieces of at most this, whatever the length of the frame.
+/// Data of one frame is passed on in pieces of at most this size, whatever the length of the frame.
 const PIECE: usize = 64 * 1024;
 const VERSION: u16 = 3;
 const FIN: u8 = 1;
@@ -21,7 +21,7 @@ mod kind {
     pub(super) const HEADERS: u16 = 8;
 }
 
-/// Why a connection can not go on.
+/// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::server) enum Error {
     /// The peer speaks another version.
@@ -30,7 +30,7 @@ pub(in crate::server) enum Error {
     /// The bytes are no frame.
     #[error("malformed SPDY frame")]
     Malformed,
-    /// The headers can not be decompressed.
+    /// The headers cannot be decompressed.
     #[error("malformed SPDY headers")]
     Headers,
     /// The connection broke.
@@ -51,7 +51,7 @@ pub(in crate::server) enum Frame {
     Reply { id: u32 },
     /// Breaks a stream off, for a reason.
     Reset { id: u32, status: u32 },
-    /// Wants the same back.
+    /// A ping, to be answered with the same number.
     Ping(u32),
     /// No further streams will be accepted.
     GoAway { last: u32 },
@@ -68,7 +68,7 @@ struct Partial {
     fin: bool,
 }
 
-/// Reads and writes frames; each direction has a compression state of its own.
+/// Reads and writes frames; each direction has its own compression state.
 pub(in crate::server) struct Codec {
     reader: Reader,
     writer: Writer,
@@ -89,7 +89,7 @@ impl Codec {
         Ok(match kind {
             kind::SYN_STREAM => {
                 let id = number(&mut body)? & 0x7fff_ffff;
-                // The stream it belongs to, its priority and slot: of no use here.
+                // Associated stream, priority and slot are not used.
                 number(&mut body)?;
                 body.try_get_u16().map_err(|_| Error::Malformed)?;
                 Frame::Open {
@@ -100,7 +100,8 @@ impl Codec {
             }
             kind::SYN_REPLY | kind::HEADERS => {
                 let id = number(&mut body)? & 0x7fff_ffff;
-                // The block is part of the compressed stream, wanted or not.
+                // The block is part of the compressed stream, so it must be decoded even if it is
+                // not used.
                 self.reader.read(body)?;
                 if kind == kind::SYN_REPLY {
                     Frame::Reply { id }

@@ -6,7 +6,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 use super::codec::Error;
 
-/// Words of the protocol's compression dictionary; each stands in it with its length before it.
+/// Words of the protocol's compression dictionary; each is preceded by its length.
 const WORDS: &str = "options head post put delete trace accept accept-charset accept-encoding accept-language \
     accept-ranges age allow authorization cache-control connection content-base content-encoding content-language \
     content-length content-location content-md5 content-range content-type date etag expect expires from host if-match \
@@ -29,12 +29,12 @@ const LONGEST: usize = 64 * 1024;
 /// Names (in lower case) and values.
 pub(in crate::server) type Headers = Vec<(String, String)>;
 
-/// The dictionary both sides know.
+/// The dictionary of both sides.
 pub(super) fn dictionary() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
         let mut bytes = Vec::new();
-        // One word has a space in it: it stands between bars.
+        // One word contains a space, and is delimited by bars.
         for part in WORDS.split('|') {
             let words: Vec<&str> = match part {
                 "200 OK" => vec![part],
@@ -80,7 +80,7 @@ impl Writer {
             self.0
                 .compress_vec(&plain[done..], &mut out, FlushCompress::Sync)
                 .map_err(|_| Error::Headers)?;
-            // Room that is left says that everything was flushed.
+            // Unused space means that everything was flushed.
             if out.len() < out.capacity() {
                 return Ok(out);
             }

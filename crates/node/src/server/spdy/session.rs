@@ -20,8 +20,8 @@ const OPENING: Duration = Duration::from_secs(30);
 
 type Connection = Framed<TokioIo<hyper::upgrade::Upgraded>, Codec>;
 
-/// Answers the upgrade with the first protocol of the client that is one of `known`, and hands it and the connection
-/// to `run`.
+/// Answers the upgrade with the first protocol of the client that is in `known`, and passes it and the connection to
+/// `run`.
 pub(in crate::server) fn upgrade<F>(
     request: Request<Incoming>,
     known: &'static [&'static str],
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Sends data on a channel; nothing if the client did not ask for that channel.
+    /// Sends data on a channel; does nothing if the client did not open that channel.
     pub(in crate::server) async fn send(&mut self, channel: u8, data: &[u8]) -> Result<(), ()> {
         let stream = self.streams.iter().find(|(_, known)| *known == channel);
         let Some((id, _)) = stream.filter(|_| !data.is_empty()) else {
@@ -129,8 +129,8 @@ impl Session {
         self.connection.send(frame).await.map_err(drop)
     }
 
-    /// The next data and its channel, in the form of the WebSocket protocol; `None` when the client is gone. Safe to be
-    /// cancelled.
+    /// The next data and its channel, in the format of the WebSocket protocol; `None` when the client disconnected.
+    /// Cancel-safe.
     pub(in crate::server) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
             if let Some(channel) = self.ended.take() {

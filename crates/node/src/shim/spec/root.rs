@@ -1,4 +1,4 @@
-//! What a container's root directory is made of.
+//! The content of a container's root directory.
 
 use std::path::PathBuf;
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 /// A root directory: that of an image, or else programs and libraries of the host from an allow-list.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RootFs {
-    /// Unpacked layers of an image, the topmost first, where the kernel can lay them over each other.
+    /// Unpacked layers of an image, the topmost first, if the kernel supports overlay mounts.
     pub lower: Vec<PathBuf>,
-    /// Where it cannot: a directory with all layers, of this container alone.
+    /// Otherwise: a directory with a copy of all layers, for this container alone.
     #[serde(default)]
     pub copy: Option<PathBuf>,
     /// What the status of the container calls the image; empty for the host's files.
     #[serde(default)]
     pub image_id: String,
-    /// What the image says about the program to start.
+    /// The image's configuration of the program.
     pub config: ImageConfig,
 }
 
@@ -33,7 +33,7 @@ pub struct ImageConfig {
     pub user: String,
     /// `WORKDIR`; `/` when empty.
     pub working_dir: String,
-    /// `STOPSIGNAL`, the signal that asks the program to end: a name or a number, `SIGTERM` when absent.
+    /// `STOPSIGNAL`, the signal that asks the program to terminate: a name or a number, `SIGTERM` when absent.
     pub stop_signal: Option<String>,
 }
 
@@ -47,29 +47,29 @@ impl RootFs {
 /// A bind mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Path on the host, without symbolic links. Unused where there are [`Mount::layers`].
+    /// Path on the host, without symbolic links. Unused with [`Mount::layers`].
     pub source: PathBuf,
     /// Unpacked layers of an image that is a volume, the topmost first.
     #[serde(default)]
     pub layers: Vec<PathBuf>,
-    /// A path below the source, which is made if it does not exist. What the container wrote there decides about
-    /// nothing outside of the source.
+    /// A path below the source, which is created if it does not exist. Symbolic links that the container wrote there
+    /// cannot lead out of the source.
     #[serde(default)]
     pub sub_path: Option<PathBuf>,
     /// Path in the container.
     pub target: PathBuf,
     /// Not writable.
     pub read_only: bool,
-    /// Mounts below the source stay writable although this one is not.
+    /// Mounts below the source stay writable although this one is read-only.
     #[serde(default)]
     pub shallow: bool,
-    /// Mounts that the host makes below the source later become visible (`HostToContainer`).
+    /// Mounts that the host creates below the source later become visible (`HostToContainer`).
     #[serde(default)]
     pub follow: bool,
     /// Further mount options, of the OCI runtime specification.
     #[serde(default)]
     pub options: Vec<String>,
-    /// What to say when [`Mount::sub_path`] leads out of the source.
+    /// Name for the error when [`Mount::sub_path`] leads out of the source.
     #[serde(default)]
     pub name: String,
 }

@@ -1,4 +1,4 @@
-//! Who a container's program is, what it may do and what it may use up.
+//! The user of a container's program, its privileges and limits.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Security {
     /// User; root when absent.
     pub user: Option<u32>,
-    /// User of the image that has to be looked up in the container's `/etc/passwd`; [`Security::user`] goes first.
+    /// User of the image that must be looked up in the container's `/etc/passwd`; [`Security::user`] takes precedence.
     pub user_name: Option<String>,
     /// Group; the user's from the container's `/etc/passwd`, or else root, when absent.
     pub group: Option<u32>,

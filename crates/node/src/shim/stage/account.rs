@@ -11,7 +11,7 @@ use crate::shim::spec::{RootFs, Security};
 /// Larger ones are not read: the file is the image's.
 const LARGEST: u64 = 1 << 20;
 
-/// Who a container's program is.
+/// User and groups of a container's program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) user: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Account {
     pub(crate) home: String,
 }
 
-/// Reads a file of a root directory; links stay inside of it.
+/// Reads a file of a root directory; links cannot lead out of it.
 fn read(root: &Path, path: &str) -> String {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -39,10 +39,10 @@ fn read(root: &Path, path: &str) -> String {
     open().unwrap_or_default()
 }
 
-/// Looks the user of a container up in its root directory.
+/// Looks up the user of a container in its root directory.
 ///
 /// # Errors
-/// A name that is not there.
+/// A name that does not exist.
 pub(crate) fn find(security: &Security, root: &Path) -> Result<Account> {
     resolve(
         security,
@@ -51,8 +51,8 @@ pub(crate) fn find(security: &Security, root: &Path) -> Result<Account> {
     )
 }
 
-/// User and group of a container that can only have one of each. They have to be known before there is a root
-/// directory, so that the image's layers, or the copy of them, are asked for a name.
+/// User and group of a container that can only have one of each. They must be known before there is a root directory,
+/// so the name is looked up in the image's layers, or the copy of them.
 pub(super) fn single(security: &Security, root: &RootFs) -> (u32, u32) {
     let named = || {
         let layers = root.copy.iter().chain(&root.lower);

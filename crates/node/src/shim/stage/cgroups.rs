@@ -11,8 +11,8 @@ use crate::shim::spec::ContainerSpec;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Finds out which hierarchy there is. Where it cannot be written, an empty one in memory takes its place in the
-/// helper's view, so that the attempt to use it has no effect instead of an error.
+/// Detects the hierarchy. If it is not writable, an empty one in memory replaces it in the shim's view, so that
+/// attempts to use it have no effect and cause no error.
 pub(super) fn prepare(spec: &ContainerSpec) -> Result<Hierarchy> {
     if spec.cgroups {
         let unified = Path::new(ROOT).join("cgroup.controllers").exists();
@@ -54,7 +54,7 @@ pub(super) fn prepare(spec: &ContainerSpec) -> Result<Hierarchy> {
     Ok(Hierarchy::None)
 }
 
-/// Removes the files in memory that [`prepare`] has made: a cgroup to be removed is a directory without files.
+/// Removes the files in memory that [`prepare`] has created: a cgroup can only be removed as a directory without files.
 pub(super) fn forget(spec: &ContainerSpec) {
     let path = oci::cgroups_path(spec);
     let Some(Ok(top)) = path.ancestors().nth(1).map(|it| it.strip_prefix("/")) else {

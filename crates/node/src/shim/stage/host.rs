@@ -1,8 +1,8 @@
-//! A root directory from the host's files, for containers whose image is not there.
+//! A root directory from the host's files, for containers whose image is not available.
 //!
-//! Only what programs need is there: the directories of programs and libraries, and a few files of `/etc` that say how
-//! to use them. All of it is read-only. Everything else is empty and the container's own: no home directory, no
-//! temporary file, no key and no state of the host is visible.
+//! Only what programs need is included: the directories of programs and libraries, and a few files of `/etc` that
+//! configure them. All of it is read-only. Everything else is empty and the container's own: no home directory,
+//! temporary file, key or state of the host is visible.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{Result, Source, Step, attach, make};
 use crate::shim::sys;
 
-/// Programs and what they are linked with. `/nix` is where NixOS has them.
+/// Programs and their libraries. `/nix` is for NixOS.
 const PROGRAMS: &[&str] = &[
     "usr",
     "bin",
@@ -47,7 +47,7 @@ const EMPTY: &[(&str, u32)] = &[
     ("var/tmp", 0o1777),
 ];
 
-/// Files of `/etc` that are copied: who users are, how names are resolved, where libraries are.
+/// Files of `/etc` that are copied: users, name resolution, library paths.
 const FILES: &[&str] = &[
     "bash.bashrc",
     "bindresvport.blacklist",
@@ -78,7 +78,7 @@ const FILES: &[&str] = &[
     "timezone",
 ];
 
-/// Directories and links of `/etc` that hold nothing but what is public on every machine.
+/// Directories and links of `/etc` that contain only public data on every machine.
 const SHARED: &[&str] = &[
     "OpenCL",
     "alternatives",
@@ -101,8 +101,8 @@ const SHARED: &[&str] = &[
 /// Larger ones are not configuration.
 const LARGEST: u64 = 4 << 20;
 
-/// Fills an empty root directory. `targets` are the paths of mounts that are made later: read-only directories of the
-/// host that lack them are replaced by ones with the same content that have room for them.
+/// Fills an empty root directory. `targets` are the paths of later mounts: read-only directories of the host that lack
+/// them are replaced by copies with mount points for them.
 pub(super) fn fill(root: &Path, targets: &[&Path]) -> Result {
     for name in PROGRAMS {
         if let Some(parent) = Path::new(name).parent().filter(|it| *it != Path::new("")) {
@@ -128,7 +128,7 @@ fn etc(root: &Path) -> Result {
     let etc = root.join("etc");
     for name in FILES {
         let (from, to) = (Path::new("/etc").join(name), etc.join(name));
-        // What a user may not read, or what is not there, is not needed either.
+        // Files that a user cannot read, or that do not exist, are not needed either.
         let Ok(metadata) = fs::metadata(&from) else {
             continue;
         };
@@ -155,7 +155,7 @@ fn etc(root: &Path) -> Result {
     Ok(())
 }
 
-/// Makes a file, link or directory of the host visible, read-only. What does not exist stays out.
+/// Makes a file, link or directory of the host visible, read-only. A path that does not exist is skipped.
 fn show(from: &Path, to: &Path, targets: &[&Path]) -> Result {
     let Ok(metadata) = fs::symlink_metadata(from) else {
         return Ok(());
@@ -194,7 +194,7 @@ fn lacks(directory: &Path, target: &Path) -> bool {
         path.push(part);
         match fs::symlink_metadata(&path) {
             Err(_) => return true,
-            // Where it leads is looked at when it is mounted; the link itself is there.
+            // Its target is checked when it is mounted; the link itself exists.
             Ok(metadata) if metadata.is_symlink() => return false,
             Ok(_) => {}
         }

@@ -1,7 +1,7 @@
 //! Root directories and volumes from the layers of images.
 //!
-//! The layers are the node's, shared by all containers of an image, and are only read. What is in them is not to be
-//! trusted: nothing here follows a path inside of them.
+//! The layers are the node's, shared by all containers of an image, and are only read. Their content is not trusted: no
+//! code here follows a path inside of them.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ pub(super) fn bind(copy: &Path, root: &Path) -> Result {
     private(root)
 }
 
-/// An image as a volume: what is to be mounted in place of the mount.
+/// An image as a volume: the source that replaces the one of the mount.
 pub(super) fn volume(
     spec: &ContainerSpec,
     mount: &Mount,
@@ -66,8 +66,8 @@ fn open(path: &Path) -> Result<Source> {
     Ok(Source { fd, is_dir: true })
 }
 
-/// Lays layers over each other, the topmost first. The options of a mount have one page, which the paths of many layers
-/// would not fit in: short links in `links` stand for them.
+/// Mounts layers as an overlay, the topmost first. Mount options are limited to one page, which the paths of many
+/// layers would exceed: short links in `links` replace them.
 fn overlay(
     spec: &ContainerSpec,
     layers: &[PathBuf],

@@ -1,4 +1,4 @@
-//! Opening what a container is given, without following it out of where it belongs.
+//! Opens volumes and devices of a container without following links out of their directories.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -17,7 +17,7 @@ pub(crate) const SUB_PATH: &str = "failed to prepare subPath";
 /// Never out of the directory it starts in, not even for a moment.
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// Opens the source of a mount; a path below it is made if it does not exist.
+/// Opens the source of a mount; a path below it is created if it does not exist.
 pub(super) fn open(mount: &Mount) -> Result<Source> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::open(&mount.source, flags, Mode::empty())
@@ -38,7 +38,7 @@ pub(super) fn open(mount: &Mount) -> Result<Source> {
 }
 
 /// Walks down from a directory. Links are followed as long as they stay inside; every step starts from a descriptor of
-/// a directory that was inside when it was opened, so that renaming directories meanwhile leads nowhere else.
+/// a directory that was inside when it was opened, so that renaming directories meanwhile cannot lead outside.
 fn below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = openat2(&root, path, flags, Mode::empty(), INSIDE);
@@ -48,7 +48,7 @@ fn below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
         Err(Errno::XDEV) => return Err("the path leads out of the volume".into()),
         Err(error) => return Err(error.to_string()),
     }
-    // New directories have the permissions of the volume, whatever is masked here.
+    // New directories get the permissions of the volume, independent of the umask.
     let mode = fstat(&root).map_err(|error| error.to_string())?.st_mode & 0o7777;
     let mask = rustix::process::umask(Mode::empty());
     let made = make_below(root, path, Mode::from_raw_mode(mode));
@@ -56,8 +56,8 @@ fn below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
     made
 }
 
-/// Makes what is missing of a path, and opens it. Every step is looked up from the root, where links and ".." cannot lead
-/// out; only the last part of it is made, below a directory that was inside when it was opened.
+/// Creates the missing part of a path, and opens it. Every step is looked up from the root, where links and ".." cannot
+/// lead out; only the last part is created, below a directory that was inside when it was opened.
 fn make_below(root: OwnedFd, path: &Path, mode: Mode) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let open = |path: &Path| openat2(&root, path, flags, Mode::empty(), INSIDE);
@@ -83,7 +83,7 @@ fn make_below(root: OwnedFd, path: &Path, mode: Mode) -> Result<OwnedFd> {
     Ok(at)
 }
 
-/// Looks at a device node of the host.
+/// Reads the numbers of a device node of the host.
 pub(super) fn device(node: &DeviceNode) -> Result<Device> {
     let source = Path::new(node.host_path.as_deref().unwrap_or(&node.path));
     let fd = rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())

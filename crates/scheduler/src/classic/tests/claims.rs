@@ -183,7 +183,7 @@ fn claims_of_others_and_immediate_ones_stay() {
 }
 
 #[test]
-fn nothing_counts_on_a_reservation_that_is_being_taken_back() {
+fn no_pod_relies_on_a_reservation_that_is_being_removed() {
     let mut world = World::usual();
     world.claim("a", allocated_on("n0", json!({})));
     world.pod("p", &["a"]);

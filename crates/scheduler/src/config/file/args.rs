@@ -26,7 +26,7 @@ pub(super) struct PluginConfig {
 
 const GROUP: &str = "kubescheduler.config.k8s.io";
 
-/// The kinds in it. What is something else belongs to nobody.
+/// Kinds of plugin arguments. Other kinds are rejected.
 const KINDS: [&str; 9] = [
     "KubeSchedulerConfiguration",
     "DefaultPreemptionArgs",
@@ -61,14 +61,14 @@ fn take(map: &mut serde_json::Map<String, Value>, field: &str) -> Value {
     map.remove(field).unwrap_or_default()
 }
 
-/// What arguments may say of themselves.
+/// `apiVersion` and `kind` of the arguments.
 struct TypeMeta {
     api_version: Option<String>,
     kind: Option<String>,
 }
 
 impl TypeMeta {
-    /// Refuses what says that it is something else than the arguments of the plugin. What is left open is what it has to be.
+    /// Rejects arguments of another kind or version than the plugin's. Fields that are not set are allowed.
     fn check(self, path: &str, plugin: &str) -> Result<(), ConfigError> {
         let wanted = format!("{plugin}Args");
         let given = |text: Option<String>| text.filter(|t| !t.is_empty());

@@ -10,7 +10,7 @@ use crate::config::Profile;
 use crate::framework::{Plugin, PluginSet};
 use crate::plugins::points::ExtensionPoint;
 
-/// Plugins of upstream that deal with things that are not in scope.
+/// Plugins of upstream whose functions are not in scope.
 const ELSEWHERE: [&str; 2] = ["TopologyPlacementGenerator", "PodGroupPodsCount"];
 
 #[derive(Debug, Deserialize)]
@@ -74,7 +74,7 @@ impl Plugins {
         }
     }
 
-    /// Refuses plugins that are named where they have nothing to do, or twice.
+    /// Rejects plugins at extension points that they do not support, and duplicates.
     fn check(&self, path: &str) -> Result<(), ConfigError> {
         let refuse = |path: String, text: String| Err(ConfigError::Plugin { path, text });
         for point in ExtensionPoint::ALL.iter().copied() {
@@ -102,7 +102,7 @@ impl Plugins {
         for (i, Named { name, .. }) in self.multi_point.enabled.iter().enumerate() {
             let path = format!("{path}.multiPoint.enabled[{i}].name");
             let plugin = known(&path, name)?;
-            // What a point says of the plugin itself goes before.
+            // The setting at an extension point takes precedence over `multiPoint`.
             let counts = |point: &ExtensionPoint| {
                 let sets = self.at(*point);
                 plugin.extends(*point)
@@ -139,8 +139,8 @@ pub(super) fn known(path: &str, name: &str) -> Result<Plugin, ConfigError> {
     })
 }
 
-/// Applies `disabled`, then `enabled`; says for each enabled plugin which weight that gives it: whoever enables a plugin
-/// and names no weight gets one, not the weight of the default profile.
+/// Applies `disabled`, then `enabled`; returns the weight of each enabled plugin. A plugin that is enabled without a
+/// weight gets weight 1, not its weight in the default profile.
 fn apply(
     path: &str,
     sets: &Sets,
@@ -215,7 +215,7 @@ pub(super) fn read_profile(
     )?;
     apply(&at("filter"), &plugins.filter, &mut profile.filters)?;
     apply(&at("preFilter"), &plugins.pre_filter, &mut profile.filters)?;
-    // A plugin of ours is one piece: at these points it is on where it filters.
+    // Here a plugin is one unit: at these points it is on where it filters.
     let others = [
         ExtensionPoint::PreEnqueue,
         ExtensionPoint::QueueSort,

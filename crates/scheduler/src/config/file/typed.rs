@@ -1,11 +1,11 @@
-//! Values of the file as what they have to be. What is wrong names the field, its value and what is expected there.
+//! Conversion of values in the file to their types. Errors name the field, its value and the expected type.
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, Visitor};
 use serde_json::Value;
 
 use super::ConfigError;
 
-/// Reads a value that stands at `path`, which is empty for the whole file.
+/// Reads the value at `path`, which is empty for the whole file.
 pub(super) fn typed<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, ConfigError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let below = error.path().to_string();
@@ -39,7 +39,7 @@ fn for_people(text: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// A duration as it stands in the file. What it means is looked at where its field is known.
+/// A duration as written in the file; it is parsed where its field is known.
 #[derive(Debug)]
 pub(super) struct DurationText(pub(super) String);
 

@@ -1,4 +1,4 @@
-//! One binding cycle: what is written for a pod that was assumed on a node, and how far that is.
+//! One binding cycle: what is written for an assumed pod, and its progress.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::queue::{Now, QueuedPod};
 /// entered twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::core) enum Phase {
-    /// PreBind: claims and volumes are being written. A pod that has neither stays in this phase while it is bound.
+    /// PreBind: claims and volumes are being written. A pod with neither stays in this phase while it is bound.
     Writing,
-    /// PreBind: everything is written. The cycle goes on when watches show the claims in the versions that were written,
-    /// when their binding conditions (KEP-5007) are true, and when the volumes are bound.
+    /// PreBind: everything is written. The cycle continues when watches show the claims in the versions that were
+    /// written, when their binding conditions (KEP-5007) are true, and when the volumes are bound.
     Waiting {
         /// When the binding conditions are late; `None` without any, and once they are true.
         conditions: Option<Timestamp>,
         /// When the volumes are late; `None` without any.
         volumes: Option<Timestamp>,
     },
-    /// Bind: nothing but the binding itself is left.
+    /// Bind: only the binding itself remains.
     Bind {
         /// When that was reached.
         since: Now,
@@ -32,7 +32,7 @@ pub(in crate::core) enum Phase {
 }
 
 impl Phase {
-    /// When something that the cycle waits for is late.
+    /// The deadline of what the cycle waits for.
     pub(in crate::core) fn deadline(self) -> Option<Timestamp> {
         self.conditions_deadline()
             .into_iter()
@@ -68,15 +68,15 @@ pub(in crate::core) struct Binding {
     /// The claims that the pod needs, with the extended resource claim once that was created, in the versions that a
     /// watch has to show.
     pub(in crate::core) claims: Vec<Version>,
-    /// Those that were allocated before, and not for the pod.
+    /// Claims that were allocated before this cycle.
     pub(in crate::core) found: Vec<Uid>,
     /// Classic claims that the pod needs.
     pub(in crate::core) classic: Vec<(Key, Uid)>,
-    /// Whether something is recorded in the pod's status about resources of the node.
+    /// Whether the pod's status records node resources of its devices.
     pub(in crate::core) has_node_allocatable: bool,
     /// The extended resource claim, once it was created.
     pub(in crate::core) extended: Option<Arc<ResourceClaim>>,
-    /// Volumes that have to be bound first.
+    /// Volumes that must be bound first.
     pub(in crate::core) volumes: Awaited,
     /// When the attempt began.
     pub(in crate::core) started: Now,

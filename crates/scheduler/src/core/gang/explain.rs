@@ -11,18 +11,18 @@ use crate::core::{Core, Time};
 use crate::pod::{Key, PodInfo};
 use crate::podgroups::claims::PodGroup;
 
-/// What would become of the gang of a pod if it were its turn now.
+/// The result of a scheduling attempt for the gang of a pod, if it were made now.
 #[derive(Debug)]
 pub struct GangVerdict {
     /// Its PodGroup.
     pub group: Key,
     /// How many of its pods are placed at once, or none.
     pub min_count: usize,
-    /// Its pods that are there, by name.
+    /// The existing pods of the gang, by name.
     pub members: Vec<MemberVerdict>,
     /// What became of it.
     pub outcome: GangOutcome,
-    /// The pod that has no place while the others have theirs: the one that was asked about, or else the first.
+    /// The pod without a node while the others have theirs: the one that was asked about, or else the first.
     pub left_out: Option<LeftOut>,
 }
 
@@ -33,7 +33,7 @@ impl GangVerdict {
     }
 }
 
-/// What would become of a gang.
+/// The outcome for a gang.
 #[derive(Debug, PartialEq, Eq)]
 pub enum GangOutcome {
     /// Enough of its pods have places.
@@ -44,7 +44,7 @@ pub enum GangOutcome {
     TooFewPlaces(String),
     /// Too few of its pods can be tried.
     Waits(String),
-    /// Something has nothing to do with fitting.
+    /// An error unrelated to fitting.
     Fails(String),
 }
 
@@ -57,7 +57,7 @@ pub struct MemberVerdict {
     pub is_placed: bool,
     /// The node that it has, or would get.
     pub node: Option<Arc<str>>,
-    /// Why it can not be tried, or has no place.
+    /// Why it cannot be tried, or has no place.
     pub why_not: Option<String>,
 }
 
@@ -68,12 +68,12 @@ pub struct LeftOut {
     pub pod: Key,
     /// Why, in the words of its condition.
     pub why: String,
-    /// What each node says while the others of the gang have their places.
+    /// The verdict of each node while the other pods of the gang are assumed on theirs.
     pub nodes: Vec<NodeVerdict>,
 }
 
 impl Core {
-    /// What would become of the gang of a pod, and where the pod would go. What is tried is taken back.
+    /// The outcome for the gang of a pod, and the node of the pod. All changes made for that are reverted.
     pub(in crate::core) fn explain_gang(
         &mut self,
         asked: &PodInfo,
@@ -119,7 +119,7 @@ impl Core {
         Some((verdict, chosen))
     }
 
-    /// The pods of a gang, and those of them that can be tried, in the order in which they are.
+    /// The pods of a gang, and the ones that can be tried, in the order of the attempt.
     fn look_at(&self, gang: &PodGroup) -> (Vec<MemberVerdict>, Vec<Member>) {
         let (mut members, mut tried) = (Vec::new(), Vec::new());
         for pod in self.pods_of_group(&gang.key) {
@@ -149,7 +149,7 @@ impl Core {
         (members, in_turn(tried))
     }
 
-    /// Does what the loop does with a gang, and takes it back.
+    /// Makes the attempt of the main loop for a gang, and reverts it.
     fn try_out(
         &mut self,
         tried: &Tried<'_>,
@@ -177,7 +177,7 @@ impl Core {
                 return (GangOutcome::MakesRoom(leaving(&room.last)), None, None);
             }
         }
-        // What people are told is about the first round. It is made once more, so that nodes can be asked in the middle of it.
+        // The report is about the first round. It is repeated, so that nodes can be filtered in the middle of it.
         let mut round = self.round(tried.pods, needed, profile, false, time);
         let left_out = self.left_out(tried, tried.pods, &round, profile, time);
         self.revert_round(&mut round);
@@ -190,7 +190,7 @@ impl Core {
         (GangOutcome::TooFewPlaces(count), left_out, None)
     }
 
-    /// The pod without a place that people want to hear of. The others have theirs now.
+    /// The pod without a node to report. The others are assumed on theirs.
     fn left_out(
         &self,
         tried: &Tried<'_>,
@@ -208,7 +208,7 @@ impl Core {
             });
         let nowhere: Vec<_> = nowhere.collect();
         let own = nowhere.iter().find(|(pod, _)| pod.uid == tried.asked.uid);
-        // Where the gang has its places, others without one are no news.
+        // If the gang is placed, other pods without a node are not reported.
         let other = nowhere.first().filter(|_| !round.is_over(tried.needed));
         let (pod, why) = own.or(other)?;
         let nodes = self.ask_nodes(pod, profile, time).map(|(nodes, _)| nodes);
@@ -229,7 +229,7 @@ struct Tried<'a> {
     asked: &'a PodInfo,
 }
 
-/// Writes down where the pods would go, and why they would not. Returns what the pod gets that was asked about.
+/// Records the nodes of the pods, and why others have none. Returns the placement of the pod that was asked about.
 fn tell(
     members: &mut [MemberVerdict],
     order: &[Member],

@@ -1,4 +1,4 @@
-//! Groups and the pods in them: there, complete, gone.
+//! PodGroups and their pods: added, complete, deleted.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Core {
         }
     }
 
-    /// A pod is there; if it is the last one that its gang has waited for, the others can be tried.
+    /// A pod was added; if it completes its gang, the other pods can be tried.
     pub(in crate::core) fn join_gang(&mut self, pod: &PodInfo, time: Time) {
         let ours = pod.node_name().is_some() || self.profile(scheduler_name(&pod.pod)).is_some();
         let Some(gangs) = self.gangs.as_mut().filter(|_| ours) else {
@@ -57,7 +57,7 @@ impl Core {
         }
     }
 
-    /// A pod is gone. Where too few are left of its gang, the others wait for more.
+    /// A pod was deleted. If too few pods of its gang remain, the others wait for more.
     pub(in crate::core) fn leave_gang(&mut self, pod: &PodInfo, time: Time) {
         let mates: Vec<_> = self.gang_mates(pod).cloned().collect();
         let Some(gangs) = &mut self.gangs else {
@@ -80,8 +80,8 @@ impl Core {
         }
     }
 
-    /// Tells a pod that can not be tried any more what it waits for: what it was told before is not true now, and no attempt
-    /// will tell it something else. Room is not kept for it meanwhile.
+    /// Reports what a pod waits for that can no longer be tried: its last condition is not true now, and no attempt
+    /// will replace it. Its nomination is cleared.
     fn set_back(&mut self, pod: &Arc<PodInfo>, time: Time) {
         if !self.queue.contains(&pod.uid) {
             return;

@@ -1,11 +1,11 @@
 //! The search for places for the pods of a gang.
 //!
-//! A round places one pod after the other as if it were alone; what it gets counts at once, so that the next one sees it.
-//! A round that does not succeed is reverted completely.
+//! A round places one pod after the other as if it were alone; each placement is assumed at once, so that the next pod
+//! sees it. A round that does not succeed is reverted completely.
 //!
-//! Upstream makes one such round, and gives up on gangs that would fit in another order or with less. Here further
-//! rounds follow, at most [`ROUNDS`]: pods that got more than the least that they asked for leave it to others, then pods
-//! without a place are tried first.
+//! Upstream makes one such round, and fails gangs that would fit in another order or with later alternatives. Here
+//! further rounds follow, at most [`ROUNDS`]: first, pods that got a better alternative than their last one skip
+//! alternatives; then pods without a node are tried first.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::nominations::Nomination;
 use crate::pod::{PodInfo, Uid};
 use crate::queue::QueuedPod;
 
-/// How often places are looked for in one go. Twice as many pods as before do with less in each round.
+/// Limit of rounds in one attempt. In each round twice as many pods as before skip alternatives.
 const ROUNDS: usize = 12;
 
 /// A pod of the gang that is being tried.
@@ -39,7 +39,7 @@ pub(super) enum Place {
     AfterPreemption(Box<BindJob>, Box<Refusal>),
     Unschedulable(Box<Refusal>),
     Failed(String),
-    /// Too few pods of the gang can fit any more, so this one was not tried.
+    /// Too few pods of the gang can fit any longer, so this one was not tried.
     NotTried,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Round {
     gone: Vec<Victim>,
 }
 
-/// A pod that would have to go.
+/// A pod to preempt.
 struct Victim {
     pod: Arc<PodInfo>,
     node: Arc<str>,
@@ -113,20 +113,20 @@ impl Round {
     }
 }
 
-/// What came of it.
+/// The outcome of a search.
 pub(super) struct Search {
     /// The pods in the order of the last round.
     pub(super) order: Vec<Member>,
-    /// The last round, which counts as if it were done.
+    /// The last round; its placements stay assumed.
     pub(super) last: Round,
-    /// The first one, if it was another, which was taken back.
+    /// The first round, if it was another one, which was reverted.
     pub(super) first: Option<Round>,
     /// Whether a pod had a place in one of them if others left.
     pub(super) preemption_helps: bool,
 }
 
 impl Core {
-    /// Looks for places for at least so many of the pods; with `with_preemption` also for such that others have to leave.
+    /// Searches nodes for at least `needed` of the pods; `with_preemption` also allows placements that need victims.
     pub(super) fn search(
         &mut self,
         members: &[Member],
@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    /// Looks for places for the pods, one after the other, until it is clear that there are too few.
+    /// Places the pods one after the other, until it is clear that too few fit.
     pub(super) fn round(
         &mut self,
         members: &[Member],
@@ -259,7 +259,7 @@ impl Core {
     }
 }
 
-/// Lets the last pods that have more than the least that they asked for do with less, twice as many each time.
+/// Lets the last pods that could use a later alternative skip alternatives, twice as many each time.
 fn do_with_less(order: &mut [Member], round: &Round, step: &mut usize) -> bool {
     let mut done = 0;
     let places = order.iter_mut().zip(&round.places);

@@ -51,7 +51,7 @@ fn pods_go_to_nodes_that_declare_what_they_need() {
 }
 
 #[test]
-fn nobody_asks_what_nodes_declare_while_the_feature_is_off() {
+fn declared_features_are_not_checked_while_the_gate_is_off() {
     let off = "NodeDeclaredFeatures=false";
     check_feature(off, restarts_all(), &[], true);
 }

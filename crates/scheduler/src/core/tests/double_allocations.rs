@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pod whose claim gets a device and is written; what the server answered is with it.
+/// A pod whose claim is allocated and written; returned with the server's answer.
 fn written(world: &mut World) -> ResourceClaim {
     world.claim("a", json!({}));
     world.pod("p", &["a"]);
@@ -109,7 +109,7 @@ fn a_claim_of_a_predecessor_gets_a_new_version() {
     let outcome = world.run();
     let tasks = &outcome.bound().expect("bound").claims;
     assert!(tasks.len() == 1 && tasks[0].fence, "{tasks:?}");
-    // One that comes later is nobody's whom this one follows.
+    // A later allocation does not conflict with this one.
     let mut world = World::new("");
     world.handle(Input::Claim(Observed::Listed {
         items: Vec::new(),
@@ -127,7 +127,7 @@ fn a_claim_that_was_second_can_be_shared_as_soon_as_one_of_its_pods_runs() {
     world.claim("b", allocated("n0", &["q"]));
     world.claim("a", allocated("n0", &["r"]));
     world.pod("p", &["a"]);
-    // Reserved for somebody else, so that it can not be taken back.
+    // Reserved for another pod, so that it cannot be released.
     let outcome = world.run();
     assert_eq!(outcome.node(), None, "{}", outcome.message());
     world.any_pod("r", &["a"], json!({"nodeName": "n0"}));
@@ -139,7 +139,7 @@ fn a_claim_that_was_second_can_be_shared_as_soon_as_one_of_its_pods_runs() {
 fn a_pod_is_not_bound_with_a_claim_that_is_not_reserved_for_it() {
     let mut world = World::new("");
     let claim = written(&mut world);
-    // Somebody took the reservation away before the watch showed it.
+    // Another component removed the reservation before the watch showed it.
     let mut lost: Box<ResourceClaim> = world.object(json!({
         "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
         "spec": {},

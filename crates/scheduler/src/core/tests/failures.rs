@@ -1,5 +1,5 @@
-//! A selector or request that fails on one node keeps the pod from all of them, as in upstream: something is wrong with
-//! the claim, and where the pod happens to fit nobody would find out.
+//! A selector or request that fails on one node fails the attempt on all of them, as in upstream: the claim is invalid,
+//! and if the pod were placed elsewhere, the user would not learn of it.
 
 use super::*;
 
@@ -190,7 +190,7 @@ fn a_node_without_devices_does_not_count_among_those_to_choose_from() {
     assert_eq!(world.run().node(), Some("n0"));
 }
 
-/// A device whose node selector has more terms than documented is not allocated. Other nodes are tried all the same.
+/// A device whose node selector has more terms than documented is not allocated. Other nodes are still tried.
 #[test]
 fn regression_a_device_with_a_malformed_node_selector_fails_on_its_own_node_only() {
     let term = |zone: &str| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [zone]}]});

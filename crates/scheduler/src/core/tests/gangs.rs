@@ -111,7 +111,7 @@ fn a_gang_is_placed_at_once() {
 }
 
 #[test]
-fn nobody_is_placed_where_not_all_are() {
+fn no_pod_of_a_gang_is_placed_unless_all_are() {
     let mut world = World::new(GATES);
     world.gang("g", 5);
     for i in 0..5 {
@@ -138,7 +138,7 @@ fn nobody_is_placed_where_not_all_are() {
     let expected = format!("pod group is unschedulable (minCount 5, 4 fit, p4 does not: {none}");
     assert!(told.message.starts_with(&expected), "{}", told.message);
     assert_eq!((&*told.status, &*told.reason), ("False", "Unschedulable"));
-    // Nothing is held: somebody else gets what is there.
+    // Nothing is held: another pod gets the devices.
     assert_eq!(world.core.claims.in_flight_len(), 0);
     for name in ["a", "b", "c", "d"] {
         world.claim(name, json!({}));
@@ -194,7 +194,7 @@ fn a_pod_of_an_unknown_group_waits_for_it() {
         why,
         "waiting for pod's pod group \"g\" to appear in scheduling queue"
     );
-    // Of a group that is no gang everybody is placed alone.
+    // Pods of a group without gang policy are placed one by one.
     world.any_group("g", json!({"schedulingPolicy": {"basic": {}}}));
     world.check_decided("p0 to n0 with 1");
 }
@@ -293,8 +293,8 @@ fn others_go_when_that_makes_room_for_the_whole_gang() {
     world.check_decided("p0 to n1 with 0\np1 to n0 with 0\ng True Scheduled");
 }
 
-/// Found by simulation (seed 447): a gang whose pods differ in priority must not drive itself from the node that it waits for, and
-/// be tried for ever.
+/// Found by simulation (seed 447): a gang whose pods differ in priority must not preempt itself on its nominated node
+/// and be retried endlessly.
 #[test]
 fn the_pods_of_a_gang_do_not_displace_each_other() {
     let mut world = World::new(GATES);
@@ -329,7 +329,7 @@ fn the_pods_of_a_gang_do_not_displace_each_other() {
 }
 
 #[test]
-fn nobody_goes_when_that_is_not_enough_for_the_gang() {
+fn no_pod_is_preempted_when_that_is_not_enough_for_the_gang() {
     let mut world = full(3);
     let outcome = world.run();
     let goes = |a: &Action| matches!(a, Action::Preempt { .. });

@@ -34,7 +34,7 @@ fn deleted(outcome: &Outcome) -> Vec<&str> {
 }
 
 #[test]
-fn a_pod_is_tried_again_when_the_claim_for_its_resources_is_gone() {
+fn a_pod_is_tried_again_when_its_extended_resource_claim_is_deleted() {
     let mut world = with_resource();
     // It never got a device, so that its end frees none.
     let claim = extended(&mut world, "old", json!({}));
@@ -94,9 +94,9 @@ fn a_pod_that_fits_nowhere_holds_nothing() {
     assert!(outcome.message().contains("still not schedulable"));
 }
 
-/// Whether somebody has to go as well is seen when the claim is free.
+/// Whether preemption is needed as well is decided once the claim is free.
 #[test]
-fn an_allocation_elsewhere_is_taken_back_and_nobody_preempted() {
+fn a_claim_on_another_node_is_deallocated_and_no_pod_preempted() {
     let mut world = World::new("");
     world.claim("a", allocated("gone", &[]));
     world.pod("p", &["a"]);
@@ -109,9 +109,9 @@ fn an_allocation_elsewhere_is_taken_back_and_nobody_preempted() {
     );
 }
 
-/// A scheduler that is restarted after a failed binding does not know whose allocation it was.
+/// A scheduler that is restarted after a failed binding does not know which pod the allocation was for.
 #[test]
-fn a_pod_that_fits_nowhere_gives_back_what_only_it_could_use() {
+fn a_pod_that_fits_nowhere_releases_its_own_claims() {
     let gives_back = |owner: Value| {
         let mut world = with_one_device_left();
         world.claim("b", json!({}));
@@ -131,7 +131,7 @@ fn a_pod_that_fits_nowhere_gives_back_what_only_it_could_use() {
 }
 
 #[test]
-fn what_a_failed_binding_left_is_given_back_by_a_pod_that_fits_nowhere() {
+fn claims_of_a_failed_binding_are_released_when_the_pod_fits_nowhere() {
     let gives_back = |status: Value| {
         let mut world = World::new("");
         world.claim("a", status);
@@ -219,13 +219,13 @@ fn a_pod_that_lacks_a_claim_keeps_nothing_from_others() {
     check(json!([]), &["p"], "deallocate");
     check(json!([]), &["p", "q"], "unreserve");
     check(json!([]), &["q"], "nothing");
-    // Somebody allocated it by hand.
+    // The claim was allocated by hand.
     check(json!([]), &[], "nothing");
 }
 
 /// A binding that a dead scheduler sent arrived after that, and the pod ran without its devices.
 #[test]
-fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
+fn pods_are_fenced_before_claims_of_an_earlier_scheduler_are_released() {
     let fences = |needs_fencing: bool| {
         let mut world = World::new("");
         world.node("n0", json!({"unschedulable": true}));
@@ -257,7 +257,7 @@ fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
 
 /// The claim controller deallocates a claim when it removes the last consumer.
 #[test]
-fn devices_that_were_shared_with_a_pod_that_is_gone_are_freed() {
+fn devices_that_were_shared_with_a_deleted_pod_are_freed() {
     let mut world = World::new("");
     world.claim("a", allocated("n0", &["q"]));
     world.pod("p", &["a"]);

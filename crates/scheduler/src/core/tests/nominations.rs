@@ -26,7 +26,7 @@ impl World {
         let known = self.known(name);
         let mut pod = serde_json::to_value(&*known.pod).expect("JSON");
         if known.node_name().is_some() {
-            // What is known of it does not say any more what it asks for.
+            // What is known of it does not say any longer what it asks for.
             pod["spec"]["containers"] = cpus((known.requests.milli_cpu / 1000) as u32);
         }
         change(&mut pod);
@@ -102,7 +102,7 @@ fn preempting() -> (World, String) {
 }
 
 #[test]
-fn nobody_else_goes_while_the_victims_are_not_seen_leaving() {
+fn no_other_pod_is_preempted_while_victims_are_not_observed_terminating() {
     let (mut world, victim) = preempting();
     // Something else makes the pod worth another try, before anything is seen of what was decided.
     world.plain("other", 1, 0, Some("n0"));
@@ -121,7 +121,7 @@ fn a_pod_is_tried_again_when_its_victim_can_not_be_deleted() {
     assert_eq!(world.run().preempted().len(), 1);
 }
 
-/// The nomination counts before the API server has it, and also when somebody else deletes another pod there.
+/// The nomination counts before the API server has it, and also when another component deletes another pod there.
 #[test]
 fn only_pods_that_leave_because_of_preemption_make_room() {
     let (mut world, victim) = preempting();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Volume `pv` on `n1`, a class `wait` whose volumes are bound with a pod and a class `make` that provisions them.
+/// Volume `pv` on `n1`, a class `wait` with `WaitForFirstConsumer`, and a class `make` that provisions volumes.
 fn world() -> World {
     let mut world = World::new("");
     for (name, provisioner) in [
@@ -122,13 +122,13 @@ fn a_volume_is_bound_with_the_pod_and_chosen_once() {
     let task = &job.volumes.volumes[0];
     assert_eq!((&*task.volume, &task.claim.0), ("pv", &Key::new("ns", "x")));
     assert!(task.by_controller && task.version.is_some());
-    // Nobody else gets it, though nothing is written yet.
+    // No other pod gets it, although nothing is written yet.
     world.pod_with("q", "y");
     let none = "2 node(s) didn't find available persistent volumes to bind";
     assert!(world.run().message().contains(none));
     world.written("p", &["pv"], &[]);
     assert_eq!(world.ending(), None);
-    // The watch shows the write, then whoever binds is done.
+    // The watch shows the write, then the volume controller has bound the claim.
     world.volume(json!({"namespace": "ns", "name": "x", "uid": "uid-x"}));
     assert_eq!(world.ending(), None);
     world.volume_claim("x", "wait", json!({DONE: "yes"}), Some("pv"));
@@ -148,7 +148,7 @@ fn a_volume_is_free_again_when_the_binding_fails() {
         outcome: Err(BindError::new(message)),
     });
     world.pod_with("q", "y");
-    // Whoever is tried first gets it.
+    // The pod that is tried first gets it.
     assert_eq!(world.run().node(), Some("n1"));
 }
 
@@ -214,7 +214,7 @@ fn volumes_that_are_not_bound_in_time_send_the_pod_back() {
 }
 
 #[test]
-fn a_pod_that_is_gone_waits_for_no_volume() {
+fn a_deleted_pod_waits_for_no_volume() {
     let mut world = world();
     world.volume_claim("x", "wait", json!({}), None);
     world.pod_with("p", "x");

@@ -18,8 +18,8 @@ impl Claims {
         self.recount_known(uid, key);
     }
 
-    /// The binding of a pod is over. After a success the written claim has been [assumed](Claims::assume) before, and
-    /// nothing is in flight for it any more; after a failure the allocation stays for the other pods that share it.
+    /// The binding of a pod has ended. After a success the written claim was [assumed](Claims::assume) before, and
+    /// nothing is in flight for it any longer; after a failure the allocation stays for the other pods that share it.
     pub fn settle(&mut self, uid: &Uid, pod: &Uid, written: bool) -> Change {
         let settled = self.states.clear(uid, |state| {
             let in_flight = state.in_flight.as_mut()?;
@@ -33,7 +33,7 @@ impl Claims {
             return Change::default();
         };
         self.recount_known(uid, &entry.key);
-        // An answer can be late: by then the watch may have shown that the claim lost what was written.
+        // An answer can be late: the watch may have shown in the meantime that the claim lost what was written.
         let known = self.get(&entry.key).filter(|c| uid_of(c) == &**uid);
         let has = known.and_then(|c| allocation_of(c));
         let lost = has.is_none_or(|has| identities(has).ne(identities(&entry.allocation)));
@@ -45,13 +45,13 @@ impl Claims {
         }
     }
 
-    /// Whether a pod may not count on a claim, because its allocation or the reservation is being taken back.
+    /// Whether a pod must not rely on a claim, because its deallocation or the removal of the reservation is in flight.
     pub fn is_releasing(&self, uid: &str, pod: &Uid) -> bool {
         let state = self.states.get(uid);
         state.is_some_and(|state| state.is_releasing(pod))
     }
 
-    /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
+    /// The deallocation of a claim begins; with a pod, the removal of its reservation.
     pub fn release(&mut self, claim: &ResourceClaim, pod: Option<Uid>) {
         self.states.update(&claim.uid().into(), |state| {
             state.release_tried = Some(claim.version().into());
@@ -64,7 +64,7 @@ impl Claims {
         });
     }
 
-    /// Whether taking something of this version of a claim back was tried before: it would fail again.
+    /// Whether a release was attempted for this version of the claim: it would fail again.
     pub fn was_tried(&self, claim: &ResourceClaim) -> bool {
         let state = self.states.get(claim.uid());
         let last = state.and_then(|state| state.release_tried.as_deref());
@@ -76,17 +76,17 @@ impl Claims {
         self.states.update(uid, |state| state.orphaned = true);
     }
 
-    /// A pod got its node with the claim: what it has is not left over any more.
+    /// A pod was bound with the claim: its allocation is no longer orphaned.
     pub fn mark_used(&mut self, uid: &Uid) {
         self.states.clear(uid, |state| state.orphaned = false);
     }
 
-    /// Whether the allocation of a claim is left over from a binding of this scheduler that failed.
+    /// Whether the allocation of a claim remains from a failed binding of this scheduler.
     pub fn is_orphaned(&self, uid: &str) -> bool {
         self.states.get(uid).is_some_and(|state| state.orphaned)
     }
 
-    /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
+    /// The release has ended, with or without success; the written claim was [assumed](Claims::assume) before.
     pub fn released(&mut self, key: &Key, uid: &Uid, pod: Option<Uid>) -> Change {
         self.states.clear(uid, |state| match &pod {
             Some(pod) => {
@@ -102,7 +102,7 @@ impl Claims {
     }
 }
 
-/// The devices of an allocation, whatever else a server adds to it.
+/// The devices of an allocation, without other fields that a server may add.
 fn identities(
     allocation: &AllocationResult,
 ) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {

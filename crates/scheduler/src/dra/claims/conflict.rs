@@ -1,22 +1,22 @@
 //! Double allocations: which of two claims that hold the same device keeps it.
 //!
-//! An API server orders all writes of claims, and compares none of them: two schedulers, or one that was started again
-//! while requests of the one before were still under way, can write a device into two claims. Both see it, because a
-//! watch shows all writes in their order. So each scheduler keeps to two rules, and no device serves two pods, however
-//! late a request or an event is:
+//! An API server orders all writes of claims, but does not compare them: two schedulers, or a restarted one while
+//! requests of its predecessor were still in flight, can allocate a device to two claims. Both observe it, because a
+//! watch shows all writes in order. Each scheduler follows two rules, and no device serves two pods, however late a
+//! request or an event is:
 //!
 //! - a pod is bound only after the watch has shown the version of its claims that the decision rests on, or that was
 //!   written for it ([`Claims::is_seen`]);
-//! - a claim whose allocation the watch shows when somebody else has the device already is *double-allocated*, and gives way
-//!   ([`Claims::conflict`]). Of several that a list shows for the first time none is known to be the first, and whichever
-//!   is tried first gives way.
+//! - a claim whose allocation the watch shows while another claim already has the device is *double-allocated*, and
+//!   yields ([`Claims::conflict`]). If a list shows several of them for the first time, none is known to be the first,
+//!   and the one that is tried first yields.
 //!
-//! A scheduler that died may also have been taking a claim back, by a request that arrives when its successor counts on
-//! that claim. Such requests are based on a version of the claim; so the successor makes a new version of each claim that
-//! it finds allocated before it binds a pod with it ([`Claims::needs_fencing`]), and what is late is refused. The other way
-//! round, it may have been binding a pod whose claims its successor takes back. Bindings name the version of their pod; so
-//! the successor makes a new version of a pod that it finds waiting before it takes anything back that is reserved for it
-//! ([`Action::Fenced`](crate::actions::Action::Fenced)).
+//! A scheduler that died may also have sent a release of a claim that arrives when its successor relies on that claim.
+//! Such requests are based on a version of the claim; so the successor makes a new version of each claim that it finds
+//! allocated before it binds a pod with it ([`Claims::needs_fencing`]), and late requests get a conflict. Conversely,
+//! the dead scheduler may have sent the binding of a pod whose claims its successor releases. Bindings name the version
+//! of their pod; so the successor makes a new version of a pod that it finds pending before it releases anything that
+//! is reserved for it ([`Action::Fenced`](crate::actions::Action::Fenced)).
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ pub(super) fn devices_of(claim: Option<&ResourceClaim>) -> Option<&DeviceAllocat
 }
 
 impl Claims {
-    /// A list showed these claims: all at once, so that none of them is known to be written before another.
+    /// Records claims from a list: all at once, so that none of them is known to have been written before another.
     pub fn see_list(&mut self, claims: impl Iterator<Item = Arc<ResourceClaim>>) -> Vec<Change> {
         let (mut changes, mut moved) = (Vec::new(), Vec::new());
         for claim in claims {
@@ -154,8 +154,8 @@ impl Claims {
         }
     }
 
-    /// What speaks against what a claim holds, by what the watch has shown: what we have in mind or have written is going
-    /// to be seen, and is the later one then.
+    /// The conflicts of a claim's allocation according to the watch. Decisions in flight and unobserved writes of this
+    /// scheduler do not count: they will be observed later, and are then the later ones.
     fn conflicts_seen(&self, uid: &str) -> Vec<Conflict<'_>> {
         let holds = |by: &Holder, held: &Held| {
             let key = Key::new(&by.namespace, &by.name);
@@ -175,8 +175,8 @@ impl Claims {
         self.cluster.conflicts(uid, holds)
     }
 
-    /// The first list of slices came: only now is it known what there is of counters and capacities, and nobody is known
-    /// to be the first to take from them.
+    /// The first list of slices arrived: only now are counters and capacities known. No claim is known to be the first
+    /// to consume them.
     pub fn check_all_double_allocations(&mut self) {
         let seen = self.cache.entries().filter_map(|(_, e)| e.seen());
         let allocated: Vec<_> = seen
@@ -188,8 +188,8 @@ impl Claims {
         }
     }
 
-    /// Whether the watch has shown a version of a claim, or a later one. That what it has shown looks the same is not
-    /// enough: the claim may have lost its devices in between, and somebody else got them.
+    /// Whether the watch has shown this version of a claim, or a later one. An equal observed allocation is not enough:
+    /// the claim may have been deallocated in between, and the devices allocated to another one.
     pub fn is_seen(&self, version: &Version) -> bool {
         let seen = self.cache.entry(&version.key).and_then(|e| e.seen());
         seen.is_some_and(|c| uid_of(c) == &*version.uid && !is_newer(&version.version, c.version()))

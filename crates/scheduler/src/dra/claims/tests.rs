@@ -90,7 +90,7 @@ fn a_failed_binding_frees_unless_shared() {
 }
 
 #[test]
-fn somebody_elses_allocation_counts_beside_ours() {
+fn allocations_of_other_schedulers_count() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
     c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
@@ -113,8 +113,8 @@ fn an_answer_about_a_deleted_claim_is_ignored() {
     assert!(c.get(&key("a")).is_none());
 }
 
-/// Seed 2085 of the simulation: nobody was told that a device was free when the answer to a write came after the end of
-/// what was written.
+/// Seed 2085 of the simulation: pods were not requeued for a freed device when the answer to a write came after the
+/// deletion of what was written.
 #[test]
 fn a_late_answer_frees_what_the_claim_lost_before() {
     let frees = |seen: Option<&str>| {
@@ -164,11 +164,11 @@ fn is_seen(claims: &Claims, claim: &ResourceClaim) -> bool {
 const HELD_BY_A: &str = "device d/p/x is also allocated to ns/a";
 
 #[test]
-fn who_is_seen_second_gives_way() {
+fn the_claim_observed_second_yields() {
     let mut c = empty();
     c.see(claim("b", "2", 1, None));
     c.reserve(&uid("2"), &key("b"), &allocation("x"), &uid("pod"));
-    // Somebody else was faster: of ours, nothing was seen yet.
+    // Another scheduler was faster: no write of this one was observed yet.
     assert!(!c.see(claim("a", "1", 3, Some("x"))).double_allocated);
     c.assume(claim("b", "2", 4, Some("x")));
     c.settle(&uid("2"), &uid("pod"), true);
@@ -191,7 +191,7 @@ fn who_is_seen_second_gives_way() {
 fn what_looks_the_same_is_not_seen() {
     let mut c = empty();
     c.see(claim("a", "1", 10, Some("x")));
-    // Taken back and given to the same claim again, while somebody else may have had it.
+    // Deallocated and allocated to the same claim again, while another claim may have had the device in between.
     c.assume(claim("a", "1", 11, None));
     c.assume(claim("a", "1", 14, Some("x")));
     assert!(!is_seen(&c, &claim("a", "1", 14, Some("x"))));
@@ -201,7 +201,7 @@ fn what_looks_the_same_is_not_seen() {
 }
 
 #[test]
-fn who_is_seen_first_stays() {
+fn the_claim_observed_first_stays() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
     c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
@@ -214,12 +214,12 @@ fn who_is_seen_first_stays() {
 }
 
 #[test]
-fn of_a_list_nobody_is_known_to_be_the_first() {
+fn of_a_list_no_claim_is_known_to_be_the_first() {
     let mut c = empty();
     let list = [claim("a", "1", 3, Some("x")), claim("b", "2", 4, Some("x"))];
     c.see_list(list.into_iter());
     assert!(conflict(&c, "1").is_some() && conflict(&c, "2").is_some());
-    // Who was known before the list is the first.
+    // The claim known before the list is the first.
     let mut c = empty();
     c.see(claim("a", "1", 3, Some("x")));
     let list = [claim("b", "2", 4, Some("x")), claim("a", "1", 3, Some("x"))];
@@ -229,7 +229,7 @@ fn of_a_list_nobody_is_known_to_be_the_first() {
 }
 
 #[test]
-fn what_changed_while_nobody_watched_may_not_be_the_first() {
+fn a_claim_that_changed_during_a_disconnect_is_not_the_first() {
     // In the gap a lost the device, b got it, and a got it again.
     let mut c = empty();
     c.see(claim("a", "1", 10, Some("x")));
@@ -284,7 +284,7 @@ fn what_was_not_seen_overdraws_nothing() {
     let mut c = with_shared_device();
     c.see(claim("b", "2", 1, None));
     c.assume(share("b", "2", 4, 3));
-    // Somebody else's was written before ours, which is the second.
+    // The other scheduler's write came before this one, which is the second.
     assert!(!c.see(share("a", "1", 3, 2)).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
     assert!(c.see(share("b", "2", 4, 3)).double_allocated);
@@ -294,7 +294,7 @@ fn what_was_not_seen_overdraws_nothing() {
 }
 
 #[test]
-fn who_lost_what_he_had_first_comes_after() {
+fn a_claim_that_lost_its_device_loses_its_precedence() {
     let mut c = empty();
     c.see(claim("a", "1", 1, Some("x")));
     c.see(claim("b", "2", 2, Some("x")));
@@ -322,7 +322,7 @@ enum Step {
     Watch,
     /// The answer to the write arrives.
     Answer,
-    /// The claim is deallocated by somebody else, after it was allocated.
+    /// The claim is deallocated by another component after it was allocated.
     Deallocate,
     /// The claim is deleted.
     Delete,
@@ -330,7 +330,7 @@ enum Step {
 
 proptest! {
     /// Whatever the order in which watch events and answers arrive: from the decision on, the device is in use as long
-    /// as the API server says so; and when everything has arrived, exactly what the API server says is in use.
+    /// as it is in the API server; and when everything has arrived, exactly the devices in the API server are in use.
     #[test]
     fn a_held_device_is_never_free(
         steps in proptest::collection::vec(prop_oneof![Just(Step::Watch), Just(Step::Answer), Just(Step::Deallocate), Just(Step::Delete)], 1..12)

@@ -1,4 +1,4 @@
-//! Claims without the first alternatives of their lists: pods of a gang skip those where not all of them fit otherwise.
+//! Claims without the first alternatives of their lists: pods of a gang skip them if the gang does not fit otherwise.
 
 use std::borrow::Cow;
 

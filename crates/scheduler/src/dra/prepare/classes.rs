@@ -1,4 +1,4 @@
-//! Whether the device classes of a claim are there.
+//! Whether the device classes of a claim exist.
 
 use allot_apimachinery::suggest;
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaim};
@@ -9,7 +9,7 @@ use crate::dra::resolve;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
 
-/// Which device classes there are, for a pod with a claim whose class does not exist. `None` for other pods.
+/// The device classes that exist, for a pod with a claim whose class does not. `None` for other pods.
 pub fn missing_class(pod: &PodInfo, cx: &DraContext<'_>) -> Option<String> {
     const SHOWN: usize = 5;
     let claims = resolve::all(pod, cx.classic, cx.claims).ok()?;
@@ -44,7 +44,7 @@ fn classes_of(request: &DeviceRequest) -> Vec<&str> {
     classes.filter(|class| !class.is_empty()).collect()
 }
 
-/// Rejects a pod with a claim whose requests can not be read, or whose classes do not exist.
+/// Rejects a pod with a claim whose requests cannot be read, or whose classes do not exist.
 pub(super) fn check_classes(claim: &ResourceClaim, cx: &DraContext<'_>) -> Result<(), Rejection> {
     let check = |request: String, class: &str| {
         if class.is_empty() {

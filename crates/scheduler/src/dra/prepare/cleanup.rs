@@ -19,15 +19,15 @@ pub enum ClaimCleanup {
     /// Remove the pod's own reservation, which an earlier attempt left on a claim: while several pods that are on no node
     /// have one, none of them may deallocate the claim. Upstream never resolves that.
     Unreserve(Arc<ResourceClaim>),
-    /// Delete an extended resource claim that is left over.
+    /// Delete an extended resource claim that its pod no longer uses.
     Delete(Arc<ResourceClaim>),
-    /// Have the allocation of a classic claim taken back, after something was published.
+    /// Have a classic claim deallocated, after a new specification was published.
     Classic(Arc<objects::ResourceClaim>, Option<objects::SchedulingSpec>),
 }
 
 impl PodDevices {
-    /// A claim to deallocate that no other pod uses: one that is unavailable on nodes where nothing else is missing
-    /// (`elsewhere`), on as many of them as possible.
+    /// A claim to deallocate that no other pod uses: one that is unavailable on nodes that reject the pod for no other
+    /// reason (`elsewhere`), on as many of them as possible.
     pub fn claim_to_deallocate(
         &self,
         nodes: &[Arc<NodeInfo>],
@@ -54,7 +54,7 @@ impl PodDevices {
     /// others and not reserved stay.
     pub fn claims_to_release(&self, nodes: &[Arc<NodeInfo>]) -> Option<ClaimCleanup> {
         let reserved = |c: &PodClaim| is_reserved_for(&c.claim, &c.consumer.uid);
-        // Also when it is not known which attempt allocated it: no other pod can use it.
+        // Also if the allocating attempt is not known: no other pod can use the claim.
         let own = |c: &PodClaim| is_for_pod(&self.pod.pod, &c.claim);
         let mut unused = self.unused(nodes);
         let unused = unused.find(|c| c.hopeless || c.left || reserved(c) || own(c));

@@ -1,4 +1,4 @@
-//! How many devices stand for an extended resource on a node, for the scores of resources.
+//! How many devices provide an extended resource on a node, for the scores of resources.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use allot_allocator::{ClassSelectors, Cluster};
 use super::{DraContext, PodDevices};
 use crate::node::NodeInfo;
 
-/// The extended resources of a pod that devices stand for, with what selects the devices.
+/// The extended resources of a pod that devices provide, with the selectors of the devices.
 pub struct Counts<'a> {
     cluster: &'a Cluster,
     classes: Vec<(String, ClassSelectors)>,
 }
 
 impl PodDevices {
-    /// Prepares to count what devices stand for; `None` when none of the pod's resources among the scored ones is so.
+    /// Prepares the count of devices; `None` when devices provide none of the pod's scored resources.
     pub fn counts<'a>(
         &self,
         scored: &[(Arc<str>, i64)],
@@ -36,8 +36,8 @@ impl PodDevices {
 }
 
 impl Counts<'_> {
-    /// How many devices stand for a resource on a node, and how many of them are in use. Where that can not be told the
-    /// resource does not count.
+    /// How many devices provide a resource on a node, and how many of them are in use. `None` if that cannot be
+    /// determined; the resource then does not count.
     pub fn of(&self, resource: &str, node: &NodeInfo) -> Option<(i64, i64)> {
         let (_, class) = self.classes.iter().find(|(name, _)| name == resource)?;
         let count = self.cluster.count(&node.device_node, class).ok()?;

@@ -6,22 +6,22 @@ use super::{DraContext, PodClaim, PodDevices, requests_of};
 use crate::node::NodeInfo;
 use crate::selectors::Nodes;
 
-/// Most decisions of the search for the line in an event: it tells what is known, and other pods wait.
+/// Limit of decisions for the explanation in an event, since other pods wait: it reports what is known by then.
 const EXPLAIN_STEPS: u64 = 1000;
 
-/// How near a node comes to what a pod needs of devices.
+/// How near a node comes to satisfying a pod's device requests.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeNearness {
     /// The requests of all claims of the pod, those with an allocation that can be used there included.
     pub nearness: Nearness,
-    /// Every request is satisfied when it is looked at alone.
+    /// Every request on its own is satisfied.
     pub all: bool,
     /// How many checks of devices it took to find out.
     pub checks: usize,
 }
 
 impl PodDevices {
-    /// How near a node comes to what the pod needs.
+    /// How near a node comes to satisfying the pod's device requests.
     pub fn nearness(&self, node: &NodeInfo, cx: &DraContext<'_>) -> NodeNearness {
         let (mut nearness, mut all, mut checks) = (Nearness::default(), true, 1);
         for claim in self.claims.iter().filter(|c| c.allocation.is_some()) {
@@ -59,7 +59,7 @@ impl PodDevices {
         }
     }
 
-    /// Why the claims can not be used or allocated on a node, in one line, as far as that is found out with little work.
+    /// Why the claims cannot be used or allocated on a node, in one line, as far as that is found out with little work.
     /// `None` if they can.
     pub fn explain(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<String> {
         let mut reasons = self.unavailable(node);
@@ -69,13 +69,13 @@ impl PodDevices {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// Why claims that are allocated can not be used on a node, one text for each.
+    /// Why claims that are allocated cannot be used on a node, one text for each.
     pub fn unavailable(&self, node: &NodeInfo) -> Vec<String> {
         let unavailable = self.claims.iter().filter(|c| c.is_unavailable(node));
         unavailable.map(PodClaim::why_unavailable).collect()
     }
 
-    /// Why the claims can not be allocated on a node. `None` when a claim that is allocated is in the way. `steps`: most
+    /// Why the claims cannot be allocated on a node. `None` when a claim that is allocated is in the way. `steps`: most
     /// decisions of the search, if not the usual number.
     pub fn explanation(
         &self,
@@ -118,7 +118,7 @@ impl PodClaim {
         }
     }
 
-    /// Where the allocation of the claim can be used, in words.
+    /// The nodes where the allocation of the claim can be used, as a text.
     fn whereabouts(&self) -> String {
         const SHOWN: usize = 5;
         let names = self.nodes.as_ref().and_then(Nodes::names);

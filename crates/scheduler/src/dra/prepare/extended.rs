@@ -19,7 +19,7 @@ use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
 
-/// The extended resource claim of a pod that asks for extended resources.
+/// The extended resource claim of a pod that requests extended resources.
 #[derive(Debug)]
 pub(super) struct ExtendedResources {
     pod: Arc<PodInfo>,
@@ -141,7 +141,7 @@ fn extended_resource_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> Resou
             name: Some(extended::IN_MEMORY_NAME.to_owned()),
             generate_name: Some(format!("{}-extended-resources-", pod.key.name)),
             namespace: Some(pod.key.namespace.to_string()),
-            // Stands for the claim until the API server gives it a UID of its own.
+            // Identifies the claim until the API server assigns its UID.
             uid: Some(format!("{}/extended-resources", pod.uid)),
             annotations: Some(
                 [(

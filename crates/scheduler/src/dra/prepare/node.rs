@@ -43,14 +43,14 @@ impl PodDevices {
         allocated(outcome, node).map(drop)
     }
 
-    /// How much the placement policy likes what the pod would get on a node; `None` where it asks for nothing new.
+    /// The preference of the placement policy for the pod's allocation on a node; `None` if nothing new is allocated.
     pub fn preference(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<i64> {
         let extended = self.usable(node, cx).ok()?;
         let request = self.request_with(extended.as_ref(), cx)?;
         cx.allocator.preference(cx.claims.cluster(), &request, node)
     }
 
-    /// What the devices stand for. Only one pod can have it.
+    /// Adds the node resources of the devices. Only one pod can use them.
     fn add_node_allocatable(
         &self,
         devices: &mut NodeDevices,
@@ -105,7 +105,7 @@ impl PodDevices {
         self.search(extended, node, cx)
     }
 
-    /// What devices have to provide there as extended resources, if what is allocated already can be used on the node.
+    /// The extended resources that devices must provide on a node, if existing allocations can be used there.
     fn usable(
         &self,
         node: &NodeInfo,
@@ -121,11 +121,11 @@ impl PodDevices {
         }
     }
 
-    /// Whether there is nothing but unavailable claims in the way of the pod on a node, where there are some: only
-    /// then taking them back can help. Upstream searches everywhere for that; it matters only when no node fits.
+    /// Whether unavailable claims are the only reason why a node rejects the pod: only then can deallocating help.
+    /// Upstream does not check that; it matters only when no node fits.
     ///
     /// # Errors
-    /// When the other claims can not be allocated there either.
+    /// When the other claims cannot be allocated there either.
     pub fn fits_otherwise(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
         let extended = match &self.extended {
             Some(extended) => extended.on_node(node, cx)?,
@@ -134,7 +134,7 @@ impl PodDevices {
         self.search(extended, node, cx).map(|_| ())
     }
 
-    /// What has to be found on a node; `None` when that is nothing.
+    /// What to allocate on a node; `None` if nothing is needed.
     pub(super) fn request_with(
         &self,
         extended: Option<&Arc<ExtendedResourceRequest>>,
@@ -144,7 +144,7 @@ impl PodDevices {
             (None, None) => None,
             (None, Some(request)) => Some(Held::Borrowed(request)),
             (Some(extended), None) => Some(Held::Extended(extended.clone())),
-            // Both have to come out of one search, since they compete for the same devices.
+            // Both must come out of one search, since they compete for the same devices.
             (Some(extended), Some(_)) => {
                 let all = self
                     .open()
@@ -209,7 +209,7 @@ impl std::ops::Deref for Held<'_> {
     }
 }
 
-/// What was found, or why not, as upstream says it.
+/// The allocation, or the reason for the failure in upstream's wording.
 fn allocated(outcome: Outcome, node: &NodeInfo) -> Result<Vec<AllocationResult>, Rejection> {
     match outcome {
         Outcome::Allocated(results) => Ok(results),

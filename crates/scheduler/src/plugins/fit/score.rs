@@ -7,7 +7,7 @@ use crate::node::NodeInfo;
 use crate::plugins::MAX_SCORE;
 use crate::pod::PodInfo;
 
-/// For a resource that a node does not offer itself: how many devices stand for it there, and how many of them are in
+/// For a resource that a node does not provide itself: how many devices provide it there, and how many of them are in
 /// use.
 pub type Devices<'a> = &'a dyn Fn(&str, &NodeInfo) -> Option<(i64, i64)>;
 
@@ -21,7 +21,7 @@ struct Usage {
     after: i64,
 }
 
-/// The use of a resource by a pod on a node. Nothing is offered where the resource does not count.
+/// The usage of a resource on a node with the pod. Zero capacity if the resource does not count.
 fn usage(name: &str, pod: &PodInfo, node: &NodeInfo, nonzero: bool, devices: Devices<'_>) -> Usage {
     let (mut offered, mut before, wanted) = match name {
         "cpu" if nonzero => (
@@ -34,7 +34,7 @@ fn usage(name: &str, pod: &PodInfo, node: &NodeInfo, nonzero: bool, devices: Dev
             node.nonzero_requested.1,
             pod.nonzero.1,
         ),
-        // A scalar that the pod does not ask for does not count.
+        // A scalar resource that the pod does not request does not count.
         _ if is_scalar(name) && pod.requests.amount(name) == 0 => return Usage::default(),
         _ => (
             node.allocatable.amount(name),
@@ -115,7 +115,7 @@ fn ratio(resources: impl Iterator<Item = (i64, i64, i64)>, shape: &[(i64, i64)])
 fn interpolate(shape: &[(i64, i64)], x: i64) -> i64 {
     let mut previous: Option<(i64, i64)> = None;
     for &(at, score) in shape {
-        // Scaled before anything is cut off.
+        // Scaled before rounding down.
         let value = score * (MAX_SCORE / 10);
         if x <= at {
             return match previous {
@@ -128,16 +128,16 @@ fn interpolate(shape: &[(i64, i64)], x: i64) -> i64 {
     previous.map_or(0, |(_, y)| y)
 }
 
-/// Whether balance does not matter to the pod: it asks for none of the resources.
+/// Whether balance does not matter to the pod: it requests none of the resources.
 ///
-/// Such pods would otherwise all go to the node that happens to be the most even one.
+/// Otherwise all such pods would go to the most balanced node.
 pub fn is_best_effort(pod: &PodInfo, resources: &[(Arc<str>, i64)]) -> bool {
     resources
         .iter()
         .all(|(name, _)| pod.requests.amount(name) == 0)
 }
 
-/// Score of a node by what the pod does to its balance: 75 when nothing, 100 when it evens out the most uneven use of
+/// Score of a node by how the pod changes its balance: 75 for no change, 100 when it evens out the most uneven use of
 /// resources, 50 when it does the opposite.
 pub fn balanced(
     pod: &PodInfo,

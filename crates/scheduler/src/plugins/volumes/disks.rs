@@ -7,7 +7,7 @@ use crate::pod::PodInfo;
 use crate::pod::disks::Disk;
 use crate::status::Rejection;
 
-/// Whether two pods can not be on one node because of a disk.
+/// Whether two pods cannot be on one node because of a disk.
 pub fn conflict(pod: &PodInfo, other: &PodInfo) -> bool {
     let conflicts = |disk: &Disk| other.disks.iter().any(|d| disk.conflicts(d));
     pod.disks.iter().any(conflicts)

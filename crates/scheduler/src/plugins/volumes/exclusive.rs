@@ -8,7 +8,7 @@ use crate::pod::{Key, PodInfo};
 use crate::status::Rejection;
 use crate::storage;
 
-/// Claims that a pod wants for itself, and how often pods on nodes use them.
+/// The ReadWriteOncePod claims of a pod, and how often pods on nodes use them.
 #[derive(Debug, Clone)]
 pub struct ExclusiveClaims {
     claims: Arc<[Key]>,
@@ -16,7 +16,7 @@ pub struct ExclusiveClaims {
 }
 
 impl ExclusiveClaims {
-    /// Looks at the claims of a pod; `None` when it wants none for itself.
+    /// Looks up the claims of a pod; `None` when it has none with ReadWriteOncePod.
     ///
     /// # Errors
     /// When a claim does not exist.
@@ -44,7 +44,7 @@ impl ExclusiveClaims {
         Ok(Some(found))
     }
 
-    /// A pod comes to a node, or leaves it.
+    /// Counts a pod that is added to a node, or removed from it.
     pub fn update(&mut self, other: &PodInfo, delta: i64) {
         let used = storage::claims_of(other).filter(|(key, _)| self.claims.contains(key));
         self.uses += delta * used.count() as i64;

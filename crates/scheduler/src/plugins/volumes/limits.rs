@@ -20,7 +20,7 @@ pub struct Attachments<'a> {
 }
 
 impl<'a> Attachments<'a> {
-    /// Looks at the claims of a pod; `None` when no node has a limit that could matter.
+    /// Looks up the claims of a pod; `None` when no node has a limit that could matter.
     pub fn new(pod: &PodInfo, storage: &'a Storage) -> Option<Self> {
         if storage.limits.values().all(FxHashMap::is_empty) {
             return None;
@@ -60,7 +60,7 @@ impl<'a> Attachments<'a> {
         Ok(())
     }
 
-    /// Adds what is attached to a node, which no pod there has to name: it may be on its way off.
+    /// Adds the volumes attached to a node. No pod there need use them: they may be about to be detached.
     fn add_attachments(&self, node: &str, to: &mut ByDriver) {
         for name in self.storage.attachments.on(node) {
             let volume = self.storage.volumes.get(name);
@@ -71,7 +71,7 @@ impl<'a> Attachments<'a> {
     }
 }
 
-/// Adds the CSI volumes of a pod. A volume that does not exist yet counts for the driver that is going to provision it.
+/// Adds the CSI volumes of a pod. A volume that does not exist yet counts for the driver that will provision it.
 fn attached(pod: &PodInfo, storage: &Storage, to: &mut ByDriver) {
     for (key, _) in storage::claims_of(pod) {
         let Some(claim) = storage.claims.get(&key) else {
@@ -88,7 +88,7 @@ fn attached(pod: &PodInfo, storage: &Storage, to: &mut ByDriver) {
                 let Some(driver) = class.and_then(|c| c.provisioner.clone()) else {
                     continue;
                 };
-                // No handle of a driver begins like this.
+                // No volume handle of a driver begins with a NUL byte.
                 (driver, format!("\0{key}"))
             }
         };

@@ -277,7 +277,7 @@ fn claims_that_do_not_wait_for_a_pod_have_to_be_bound() {
     with(claim("x", "", json!({}))).check(&pod, immediate);
     with(claim("x", "now", json!({}))).check(&pod, immediate);
     with(claim("x", "unknown", json!({}))).check(&pod, immediate);
-    // Somebody named a volume for it.
+    // A volume was named for it by hand.
     with(claim("x", "wait", json!({"spec": {"volumeName": "pv"}}))).check(&pod, immediate);
     with(claim("x", "wait", json!({}))).check(&pod, "a: x=pv; b: x=pv");
 }
@@ -316,7 +316,7 @@ fn the_smallest_volume_that_suits_is_chosen() {
         volume("s", "100Mi", &["a"], plain.clone()),
     ];
     world(three.clone()).check(&user("p", &["x"]), "a: x=m; b: x=l");
-    // The claim for less is served first, and each gets a volume of its own.
+    // The smaller claim is served first, and each gets a separate volume.
     world(three).check(
         &user("p", &["big", "x"]),
         &format!("a: x=m big=l; b: {NONE}"),
@@ -333,7 +333,7 @@ fn the_smallest_volume_that_suits_is_chosen() {
         world(vec![volume("v", "1Gi", &[], more)])
             .check(&user("p", &["x"]), &format!("a: {NONE}; b: {NONE}"));
     }
-    // A volume that somebody made for this claim comes before smaller ones.
+    // A volume that was pre-bound to this claim comes before smaller ones.
     let own = json!({"spec": {"claimRef": {"namespace": "ns", "name": "x"}}, "status": {"phase": "Pending"}});
     let two = vec![
         volume("other", "1Gi", &[], plain),

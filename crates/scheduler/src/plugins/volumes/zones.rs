@@ -6,7 +6,7 @@ use crate::status::Rejection;
 
 use super::PodVolumes;
 
-/// Labels that say where something is: as they are called now, and as they were.
+/// Topology labels: the current name and the deprecated one.
 const TOPOLOGY: [(&str, &str); 2] = [
     (
         "topology.kubernetes.io/zone",
@@ -18,7 +18,7 @@ const TOPOLOGY: [(&str, &str); 2] = [
     ),
 ];
 
-/// Rejects a node that is somewhere else than a volume. Nodes that are nowhere take all volumes.
+/// Rejects a node outside of a volume's zone. Nodes without topology labels accept all volumes.
 pub fn zones(volumes: &PodVolumes<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     let labels = node.labels();
     let names = || TOPOLOGY.into_iter().flat_map(|(new, old)| [new, old]);

@@ -17,7 +17,7 @@ fn a_kind_that_is_listed_twice_does_not_stand_for_another() {
     assert!(!lists.are_complete());
     lists.note(&list(Input::Claim));
     assert!(lists.are_complete());
-    // Classic kinds are kinds of their own.
+    // Classic kinds are separate kinds.
     let classic = |c: classic::Input| Input::Classic(Box::new(c));
     let version = || "1".to_owned();
     let mut lists = Lists::new(2);

@@ -1,4 +1,4 @@
-//! What users, and everybody else but the scheduler and the driver, do.
+//! The actions of users, and of all components except for the scheduler and the driver.
 
 use super::*;
 
@@ -8,7 +8,7 @@ impl World {
         created.expect("names are used once");
     }
 
-    /// Deletes an object; pods are gone at once, since nobody runs them.
+    /// Deletes an object; pods disappear at once, since no kubelet runs them.
     pub(super) fn delete(&self, collection: &str, name: &str) {
         let at = id(collection, NAMESPACE, name);
         if collection == "pods" {
@@ -122,7 +122,8 @@ impl World {
         }
     }
 
-    /// Somebody deletes a claim: a generated one, or one that pods name. Claims of bound pods stay until these go.
+    /// A user deletes a claim: a generated one, or one that pods name. Claims of bound pods stay until these are
+    /// deleted.
     pub(super) fn delete_claim(&mut self) {
         let in_use = |c: &Value| !list(&c["status"]["reservedFor"]).is_empty();
         if let Some(claim) = self.any("resourceclaims").filter(|c| !in_use(c)) {

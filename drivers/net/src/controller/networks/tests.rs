@@ -1,4 +1,4 @@
-//! What is planned for networks and definitions.
+//! The plans for networks and definitions.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn config(name: &str, annotations: Value, spec: Value) -> Value {
     })
 }
 
-/// The definitions that are there once everything was written that was wanted.
+/// The definitions after everything planned was written.
 fn written(plan: Plan) -> Observed<DynamicObject> {
     listed(
         plan.write
@@ -51,7 +51,7 @@ fn regression_a_definition_goes_when_its_network_has_another_name_for_it() {
     let plan = state.plan();
     state.see(Seen::Definitions(written(plan)));
     assert_eq!(names(&state.plan()), (vec![], vec![], vec![]));
-    // Another name, and none: the old definition goes.
+    // Another name, and none: the old definition is deleted.
     for (annotations, new) in [(named("y"), "ns/y"), (json!({}), "ns/a")] {
         state.see(Seen::Configs(listed(vec![config(
             "a",
@@ -64,7 +64,8 @@ fn regression_a_definition_goes_when_its_network_has_another_name_for_it() {
             (vec![new.to_owned()], vec!["ns/x".to_owned()], vec![])
         );
     }
-    // What somebody else made stays, and so does what a network had that can not be read any more.
+    // Definitions created elsewhere stay, and so does the one of a network that can no longer be
+    // parsed.
     let foreign = json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "foreign", "namespace": "ns"},

@@ -1,4 +1,4 @@
-//! Connections to the server: HTTP/2 where it speaks it.
+//! Connections to the server: HTTP/2 if it supports it.
 
 use std::path::Path;
 
@@ -87,7 +87,7 @@ pub async fn whole(
     Ok((status, response.into_body().collect().await?.to_bytes()))
 }
 
-/// Sends a request; the body of the answer is still to come.
+/// Sends a request; the body of the answer is not read.
 pub async fn request(
     client: &kube::Client,
     method: Method,
@@ -102,8 +102,8 @@ pub async fn request(
     Ok(client.send(request.body(Body::from(body))?).await?)
 }
 
-/// A client with a connection of its own, which is open when this returns: requests that come at the same time would
-/// otherwise open one each.
+/// A client with a separate connection, which is open when this returns: concurrent first requests would otherwise open
+/// one each.
 async fn connect(config: &kube::Config) -> anyhow::Result<kube::Client> {
     let client = component::connect(config.clone(), "allot-bench", Watches::Beside)?;
     let response = request(&client, Method::GET, "/version", "", Vec::new())

@@ -37,7 +37,7 @@ pub async fn measure(bench: &Bench) -> anyhow::Result<Value> {
     };
     let created: Value = match bench.send(create).await {
         Ok(created) => serde_json::from_slice(&created)?,
-        // The phases before may have made it. What they did to others is not to be seen again.
+        // Earlier phases may have created it. Their changes must not be seen here.
         Err(_) => {
             let patch = json!({"metadata": {"annotations": {"bench.allot/watched": "true"}}});
             let request = Request {

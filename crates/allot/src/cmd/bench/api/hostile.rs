@@ -1,7 +1,7 @@
 //! `allot bench api --hostile`: what a client notices while others do their worst, and what that costs the server.
 //!
-//! The same client sends the same GET all the time: while nobody else does anything, while many list everything at once,
-//! while many ask for everything and read nothing of it, and while one user keeps all of its connections busy.
+//! The same client sends the same GET all the time: on an idle server, while many clients list everything at once,
+//! while many request everything and read nothing of it, and while one user keeps all of its connections busy.
 
 mod report;
 mod storm;
@@ -27,13 +27,13 @@ pub use self::report::print;
 /// Flags of the measurement.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Measure what a client notices while others list everything, read no answers, or keep all connections busy
+    /// Measure the latency for a client while others list everything, read no answers, or keep all connections busy
     #[arg(long)]
     pub hostile: bool,
     /// With --hostile: lists of all objects at the same time
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = bounds::within(bounds::PARALLEL))]
     listers: usize,
-    /// With --hostile: lists of all objects that nobody reads
+    /// With --hostile: number of lists of all objects that are not read
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = bounds::within(bounds::PARALLEL))]
     unread: usize,
     /// With --hostile: busy connections of one user
@@ -46,7 +46,7 @@ pub struct Options {
 
 /// Time between two requests of the client that notices.
 const TICK: Duration = Duration::from_millis(50);
-/// Time between two looks at the memory of the server.
+/// Time between two measurements of the server's memory.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long the server may take to return memory after the last storm.
 const SETTLE: Duration = Duration::from_secs(60);
@@ -105,7 +105,7 @@ async fn fill(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A user who may read the namespace and is nobody's administrator: a service account.
+/// A user with permission to read the namespace only: a service account.
 async fn account(bench: &Bench, name: &str) -> anyhow::Result<Connections> {
     let group = "rbac.authorization.k8s.io";
     let namespace = &bench.namespace;
@@ -135,7 +135,7 @@ async fn post(bench: &Bench, path: &str, object: &Value) -> anyhow::Result<Value
     Ok(serde_json::from_slice(&answer.await?)?)
 }
 
-/// How long a GET takes, sent every [`TICK`] whatever became of those before, and how many failed.
+/// Latencies of a GET that is sent every [`TICK`] independent of earlier ones, and the number of failures.
 async fn notice(victim: &Connections, path: &str, length: Duration) -> (Times, usize) {
     let start = Instant::now();
     let mut ticks = tokio::time::interval(TICK);

@@ -11,7 +11,7 @@ pub enum Kind {
     Claims,
     /// Config maps of one kilobyte
     Configmaps,
-    /// Custom resources of a definition that the benchmark makes
+    /// Custom resources of a CRD that the benchmark creates
     Custom,
 }
 
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// What the server has to be told before there can be such objects.
+    /// The definition that the objects need.
     pub fn definition(self) -> Option<Value> {
         let text = json!({"type": "string"});
         let spec = json!({"type": "object", "properties": {

@@ -1,4 +1,4 @@
-//! What came out.
+//! Results.
 
 use std::io::{self, Write as _, stdout};
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl Times {
         Times { took, millis }
     }
 
-    /// The three numbers that say how long it took.
+    /// Three percentiles of the latency.
     pub fn percentiles(&self) -> Value {
         json!({
             "p50": percentile(&self.millis, 0.5),
@@ -86,7 +86,7 @@ impl Server {
     }
 }
 
-/// The report for people.
+/// Prints the report as text.
 pub fn print(report: &Value) -> io::Result<()> {
     writeln!(
         stdout(),

@@ -1,4 +1,4 @@
-//! How measured pods come: all at once, at a rate, or each when another ends.
+//! Arrival of measured pods: all at once, at a rate, or each when another ends.
 
 use super::*;
 
@@ -15,7 +15,7 @@ impl Bench {
         Ok(bound)
     }
 
-    /// Creates pods at a rate, however fast they are scheduled. Right before some of them comes one that fits nowhere.
+    /// Creates pods at a rate, independent of how fast they are scheduled. Some are preceded by one that fits nowhere.
     pub(super) async fn arriving(
         &self,
         watch: &mut UnboundedReceiver<(String, Instant)>,
@@ -74,7 +74,7 @@ impl Bench {
         Ok(bound)
     }
 
-    /// Keeps `waiting` pods waiting: each that gets bound is deleted, and another one comes.
+    /// Keeps `waiting` pods pending: each bound one is deleted and replaced.
     pub(super) async fn steady(
         &self,
         watch: &mut UnboundedReceiver<(String, Instant)>,

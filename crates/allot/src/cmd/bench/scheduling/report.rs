@@ -1,4 +1,4 @@
-//! What was measured, as JSON and as text.
+//! Results, as JSON and as text.
 
 use std::io::{self, Write as _, stdout};
 use std::time::{Duration, Instant};

@@ -75,7 +75,7 @@ impl Workload {
         spec["devices"] = devices.into();
         let mut objects = spec;
         if self.shape == Shape::Partitionable {
-            // Counters and devices are in slices of their own.
+            // Counters and devices are in separate slices.
             objects["pool"]["resourceSliceCount"] = 2.into();
         }
         let slice = json!({
@@ -87,7 +87,7 @@ impl Workload {
         Some(("/apis/resource.k8s.io/v1/resourceslices".to_owned(), slice))
     }
 
-    /// The counters of a node, where its devices are parts of something.
+    /// The counters of a node, if its devices are partitions.
     pub fn counters(&self, names: &Names, i: usize) -> Option<Object> {
         if self.shape != Shape::Partitionable {
             return None;
@@ -261,7 +261,7 @@ impl Workload {
         )
     }
 
-    /// Whether a claim, and not CPU, makes a pod impossible.
+    /// Whether a pod fits nowhere because of a claim, and not of CPU.
     fn has_impossible_claim(&self) -> bool {
         self.devices > 0 && !matches!(self.shape, Shape::Extended | Shape::Classic)
     }
@@ -282,7 +282,7 @@ impl Workload {
         self.has_impossible_claim().then_some((path, template))
     }
 
-    /// A pod that fits nowhere: for want of devices, or of CPU where the workload has none.
+    /// A pod that fits nowhere: for lack of devices, or of CPU if the workload has none.
     pub fn impossible_pod(&self, names: &Names, i: usize) -> Object {
         let (path, mut pod) = self.pod(names, "impossible", i);
         if self.has_impossible_claim() {

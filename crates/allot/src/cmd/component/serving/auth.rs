@@ -1,4 +1,4 @@
-//! Delegated authentication and authorization: the API server decides who reads metrics.
+//! Delegated authentication and authorization: the API server decides about readers of metrics.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 /// How long an answer of the API server is used, as upstream's delegated authentication and authorization do.
 const FRESH: Duration = Duration::from_secs(10);
-/// How many answers of one kind are kept.
+/// Limit of cached answers of one kind.
 const MAX_ANSWERS: usize = 1000;
 /// How long the API server may take for one review.
 const REVIEW: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     token.map(Some).ok_or(Denied::Unauthorized)
 }
 
-/// Answers of the API server, kept for a short time.
+/// Answers of the API server, cached for a short time.
 struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
 impl<K: Eq + Hash, V: Clone> Answers<K, V> {
@@ -83,7 +83,7 @@ impl<K: Eq + Hash, V: Clone> Answers<K, V> {
     }
 }
 
-/// Asks the API server who presents a token, and what that user may do.
+/// Asks the API server for the user of a token, and for the user's permissions.
 pub struct Reviews {
     client: kube::Client,
     /// By the token's text; memory of this process holds it anyway while a request is served.
@@ -193,7 +193,7 @@ impl Reviews {
         match answer {
             Ok(Ok(review)) => Ok(review),
             Ok(Err(error)) => {
-                // Without the right to create reviews (ClusterRole system:auth-delegator) nobody reads metrics.
+                // Without permission to create reviews (ClusterRole system:auth-delegator) no client can read metrics.
                 tracing::warn!(%error, "{} failed", K::kind(&()));
                 Err(Denied::Unavailable(format!(
                     "{} failed; see the log of this component",

@@ -12,7 +12,7 @@ use crate::cmd::count;
 use crate::cmd::explain::quota::Quotas;
 use crate::cmd::explain::world::Loaded;
 
-/// What to do; `None` where what was said is enough.
+/// What to do; `None` if the explanation is sufficient.
 pub(super) fn advice(
     loaded: &Loaded,
     pod: &PodInfo,
@@ -50,7 +50,7 @@ pub(super) fn advice(
     }
 }
 
-/// Says who is late.
+/// Says which component is late.
 fn not_made(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
     let (claim, template) = templates(pod).next()?;
     let namespace = &pod.key.namespace;

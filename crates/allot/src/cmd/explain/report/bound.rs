@@ -1,4 +1,4 @@
-//! A pod that has a node, or is about to get it: what its devices wait for.
+//! A pod that is bound, or about to be: what its devices wait for.
 
 use allot_model::table::human_duration;
 use allot_scheduler::dra::claims::allocation_of;
@@ -12,9 +12,9 @@ use serde_json::Value;
 use crate::cmd::explain::world::Loaded;
 use crate::cmd::snapshot::PodEvent;
 
-/// Where nodes of allot say which drivers their agent knows; others do not say.
+/// Annotation of allot's nodes with their registered drivers; other nodes do not have it.
 const REGISTERED: &str = "/metadata/annotations/allot.dev~1registered-drivers";
-/// What kubelets say of claims that they can not prepare.
+/// The kubelet's event about claims that it cannot prepare.
 const NOT_PREPARED: &str = "FailedPrepareDynamicResources";
 
 /// What keeps a pod on a node from starting; nothing once it has started.
@@ -57,8 +57,7 @@ pub(super) fn problems(
     problems
 }
 
-/// The binding conditions that devices of a pod without a node wait for: it has its devices, and is bound when they are
-/// ready.
+/// The binding conditions that devices of a pending pod wait for: it has its devices, and is bound when they are ready.
 pub(super) fn conditions(loaded: &Loaded, pod: &PodInfo) -> Vec<String> {
     let mut problems = Vec::new();
     for claim in claims(loaded, pod, &mut Vec::new()) {
@@ -123,7 +122,7 @@ fn has_started(pod: &PodInfo) -> bool {
         || all.any(ran)
 }
 
-/// The claims of a pod that are there; what is missing is a problem.
+/// The existing claims of a pod; a missing one is a problem.
 fn claims(loaded: &Loaded, pod: &PodInfo, problems: &mut Vec<String>) -> Vec<ResourceClaim> {
     let mut claims = Vec::new();
     let is_seen = loaded.unseen("ResourceClaim", &pod.key.namespace).is_none();
@@ -183,7 +182,7 @@ fn node_problems(loaded: &Loaded, node: &str) -> Vec<String> {
     }
 }
 
-/// Whether a driver runs on a node: nodes of allot say so; elsewhere a driver that runs has slices.
+/// Whether a driver runs on a node: nodes of allot report that; elsewhere a running driver has slices.
 fn driver_problem(loaded: &Loaded, node: &str, driver: &str) -> Option<String> {
     let annotation = object(loaded, "Node", node).and_then(|n| n.pointer(REGISTERED)?.as_str());
     if let Some(registered) = annotation {
@@ -218,7 +217,7 @@ fn driver_problem(loaded: &Loaded, node: &str, driver: &str) -> Option<String> {
     })
 }
 
-/// What the kubelet says of containers that it can not start.
+/// The kubelet's messages about containers that it cannot start.
 fn container_problems(pod: &PodInfo) -> Vec<String> {
     let status = pod.pod.status.as_ref();
     let all = status.into_iter().flat_map(|s| {

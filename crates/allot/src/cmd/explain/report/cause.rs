@@ -1,4 +1,4 @@
-//! Why a pod waits, in one sentence that is the same for all pods that wait for the same reason.
+//! Why a pod is pending, in one sentence that is the same for all pods with the same reason.
 
 use allot_allocator::explain::RequestExplanation;
 use serde::Serialize;
@@ -11,11 +11,11 @@ use crate::cmd::count;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cause {
-    /// It fits now: it only has to be its turn.
+    /// It fits now: it only waits in the queue.
     pub fits: bool,
-    /// Why, without names of pods and of claims that were made for them.
+    /// The reason, without names of pods and of generated claims.
     pub reason: String,
-    /// The node that comes nearest to taking it.
+    /// The nearest node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nearest: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What becomes of the gang of a pod.
+//! The explanation of a pod's gang.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ pub(super) struct Gang {
     /// `namespace/name` of the PodGroup.
     group: String,
     min_count: usize,
-    /// How many of its pods are there.
+    /// Number of its existing pods.
     pods: usize,
     /// How many of these are on nodes.
     placed: usize,
@@ -40,10 +40,10 @@ pub(super) struct Gang {
 struct Member {
     pod: String,
     placed: bool,
-    /// Where it is, or would go.
+    /// The node it is on, or would be placed on.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
-    /// Why it can not be tried, or has no place.
+    /// Why it cannot be tried, or has no place.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -115,7 +115,7 @@ impl Gang {
         }
     }
 
-    /// The first line, about the pod that was asked about. `known` when nothing is hidden.
+    /// The first line, about the pod that was asked about. `known` when no objects are hidden.
     pub(super) fn print_head(
         &self,
         pod: &str,
@@ -137,7 +137,7 @@ impl Gang {
         }
     }
 
-    /// The gang itself, and who is in its way. Of the pod that was asked about, `said` was said already.
+    /// Prints the gang, and what it lacks. `said` was printed about the pod already.
     pub(super) fn print(
         &self,
         asked: &str,
@@ -199,12 +199,12 @@ impl Gang {
         Some(format!("gang {}: {why}", self.group))
     }
 
-    /// Whether it was told what the nodes say to the pod.
+    /// Whether it includes the nodes' verdicts about the pod.
     pub(super) fn tells_of(&self, pod: &str) -> bool {
         self.left_out.as_ref().is_some_and(|l| l.pod == pod)
     }
 
-    /// How many more of its pods have to be made before it is tried.
+    /// How many more of its pods must be created before it is tried.
     pub(super) fn lacks(&self) -> usize {
         self.min_count.saturating_sub(self.pods)
     }

@@ -1,4 +1,4 @@
-//! Nodes that say the same, together; those that come nearest first.
+//! Nodes with the same verdict, the nearest first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use allot_scheduler::attempt::Rank;
 use super::{Answer, Rejected};
 use crate::cmd::{count, some};
 
-/// Nodes that say the same together, the nearest first, which also stands for the others of its group.
+/// Groups nodes with the same verdict, the nearest first, which represents its group.
 pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut answers: Vec<&Answer> = answers.iter().collect();
@@ -36,12 +36,12 @@ pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
             }),
         }
     }
-    // Of those that are equally near, the reason of most nodes.
+    // Among equally near ones, the reason of most nodes.
     groups.sort_by_key(|g| Reverse((g.rank, g.nodes.len())));
     groups
 }
 
-/// What makes two explanations alike: at which check each request comes to too few devices, not how many these are.
+/// The key of equal explanations: the check at which each request has too few devices, not their number.
 fn shape(explanation: Option<&Explanation>) -> Vec<(&str, &str, Option<String>)> {
     let requests = explanation.into_iter().flat_map(|e| &e.requests);
     let kind = |stage: &Stage| format!("{:?} {:?}", stage.kind, stage.detail);
@@ -57,7 +57,7 @@ pub(super) fn failing(request: &RequestExplanation) -> Option<usize> {
     stages.position(|stage| stage.left < request.needs.max(1))
 }
 
-/// Nodes that say the same.
+/// Nodes with the same verdict.
 pub(super) struct Group<'a> {
     pub(super) rejected: &'a Rejected,
     pub(super) explanation: Option<&'a Explanation>,
@@ -101,7 +101,7 @@ fn print_request(request: &RequestExplanation, out: &mut impl Write) -> io::Resu
     let (claim, name) = (&request.claim, &request.request);
     let devices = count(usize::try_from(request.needs).unwrap_or_default(), "device");
     writeln!(out, "    claim {claim}, request {name} needs {devices}:")?;
-    // Nothing is left for the checks after the one that leaves none.
+    // Checks after the one that leaves no device have none.
     let last = request.filter_counts.iter().position(|s| s.left == 0);
     for stage in request
         .filter_counts

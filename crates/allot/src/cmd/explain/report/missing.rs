@@ -1,4 +1,4 @@
-//! What a pod names and does not exist: claims, templates, classes, drivers; with what was probably meant.
+//! Objects that a pod names and that do not exist: claims, templates, classes, drivers; with suggestions.
 
 use allot_apimachinery::suggest;
 use allot_scheduler::pod::PodInfo;
@@ -9,7 +9,7 @@ use super::Answer;
 use crate::cmd::explain::world::Loaded;
 use crate::cmd::some;
 
-/// Says which claim is not there, of those that the pod names.
+/// Reports a claim that the pod names and that does not exist.
 pub(super) fn claim(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
     let namespace = &*pod.key.namespace;
     if loaded.unseen("ResourceClaim", namespace).is_some() {
@@ -35,7 +35,7 @@ pub(super) fn claim(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
     ))
 }
 
-/// Says which template is not there, of those that claims of the pod have to be made from.
+/// Reports a template of the pod's claims that does not exist.
 pub(super) fn template(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
     let namespace = &*pod.key.namespace;
     if loaded.unseen("ResourceClaimTemplate", namespace).is_some() {
@@ -77,7 +77,7 @@ fn elsewhere(loaded: &Loaded, kind: &str, name: &str) -> String {
     }
 }
 
-/// The claims of a pod that have not been made yet, each with the template that it is made from.
+/// The claims of a pod that are not generated yet, each with its template.
 pub(super) fn templates(pod: &PodInfo) -> impl Iterator<Item = (&str, &str)> {
     let entries = pod.spec().resource_claims.iter().flatten();
     let made = |entry| !matches!(claim_key(pod, entry), Err(ResolveError::NotCreated(_)));
@@ -86,7 +86,7 @@ pub(super) fn templates(pod: &PodInfo) -> impl Iterator<Item = (&str, &str)> {
         .filter_map(|e| Some((&*e.name, e.resource_claim_template_name.as_deref()?)))
 }
 
-/// Says which classes there are, when the scheduler did not find one.
+/// Lists the existing classes, when the scheduler did not find one.
 pub(super) fn class(loaded: &Loaded, reason: &str) -> Option<String> {
     let (_, rest) = reason.split_once(": device class ")?;
     let missing = rest.strip_suffix(" does not exist")?;
@@ -99,8 +99,8 @@ pub(super) fn class(loaded: &Loaded, reason: &str) -> Option<String> {
     Some(format!("device classes that exist: {}{hint}", some(&known)))
 }
 
-/// Says that a driver publishes nothing, when its devices are what no node has: that of the class of a request of which
-/// no node has any.
+/// Reports that a driver publishes nothing, when its devices are missing on all nodes: the driver of the class of a
+/// request that no node satisfies.
 pub(super) fn driver(loaded: &Loaded, pod: &PodInfo, nodes: &[Answer]) -> Option<String> {
     if loaded.unseen("ResourceSlice", "").is_some() || nodes.iter().any(|n| n.fits) {
         return None;
@@ -160,7 +160,7 @@ fn wanted(loaded: &Loaded, pod: &PodInfo) -> Vec<(String, String)> {
     wanted
 }
 
-/// The driver that an expression compares with, where it begins with that: `device.driver == "gpu.example.com"`.
+/// The driver that an expression compares with at its beginning: `device.driver == "gpu.example.com"`.
 fn driver_of(expression: &str) -> Option<String> {
     let rest = expression.trim().trim_start_matches('(').trim_start();
     let rest = rest.strip_prefix("device.driver")?.trim_start();

@@ -9,7 +9,7 @@ use super::groups::groups;
 use super::{ClaimDevices, Device, Place, Rejected, Report};
 use crate::cmd::count;
 
-/// How many events are told.
+/// How many events are printed.
 const EVENTS: usize = 3;
 
 impl Report {
@@ -67,7 +67,7 @@ impl Report {
             writeln!(out, "  it already has")?;
             print_claims(out, &self.claims)?;
         }
-        // Where a pod of a gang fits alone the others are in its way, of which the gang has told.
+        // If a pod of a gang fits alone, the others prevent it, which is reported with the gang.
         let alone = |gang: &Gang| self.nodes.iter().all(|n| !n.fits) && !gang.tells_of(pod);
         if self.gang.as_ref().is_none_or(alone) {
             if self.gang.is_some() {

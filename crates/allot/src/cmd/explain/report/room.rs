@@ -1,4 +1,4 @@
-//! Room that is made for pods.
+//! Preemption and nominations for pods.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::cmd::some;
 #[derive(Debug, Serialize)]
 pub(super) struct Room {
     node: String,
-    /// Who is leaving.
+    /// The terminating victims.
     leaving: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl From<Expected> for Room {
 }
 
 impl Report {
-    /// Where room is made for it, and where it is kept for others.
+    /// Prints where pods are preempted for it, and which nodes are reserved for other pods.
     pub(super) fn print_room(&self, out: &mut impl Write) -> io::Result<()> {
         if let Some(Room { node, leaving }) = &self.expected {
             match leaving.is_empty() {

@@ -54,7 +54,7 @@ fn a_driver_that_is_not_registered_is_named() {
 }
 
 #[test]
-fn what_the_kubelet_says_is_told() {
+fn messages_of_the_kubelet_are_reported() {
     let mut objects = on_node(Some("d"));
     objects.push(
         json!({"apiVersion": "v1", "kind": "Event", "type": "Warning", "count": 12,
@@ -80,7 +80,7 @@ fn what_the_kubelet_says_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_its_node_and_claims_is_told() {
+fn problems_of_its_node_and_claims_are_reported() {
     let mut objects = on_node(Some("d"));
     objects[0]["status"]["conditions"] =
         json!([{"type": "Ready", "status": "False", "message": "no network"}]);

@@ -55,7 +55,7 @@ fn cluster(devices: Value, request: Value, more: Vec<Value>) -> Vec<Value> {
 }
 
 #[test]
-fn names_that_nobody_has() {
+fn names_that_do_not_exist() {
     let devices = json!([{"name": "x", "attributes": {"memory": {"int": 40}}}]);
     let plain = || cluster(devices.clone(), request(json!({})), Vec::new());
     let with = |object: Value| cluster(devices.clone(), request(json!({})), vec![object]);

@@ -10,29 +10,29 @@ use crate::cmd::snapshot::{Kinds, completed};
 /// More replicas of a workload are not tried one after the other.
 pub const MOST_REPLICAS: usize = 1000;
 
-/// The pods of what was added.
+/// The pods of the added objects.
 #[derive(Debug, Default)]
 pub struct Added {
     /// Pods, by namespace and name.
     pub pods: Vec<(String, String)>,
-    /// Workloads that want several pods.
+    /// Workloads with several pods.
     pub workloads: Vec<Workload>,
 }
 
-/// A workload that wants several pods.
+/// A workload with several pods.
 #[derive(Debug)]
 pub struct Workload {
     /// `Deployment team/web`.
     pub title: String,
-    /// How many pods it wants.
+    /// The number of replicas.
     pub replicas: usize,
-    /// Those that are tried, by namespace and name.
+    /// The pods to try, by namespace and name.
     pub pods: Vec<(String, String)>,
 }
 
 impl World {
-    /// Adds objects as a user or `kubectl get` writes them: older versions are converted, defaults filled in, claims of
-    /// added pods made from their templates, workloads replaced by their pods.
+    /// Adds objects as a user or `kubectl get` writes them: older versions are converted, defaults are set, claims of
+    /// added pods generated from their templates, workloads replaced by their pods.
     ///
     /// # Errors
     /// An object has no name, or is of no version that can be read.
@@ -104,7 +104,7 @@ impl World {
         let mut object = completed(object, self.now)?;
         let is_pod = object["kind"] == "Pod";
         if is_pod {
-            // What a pod may say about claims in the form of 1.30, and what the server would fill in.
+            // The form of claims in pods of 1.30, and the server's defaults.
             migrate::pod::flatten_claims(&mut object);
             allot_schema::defaults::apply("", "v1", "Pod", &mut object);
         }
@@ -125,7 +125,7 @@ impl World {
         Ok(is_pod.then_some((namespace, name)))
     }
 
-    /// A pod that is replaced takes the claims with it that were made for it.
+    /// A pod that is replaced is removed with its generated claims.
     fn remove_claims_of(&mut self, namespace: &str, name: &str) {
         let Some(uid) = self
             .get("Pod", namespace, name)
@@ -166,7 +166,7 @@ impl World {
         self.places.get(&identity).map(|at| &self.objects[*at])
     }
 
-    /// Whether a claim that a pod of a dump says was made for an entry of it is there.
+    /// Whether the generated claim for an entry of a dumped pod exists.
     fn has_made(&self, pod: &Value, namespace: &str, entry: &str) -> bool {
         let statuses = pod["status"]["resourceClaimStatuses"].as_array();
         let mut made = statuses
@@ -180,7 +180,7 @@ impl World {
         })
     }
 
-    /// Makes the claims of a pod that come from templates, as the claim controller would, and gives it the priority of
+    /// Generates the claims of a pod that come from templates, as the claim controller would, and sets the priority of
     /// its class.
     fn make_claims(&mut self, (namespace, name): &(String, String)) {
         let Some(mut pod) = self.get("Pod", namespace, name).cloned() else {
@@ -205,7 +205,7 @@ impl World {
             }
             let found = self.get("ResourceClaimTemplate", namespace, template);
             let Some(found) = found else {
-                // The answer about the pod says so.
+                // The explanation of the pod reports it.
                 continue;
             };
             let claim_name = format!("{name}-{entry_name}");
@@ -245,7 +245,7 @@ impl World {
     }
 }
 
-/// How many pods a workload wants; `None` for anything else. Those of a DaemonSet are asked about together.
+/// The number of pods of a workload; `None` for other objects. Those of a DaemonSet are explained together.
 fn replicas(object: &Value) -> Option<usize> {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_u64);
     let wanted = match object["kind"].as_str()? {

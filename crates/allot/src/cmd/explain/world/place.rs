@@ -1,4 +1,4 @@
-//! A pod that is taken to be where it would go, so that the next one can be asked about.
+//! A pod that is assumed on the node it would be placed on, so that the next one can be explained.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Loaded {
     fn allocate(&mut self, key: &Key, allocation: &Arc<AllocationResult>, pod: &PodInfo) {
         let known = self.core.claims().get(key).map(|claim| (**claim).clone());
         let mut claim = known.unwrap_or_else(|| {
-            // One that the scheduler makes for extended resources.
+            // The one that the scheduler creates for extended resources.
             let mut claim = ResourceClaim::default();
             claim.metadata.namespace = Some(key.namespace.to_string());
             claim.metadata.name = Some(key.name.to_string());

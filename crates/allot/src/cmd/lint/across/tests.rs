@@ -49,7 +49,7 @@ fn what_is_there_is_not_reported() {
 }
 
 #[test]
-fn names_that_nobody_has_are_reported_with_what_was_meant() {
+fn missing_names_are_reported_with_a_suggestion() {
     let wrong = json!({"claims": [{"name": "device"}, {"name": "devices", "request": "gpus"}],
         "limits": {"deviceclass.resource.kubernetes.io/gqu": "1"}});
     check(

@@ -69,7 +69,7 @@ impl Files {
 }
 
 #[test]
-fn a_context_comes_and_goes_and_others_stay_as_they_were() {
+fn a_context_is_added_and_removed_and_others_stay() {
     let files = files(Some("dev")).with_others();
     let before: Value = serde_saphyr::from_str(OTHERS).expect("YAML");
     for _ in 0..2 {

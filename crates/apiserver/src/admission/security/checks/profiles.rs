@@ -10,7 +10,8 @@ use super::{
 use crate::object::{items, text};
 use crate::validate::pod_annotations::{APP_ARMOR_PREFIX, SECCOMP, SECCOMP_PREFIX};
 
-/// Who sets a profile that is neither the runtime's nor one of the node, and their types.
+/// Where a profile is set that is neither the runtime's nor one of the node, and the types of the
+/// profiles.
 fn of_other_types(pod: Pod<'_>, field: &str) -> (String, BTreeSet<String>) {
     let mut kinds = BTreeSet::new();
     let mut refused = |profile: &Value| {

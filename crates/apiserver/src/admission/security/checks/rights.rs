@@ -1,4 +1,4 @@
-//! What the processes of a pod may do, and as whom.
+//! The privileges and users of a pod's processes.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::object::items;
 
-/// What is wrong with the capabilities that containers add.
+/// The violation by the capabilities that containers add.
 fn added(pod: Pod<'_>, allowed: &[&str]) -> Option<String> {
     let mut refused = BTreeSet::new();
     let names = offenders(pod.spec, |it| {

@@ -16,7 +16,7 @@ fn ignored_failures_delay_the_next_pod_all_the_same() {
     let first = look_at(&job(spec.clone(), json!({})), &pods, at(4));
     assert_eq!(first.again, Some(Duration::from_secs(6)));
     assert_eq!(first.release, ["a"]);
-    // The pod is gone; that it failed is remembered.
+    // The pod was deleted; its failure is remembered.
     let later = |second: i64| {
         decide(
             &job(spec.clone(), json!({})),

@@ -67,7 +67,7 @@ impl From<Expression> for NodeSelectorRequirement {
     }
 }
 
-/// What all pods of the profile want of their nodes beside what they say themselves.
+/// Node affinity that applies to all pods of the profile in addition to their own.
 pub(super) fn added(path: &str, file: AffinityFile) -> Result<AddedAffinity, ConfigError> {
     let mut out = AddedAffinity::default();
     let Some(affinity) = file.added_affinity else {
@@ -88,7 +88,7 @@ pub(super) fn added(path: &str, file: AffinityFile) -> Result<AddedAffinity, Con
     let path = format!("{path}.preferredDuringSchedulingIgnoredDuringExecution");
     let preferred = affinity.preferred_during_scheduling_ignored_during_execution;
     for (i, preferred) in preferred.into_iter().enumerate() {
-        // As upstream: what has no weight is not looked at.
+        // As in upstream: terms without a weight are not checked.
         if preferred.weight != 0 {
             let term = term(&format!("{path}[{i}]"), preferred.preference)?;
             out.preferred

@@ -29,12 +29,12 @@ struct SpreadConstraint {
     min_domains: Option<i32>,
     node_affinity_policy: Option<String>,
     node_taints_policy: Option<String>,
-    /// Without effect, as in upstream: what pods are counted is known from the pod's controller.
+    /// Without effect, as in upstream: the pods to count follow from the pod's controller.
     #[serde(rename = "matchLabelKeys")]
     _match_label_keys: Option<Vec<String>>,
 }
 
-/// How pods without constraints of their own are spread.
+/// How pods without constraints are spread.
 pub(super) fn spread(path: &str, file: SpreadFile) -> Result<Defaults, ConfigError> {
     let kind = format!("{path}.args.defaultingType");
     match &*file.defaulting_type {

@@ -4,7 +4,7 @@ use super::*;
 use crate::core::GangOutcome;
 
 impl World {
-    /// What becomes of the gang, a line for each of its pods, who is left out, and where the pod would go.
+    /// The outcome of the gang, a line for each of its pods, the pod left out, and the node of the pod.
     fn check_gang_explained(&mut self, pod: &str, expected: &str) {
         let verdict = self.explained(pod);
         let gang = verdict.gang.expect("a gang");
@@ -133,7 +133,7 @@ fn a_gang_that_is_not_complete_says_what_it_waits_for() {
 }
 
 #[test]
-fn who_would_have_to_go_for_a_gang_is_told() {
+fn victims_of_a_gang_are_reported() {
     let mut world = full(2);
     world.check_gang_explained(
         "p0",

@@ -20,7 +20,7 @@ fn crowded() -> World {
 }
 
 impl World {
-    /// As the loop does it: who was tried in vain a moment ago, too, when nothing else is ready.
+    /// As the main loop does it: also with pods that were rejected a moment ago, when no other is ready.
     fn settle(&mut self) -> Outcome {
         let time = self.time();
         let mut actions = self.core.take_actions();
@@ -33,7 +33,7 @@ impl World {
         Outcome(actions)
     }
 
-    /// Who has to go by what is decided now.
+    /// The pods preempted by the present decision.
     fn driven_away(&mut self) -> Vec<String> {
         let outcome = self.settle();
         let victims = outcome.0.iter().filter_map(|a| match a {
@@ -99,7 +99,7 @@ fn a_gang_that_waits_for_others_takes_another_place() {
     assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 3);
 }
 
-/// What is kept for a gang that can not be tried any more is there for others.
+/// What is kept for a gang that cannot be tried any longer is there for others.
 #[track_caller]
 fn check_given_up(happens: impl FnOnce(&mut World), told: &str) {
     let mut world = crowded();
@@ -125,7 +125,7 @@ fn check_given_up(happens: impl FnOnce(&mut World), told: &str) {
 }
 
 #[test]
-fn a_gang_whose_group_is_gone_keeps_nothing() {
+fn a_gang_whose_group_was_deleted_has_no_nominations() {
     check_given_up(|world| world.lose_group("g"), "waiting for pod's pod group");
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cmd::bench::api::report::Times;
 
-/// What was seen in one part.
+/// Results of one part.
 pub struct Part {
     /// What the hostile clients did.
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Part {
     pub done: usize,
     /// Requests of the other client that were not answered.
     pub failures: usize,
-    /// Those that were.
+    /// Successful requests.
     pub times: Times,
 }
 
@@ -38,7 +38,7 @@ impl Part {
     }
 }
 
-/// The report for people.
+/// Prints the report as text.
 pub fn print(report: &Value) -> io::Result<()> {
     let mut out = stdout().lock();
     let kind = report["kind"].as_str().unwrap_or_default();

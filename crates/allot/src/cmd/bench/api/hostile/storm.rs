@@ -24,9 +24,9 @@ const AGAIN: Duration = Duration::from_millis(50);
 pub enum Storm {
     /// None, for comparison.
     None,
-    /// So many lists of everything at the same time, each read as fast as it comes.
+    /// This number of concurrent lists of everything, read as fast as they arrive.
     Lists(usize),
-    /// So many lists of everything of which nothing is read.
+    /// This number of lists of everything that are not read.
     Unread(usize),
     /// So many connections of one user, each with a request at all times.
     Busy(usize),
@@ -41,7 +41,7 @@ pub struct Stormy {
 }
 
 impl Stormy {
-    /// Ends it; says how many requests were answered.
+    /// Ends it; returns the number of answered requests.
     pub async fn stop(mut self) -> usize {
         self.clients.shutdown().await;
         self.done.load(Ordering::Relaxed)
