@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::claims::{Claims, SHAPES};
 use crate::cluster::ChangeStamp;
 use crate::node::Node;
-use crate::{Outcome, Policy};
+use crate::outcome::{Outcome, Policy};
 
 /// So many answers are kept for one of them, with those for nodes that are gone.
 const LIMIT: usize = 1 << 15;
