@@ -31,8 +31,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::value::{Extension, Value};
-
 /// What is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Check {
@@ -80,25 +78,6 @@ struct Inner {
 }
 
 impl Answers {
-    /// The variable `authorizer`.
-    pub fn authorizer(self: &Arc<Self>) -> Value<'static> {
-        self.value(Stage::Authorizer, Check::default())
-    }
-
-    /// The variable `authorizer.requestResource`: a check that lacks only its verb.
-    pub fn resource_check(self: &Arc<Self>, check: Check) -> Value<'static> {
-        self.value(Stage::Resource, check)
-    }
-
-    fn value(self: &Arc<Self>, stage: Stage, check: Check) -> Value<'static> {
-        let access = Access {
-            stage,
-            check,
-            answers: self.clone(),
-        };
-        Value::Extension(Arc::new(Extension::Access(Box::new(access))))
-    }
-
     /// The checks that have come up since this was asked last. Where there are some, evaluations have ended because of
     /// them and have to be repeated.
     pub fn wanted(&self) -> Vec<Check> {
@@ -115,7 +94,7 @@ impl Answers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decide(&self, check: &Check) -> Option<Decision> {
+    pub(crate) fn decide(&self, check: &Check) -> Option<Decision> {
         let mut inner = self.inner();
         let known = inner.known.get(check).cloned();
         if known.is_none() {
@@ -130,7 +109,7 @@ impl Answers {
 pub struct Access {
     pub(crate) stage: Stage,
     pub(crate) check: Check,
-    answers: Arc<Answers>,
+    pub(crate) answers: Arc<Answers>,
 }
 
 /// How far a check has come.
@@ -144,21 +123,6 @@ pub(crate) enum Stage {
 }
 
 impl Access {
-    /// The check with one more thing said.
-    pub(crate) fn then(&self, stage: Stage, say: impl FnOnce(&mut Check)) -> Value<'static> {
-        let mut check = self.check.clone();
-        say(&mut check);
-        self.answers.value(stage, check)
-    }
-
-    /// The answer, where it is known.
-    pub(crate) fn decide(&self, verb: &str) -> Option<Value<'static>> {
-        let mut check = self.check.clone();
-        verb.clone_into(&mut check.verb);
-        let decision = self.answers.decide(&check)?;
-        Some(self.answers.value(Stage::Decision(decision), check))
-    }
-
     /// Name of the type in expressions.
     pub(crate) fn type_name(&self) -> &'static str {
         match self.stage {

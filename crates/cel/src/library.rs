@@ -1,10 +1,7 @@
 //! The functions that expressions can call, in rooms by topic. Which overloads exist is declared in the environment; a
 //! function here looks at the kinds of its arguments and says [`Fault::NoOverload`] where they do not fit.
 
-use crate::{
-    program::Function,
-    value::{Fault, Value},
-};
+use crate::value::{Fault, Value};
 
 mod authorization;
 mod convert;
@@ -21,15 +18,15 @@ mod time;
 mod units;
 mod url;
 
-pub(crate) use convert::decode_base64;
 pub(crate) use format::{Clause, Formatter, format_with, unsuitable};
-pub use named_format::Format;
 pub(crate) use optional::insert;
 pub(crate) use regex::Regex;
-pub use url::Url;
 
 /// Longest list that `includes` looks through.
 pub(crate) const INCLUDES_MAX: usize = 48;
+
+/// Implementation of a function.
+pub(crate) type Function = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, Fault>;
 
 type Args<'v, 'a> = &'v [Value<'a>];
 type Outcome<'a> = Result<Value<'a>, Fault>;
