@@ -20,25 +20,6 @@ pub use prepare::{
 };
 pub use validate::{validate_create, validate_update};
 
-/// Which part of an object an update may change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Everything but the status.
-    Main,
-    /// Only the status.
-    Status,
-    /// Another subresource that has made the change itself.
-    Sub,
-    /// Namespace finalizers.
-    Finalize,
-    /// The ephemeral containers of a pod.
-    EphemeralContainers,
-    /// The resources of a pod's containers.
-    Resize,
-    /// The approval of a certificate request.
-    Approval,
-}
-
 /// Fills in defaults for an object in the version of the request.
 pub fn default(resource: &Resource, version: &str, object: &mut Value) {
     if let Some(kind) = classic::kind_in(resource, version) {

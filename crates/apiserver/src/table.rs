@@ -3,12 +3,13 @@
 use allot_model::table::human_duration;
 use serde_json::{Value, json};
 
-use crate::encode::{View, metadata_only};
+use crate::custom::Column;
 use crate::negotiate::Shape;
 use crate::object::meta;
 use crate::registry::Resource;
 use crate::request::Query;
 use crate::versions::{self, dra_kind};
+use crate::view::{View, metadata_only};
 
 mod cluster;
 mod control;
@@ -52,21 +53,6 @@ impl Options {
             include,
         }
     }
-}
-
-/// A column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
-    /// Title.
-    pub name: String,
-    /// `string`, `integer`, `date`, ….
-    pub kind: String,
-    /// Format within the kind.
-    pub format: String,
-    /// Help text.
-    pub description: String,
-    /// 0 is always shown, others only on request.
-    pub priority: i64,
 }
 
 /// Makes the cells of a row.

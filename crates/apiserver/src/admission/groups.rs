@@ -3,17 +3,17 @@
 use allot_model::features::Feature;
 use serde_json::Value;
 
+use super::Admission;
 use super::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::meta;
-use crate::server::Core;
 
 /// Refuses a new pod group that names a workload, or a template of one, that is not there.
 ///
 /// # Errors
 /// 403, and those of the store.
 pub(super) async fn workload_exists(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     group: &Value,
 ) -> Result<()> {

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
+use super::Admission;
 use super::{Attributes, Operation, forbidden};
 use crate::auth::node::{LEASES, node_of_slice};
 use crate::error::Result;
 use crate::object::{items, meta, string_map, text};
-use crate::server::Core;
 
 /// Keeps pods away from a node whose agent has not said yet that it is ready.
 pub(super) fn taint_not_ready(node: &mut Value) {
@@ -43,7 +43,7 @@ pub(super) fn taint_not_ready(node: &mut Value) {
 /// # Errors
 /// 403, 404 for what an object of the node refers to and is not there, and those of the store.
 pub(super) async fn restrict(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
 ) -> Result<()> {

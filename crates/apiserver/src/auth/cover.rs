@@ -10,7 +10,7 @@ use super::index::Rule;
 mod tests;
 
 /// The parts of `wanted`, each one verb on one thing, that no single rule of `held` covers.
-pub(super) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     wanted
         .iter()
         .flat_map(parts)
@@ -83,7 +83,7 @@ pub(super) fn url_matches(known: &str, path: &str) -> bool {
 }
 
 /// The rules as errors show them, those that differ in their verbs alone as one, each once and in order.
-pub(super) fn describe(rules: Vec<Rule>) -> Vec<String> {
+pub(crate) fn describe(rules: Vec<Rule>) -> Vec<String> {
     let mut all = BTreeSet::new();
     let mut joined: BTreeMap<[Vec<String>; 3], Rule> = BTreeMap::new();
     for rule in rules {

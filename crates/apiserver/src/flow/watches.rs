@@ -6,8 +6,8 @@ use allot_apimachinery::fields::FieldSelector;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use crate::request::Incoming;
 use crate::request::RequestInfo;
-use crate::server::Incoming;
 
 /// What a watch follows: group, resource, and a namespace and a name or nothing for all.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

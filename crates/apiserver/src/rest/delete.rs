@@ -7,16 +7,17 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
-use super::Call;
 use super::create::Stored;
-use super::options::{DeleteOptions, Preconditions, Propagation};
 use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
-use crate::custom::conversion;
+use crate::context::Call;
+use crate::conversion;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
-use crate::object::{self, Owned, meta, metadata_mut, strings};
+use crate::object::{self, meta, metadata_mut, strings};
 use crate::registry::Resource;
+use crate::request::{DeleteOptions, Preconditions, Propagation};
+use crate::storage::{self, Owned};
 use crate::{pods, services, versions};
 
 const ORPHAN: &str = "orphan";
@@ -145,7 +146,7 @@ impl Call<'_> {
                 .resource
                 .is("apiextensions.k8s.io", "customresourcedefinitions");
             if definition && meta(&new, "deletionTimestamp").is_empty() {
-                crate::custom::lifecycle::mark_deleted(&mut new);
+                crate::apiextensions::mark_deleted(&mut new);
             }
             let generation = new["metadata"].get("generation").cloned();
             let gone = mark(&self.resource, &mut new, options);
@@ -158,7 +159,7 @@ impl Call<'_> {
                 }
             }
             let draft = if gone {
-                object::draft_owned(&new, &owners)
+                storage::draft_owned(&new, &owners)
             } else {
                 conversion::draft(self.core, &self.resource, &new, &owners).await?
             };

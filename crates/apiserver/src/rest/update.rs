@@ -7,16 +7,17 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use super::Call;
 use super::create::Stored;
 use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
-use crate::custom::conversion;
+use crate::context::Call;
+use crate::conversion;
 use crate::error::{ApiError, Result};
-use crate::object::{self, Owned, meta, metadata_mut};
+use crate::object::{self, meta, metadata_mut};
 use crate::registry::Resource;
-use crate::strategy::{self, Part};
-use crate::{managed, services, versions};
+use crate::request::Part;
+use crate::storage::Owned;
+use crate::{managed, services, strategy, versions};
 
 /// How often a change is tried again because somebody else was faster.
 const ATTEMPTS: usize = 30;
@@ -360,17 +361,33 @@ impl Call<'_> {
             self.request.warnings.add(warning);
         }
         admission::mutate(self.core, &attributes, &mut new).await?;
-        strategy::prepare_for_update(self.core, &self.resource, &mut new, old, part);
+        strategy::prepare_for_update(
+            &self.core.config.features,
+            &self.resource,
+            &mut new,
+            old,
+            part,
+        );
         let reserved = if part == Part::Main && self.resource.is("", "services") {
-            Some(services::allocate(self.core, &mut new, Some(old), self.dry_run).await?)
+            Some(
+                services::allocate(
+                    self.core,
+                    &self.core.services,
+                    &mut new,
+                    Some(old),
+                    self.dry_run,
+                )
+                .await?,
+            )
         } else {
             None
         };
         let verb = self.request.info.verb.as_str();
-        let errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
+        let errors =
+            strategy::validate_update(&self.core.config.features, &self.resource, &new, old, part);
         let errors = admission::field_errors(self.core, &attributes, verb, &new, errors).await?;
         if !errors.is_empty() {
-            let kind = object::claimed_kind(&self.resource, &new);
+            let kind = self.resource.claimed_kind(&new);
             return Err(Status::invalid(&kind, self.name(), &errors).into());
         }
         for warning in crate::warnings::on_update(&self.resource, &new, old) {
@@ -399,7 +416,7 @@ impl Call<'_> {
                 fields.update(seen, &old.owners, new, &self.manager)
             })
         };
-        if !conversion::is_by_webhook(resource) {
+        if !resource.is_converted_by_webhook() {
             let mut new = new;
             let owners = update(&mut new);
             return Ok((new, owners));

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Part;
 use crate::object;
+use crate::request::Part;
 
 /// Keeps the decisions that are there as they are, and notes when conditions came about.
 pub(super) fn prepare_status(request: &mut Value, old: &Value, part: Part) {

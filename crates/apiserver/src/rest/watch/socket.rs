@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::auth::credential;
 use crate::body::Body;
-use crate::server::Incoming;
+use crate::request::Incoming;
 
 /// The largest message that is read from a client. It means nothing, but would be held until it is complete.
 const MAX_RECEIVED: usize = 64 << 10;

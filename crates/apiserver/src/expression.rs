@@ -103,7 +103,7 @@ impl Compiler {
 }
 
 /// Declares a variable, again if it has been; one that does not compile can be anything.
-pub(super) fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
+pub(crate) fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
     let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(ty, MAX_TYPE));
     variables.retain(|(known, _)| known != name);
     variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
@@ -156,7 +156,7 @@ fn seen_through_variable(ty: &Type, levels: usize) -> Type {
 }
 
 /// Anything, of which nothing is known before it is there.
-pub(super) static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
+pub(crate) static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
 
 /// What all of them may refer to, whatever the kind of the object is.
 static BASE: LazyLock<Env> = LazyLock::new(|| base(&DYNAMIC));
@@ -176,7 +176,7 @@ fn base(object: &DeclType) -> Env {
 
 /// The expressions of a policy are checked in it against the types of an object and of its parameters, where there are
 /// any. Upstream does not declare `authorizer.requestResource` there.
-pub(super) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
+pub(crate) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
     let mut env = base(object);
     if let Some(params) = params {
         env = env
@@ -188,7 +188,7 @@ pub(super) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
 }
 
 /// An environment with the variables that a policy declares.
-pub(super) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env {
+pub(crate) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env {
     let fields = variables
         .iter()
         .map(|(name, ty)| (name.as_str(), ty.clone()));
@@ -197,7 +197,7 @@ pub(super) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env 
         .with_variable("variables", variables)
 }
 
-/// The environment; values are given in the order of [`super::evaluate::Scene::values`].
+/// The environment; values are given in the order of `Scene::values` in `admission::dynamic`.
 fn environment(extras: Extras, variables: &[(String, DeclType)]) -> Env {
     let mut env = BASE.clone();
     if extras.params {

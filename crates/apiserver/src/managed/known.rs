@@ -3,15 +3,11 @@
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::error::Result;
-use crate::registry::Resource;
-use crate::server::Core;
-
 /// How often a step is repeated at most: each time it can come one conversion further.
 pub const ROUNDS: usize = 8;
 
 /// Finding out who owns which field compares objects in versions that only turn up on the way. The step is repeated
-/// when what it lacked has been [learned](Known::learn).
+/// when what it lacked has been learned, see [`crate::conversion::learn`].
 #[derive(Debug, Default)]
 pub struct Known {
     made: Mutex<Vec<(Value, String, Value)>>,
@@ -30,17 +26,13 @@ impl Known {
         known.map(|(.., converted)| converted.clone())
     }
 
-    /// Has what was missing converted; says whether something was.
-    ///
-    /// # Errors
-    /// 500 where the webhook fails.
-    pub async fn learn(&self, core: &Core, resource: &Resource) -> Result<bool> {
-        let wanted = std::mem::take(&mut *self.wanted.lock());
-        let any = !wanted.is_empty();
-        for (object, version) in wanted {
-            let converted = super::object(core, resource, &version, object.clone()).await?;
-            self.made.lock().push((object, version, converted));
-        }
-        Ok(any)
+    /// What was missing since this was asked last.
+    pub(crate) fn take_wanted(&self) -> Vec<(Value, String)> {
+        std::mem::take(&mut *self.wanted.lock())
+    }
+
+    /// Adds an object in another version.
+    pub(crate) fn add(&self, object: Value, version: String, converted: Value) {
+        self.made.lock().push((object, version, converted));
     }
 }
