@@ -2,12 +2,9 @@
 
 pub mod access;
 pub mod allocate;
-pub mod apiserver;
 pub mod bench;
-pub mod bounds;
 pub mod cel;
 pub mod completion;
-pub mod component;
 pub mod conformance;
 pub mod controllers;
 pub mod convert;
@@ -32,6 +29,8 @@ pub mod snapshot;
 pub mod status;
 pub mod store;
 pub mod up;
+
+pub use crate::{apiserver, bounds, component};
 
 /// So many of something, in words.
 fn count(number: usize, what: &str) -> String {

@@ -4,10 +4,14 @@
 // `println!` panics when nobody reads any more (`allot … | head -1`): what is printed is written, and errors passed on.
 #![deny(clippy::print_stdout)]
 
+mod apiserver;
+mod bounds;
 mod cluster;
 mod clusters;
 mod cmd;
+mod component;
 mod logging;
+mod modelled;
 mod plugin;
 
 use std::io::Write as _;
