@@ -58,29 +58,6 @@ pub async fn start(core: Arc<ServerState>) -> Result<()> {
     Ok(())
 }
 
-/// Marks a definition that a client deletes: its objects go first.
-pub fn mark_deleted(definition: &mut Value) {
-    let metadata = metadata_mut(definition);
-    let mut finalizers = strings(metadata.get("finalizers").unwrap_or(&Value::Null));
-    if !finalizers
-        .iter()
-        .any(|finalizer| finalizer == definition::CLEANUP_FINALIZER)
-    {
-        finalizers.push(definition::CLEANUP_FINALIZER.to_owned());
-    }
-    metadata.insert("finalizers".to_owned(), finalizers.into());
-    let message =
-        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    definition::set_condition(
-        definition,
-        "Terminating",
-        "True",
-        "InstanceDeletionPending",
-        message,
-        &object::now(),
-    );
-}
-
 #[derive(Default)]
 struct State {
     /// What each definition compiled to, by key, with the definition's generation and status that it was made from.

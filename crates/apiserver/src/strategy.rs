@@ -10,11 +10,18 @@ use crate::registry::Resource;
 use crate::versions::dra_kind;
 
 mod certificates;
+mod delete;
 mod groups;
+mod kinds;
 mod prepare;
 mod services;
 mod validate;
 
+pub use delete::{is_finished, prepare_for_delete, refuses_delete, returns_deleted_object};
+pub use kinds::{
+    allocates_addresses, allows_create_on_update, defaults_status_from_spec, names_by_uuid,
+    storage_prefix,
+};
 pub use prepare::{
     prepare_for_create, prepare_for_update, set_generated_name, status_keeps_metadata,
 };

@@ -152,7 +152,7 @@ impl Call<'_> {
         let sent_name = meta(&object, "name").to_owned();
         let base = meta(&object, "generateName").to_owned();
         let generated = sent_name.is_empty() && !base.is_empty();
-        if sent_name.is_empty() && !generated && self.resource.is("", "limitranges") {
+        if sent_name.is_empty() && !generated && strategy::names_by_uuid(&self.resource) {
             let name = uuid::Uuid::new_v4().to_string();
             metadata_mut(&mut object).insert("name".to_owned(), name.into());
         }
@@ -169,7 +169,7 @@ impl Call<'_> {
             asked: Some(self.asked(None, Owners { new, old: None })),
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
-        let service = self.resource.is("", "services");
+        let service = strategy::allocates_addresses(&self.resource);
         // Until the service is stored, nobody else gets what it has been given.
         let _reserved = if service {
             Some(
