@@ -7,6 +7,7 @@ use crate::cluster::Cluster;
 use crate::memo::{Answer, Fit, Fits, Memo, PlaceOf};
 use crate::node::Node;
 use crate::observer::Observer;
+use crate::outcome::{Error, Limits, Outcome, Policy};
 use crate::pool::ViewState;
 use crate::room::{self, Room, WHOLE};
 use crate::search::{Found, Search};
@@ -28,32 +29,8 @@ pub struct Allocator {
     remembered: u64,
 }
 
-/// Which of several possible devices to take.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// The first in the order of drivers, pools, slices and devices. That is what Kubernetes does, and drivers rely on it.
-    #[default]
-    FirstFit,
-    /// The allocation that leaves the least unusable rest: devices that are shared already and have the least spare
-    /// capacity, partitions of partitioned devices, small devices. Pools with binding conditions still come last, and
-    /// among equals the first is taken.
-    BestFit,
-    /// The opposite: unused devices first, the largest of them before the others. Claims share as little as possible.
-    Spread,
-    /// Like [`Policy::BestFit`], but of partitions the one that blocks the fewest others, weighted by their sizes.
-    LeastFragmentation,
-}
-
 impl Policy {
-    /// All of them, with their names in configurations.
-    pub const NAMED: [(&'static str, Self); 4] = [
-        ("FirstFit", Self::FirstFit),
-        ("Pack", Self::BestFit),
-        ("Spread", Self::Spread),
-        ("LeastFragmentation", Self::LeastFragmentation),
-    ];
-
-    /// The policy's preference for an allocation, by the free resources of the node before and after it.
+    /// How much this policy likes an allocation, by what is free on the node before and after it.
     fn preference(self, before: &Room, after: &Room) -> i64 {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let used = |room: &Room| match room.total() {
@@ -72,92 +49,6 @@ impl Policy {
                 used(after) - more.saturating_mul(16)
             }
         }
-    }
-}
-
-/// How an attempt ended.
-#[derive(Debug, Clone)]
-pub enum Outcome<A = Allocation> {
-    /// Every claim gets its devices.
-    Allocated(A),
-    /// The claims cannot all be allocated on this node.
-    DoesNotFit,
-    /// An error.
-    Failed(Error),
-    /// The budget was used up before the answer was known. The claims may or may not fit.
-    GaveUp {
-        /// How much work was done.
-        steps: u64,
-    },
-    /// [`Limits::interrupt`] said to stop.
-    Interrupted,
-}
-
-/// The error of an attempt, with Kubernetes' text.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct Error {
-    /// How far the error reaches.
-    pub kind: ErrorKind,
-    /// The text for events and logs.
-    pub text: String,
-}
-
-/// How far an error reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// Scheduling of the pod has to stop: other nodes must not be tried.
-    Fatal,
-    /// Only this node cannot be used.
-    Node,
-}
-
-impl Error {
-    pub(crate) fn node(text: String) -> Self {
-        Self {
-            kind: ErrorKind::Node,
-            text,
-        }
-    }
-
-    pub(crate) fn fatal(text: String) -> Self {
-        Self {
-            kind: ErrorKind::Fatal,
-            text,
-        }
-    }
-}
-
-/// How much work an attempt may do.
-#[derive(Clone, Copy)]
-pub struct Limits<'a> {
-    /// The budget in steps of the search (decisions that are taken). Deterministic: the same input gives up at the same place on every machine.
-    pub steps: u64,
-    /// Called periodically to check whether to stop, for deadlines. `None` = never.
-    pub interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
-}
-
-impl Limits<'_> {
-    /// Steps that are enough for everything but contrived claims, and take well under a second.
-    pub const DEFAULT_STEPS: u64 = 1_000_000;
-}
-
-impl Default for Limits<'_> {
-    fn default() -> Self {
-        Self {
-            steps: Self::DEFAULT_STEPS,
-            interrupt: None,
-        }
-    }
-}
-
-impl std::fmt::Debug for Limits<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { steps, interrupt } = self;
-        f.debug_struct("Limits")
-            .field("steps", steps)
-            .field("interrupt", &interrupt.is_some())
-            .finish()
     }
 }
 

@@ -6,8 +6,8 @@ use crate::cluster::Cluster;
 use crate::features::Features;
 use crate::node::Node;
 use crate::observer::{Observer, Place, Rejection};
+use crate::outcome::{Error, ErrorKind, Policy};
 use crate::pool::{Pool, PoolInfo, ViewRef, ViewState};
-use crate::{Error, ErrorKind, Policy};
 
 mod constraint;
 mod counters;

@@ -12,6 +12,7 @@ use rustc_hash::FxBuildHasher;
 use smol_str::SmolStr;
 
 use crate::amount::Amount;
+use crate::boxed::exactly;
 use crate::capacity::Capacity;
 use crate::features::Features;
 use crate::node::{Node, NodeSelector};
@@ -157,13 +158,6 @@ impl Attribute {
             _ => None,
         }
     }
-}
-
-/// Collects so many values without asking for memory more than once.
-pub(crate) fn exactly<T>(len: usize, values: impl Iterator<Item = T>) -> Box<[T]> {
-    let mut list = Vec::with_capacity(len);
-    list.extend(values);
-    list.into()
 }
 
 /// What a device takes from one shared counter.

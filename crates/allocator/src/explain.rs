@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::allocator::{Allocator, Limits, Outcome, Policy};
+use crate::allocator::Allocator;
 use crate::attempt::{Attempt, Scratch, pools_of};
 use crate::claims::{Alternative, Claims, ConstraintKind, Mode};
 use crate::cluster::Cluster;
 use crate::node::Node;
 use crate::observer::{Observer, Place, Proof};
+use crate::outcome::{Limits, Outcome, Policy};
 use crate::pool::ViewState;
 use crate::selector::SelectorCache;
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1 as api;
 
+use crate::counters::CounterSet;
 use crate::device::Device;
-use crate::slice::CounterSet;
 
 /// 128 bits of a hash; equal means that the input was equal.
 ///

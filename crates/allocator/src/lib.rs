@@ -38,17 +38,21 @@ mod allocation;
 mod allocator;
 mod amount;
 mod attempt;
+mod boxed;
 mod capacity;
 mod claims;
 mod cluster;
+mod counters;
 mod device;
 pub mod explain;
 mod features;
 mod fingerprint;
+mod holder;
 mod memo;
 mod next_id;
 mod node;
 mod observer;
+mod outcome;
 mod pool;
 pub mod problem;
 pub mod room;
@@ -58,13 +62,15 @@ mod slice;
 mod taint;
 
 pub use allocation::{AllocatedDevice, Allocation};
-pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome, Policy};
+pub use allocator::Allocator;
 pub use claims::{ClaimShapes, Claims, Classes, MAX_RESULTS};
 pub use cluster::{
-    ClassSelectors, Cluster, Conflict, DeviceCount, DeviceState, Fullness, Held, HeldKind, Holder,
+    ClassSelectors, Cluster, Conflict, DeviceCount, DeviceState, Fullness, Held, HeldKind,
     Inventoried, PoolProblem,
 };
 pub use features::Features;
+pub use holder::Holder;
 pub use node::Node;
+pub use outcome::{Error, ErrorKind, Limits, Outcome, Policy};
 pub use selector::SelectorCache;
 pub use taint::TaintRule;

@@ -6,8 +6,8 @@
 use crate::attempt::Attempt;
 use crate::claims::{MAX_RESULTS, Mode};
 use crate::observer::{Observer, Rejection};
+use crate::outcome::{Error, Limits};
 use crate::pool::ViewState;
-use crate::{Error, Limits};
 
 mod bits;
 mod prune;

@@ -8,7 +8,7 @@ use allot_cel::semver::Version;
 use k8s_openapi::api::resource::v1 as api;
 use rustc_hash::FxHashMap;
 
-use crate::device::exactly;
+use crate::boxed::exactly;
 use crate::features::Features;
 
 /// A compiled selector, or why it cannot be compiled.

@@ -1,11 +1,11 @@
 //! A ResourceSlice in the form of the model.
 
-use allot_apimachinery::quantity::Format;
 use allot_cel::device::Layouts;
 use k8s_openapi::api::resource::v1 as api;
 use smol_str::SmolStr;
 
 use crate::amount::Amount;
+use crate::counters::CounterSet;
 use crate::device::{Device, Scope};
 use crate::features::Features;
 use crate::fingerprint::Fingerprint;
@@ -32,14 +32,6 @@ pub(crate) struct Slice {
     pub(crate) counted: bool,
     /// The fingerprint of its devices.
     pub(crate) fingerprint: Fingerprint,
-}
-
-/// A set of shared counters.
-#[derive(Debug, Hash)]
-pub(crate) struct CounterSet {
-    pub(crate) name: SmolStr,
-    /// Name, amount and the notation that it was written in.
-    pub(crate) counters: Box<[(SmolStr, Amount, Format)]>,
 }
 
 impl Slice {

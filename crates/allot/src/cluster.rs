@@ -30,7 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::clusters::default_directory;
 use crate::clusters::record::{Process, Record};
-use crate::cmd::{apiserver, bounds, scheduler};
+use crate::component::read_scheduler_config;
+use crate::{apiserver, bounds};
 pub use place::Place;
 use place::{end_containers, removed};
 use progress::Progress;
@@ -247,8 +248,7 @@ impl Cluster {
         // Invalid flags are rejected before anything is opened.
         let features = args.apiserver.features()?;
         args.apiserver.serve_kinds_of(&features);
-        let scheduling =
-            scheduler::read_config(args.scheduler_config.as_deref(), features.clone())?;
+        let scheduling = read_scheduler_config(args.scheduler_config.as_deref(), features.clone())?;
 
         // Another cluster may run there, whose kubeconfig would be replaced.
         let lock = (args.apiserver.in_memory && !ephemeral)

@@ -2,12 +2,9 @@
 
 pub mod access;
 pub mod allocate;
-pub mod apiserver;
 pub mod bench;
-pub mod bounds;
 pub mod cel;
 pub mod completion;
-pub mod component;
 pub mod conformance;
 pub mod controllers;
 pub mod convert;
@@ -33,7 +30,9 @@ pub mod status;
 pub mod store;
 pub mod up;
 
-/// A number with a noun, in the plural if needed.
+pub use crate::{apiserver, bounds, component};
+
+/// So many of something, in words.
 fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")

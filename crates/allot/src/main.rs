@@ -4,10 +4,14 @@
 // `println!` panics when the output is closed (`allot … | head -1`): use writes that return errors.
 #![deny(clippy::print_stdout)]
 
+mod apiserver;
+mod bounds;
 mod cluster;
 mod clusters;
 mod cmd;
+mod component;
 mod logging;
+mod modelled;
 mod plugin;
 
 use std::io::Write as _;

@@ -7,6 +7,7 @@ mod accounts;
 mod certificates;
 mod dra;
 pub(crate) mod dynamic;
+mod escalation;
 mod groups;
 mod limits;
 mod node;
@@ -17,18 +18,41 @@ mod quota;
 mod security;
 mod storage;
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use allot_apimachinery::Status;
 use allot_apimachinery::field::ErrorList;
 use allot_schema::apply::Managed;
 use allot_store::ListOptions;
 use serde_json::Value;
 
+use crate::auth::Authorizer;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
+use crate::managed::Known;
 use crate::object::meta;
 use crate::registry::Resource;
-use crate::rest::{Call, DeleteOptions};
-use crate::server::{Core, Warnings};
+use crate::request::{DeleteOptions, Incoming, Warnings};
+use crate::state::ServerState;
+
+/// What admission works with: the state of the server, who may do what, and what users have installed.
+pub struct Admission {
+    /// The state of the server.
+    pub state: Arc<ServerState>,
+    /// What identities may do.
+    pub authorizer: Authorizer,
+    /// Policies and webhooks that users have installed.
+    pub dynamic: Arc<dynamic::Dynamic>,
+}
+
+impl Deref for Admission {
+    type Target = ServerState;
+
+    fn deref(&self) -> &ServerState {
+        &self.state
+    }
+}
 
 /// What a write is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +105,13 @@ impl Attributes<'_> {
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// The request.
-    pub(crate) call: &'a Call<'a>,
+    pub(crate) request: &'a Incoming,
+    /// The resource and the version of its path.
+    pub(crate) resource: &'a Arc<Resource>,
+    /// See `resource`.
+    pub(crate) version: &'a str,
+    /// What a webhook has converted to find out who owns which field.
+    pub(crate) conversions: &'a Known,
     /// In what form the objects are shown.
     pub(crate) shown: Shown,
     /// The options of a delete.
@@ -114,7 +144,11 @@ pub(crate) enum Shown {
 ///
 /// # Errors
 /// The first refusal.
-pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
+pub async fn mutate(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    object: &mut Value,
+) -> Result<()> {
     run_plugins(core, attributes, object).await?;
     let mut installed = dynamic::Mutation::default();
     if installed.run(core, attributes, object).await? {
@@ -123,11 +157,15 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
         installed.run(core, attributes, object).await?;
     }
     crate::object::check_depth(object)?;
-    crate::auth::check_escalation(core, attributes, object).await
+    escalation::check(core, attributes, object).await
 }
 
 /// The plugins that are part of the server.
-async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
+async fn run_plugins(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    object: &mut Value,
+) -> Result<()> {
     let named = [
         meta(object, "name"),
         meta(object, "generateName"),
@@ -231,7 +269,7 @@ fn note_requester(user: &User, request: &mut Value) {
 /// # Errors
 /// The first refusal.
 pub async fn validate(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
     warn: &Warnings,
@@ -274,45 +312,30 @@ pub async fn validate(
 /// # Errors
 /// The first refusal.
 pub(crate) async fn admit_sent(
-    call: &Call<'_>,
-    operation: Operation,
+    core: &Admission,
+    attributes: &Attributes<'_>,
     sent: &mut Value,
 ) -> Result<()> {
-    let attributes = Attributes {
-        operation,
-        resource: &call.resource,
-        subresource: &call.request.info.subresource,
-        namespace: call.namespace(),
-        name: call.name(),
-        user: &call.request.user,
-        old: None,
-        dry_run: call.dry_run,
-        asked: Some(Asked {
-            call,
-            shown: Shown::Sent,
-            delete: None,
-            owners: Owners::default(),
-        }),
-    };
-    if operation == Operation::Create && enabled(call.core, "NamespaceLifecycle") {
-        namespace_lifecycle(call.core, &attributes).await?;
+    let operation = attributes.operation;
+    if operation == Operation::Create && enabled(core, "NamespaceLifecycle") {
+        namespace_lifecycle(core, attributes).await?;
     }
-    if operation != Operation::Connect && enabled(call.core, "NodeRestriction") {
-        node::restrict(call.core, &attributes, sent).await?;
+    if operation != Operation::Connect && enabled(core, "NodeRestriction") {
+        node::restrict(core, attributes, sent).await?;
     }
-    if call.resource.is("", "pods")
+    if attributes.resource.is("", "pods")
         && attributes.subresource == "binding"
         && sent["target"]["kind"] == "Node"
-        && enabled(call.core, "PodTopologyLabels")
+        && enabled(core, "PodTopologyLabels")
     {
         let node = crate::object::text(sent, &["target", "name"]).to_owned();
-        pods::topology_labels(call.core, &node, sent).await?;
+        pods::topology_labels(core, &node, sent).await?;
     }
     let mut installed = dynamic::Mutation::default();
-    if installed.run(call.core, &attributes, sent).await? {
-        installed.run(call.core, &attributes, sent).await?;
+    if installed.run(core, attributes, sent).await? {
+        installed.run(core, attributes, sent).await?;
     }
-    dynamic::validate(call.core, &attributes, sent).await
+    dynamic::validate(core, attributes, sent).await
 }
 
 /// Field errors that depend on more than the object: admin access, permission to change a claim's status, and
@@ -321,7 +344,7 @@ pub(crate) async fn admit_sent(
 /// # Errors
 /// Errors of the store.
 pub async fn field_errors(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     verb: &str,
     object: &Value,
@@ -335,7 +358,7 @@ pub async fn field_errors(
 }
 
 /// The plugin has not been switched off.
-fn enabled(core: &Core, plugin: &str) -> bool {
+fn enabled(core: &Admission, plugin: &str) -> bool {
     !core
         .config
         .disabled_admission
@@ -344,7 +367,7 @@ fn enabled(core: &Core, plugin: &str) -> bool {
 }
 
 /// A plugin that is off by default has been switched on.
-fn asked_for(core: &Core, plugin: &str) -> bool {
+fn asked_for(core: &Admission, plugin: &str) -> bool {
     core.config
         .enabled_admission
         .iter()
@@ -358,14 +381,14 @@ fn forbidden(attributes: &Attributes<'_>, why: &str) -> ApiError {
 }
 
 /// An object of the store by collection and key.
-async fn stored(core: &Core, collection: &str, key: &str) -> Result<Option<Value>> {
+async fn stored(core: &Admission, collection: &str, key: &str) -> Result<Option<Value>> {
     let entry = core.backend.get(collection, key).await?;
     // What the store holds was written by this server as JSON.
     Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
 }
 
 /// All objects of a namespace in a collection.
-async fn stored_in(core: &Core, collection: &str, namespace: &str) -> Result<Vec<Value>> {
+async fn stored_in(core: &Admission, collection: &str, namespace: &str) -> Result<Vec<Value>> {
     let prefix = format!("{namespace}/");
     let page = core
         .backend
@@ -387,8 +410,8 @@ async fn stored_in(core: &Core, collection: &str, namespace: &str) -> Result<Vec
 /// Namespaces that always exist.
 const SYSTEM_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Objects can only be created in namespaces that exist and are not terminating.
-async fn namespace_lifecycle(core: &Core, attributes: &Attributes<'_>) -> Result<()> {
+/// Objects live only in namespaces that exist and are not going away.
+async fn namespace_lifecycle(core: &Admission, attributes: &Attributes<'_>) -> Result<()> {
     let namespaces = attributes.resource.is("", "namespaces");
     if attributes.operation == Operation::Delete
         && namespaces

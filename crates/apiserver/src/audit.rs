@@ -10,10 +10,9 @@ use http::{HeaderMap, Response};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::auth::{Ask, Decision};
 use crate::body::{Body, Observer};
 use crate::identity::User;
-use crate::server::{Core, Incoming, is_long_running};
+use crate::request::{Incoming, is_long_running};
 
 mod event;
 mod log;
@@ -214,26 +213,10 @@ impl Trail {
         annotations.insert(REASON.to_owned(), reason.to_owned());
     }
 
-    /// Asks the authorizer for the reason of its decision: requests themselves only need the decision.
-    pub(crate) async fn ask(&mut self, core: &Core, request: &Incoming) {
-        let info = &request.info;
+    /// The name of the object that the request is about, which a field selector may give.
+    pub(crate) fn object_name(&self) -> &str {
         let reference = self.event.object_ref.as_ref();
-        let ask = Ask {
-            user: &request.user,
-            verb: &info.verb,
-            is_resource: info.is_resource,
-            group: &info.group,
-            resource: &info.resource,
-            subresource: &info.subresource,
-            namespace: &info.namespace,
-            name: reference.map_or("", |it| it.name.as_str()),
-            path: if info.is_resource { "" } else { &info.path },
-            fields: None,
-        };
-        if let Ok(decision) = core.authorizer.decide(core, &ask).await {
-            let allowed = matches!(decision, Decision::Allow(_));
-            self.decided(allowed, decision.reason());
-        }
+        reference.map_or("", |it| it.name.as_str())
     }
 
     /// The body of the request.

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::Stream;
+use http::{Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::panics;
@@ -192,4 +193,20 @@ impl std::fmt::Debug for Body {
             Content::Paced(..) => "Body(paced)",
         })
     }
+}
+
+/// A plain-text answer.
+pub(crate) fn text_response(code: u16, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::whole(text));
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response.headers_mut().insert(
+        http::header::X_CONTENT_TYPE_OPTIONS,
+        http::HeaderValue::from_static("nosniff"),
+    );
+    response
 }

@@ -1,19 +1,42 @@
 //! What every cluster has from the start.
 
-pub(crate) mod flow;
 mod kubernetes;
-pub(crate) mod registered;
 
-use allot_store::{Error as StoreError, Expect, Write};
+use std::sync::Arc;
+
+use allot_store::{Embedded, Expect, Write};
 use serde_json::{Value, json};
 
 use crate::auth::policy;
+use crate::config::Config;
 use crate::error::Result;
 use crate::object::{self, meta};
-use crate::server::{Core, Server};
+use crate::server::Server;
+use crate::storage::{self, ensure};
 
-/// Creates missing objects; existing ones are not changed.
-pub(crate) async fn run(server: &Server) -> Result<()> {
+impl Server {
+    /// A server in memory with default options, ready for requests: for tests.
+    ///
+    /// # Errors
+    /// None in practice; those of [`Server::bootstrap`].
+    pub async fn in_memory() -> Result<Self> {
+        let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
+        let server = Server::new(backend, Config::default());
+        server.bootstrap().await?;
+        Ok(server)
+    }
+
+    /// Makes what every cluster has: system namespaces, default roles, priority classes.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn bootstrap(&self) -> Result<()> {
+        run(self).await
+    }
+}
+
+/// Makes what is missing; what is there stays as it is.
+async fn run(server: &Server) -> Result<()> {
     let mut objects: Vec<(String, String, Value)> = Vec::new();
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = json!({
@@ -37,17 +60,17 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
             class,
         ));
     }
-    objects.extend(flow::objects(&object::now()));
+    objects.extend(crate::flow_defaults::objects(&object::now()));
     // All at once, so that they share one sync.
     let writes = objects
         .into_iter()
-        .map(|(collection, key, object)| ensure(&server.0, collection, key, object));
+        .map(|(collection, key, object)| ensure(&*server.0.backend, collection, key, object));
     futures::future::try_join_all(writes).await?;
     if let Some(address) = server.0.config.advertise {
         kubernetes::run(server, address).await?;
     }
     crate::services::start(&server.0).await?;
-    crate::custom::lifecycle::start(server).await
+    crate::apiextensions::start(server.0.state.clone()).await
 }
 
 /// Priority classes for system-critical pods.
@@ -64,28 +87,6 @@ const PRIORITIES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Stores an object unless its key is taken.
-pub(crate) async fn ensure(
-    core: &Core,
-    collection: impl Into<String>,
-    key: impl Into<String>,
-    mut object: Value,
-) -> Result<()> {
-    let (collection, key) = (collection.into(), key.into());
-    if core.backend.get(&collection, &key).await?.is_some() {
-        return Ok(());
-    }
-    let metadata = object::metadata_mut(&mut object);
-    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
-    metadata.insert("creationTimestamp".to_owned(), object::now().into());
-    // Without it no server could start to delete objects on a full disk.
-    let write = Write::put(collection, key, Expect::Absent, object::draft(&object)).frees(true);
-    match core.backend.commit(write).await {
-        Ok(_) | Err(StoreError::Exists(_)) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Stores an object, or brings the parts that are this server's to what they should be.
 async fn reconcile(
     server: &Server,
@@ -96,7 +97,7 @@ async fn reconcile(
 ) -> Result<()> {
     let backend = &server.0.backend;
     let Some(entry) = backend.get(collection, key).await? else {
-        return ensure(&server.0, collection, key, wanted).await;
+        return ensure(&*server.0.backend, collection, key, wanted).await;
     };
     // What the store holds was written by this server as JSON.
     let old: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
@@ -110,7 +111,7 @@ async fn reconcile(
     }
     let expect = Expect::Revision(entry.revision);
     backend
-        .commit(Write::put(collection, key, expect, object::draft(&new)).frees(true))
+        .commit(Write::put(collection, key, expect, storage::draft(&new)).frees(true))
         .await?;
     Ok(())
 }

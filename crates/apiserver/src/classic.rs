@@ -7,18 +7,12 @@
 mod tests;
 
 use allot_apimachinery::field::ErrorList;
-use allot_model::availability::{self, Served};
 use allot_model::classic::{self, Kind, exchange};
-use allot_model::features::Release;
 use allot_model::{GROUP, Version as ModelVersion, convert as newer};
 use serde_json::Value;
 
-use crate::registry::{Resource, RuntimeConfig, Subresource, Version, collection_name};
-use crate::server::Core;
-use crate::strategy::Part;
-
-/// The release whose classic kinds the newest one can serve beside its own.
-const LAST_CLASSIC: u8 = 30;
+use crate::registry::{Registry, Resource};
+use crate::request::Part;
 
 /// The version has classic objects.
 pub fn is_version(version: &str) -> bool {
@@ -162,22 +156,26 @@ pub fn prepare_for_update(kind: Kind, object: &mut Value, old: &Value, part: Par
     }
 }
 
-/// Claims of pods, or of pod templates inside the kind, may have the form of up to 1.30.
-fn has_old_claims(core: &Core, group: &str, kind: &str) -> bool {
+/// Claims of pods, or of pod templates inside the kind, may come in the form that they had up to 1.30.
+fn has_old_claims(registry: &Registry, group: &str, kind: &str) -> bool {
     let is_served = || {
-        let registry = core.registry.load();
         let claims = registry.get(GROUP, "resourceclaims");
         claims.is_some_and(|claims| is_shared(claims))
     };
     crate::pods::has_spec(group, kind) && is_served()
 }
 
-/// The body of a pod, or of an object with a pod template, with its claims in the current form, if classic kinds are
-/// served; `None` if it does not change.
-pub fn without_source(core: &Core, group: &str, kind: &str, text: &[u8]) -> Option<Vec<u8>> {
+/// The body of a pod, or of something with a pod template, with its claims in the newer form, where classic kinds are
+/// served; `None` where nothing changes.
+pub fn without_source(
+    registry: &Registry,
+    group: &str,
+    kind: &str,
+    text: &[u8],
+) -> Option<Vec<u8>> {
     const SOURCE: &[u8] = b"\"source\"";
     let has_source = || text.windows(SOURCE.len()).any(|part| part == SOURCE);
-    if !has_old_claims(core, group, kind) || !has_source() {
+    if !has_old_claims(registry, group, kind) || !has_source() {
         return None;
     }
     let mut object: Value = serde_json::from_slice(text).ok()?;
@@ -186,132 +184,8 @@ pub fn without_source(core: &Core, group: &str, kind: &str, text: &[u8]) -> Opti
 }
 
 /// The same for an object, or a patch that looks like one.
-pub fn flatten_claims(core: &Core, group: &str, kind: &str, object: &mut Value) {
-    if has_old_claims(core, group, kind) {
+pub fn flatten_claims(registry: &Registry, group: &str, kind: &str, object: &mut Value) {
+    if has_old_claims(registry, group, kind) {
         allot_model::migrate::pod::flatten_claims(object);
-    }
-}
-
-/// A resource with the versions that a release has; `None` if it has none.
-pub fn in_release(
-    mut resource: Resource,
-    config: &RuntimeConfig,
-    release: Release,
-) -> Option<Resource> {
-    if resource.group != GROUP {
-        return Some(resource);
-    }
-    let kind = allot_model::Kind::from_plural(&resource.plural)?;
-    resource.storage_version = kind.storage_version().name().to_owned();
-    let known = std::mem::take(&mut resource.versions);
-    let mut names = availability::versions(release, kind.name());
-    names.extend(beside(config, release, kind.name()));
-    resource.versions = names
-        .into_iter()
-        .map(|name| version(name, kind.name(), config, release, &known))
-        .collect();
-    serve_hub(&mut resource);
-    (!resource.versions.is_empty()).then_some(resource)
-}
-
-/// Lets this cluster's own components, which use v1 only, reach what a release before 1.34 serves in other versions.
-fn serve_hub(resource: &mut Resource) {
-    const HUB: &str = "v1";
-    let newer = |version: &Version| version.served && !is_version(&version.name);
-    if !resource.versions.iter().any(newer) {
-        return;
-    }
-    match resource
-        .versions
-        .iter_mut()
-        .find(|version| version.name == HUB)
-    {
-        Some(hub) => hub.internal = true,
-        None if resource.storage_version == HUB => resource.versions.push(Version {
-            name: HUB.to_owned(),
-            served: false,
-            internal: true,
-            deprecation: String::new(),
-        }),
-        None => {}
-    }
-}
-
-/// The resources that exist in classic versions only.
-pub fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resource> {
-    let own = Kind::ALL
-        .into_iter()
-        .filter(|kind| allot_model::Kind::from_plural(kind.plural()).is_none());
-    let rows = own.filter_map(|kind| {
-        let mut names = availability::versions(release, kind.name());
-        names.extend(beside(config, release, kind.name()));
-        let versions: Vec<_> = names
-            .into_iter()
-            .map(|name| version(name, kind.name(), config, release, &[]))
-            .collect();
-        let owned = |verbs: &[&str]| verbs.iter().map(|verb| (*verb).to_owned()).collect();
-        let status = Subresource {
-            name: "status".to_owned(),
-            group: String::new(),
-            version: String::new(),
-            kind: kind.name().to_owned(),
-            verbs: owned(&["get", "patch", "update"]),
-        };
-        Some(Resource {
-            group: GROUP.to_owned(),
-            storage_version: versions.first()?.name.clone(),
-            versions,
-            kind: kind.name().to_owned(),
-            list_kind: format!("{}List", kind.name()),
-            plural: kind.plural().to_owned(),
-            singular: kind.name().to_lowercase(),
-            short_names: Vec::new(),
-            categories: Vec::new(),
-            namespaced: kind.namespaced(),
-            verbs: owned(&[
-                "create",
-                "delete",
-                "deletecollection",
-                "get",
-                "list",
-                "patch",
-                "update",
-                "watch",
-            ]),
-            subresources: if kind.has_status() {
-                vec![status]
-            } else {
-                Vec::new()
-            },
-            collection: collection_name(GROUP, kind.plural()),
-            custom: None,
-        })
-    });
-    rows.collect()
-}
-
-/// The classic version that the newest release serves beside its own, if enabled by name.
-fn beside(config: &RuntimeConfig, release: Release, kind: &str) -> Option<&'static str> {
-    let last = availability::versions(Release::new(LAST_CLASSIC), kind);
-    last.into_iter()
-        .find(|version| release == Release::NEWEST && config.names(GROUP, version))
-}
-
-fn version(
-    name: &str,
-    kind: &str,
-    config: &RuntimeConfig,
-    release: Release,
-    known: &[Version],
-) -> Version {
-    let default = availability::served(release, name, kind) == Served::ByDefault;
-    let deprecation = known
-        .iter()
-        .find(|version| version.name == name && release == Release::NEWEST);
-    Version {
-        name: name.to_owned(),
-        served: config.serves(GROUP, name, default),
-        internal: false,
-        deprecation: deprecation.map_or_else(String::new, |version| version.deprecation.clone()),
     }
 }

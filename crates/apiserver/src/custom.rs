@@ -1,7 +1,7 @@
 //! Custom resources: what a CustomResourceDefinition adds to the registry.
 //!
-//! A CRD is compiled once per change into a [`CustomResource`]; the [`lifecycle`] task watches CRDs and keeps the
-//! registry up to date.
+//! A definition is compiled once per change into a [`CustomResource`]; [`crate::apiextensions`] watches definitions and keeps
+//! the registry up to date.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,15 +11,15 @@ use allot_schema::{Node, definition, rules::Rules, structural, structural::Struc
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::registry::{Resource, Subresource, Version, collection_name};
-use crate::strategy::Part;
+use crate::request::Part;
 
 mod column;
-pub mod conversion;
+mod converter;
 pub mod json_path;
-pub mod lifecycle;
 mod scale;
 
+pub use column::Column;
+pub(crate) use converter::{Converter, kind_of};
 pub use scale::Scale;
 
 /// The next mark; an entry without one has 0.
@@ -32,7 +32,7 @@ pub struct CustomResource {
     kind: String,
     namespaced: bool,
     versions: Vec<CustomVersion>,
-    converter: Option<conversion::Converter>,
+    converter: Option<Converter>,
     terminating: bool,
     /// See [`CustomResource::ended`].
     ended: CancellationToken,
@@ -56,15 +56,6 @@ struct CustomVersion {
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
-}
-
-fn strings(value: &Value) -> Vec<String> {
-    value
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|item| item.as_str().map(str::to_owned))
-        .collect()
 }
 
 impl CustomResource {
@@ -98,7 +89,7 @@ impl CustomResource {
             kind: text(&spec["names"], "kind").to_owned(),
             namespaced: text(spec, "scope") == "Namespaced",
             versions,
-            converter: conversion::Converter::of(object),
+            converter: Converter::of(object),
             terminating: definition::is_true(object, "Terminating"),
             ended: CancellationToken::new(),
         }
@@ -109,9 +100,24 @@ impl CustomResource {
         &self.ended
     }
 
-    /// Watches that began with an earlier state of the CRD continue: it serves the same.
-    fn follows(&mut self, earlier: &Self) {
+    /// Watches that began with an earlier state of the definition go on: it serves the same.
+    pub(crate) fn follows(&mut self, earlier: &Self) {
         self.ended = earlier.ended.clone();
+    }
+
+    /// The webhook that converts the objects, if there is one.
+    pub(crate) fn converter(&self) -> Option<&Converter> {
+        self.converter.as_ref()
+    }
+
+    /// The status endpoint of some version exists.
+    pub(crate) fn has_any_status(&self) -> bool {
+        self.versions.iter().any(|version| version.status)
+    }
+
+    /// The scale endpoint of some version exists.
+    pub(crate) fn has_any_scale(&self) -> bool {
+        self.versions.iter().any(|version| version.scale.is_some())
     }
 
     /// The definition is being deleted: there will be no more objects.
@@ -154,7 +160,7 @@ impl CustomResource {
     }
 
     /// The columns of a table in a version.
-    pub fn columns(&self, version: &str) -> Vec<crate::table::Column> {
+    pub fn columns(&self, version: &str) -> Vec<Column> {
         self.version(version)
             .map(|version| column::headers(&version.columns))
             .unwrap_or_default()
@@ -335,122 +341,6 @@ fn blocks_rules(error: &Error) -> bool {
             | ErrorType::TooMany
             | ErrorType::TypeInvalid
     )
-}
-
-/// The registry row of a CRD.
-pub fn resource(object: &Value) -> Resource {
-    let spec = &object["spec"];
-    let names = &object["status"]["acceptedNames"];
-    let group = text(spec, "group").to_owned();
-    let plural = text(names, "plural").to_owned();
-    let kind = text(names, "kind").to_owned();
-    let mut versions: Vec<&Value> = definition::versions(object).iter().collect();
-    versions.sort_by_key(|version| std::cmp::Reverse(priority(text(version, "name"))));
-    let words = |list: &[&str]| {
-        list.iter()
-            .map(|word| (*word).to_owned())
-            .collect::<Vec<_>>()
-    };
-    let sub = |name: &str, group: &str, version: &str, kind: &str| Subresource {
-        name: name.to_owned(),
-        group: group.to_owned(),
-        version: version.to_owned(),
-        kind: kind.to_owned(),
-        verbs: words(&["get", "patch", "update"]),
-    };
-    let custom = CustomResource::new(object);
-    let mut subresources = Vec::new();
-    if custom.versions.iter().any(|version| version.status) {
-        subresources.push(sub("status", "", "", &kind));
-    }
-    if custom
-        .versions
-        .iter()
-        .any(|version| version.scale.is_some())
-    {
-        subresources.push(sub("scale", "autoscaling", "v1", "Scale"));
-    }
-    let verbs = match custom.terminating {
-        true => &["delete", "deletecollection", "get", "list", "watch"][..],
-        false => &[
-            "delete",
-            "deletecollection",
-            "get",
-            "list",
-            "patch",
-            "create",
-            "update",
-            "watch",
-        ],
-    };
-    Resource {
-        collection: collection_name(&group, &plural),
-        storage_version: definition::storage_version(object).to_owned(),
-        versions: versions
-            .iter()
-            .map(|version| Version {
-                name: text(version, "name").to_owned(),
-                served: version["served"] == true,
-                internal: false,
-                deprecation: deprecation(&group, &kind, version, &versions),
-            })
-            .collect(),
-        list_kind: text(names, "listKind").to_owned(),
-        singular: text(names, "singular").to_owned(),
-        short_names: strings(&names["shortNames"]),
-        categories: strings(&names["categories"]),
-        namespaced: text(spec, "scope") == "Namespaced",
-        verbs: words(verbs),
-        subresources,
-        custom: Some(std::sync::Arc::new(custom)),
-        group,
-        kind,
-        plural,
-    }
-}
-
-/// The warning that requests through a version get.
-fn deprecation(group: &str, kind: &str, version: &Value, all: &[&Value]) -> String {
-    if version["deprecated"] != true {
-        return String::new();
-    }
-    if let Some(warning) = version["deprecationWarning"].as_str() {
-        return warning.to_owned();
-    }
-    let name = text(version, "name");
-    let better = all.iter().find(|other| {
-        other["served"] == true
-            && other["deprecated"] != true
-            && priority(text(other, "name")) > priority(name)
-    });
-    let advice = better
-        .map(|better| format!("; use {group}/{} {kind}", text(better, "name")))
-        .unwrap_or_default();
-    format!("{group}/{name} {kind} is deprecated{advice}")
-}
-
-/// The order of versions: stable before beta before alpha, then by number; other names come last, in reverse
-/// alphabetical order.
-fn priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
-    let parsed = name.strip_prefix('v').and_then(|rest| {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let major: u64 = rest[..digits].parse().ok()?;
-        let (stage, minor) = match &rest[digits..] {
-            "" => (3, 0),
-            rest => match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
-                (Some(minor), _) => (2, minor.parse().ok()?),
-                (_, Some(minor)) => (1, minor.parse().ok()?),
-                _ => return None,
-            },
-        };
-        Some((stage, major, minor))
-    });
-    match parsed {
-        Some((stage, major, minor)) => (stage, major, minor, std::cmp::Reverse(String::new())),
-        None => (0, 0, 0, std::cmp::Reverse(name.to_owned())),
-    }
 }
 
 #[cfg(test)]

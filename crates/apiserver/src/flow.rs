@@ -22,9 +22,10 @@ use crate::body::Body;
 use crate::identity::MASTERS;
 use crate::limits::Limits;
 use crate::object::meta;
-use crate::server::{Core, Incoming, is_long_running};
+use crate::request::{Incoming, is_long_running};
+use crate::state::ServerState;
 
-pub(crate) mod dangling;
+mod dangling;
 mod estimate;
 pub(crate) mod metrics;
 mod retry;
@@ -167,14 +168,15 @@ impl FlowControl {
         })
     }
 
-    /// Waits for the request's turn.
+    /// Waits for the request's turn. `classified` says how it was classified, also if it is refused.
     ///
     /// # Errors
     /// The answer 429.
     pub async fn enter(
         self: &Arc<Self>,
-        core: &Core,
-        request: &mut Incoming,
+        core: &ServerState,
+        request: &Incoming,
+        classified: &mut Option<Classified>,
     ) -> Result<Seat, Response<Body>> {
         let watch = request.info.verb == "watch";
         if is_long_running(&request.info) && !(watch && self.fair) {
@@ -193,7 +195,7 @@ impl FlowControl {
         };
         let schema = &loaded.rules.schemas[index];
         let level = &loaded.rules.levels[schema.level];
-        request.flow = Some(Classified {
+        *classified = Some(Classified {
             schema: schema.uid.clone(),
             level: level.uid.clone(),
         });
@@ -324,8 +326,8 @@ impl FlowControl {
         }
     }
 
-    /// Loads the stored objects. On an error the rules stay.
-    async fn load(&self, core: &Core) {
+    /// Takes over the objects that are stored. What can not be read changes nothing.
+    async fn load(&self, core: &ServerState) {
         let alone = self.loading.lock().await;
         let seen = self.changes.load(Ordering::Acquire);
         if self.loaded.load(Ordering::Acquire) == seen {
@@ -341,7 +343,7 @@ impl FlowControl {
             let mut objects: Vec<Value> = objects
                 .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
                 .collect();
-            crate::bootstrap::flow::add_mandatory(plural, &mut objects);
+            crate::flow_defaults::add_mandatory(plural, &mut objects);
             lists.push(objects);
             if plural == "flowschemas" {
                 schemas = page.entries;
@@ -405,7 +407,7 @@ fn is_mutating(verb: &str) -> bool {
 /// Upstream's answer, which is no Status.
 fn too_many_requests(retry_after: u64) -> Response<Body> {
     let text = "Too many requests, please try again later.\n";
-    let mut response = crate::server::text_response(429, text);
+    let mut response = crate::body::text_response(429, text);
     let headers = response.headers_mut();
     headers.insert(http::header::RETRY_AFTER, retry_after.into());
     response

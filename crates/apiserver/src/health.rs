@@ -7,14 +7,13 @@ use allot_apimachinery::quote::quote;
 use http::{Method, Response};
 use serde_json::json;
 
-use crate::body::Body;
+use crate::body::{Body, text_response};
+use crate::context::Core;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
 use crate::negotiate::{Media, only_json};
-use crate::server::{Core, Incoming, text_response};
-
-/// The Kubernetes version that this server speaks.
-pub const VERSION: &str = "v1.36.2+allot";
+use crate::request::Incoming;
+use crate::version::VERSION;
 
 /// Checks of every endpoint, in kube-apiserver's order. The work of the hooks is done before the first connection is
 /// accepted, so they never fail here; clients request some of them by name.
@@ -135,8 +134,10 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
             )
         }
         "/metrics" => {
-            let mut response =
-                text_response(200, exposition::prometheus_text(&core.metrics.text(core)?));
+            let mut response = text_response(
+                200,
+                exposition::prometheus_text(&core.metrics.text(core, &core.flow)?),
+            );
             response.headers_mut().insert(
                 http::header::CONTENT_TYPE,
                 http::HeaderValue::from_static(exposition::CONTENT_TYPE),

@@ -9,9 +9,9 @@ use http_body_util::Full;
 use serde_json::Value;
 
 use crate::body::Body;
+use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::object::{meta, text};
-use crate::rest::Call;
 
 mod connection;
 

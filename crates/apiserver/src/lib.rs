@@ -3,8 +3,12 @@
 //! What it is for: answer Kubernetes API requests over any [`allot_store::Backend`] so that real clients cannot
 //! tell it from kube-apiserver. [`Server`] is the whole of it; [`serve`] puts it behind TLS.
 //!
-//! A request passes, in this order: authentication, impersonation, authorization, the handler of its verb
+//! A request passes, in this order: authentication, impersonation, flow control, authorization, the handler of its verb
 //! (`rest`), and for writes decoding, defaults, admission, preparation, validation, storage. One place per step.
+//!
+//! The modules are layers without circles, drawn in docs/ARCHITECTURE.md: requests and encodings; the registry of
+//! resources; stored objects and how they appear; the rules of kinds; [`ServerState`]; the steps of the chain; [`Core`];
+//! handlers; the server.
 //!
 //! Invariants:
 //! - JSON in, JSON out: objects are never pressed into typed structs, so no field is lost;
@@ -30,6 +34,8 @@
 
 pub mod admission;
 mod answers;
+mod apiextensions;
+mod apiservices;
 pub mod audit;
 pub mod auth;
 mod body;
@@ -37,11 +43,16 @@ mod bootstrap;
 pub mod classic;
 pub mod config;
 mod connections;
+mod context;
+mod conversion;
 mod custom;
 pub mod discovery;
 mod encode;
+mod endpoints;
 pub mod error;
+mod expression;
 mod flow;
+mod flow_defaults;
 #[doc(hidden)]
 pub mod fuzzing;
 mod header;
@@ -59,6 +70,7 @@ mod ordered;
 mod panics;
 pub mod pki;
 mod pods;
+mod policy_status;
 mod protobuf;
 mod proxy;
 mod raw;
@@ -67,22 +79,29 @@ pub mod registry;
 pub mod request;
 mod rest;
 mod reviews;
+mod scale;
 mod select;
 pub mod serve;
 mod server;
 mod services;
+mod state;
+mod storage;
 mod strategy;
 mod table;
 mod upload;
 pub mod validate;
+mod version;
 mod versions;
+mod view;
 mod warnings;
 mod webhook;
 mod yaml;
 
 pub use body::Body;
 pub use config::Config;
+pub use context::Core;
 pub use error::ApiError;
 pub use limits::{Limits, MAX_BODY};
-pub use rest::{DeleteOptions, Preconditions, Propagation};
-pub use server::{ClientService, Core, Incoming, Server, Warnings};
+pub use request::{DeleteOptions, Incoming, Preconditions, Propagation, Warnings};
+pub use server::{ClientService, Server};
+pub use state::ServerState;

@@ -7,10 +7,13 @@ use allot_schema::apply::{Error, FieldManager, Managed, Versions, empty_object};
 use allot_schema::fields::Set;
 use serde_json::Value;
 
-use crate::custom::conversion::{self, Known};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::{strategy, versions};
+
+mod known;
+
+pub use known::{Known, ROUNDS};
 
 /// The versions of one resource, and through which subresource it is written.
 pub struct ResourceVersions<'a> {
@@ -43,7 +46,7 @@ impl Versions for ResourceVersions<'_> {
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
         let (_, version) = split(api_version);
         let (_, found) = split(object["apiVersion"].as_str().unwrap_or_default());
-        if found != version && conversion::is_by_webhook(self.resource) {
+        if found != version && self.resource.is_converted_by_webhook() {
             return self.conversions.get(object, version);
         }
         versions::convert(self.resource, object.clone(), version).ok()

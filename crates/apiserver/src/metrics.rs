@@ -12,8 +12,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::error::Result;
+use crate::flow::FlowControl;
 use crate::request::RequestInfo;
-use crate::server::Core;
+use crate::state::ServerState;
 
 /// What a request was about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -211,7 +212,7 @@ impl Metrics {
     ///
     /// # Errors
     /// None in practice: writing to memory does not fail.
-    pub fn text(&self, core: &Core) -> Result<String> {
+    pub fn text(&self, core: &ServerState, flow: &FlowControl) -> Result<String> {
         for (collection, count) in core.backend.counts() {
             let (group, resource) = collection.split_once('/').unwrap_or(("", &collection));
             let kind = Kind {
@@ -238,7 +239,7 @@ impl Metrics {
         }
         self.revision
             .set(i64::try_from(core.backend.revision()).unwrap_or(i64::MAX));
-        core.flow.report();
+        flow.report();
         let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.answer_bytes.set(number(core.answers.used()));
         let counters = &core.counters;

@@ -2,16 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use allot_apimachinery::gvk::GroupKind;
-use allot_schema::apply::Managed;
-use allot_store::Draft;
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Result};
 
-mod parts;
-
-/// The object `metadata`, created if it does not exist.
+/// The object `metadata`, made if it is not there.
 pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     child_mut(object, "metadata")
 }
@@ -137,68 +132,6 @@ pub fn string_map(value: &Value) -> BTreeMap<String, String> {
         .flatten()
         .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
         .collect()
-}
-
-/// The stored form, see [`crate::ordered::stored`]; the object's kind determines the order of fields. Custom objects
-/// include their version.
-pub fn draft(object: &Value) -> Draft {
-    compose(object, None)
-}
-
-/// As [`draft`], with the owners of the fields apart.
-pub fn draft_owned(object: &Value, owners: &Managed) -> Draft {
-    compose(object, Some(owners))
-}
-
-fn compose(object: &Value, owners: Option<&Managed>) -> Draft {
-    let (group, version) = split_api_version(text(object, &["apiVersion"]));
-    let schema = allot_schema::types::lookup(group, version, text(object, &["kind"]));
-    let own = (schema.is_none() && !crate::registry::is_builtin_group(group))
-        .then(|| text(object, &["apiVersion"]));
-    let (bytes, revision_at) = crate::ordered::stored(object, owners, schema, own);
-    Draft::at(bytes, revision_at)
-}
-
-/// An object and, apart from it, the owners of its fields: the largest part of most objects, which most steps of a
-/// write carry along unread.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Owned {
-    /// The object without `metadata.managedFields`.
-    pub object: Value,
-    /// The value of the field.
-    pub owners: Managed,
-}
-
-impl Owned {
-    /// Reads a stored object.
-    ///
-    /// # Errors
-    /// The store holds only objects that this server wrote: only corruption makes it fail.
-    pub fn read(bytes: &[u8]) -> serde_json::Result<Self> {
-        parts::read(bytes)
-    }
-
-    /// The stored form.
-    pub fn draft(&self) -> Draft {
-        draft_owned(&self.object, &self.owners)
-    }
-
-    /// The object as clients see it.
-    pub fn whole(self) -> Value {
-        let Owned { mut object, owners } = self;
-        owners.write(&mut object);
-        object
-    }
-}
-
-/// The kind in an invalid object, in the group of its resource.
-pub fn claimed_kind(resource: &crate::registry::Resource, object: &Value) -> GroupKind {
-    match text(object, &["kind"]) {
-        kind if resource.custom.is_some() && !kind.is_empty() => {
-            GroupKind::new(resource.group.as_str(), kind)
-        }
-        _ => resource.group_kind(),
-    }
 }
 
 /// Group and version of an `apiVersion`.

@@ -14,7 +14,8 @@ use sha2::{Digest, Sha512};
 
 use crate::body::Body;
 use crate::registry::{Registry, Resource};
-use crate::server::{Core, Incoming};
+use crate::request::Incoming;
+use crate::state::ServerState;
 
 mod paths;
 
@@ -24,12 +25,12 @@ const JSON: &str = "application/json";
 #[derive(Default)]
 pub struct Cache(Mutex<BTreeMap<String, (String, Bytes)>>);
 
-/// Answers a request for the documents; `None` for another path.
-pub fn answer(core: &Arc<Core>, request: &Incoming) -> Option<Response<Body>> {
+/// Answers a request on the documents; none where the path is another.
+pub fn answer(core: &ServerState, cache: &Cache, request: &Incoming) -> Option<Response<Body>> {
     let rest = request.info.path.strip_prefix("/openapi/")?;
     let registry = core.registry.load();
     if rest == "v2" {
-        return Some(document(core, request, "v2", &hash_all(&registry), || {
+        return Some(document(cache, request, "v2", &hash_all(&registry), || {
             v2(&registry)
         }));
     }
@@ -54,7 +55,7 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Option<Response<Body>> {
         }
         return Some(response);
     }
-    Some(document(core, request, name, &hash, || part.v3()))
+    Some(document(cache, request, name, &hash, || part.v3()))
 }
 
 fn plain(code: u16, content_type: &'static str) -> Response<Body> {
@@ -71,7 +72,7 @@ fn plain(code: u16, content_type: &'static str) -> Response<Body> {
 
 /// A document from the cache, or generated now, in the first supported media type of the request.
 fn document(
-    core: &Core,
+    cache: &Cache,
     request: &Incoming,
     name: &str,
     hash: &str,
@@ -115,8 +116,7 @@ fn document(
     let mut response = if unchanged {
         plain(304, "")
     } else {
-        let cached = core
-            .openapi
+        let cached = cache
             .0
             .lock()
             .get(key)
@@ -131,7 +131,7 @@ fn document(
                 schemas::proto::encode(&made, format)
             };
             let bytes = Bytes::from(bytes);
-            core.openapi
+            cache
                 .0
                 .lock()
                 .insert(key.to_owned(), (hash.to_owned(), bytes.clone()));
@@ -288,7 +288,7 @@ impl Part {
         };
         json!({
             "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": crate::health::VERSION},
+            "info": {"title": "Kubernetes", "version": crate::version::VERSION},
             "paths": paths,
             "components": {
                 "schemas": components,
@@ -408,7 +408,7 @@ fn v2(registry: &Registry) -> Value {
     }
     json!({
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": crate::health::VERSION},
+        "info": {"title": "Kubernetes", "version": crate::version::VERSION},
         "paths": all_paths,
         "definitions": definitions,
         "securityDefinitions": {"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey"}},

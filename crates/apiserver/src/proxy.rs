@@ -1,10 +1,8 @@
 //! `pods/proxy` and `services/proxy`: requests passed on to what runs in the cluster, over plain HTTP.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use allot_apimachinery::Status;
-use allot_store::ListOptions;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
@@ -13,11 +11,11 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::body::Body;
+use crate::context::Call;
+use crate::endpoints;
 use crate::error::{ApiError, Result};
 use crate::kubelet::{copy_headers, internal, stream_body, target};
 use crate::object::text;
-use crate::rest::Call;
-use crate::server::Core;
 
 /// How long a workload may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -112,7 +110,7 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         let why = format!("no service port {asked:?} found for service {name:?}");
         return Err(unavailable(why));
     }
-    let found = endpoints(call.core, call.namespace(), name, wanted).await?;
+    let found = endpoints::ready(&*call.core.backend, call.namespace(), name, wanted).await?;
     let Some((address, port)) = found.first() else {
         let why = format!("no endpoints available for service {name:?}");
         return Err(unavailable(why));
@@ -141,40 +139,6 @@ async fn stored(call: &Call<'_>, collection: &str, name: &str) -> Result<Value> 
     let entry = entry.ok_or_else(missing)?;
     // What the store holds was written by this server as JSON.
     Ok(serde_json::from_slice(&entry.value).unwrap_or_default())
-}
-
-/// Addresses and ports that are ready behind a port of a service.
-pub(crate) async fn endpoints(
-    core: &Core,
-    namespace: &str,
-    service: &str,
-    port: &str,
-) -> Result<BTreeSet<(String, u64)>> {
-    let prefix = format!("{namespace}/");
-    let options = ListOptions {
-        prefix: &prefix,
-        ..ListOptions::default()
-    };
-    let slices = "discovery.k8s.io/endpointslices";
-    let page = core.backend.list(slices, options).await?;
-    let mut found = BTreeSet::new();
-    for entry in &page.entries {
-        let slice: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        if slice["metadata"]["labels"]["kubernetes.io/service-name"] != service {
-            continue;
-        }
-        let ports = slice["ports"].as_array().into_iter().flatten();
-        let mut ports = ports.filter(|it| text(it, &["name"]) == port);
-        let Some(number) = ports.find_map(|it| it["port"].as_u64()) else {
-            continue;
-        };
-        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            let ready = endpoint["conditions"]["ready"] != false;
-            let address = endpoint["addresses"][0].as_str();
-            found.extend(address.filter(|_| ready).map(|it| (it.to_owned(), number)));
-        }
-    }
-    Ok(found)
 }
 
 async fn pass(call: &Call<'_>, address: &str, port: &str, body: Bytes) -> Result<Response<Body>> {

@@ -9,7 +9,13 @@ use std::sync::Arc;
 use allot_apimachinery::gvk::{GroupKind, GroupResource};
 use allot_model::features::Release;
 
+mod custom;
+mod priority;
+mod release;
 pub mod rows;
+
+pub(crate) use custom::of_definition;
+pub(crate) use priority::{groups, versions};
 
 /// One served version of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +112,23 @@ impl Resource {
         } else {
             format!("{}/{version}", self.group)
         }
+    }
+
+    /// The kind that an invalid object says it is, in the group of its resource.
+    pub fn claimed_kind(&self, object: &serde_json::Value) -> GroupKind {
+        match crate::object::text(object, &["kind"]) {
+            kind if self.custom.is_some() && !kind.is_empty() => {
+                GroupKind::new(self.group.as_str(), kind)
+            }
+            _ => self.group_kind(),
+        }
+    }
+
+    /// A webhook converts the objects of this resource.
+    pub fn is_converted_by_webhook(&self) -> bool {
+        self.custom
+            .as_ref()
+            .is_some_and(|custom| custom.converter().is_some())
     }
 
     /// A subresource by name.
@@ -305,9 +328,8 @@ impl RuntimeConfig {
 /// The built-in resources with the versions that `config` selects, those of `resource.k8s.io` as `release` has them.
 pub fn builtin(config: &RuntimeConfig, release: Release) -> Registry {
     let resources = rows::all().map(|row| row.resource(config));
-    let newer =
-        resources.filter_map(|resource| crate::classic::in_release(resource, config, release));
-    Registry::new(newer.chain(crate::classic::resources(config, release)))
+    let newer = resources.filter_map(|resource| release::in_release(resource, config, release));
+    Registry::new(newer.chain(release::resources(config, release)))
 }
 
 /// A group of a built-in resource.

@@ -7,8 +7,18 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
+mod incoming;
+mod options;
+mod part;
 #[cfg(test)]
 mod tests;
+mod warnings;
+
+pub use incoming::Incoming;
+pub(crate) use incoming::is_long_running;
+pub use options::{DeleteOptions, Preconditions, Propagation};
+pub use part::Part;
+pub use warnings::Warnings;
 
 /// A request taken apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,21 +3,19 @@
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
-use allot_store::Entry;
 use bytes::Bytes;
 use http::{Method, Response};
 
-use crate::body::Body;
-use crate::custom::{CustomResource, conversion};
-use crate::encode::View;
+use crate::body::{Body, text_response};
+use crate::context::{Call, Core};
+use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
+use crate::managed::Known;
 use crate::negotiate::{
     Media, Offer, Shape, acceptable, acceptable_log, accepted, negotiate, not_acceptable,
 };
 use crate::registry::Resource;
-use crate::request::RequestInfo;
-use crate::server::{Core, Incoming};
-use crate::table;
+use crate::request::{Incoming, RequestInfo};
 
 mod body;
 mod create;
@@ -29,125 +27,8 @@ mod sub;
 mod update;
 mod watch;
 
-pub use options::{DeleteOptions, Preconditions, Propagation};
-pub(crate) use sub::scale;
-
-/// A request on a resource that exists, with what every handler needs.
-pub struct Call<'a> {
-    /// What all requests share.
-    pub core: &'a Arc<Core>,
-    /// The request.
-    pub request: &'a Incoming,
-    /// The resource.
-    pub resource: Arc<Resource>,
-    /// The version of the path.
-    pub version: String,
-    /// The representation of the answer.
-    pub media: Media,
-    /// Dry run: nothing is stored.
-    pub dry_run: bool,
-    /// How unknown and duplicate fields are treated.
-    pub field_validation: FieldValidation,
-    /// The client's field manager for `managedFields`.
-    pub manager: String,
-    /// The name of the object, if it is in the body and not in the path.
-    pub object_name: Option<String>,
-    /// Objects converted by a webhook for computing field ownership.
-    pub conversions: conversion::Known,
-}
-
-/// What happens to unknown and duplicate fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldValidation {
-    /// They are dropped.
-    Ignore,
-    /// They are dropped with a warning.
-    Warn,
-    /// They fail the request.
-    Strict,
-}
-
 impl Call<'_> {
-    /// Stored objects in the form of this request.
-    pub fn view(&self) -> View<'_> {
-        View {
-            resource: &self.resource,
-            version: &self.version,
-        }
-    }
-
-    /// A stored entry in the version of the request, if it needs a webhook.
-    ///
-    /// # Errors
-    /// 500 if the webhook fails.
-    pub async fn converted(&self, entry: Arc<Entry>) -> Result<Arc<Entry>> {
-        conversion::entry(self.core, &self.resource, &self.version, entry).await
-    }
-
-    /// As [`Call::converted`], for many.
-    ///
-    /// # Errors
-    /// 500 if the webhook fails.
-    pub async fn all_converted(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>> {
-        conversion::entries(self.core, &self.resource, &self.version, entries).await
-    }
-
-    /// Repeats work with the owners of fields until it has all the conversions that it needs.
-    ///
-    /// # Errors
-    /// 500 if the webhook fails.
-    pub async fn with_conversions<T>(&self, mut work: impl FnMut() -> T) -> Result<T> {
-        let mut done = work();
-        for _ in 1..conversion::ROUNDS {
-            if !self.conversions.learn(self.core, &self.resource).await? {
-                break;
-            }
-            done = work();
-        }
-        Ok(done)
-    }
-
-    /// Namespace of the path.
-    pub fn namespace(&self) -> &str {
-        if self.resource.namespaced {
-            &self.request.info.namespace
-        } else {
-            ""
-        }
-    }
-
-    /// Name of the path.
-    pub fn name(&self) -> &str {
-        self.object_name
-            .as_deref()
-            .unwrap_or(&self.request.info.name)
-    }
-
-    /// Key of the object of the path.
-    pub fn key(&self) -> String {
-        self.resource.key(self.namespace(), self.name())
-    }
-
-    /// What tables show.
-    pub fn table_options(&self) -> table::Options {
-        table::Options::of(&self.request.query)
-    }
-
-    /// 400 for a name that is not allowed in a path.
-    ///
-    /// # Errors
-    /// That.
-    pub fn check_path_name(&self) -> Result<()> {
-        match allot_apimachinery::names::path_segment_name(self.name()).first() {
-            Some(why) => Err(ApiError::bad_request(format!(
-                "Name parameter invalid: {:?}: {why}",
-                self.name()
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    /// 406 if metadata is requested as one object and the answer is a list, or vice versa.
+    /// 406 where metadata is asked for as one object and the answer is a list, or the other way round.
     fn check_listed(&self) -> Result<()> {
         let verb = self.request.info.verb.as_str();
         if !self.media.shape.is_metadata() || !matches!(verb, "get" | "list") {
@@ -183,11 +64,6 @@ impl Call<'_> {
         };
         Err(Status::failure(406, "NotAcceptable", message).into())
     }
-
-    /// 404 for the object of the path.
-    pub fn not_found(&self) -> ApiError {
-        allot_apimachinery::Status::not_found(&self.resource.group_resource(), self.name()).into()
-    }
 }
 
 /// Answers a request on a resource path.
@@ -217,14 +93,14 @@ pub async fn dispatch(
         if builtin {
             return Err(ApiError::no_such_path());
         }
-        return Ok(crate::server::text_response(404, "404 page not found\n"));
+        return Ok(text_response(404, "404 page not found\n"));
     };
     drop(registry);
     let collection_request = info.name.is_empty();
     let custom = resource.custom.is_some();
     if custom {
         if !in_scope(&resource, &info) {
-            return Ok(crate::server::text_response(404, "404 page not found\n"));
+            return Ok(text_response(404, "404 page not found\n"));
         }
     } else {
         if request.method == Method::HEAD || info.verb.is_empty() {
@@ -283,7 +159,7 @@ pub async fn dispatch(
         field_validation: options.field_validation,
         manager: options.manager,
         object_name: None,
-        conversions: conversion::Known::default(),
+        conversions: Known::default(),
         resource,
     };
     if matches!(call.media.shape, Shape::Table | Shape::TableV1beta1)

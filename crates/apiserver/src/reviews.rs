@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use crate::auth::{Ask, Decision};
 use crate::body::Body;
 use crate::config::AuthorizationMode;
+use crate::context::Call;
 use crate::error::Result;
 use crate::identity::User;
 use crate::object::{strings, text};
-use crate::rest::Call;
 
 /// The message for an unknown token.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";

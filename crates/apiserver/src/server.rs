@@ -3,72 +3,33 @@
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
-use allot_store::{Backend, Embedded};
-use arc_swap::ArcSwap;
+use allot_store::Backend;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use crate::answers::{Budget, Counters};
-use crate::auth::{Authenticator, Authorizer, Impersonation, certificate, credential};
-use crate::body::{Body, Pace};
+use crate::audit::Trail;
+use crate::auth::{Ask, Decision, certificate, credential};
+use crate::body::{Body, Pace, text_response};
 use crate::config::Config;
 use crate::connections::Connection;
+use crate::context::Core;
 use crate::error::{ApiError, Result};
-use crate::flow::{Classified, FlowControl, Seat};
+use crate::flow::{Classified, Seat};
 use crate::identity::User;
-use crate::limits::{CHUNK, DISCARDS, TREE_FACTOR, until};
+use crate::limits::{CHUNK, TREE_FACTOR, until};
 use crate::negotiate::{Media, Offer, negotiate};
-use crate::registry::{self, Registry};
-use crate::request::{Query, RequestInfo};
+use crate::request::{Incoming, Query, RequestInfo, Warnings};
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
 
 mod client;
 mod head;
-mod warnings;
 
 pub use client::ClientService;
 use client::InProcess;
 use head::{ambiguous, reads_body, time_limit};
-pub use warnings::Warnings;
-
-/// What all requests share.
-pub struct Core {
-    /// The object store.
-    pub backend: Arc<dyn Backend>,
-    /// Which resources there are.
-    pub registry: ArcSwap<Registry>,
-    /// How identities are proven.
-    pub authenticator: Authenticator,
-    /// How identities act as others.
-    pub impersonation: Impersonation,
-    /// What identities may do.
-    pub authorizer: Authorizer,
-    /// Options.
-    pub config: Config,
-    /// Policies and webhooks that users have installed.
-    pub dynamic: Arc<crate::admission::dynamic::Dynamic>,
-    /// Counts and times of requests.
-    pub metrics: crate::metrics::Metrics,
-    /// Generated documents.
-    pub openapi: crate::openapi::Cache,
-    /// Services that have been given addresses and ports and are not stored yet.
-    pub(crate) services: crate::services::Pending,
-    /// How many requests are served at the same time.
-    pub flow: Arc<FlowControl>,
-    /// What all large answers together may hold.
-    pub answers: Budget,
-    /// What decoding large bodies may take.
-    pub(crate) decoding: Budget,
-    /// Counters of streamed answers.
-    pub counters: Arc<Counters>,
-    /// Bodies that are read to be thrown away.
-    discards: Arc<tokio::sync::Semaphore>,
-    /// Ends watches and other streams when the server stops.
-    pub shutdown: tokio_util::sync::CancellationToken,
-}
 
 /// The API server. Cloning is cheap.
 #[derive(Clone)]
@@ -77,54 +38,7 @@ pub struct Server(pub(crate) Arc<Core>);
 impl Server {
     /// A server over a backend. [`Server::bootstrap`] has to run before the first request.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
-        let registry = registry::builtin(&config.runtime_config, config.features.release());
-        let dynamic = Arc::default();
-        let metrics = crate::metrics::Metrics::default();
-        let flow = FlowControl::new(&config.limits, metrics.flow.clone());
-        let flows = Arc::clone(&flow.changes);
-        Server(Arc::new(Core {
-            backend: crate::admission::dynamic::watched(backend, Arc::clone(&dynamic), flows),
-            dynamic,
-            flow,
-            registry: ArcSwap::from_pointee(registry),
-            authenticator: Authenticator::new(&config),
-            impersonation: Impersonation::default(),
-            authorizer: Authorizer::new(&config),
-            answers: Budget::new(config.limits.answer_bytes),
-            decoding: Budget::new(config.limits.decode_bytes),
-            counters: Arc::default(),
-            discards: Arc::new(tokio::sync::Semaphore::new(DISCARDS)),
-            config,
-            metrics,
-            openapi: crate::openapi::Cache::default(),
-            services: crate::services::Pending::default(),
-            shutdown: tokio_util::sync::CancellationToken::new(),
-        }))
-    }
-
-    /// A server in memory with default options, ready for requests: for tests.
-    ///
-    /// # Errors
-    /// None in practice; errors of [`Server::bootstrap`].
-    pub async fn in_memory() -> Result<Self> {
-        let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
-        let server = Server::new(backend, Config::default());
-        server.bootstrap().await?;
-        Ok(server)
-    }
-
-    /// Creates the objects that every cluster has: system namespaces, default roles, priority classes.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub async fn bootstrap(&self) -> Result<()> {
-        crate::bootstrap::run(self).await
-    }
-
-    /// Type-checks the expressions of ValidatingAdmissionPolicies from now on, and writes the result into their status.
-    /// In upstream that is a controller: a server without controllers does not call this.
-    pub fn check_policy_types(&self) {
-        crate::admission::dynamic::check_types(self);
+        Server(Arc::new(Core::new(backend, config)))
     }
 
     /// Ends all streams; requests that are under way are answered.
@@ -158,7 +72,7 @@ impl Server {
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let connection = parts.extensions.remove::<Arc<Connection>>();
         let mut upload = Upload::new(body, &parts.headers);
-        let mut request = Incoming {
+        let request = Incoming {
             method: parts.method,
             uri: parts.uri,
             headers: parts.headers,
@@ -169,44 +83,52 @@ impl Server {
             warnings: Warnings::default(),
             in_process: parts.extensions.remove::<InProcess>().is_some(),
             deadline: None,
+            peer: connection.as_ref().map(|connection| connection.peer),
+        };
+        let mut exchange = Exchange {
+            request,
             flow: None,
             seat: None,
-            peer: connection.as_ref().map(|connection| connection.peer),
             audit: None,
         };
         let started = Instant::now();
-        let info = request.info.clone();
+        let info = exchange.request.info.clone();
         let limits = &self.0.config.limits;
-        let result = match time_limit(&request, limits.request_timeout) {
+        let result = match time_limit(&exchange.request, limits.request_timeout) {
             Err(error) => Err(error),
-            Ok(None) => self.caught(&mut request, &mut upload, user).await,
+            Ok(None) => self.caught(&mut exchange, &mut upload, user).await,
             Ok(Some(limit)) => {
                 let deadline = started + limit;
-                request.deadline = Some(deadline);
-                let answer = until(deadline, self.caught(&mut request, &mut upload, user));
+                exchange.request.deadline = Some(deadline);
+                let answer = until(deadline, self.caught(&mut exchange, &mut upload, user));
                 tokio::time::timeout_at(deadline, answer)
                     .await
                     .unwrap_or_else(|_| Err(timed_out()))
             }
         };
         upload.discard(&self.0.discards);
+        let Exchange {
+            request,
+            flow,
+            seat,
+            audit,
+        } = exchange;
         let mut response = match result {
             Ok(response) => response,
             Err(error) => error_response(&error, &request),
         };
-        if let Some(trail) = request.audit.take() {
+        if let Some(trail) = audit {
             crate::audit::write_id(response.headers_mut(), trail.id());
             trail.answered(&mut response);
         } else if !request.in_process {
             let id = crate::audit::id(&request.headers);
             crate::audit::write_id(response.headers_mut(), &id);
         }
-        if let Some(classified) = &request.flow {
+        if let Some(classified) = &flow {
             classified.write_to(response.headers_mut());
         }
-        // A watch keeps its seat until it has begun, a small answer until it is created, a large one until it has been
-        // sent.
-        let seat = request.seat.take().filter(|_| info.verb != "watch");
+        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent.
+        let seat = seat.filter(|_| info.verb != "watch");
         if response.status().is_success()
             && let Some(watching) = self.0.flow.watching(&request)
         {
@@ -310,7 +232,7 @@ impl Server {
     /// The answer, or 500 after a panic, which ends only this request.
     async fn caught<B>(
         &self,
-        request: &mut Incoming,
+        exchange: &mut Exchange,
         upload: &mut Upload<B>,
         user: Option<User>,
     ) -> Result<Response<Body>>
@@ -319,8 +241,8 @@ impl Server {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        let info = request.info.clone();
-        let answer = Box::pin(crate::raw::scope(self.answer(request, upload, user)));
+        let info = exchange.request.info.clone();
+        let answer = Box::pin(crate::raw::scope(self.answer(exchange, upload, user)));
         panics::caught(&info, answer).await.unwrap_or_else(|| {
             self.0.metrics.panicked();
             Ok(text_response(500, panics::ANSWER))
@@ -329,7 +251,7 @@ impl Server {
 
     async fn answer<B>(
         &self,
-        request: &mut Incoming,
+        exchange: &mut Exchange,
         upload: &mut Upload<B>,
         user: Option<User>,
     ) -> Result<Response<Body>>
@@ -339,6 +261,12 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let core = &self.0;
+        let Exchange {
+            request,
+            flow,
+            seat,
+            audit,
+        } = exchange;
         let user = match user {
             Some(user) => Ok(user),
             None => {
@@ -352,26 +280,28 @@ impl Server {
             Err(error) => (User::default(), Some(error)),
         };
         request.user = user;
-        if let Some(audit) = &core.config.audit {
-            request.audit = audit.begin(request, jiff::Timestamp::now());
+        if let Some(log) = &core.config.audit {
+            *audit = log.begin(request, jiff::Timestamp::now());
         }
         if let Some(error) = refused {
             return Err(error);
         }
-        core.impersonation.replace_user(core, request).await?;
-        if let Some(trail) = &mut request.audit
+        let impersonation = &core.impersonation;
+        impersonation
+            .replace_user(core, &core.authorizer, request)
+            .await?;
+        if let Some(trail) = audit
             && request.headers.contains_key("impersonate-user")
         {
             trail.impersonates(&request.user);
         }
-        match core.flow.enter(core, request).await {
-            Ok(seat) => request.seat = Some(seat),
+        match core.flow.enter(core, request, flow).await {
+            Ok(given) => *seat = Some(given),
             Err(refused) => return Ok(refused),
         }
         let allowed = core.authorizer.check_request(core, request).await;
-        if let Some(mut trail) = request.audit.take() {
-            trail.ask(core, request).await;
-            request.audit = Some(trail);
+        if let Some(trail) = audit {
+            explain_decision(core, request, trail).await;
         }
         allowed?;
         if !request.info.is_resource {
@@ -384,7 +314,7 @@ impl Server {
             // The body is not read. A watch must not keep its seat until it has arrived, which may be never.
             false => Bytes::new(),
         };
-        if let Some(trail) = &mut request.audit {
+        if let Some(trail) = audit {
             trail.sent(&body);
         }
         let _share = match body.len() {
@@ -402,7 +332,7 @@ impl Server {
         if let Some(response) = health::answer(&self.0, request)? {
             return Ok(response);
         }
-        if let Some(response) = crate::openapi::answer(&self.0, request) {
+        if let Some(response) = crate::openapi::answer(&self.0, &self.0.openapi, request) {
             return Ok(response);
         }
         discovery::answer(&self.0, request)
@@ -414,44 +344,36 @@ fn timed_out() -> ApiError {
     Status::failure(504, "Timeout", message).into()
 }
 
-/// The request is long-running: kube-apiserver's list.
-pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
-    const SUBRESOURCES: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
-    info.is_resource
-        && (matches!(info.verb.as_str(), "watch" | "proxy")
-            || SUBRESOURCES.contains(&info.subresource.as_str()))
+/// A request on its way through the server, with what is not for its handler to see.
+struct Exchange {
+    request: Incoming,
+    /// The flow schema and priority level of the request.
+    flow: Option<Classified>,
+    /// Its right to be served.
+    seat: Option<Seat>,
+    /// What the audit log says about it.
+    audit: Option<Trail>,
 }
 
-/// A request on its way.
-pub struct Incoming {
-    /// HTTP method.
-    pub method: Method,
-    /// Target as sent.
-    pub uri: http::Uri,
-    /// Headers.
-    pub headers: HeaderMap,
-    /// Query parameters.
-    pub query: Query,
-    /// The parsed request.
-    pub info: RequestInfo,
-    /// The requesting user.
-    pub user: User,
-    /// The connection, for exec and similar requests.
-    pub upgrade: parking_lot::Mutex<Option<hyper::upgrade::OnUpgrade>>,
-    /// Warnings for the client.
-    pub warnings: Warnings,
-    /// It is from a component of this process.
-    pub in_process: bool,
-    /// The deadline of the answer, unless the request is long-running.
-    pub deadline: Option<Instant>,
-    /// The flow schema and priority level of the request.
-    pub flow: Option<Classified>,
-    /// Its right to be served.
-    pub seat: Option<Seat>,
-    /// The other end of its connection, if it has one.
-    pub peer: Option<std::net::SocketAddr>,
-    /// The audit record.
-    pub audit: Option<crate::audit::Trail>,
+/// Asks the authorizer why it has decided so: requests themselves only need to know whether.
+async fn explain_decision(core: &Core, request: &Incoming, trail: &mut Trail) {
+    let info = &request.info;
+    let ask = Ask {
+        user: &request.user,
+        verb: &info.verb,
+        is_resource: info.is_resource,
+        group: &info.group,
+        resource: &info.resource,
+        subresource: &info.subresource,
+        namespace: &info.namespace,
+        name: trail.object_name(),
+        path: if info.is_resource { "" } else { &info.path },
+        fields: None,
+    };
+    if let Ok(decision) = core.authorizer.decide(core, &ask).await {
+        let allowed = matches!(decision, Decision::Allow(_));
+        trail.decided(allowed, decision.reason());
+    }
 }
 
 fn error_response(error: &ApiError, request: &Incoming) -> Response<Body> {
@@ -466,21 +388,5 @@ fn error_response(error: &ApiError, request: &Incoming) -> Response<Body> {
             details.retry_after_seconds.into(),
         );
     }
-    response
-}
-
-/// A plain-text answer.
-pub(crate) fn text_response(code: u16, text: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Body::whole(text));
-    *response.status_mut() =
-        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
-    response.headers_mut().insert(
-        http::header::X_CONTENT_TYPE_OPTIONS,
-        http::HeaderValue::from_static("nosniff"),
-    );
     response
 }

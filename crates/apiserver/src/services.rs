@@ -16,10 +16,10 @@ use allot_apimachinery::gvk::GroupKind;
 use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
-use crate::bootstrap::ensure;
 use crate::error::{ApiError, Result};
 use crate::object::{self, meta, text};
-use crate::server::Core;
+use crate::state::ServerState;
+use crate::storage::{self, ensure};
 
 const SERVICES: &str = "services";
 const ADDRESSES: &str = "networking.k8s.io/ipaddresses";
@@ -36,7 +36,8 @@ pub(crate) use reserved::{Pending, Reserved};
 /// Allocates the addresses and ports that a new or changed service needs and does not name, and rejects those of other
 /// services. They are reserved until the result is dropped, which must be after the service is stored.
 pub(crate) async fn allocate(
-    core: &Core,
+    core: &ServerState,
+    pending: &Pending,
     service: &mut Value,
     old: Option<&Value>,
     dry_run: bool,
@@ -49,20 +50,20 @@ pub(crate) async fn allocate(
         }
     }
     families::settle(service, old)?;
-    let alone = core.services.alone().await;
-    let others = others(core, service).await?;
+    let alone = pending.alone().await;
+    let others = others(core, pending, service).await?;
     let had_address = old.is_some_and(|old| kind(old) != "ExternalName");
     if kind(service) != "ExternalName" && !had_address {
         give_address(core, service, &others, dry_run).await?;
     }
     ports::give(&core.config.node_ports, service, old, &others)?;
-    Ok(core.services.reserve(&alone, service, dry_run))
+    Ok(pending.reserve(&alone, service, dry_run))
 }
 
 /// All services but this one, those included that are about to be stored.
-async fn others(core: &Core, service: &Value) -> Result<Vec<Value>> {
+async fn others(core: &ServerState, pending: &Pending, service: &Value) -> Result<Vec<Value>> {
     // First those, lest one of them is stored in between and missed.
-    let mut others = core.services.pending(service);
+    let mut others = pending.pending(service);
     let page = core.backend.list(SERVICES, ListOptions::default()).await?;
     let own = key(service);
     let entries = page.entries.iter().filter(|entry| *entry.key != *own);
@@ -77,7 +78,7 @@ fn key(service: &Value) -> String {
 }
 
 async fn give_address(
-    core: &Core,
+    core: &ServerState,
     service: &mut Value,
     others: &[Value],
     dry_run: bool,
@@ -157,7 +158,7 @@ fn pick(
 
 /// Updates the IPAddress objects to a changed service; deletes the endpoints of a deleted one.
 pub(crate) async fn follow(
-    core: &Core,
+    core: &ServerState,
     before: Option<&Value>,
     after: Option<&Value>,
 ) -> Result<()> {
@@ -178,7 +179,7 @@ pub(crate) async fn follow(
 }
 
 /// Brings what an interrupted process left behind in order, and shows the range of addresses.
-pub(crate) async fn start(core: &Core) -> Result<()> {
+pub(crate) async fn start(core: &ServerState) -> Result<()> {
     let range = core.config.service_addresses.to_string();
     let now = object::now();
     let cidr = json!({
@@ -194,7 +195,7 @@ pub(crate) async fn start(core: &Core) -> Result<()> {
     let known = known.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
     if known.is_none_or(|known| known["spec"] != cidr["spec"]) {
         remove(core, CIDRS, "kubernetes").await?;
-        ensure(core, CIDRS, "kubernetes", cidr).await?;
+        ensure(&*core.backend, CIDRS, "kubernetes", cidr).await?;
     }
     let services = core.backend.list(SERVICES, ListOptions::default()).await?;
     let services = services.entries.iter();
@@ -222,7 +223,7 @@ pub(crate) async fn start(core: &Core) -> Result<()> {
     Ok(())
 }
 
-async fn show_address(core: &Core, address: &str, service: &Value) -> Result<()> {
+async fn show_address(core: &ServerState, address: &str, service: &Value) -> Result<()> {
     let family = if address.contains(':') {
         "IPv6"
     } else {
@@ -239,14 +240,14 @@ async fn show_address(core: &Core, address: &str, service: &Value) -> Result<()>
             "namespace": meta(service, "namespace"), "name": meta(service, "name"),
         }},
     });
-    ensure(core, ADDRESSES, address, shown).await
+    ensure(&*core.backend, ADDRESSES, address, shown).await
 }
 
-/// Deletes an object if it exists.
-async fn remove(core: &Core, collection: &str, key: &str) -> Result<()> {
+/// Removes an object if it is there.
+async fn remove(core: &ServerState, collection: &str, key: &str) -> Result<()> {
     while let Some(entry) = core.backend.get(collection, key).await? {
         let last: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        let write = Write::delete(collection, key, entry.revision, object::draft(&last));
+        let write = Write::delete(collection, key, entry.revision, storage::draft(&last));
         match core.backend.commit(write).await {
             Ok(_) | Err(StoreError::NotFound) => break,
             Err(StoreError::Conflict(_)) => {}

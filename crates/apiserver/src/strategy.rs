@@ -10,34 +10,22 @@ use crate::registry::Resource;
 use crate::versions::dra_kind;
 
 mod certificates;
+mod delete;
 mod groups;
+mod kinds;
 mod prepare;
 mod services;
 mod validate;
 
+pub use delete::{is_finished, prepare_for_delete, refuses_delete, returns_deleted_object};
+pub use kinds::{
+    allocates_addresses, allows_create_on_update, defaults_status_from_spec, names_by_uuid,
+    storage_prefix,
+};
 pub use prepare::{
     prepare_for_create, prepare_for_update, set_generated_name, status_keeps_metadata,
 };
 pub use validate::{validate_create, validate_update};
-
-/// Which part of an object an update may change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Everything but the status.
-    Main,
-    /// Only the status.
-    Status,
-    /// Another subresource, which has made the change itself.
-    Sub,
-    /// Namespace finalizers.
-    Finalize,
-    /// The ephemeral containers of a pod.
-    EphemeralContainers,
-    /// The resources of a pod's containers.
-    Resize,
-    /// The approval of a certificate request.
-    Approval,
-}
 
 /// Fills in defaults for an object in the version of the request.
 pub fn default(resource: &Resource, version: &str, object: &mut Value) {

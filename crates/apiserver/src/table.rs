@@ -3,12 +3,13 @@
 use allot_model::table::human_duration;
 use serde_json::{Value, json};
 
-use crate::encode::{View, metadata_only};
+use crate::custom::Column;
 use crate::negotiate::Shape;
 use crate::object::meta;
 use crate::registry::Resource;
 use crate::request::Query;
 use crate::versions::{self, dra_kind};
+use crate::view::{View, metadata_only};
 
 mod cluster;
 mod control;
@@ -54,22 +55,7 @@ impl Options {
     }
 }
 
-/// A column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
-    /// Title.
-    pub name: String,
-    /// `string`, `integer`, `date`, ….
-    pub kind: String,
-    /// Format within the kind.
-    pub format: String,
-    /// Help text.
-    pub description: String,
-    /// 0 is always shown, others only on request.
-    pub priority: i64,
-}
-
-/// Creates the cells of a row.
+/// Makes the cells of a row.
 type Row = Box<dyn Fn(&Value) -> Vec<Value>>;
 
 /// The columns of a resource and the function for its rows.

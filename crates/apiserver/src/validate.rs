@@ -6,7 +6,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
 
-use crate::strategy::Part;
+use crate::request::Part;
 
 mod access;
 mod admission;

@@ -6,13 +6,14 @@ pub mod events;
 use std::borrow::Cow;
 
 use allot_apimachinery::Status;
+use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
 use crate::classic;
-use crate::custom::{CustomResource, conversion};
+use crate::custom::{CustomResource, kind_of};
 use crate::error::{ApiError, Result};
-use crate::object::Owned;
 use crate::registry::Resource;
+use crate::storage::Owned;
 
 /// The group whose events are stored in the core group's form.
 pub const EVENTS: &str = "events.k8s.io";
@@ -106,7 +107,7 @@ fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
         // From before objects of several versions were distinguished.
         None => resource.storage_version.clone(),
         Some(found) if group != resource.group || resource.version(version).is_none() => {
-            return Err(conversion::no_such_version(found));
+            return Err(no_such_version(found));
         }
         Some(_) => version.to_owned(),
     };
@@ -194,8 +195,8 @@ fn convert_custom(
     version: &str,
 ) -> Result<Value> {
     let same = is_in(&object, version);
-    if !same && conversion::is_by_webhook(resource) {
-        return Err(conversion::not_at_hand(&object, version));
+    if !same && resource.is_converted_by_webhook() {
+        return Err(not_at_hand(&object, version));
     }
     if crate::object::text(&object, &["kind"]).is_empty() {
         set_type(&mut object, resource, version);
@@ -244,4 +245,20 @@ pub fn dra_kind(resource: &Resource) -> Option<allot_model::Kind> {
     } else {
         None
     }
+}
+
+/// 500 for an object in a version that its definition does not have any more.
+fn no_such_version(api_version: &str) -> ApiError {
+    ApiError::unknown(format!(
+        "request to convert CR from an invalid group/version: {api_version}"
+    ))
+}
+
+/// 500 for a conversion that only a webhook can make, in a place that has none.
+fn not_at_hand(object: &Value, version: &str) -> ApiError {
+    let kind = kind_of(object);
+    ApiError::unknown(format!(
+        "{kind} is not at hand in version {}",
+        quote(version)
+    ))
 }

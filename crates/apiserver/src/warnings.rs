@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
+use crate::request::DeleteOptions;
 use crate::versions::dra_kind;
 
 mod addresses;
@@ -19,6 +20,14 @@ pub fn replace_annotations(resource: &Resource, object: &mut Value) -> Vec<Strin
         true => pod::app_armor_fields(object),
         false => Vec::new(),
     }
+}
+
+/// Warnings about a delete. Jobs leave their pods behind unless the client says otherwise, which is seldom meant.
+pub fn on_delete(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
+    (resource.is("batch", "jobs") && options.propagation.is_none()).then_some(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+         set propagationPolicy=Orphan to suppress this warning",
+    )
 }
 
 /// Warnings about a new object.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, LazyLock};
 
+use allot_store::Backend;
 use base64::Engine as _;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
@@ -18,10 +19,9 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::endpoints;
 use crate::limits::MAX_BODY;
 use crate::object::text;
-use crate::proxy;
-use crate::server::Core;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
@@ -126,7 +126,7 @@ impl Client {
     /// The error, in Go's words if it has some.
     pub async fn post(
         &self,
-        core: &Core,
+        backend: &dyn Backend,
         review: &Value,
         timeout: std::time::Duration,
     ) -> Result<Value, String> {
@@ -140,7 +140,7 @@ impl Client {
         let body = Bytes::from(review.to_string());
         let exchange = async {
             let (code, body) = self
-                .exchange(core, &target, body)
+                .exchange(backend, &target, body)
                 .await
                 .map_err(|it| failed(&it))?;
             answer(code, &body)
@@ -152,7 +152,7 @@ impl Client {
 
     async fn exchange(
         &self,
-        core: &Core,
+        backend: &dyn Backend,
         target: &str,
         body: Bytes,
     ) -> Result<(u16, Bytes), String> {
@@ -168,7 +168,7 @@ impl Client {
                 outcome => return outcome.map_err(|error| error.to_string()),
             }
         }
-        let connection = self.connect(core).await?;
+        let connection = self.connect(backend).await?;
         let outcome = self.send(connection, target, body).await;
         outcome.map_err(|error| error.to_string())
     }
@@ -207,10 +207,10 @@ impl Client {
         Ok((code, body.to_bytes()))
     }
 
-    async fn connect(&self, core: &Core) -> Result<Connection, String> {
+    async fn connect(&self, backend: &dyn Backend) -> Result<Connection, String> {
         let tls = self.tls.clone()?;
         let (host, port) = match &self.service {
-            Some((namespace, name)) => endpoint(core, namespace, name, self.port).await?,
+            Some((namespace, name)) => endpoint(backend, namespace, name, self.port).await?,
             None => {
                 let host = self.host.trim_matches(['[', ']']).to_owned();
                 (host, self.port)
@@ -329,13 +329,13 @@ fn tls(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
 
 /// A ready endpoint of a service: there may be no proxy that forwards traffic for the service's address.
 async fn endpoint(
-    core: &Core,
+    backend: &dyn Backend,
     namespace: &str,
     name: &str,
     port: u16,
 ) -> Result<(String, u16), String> {
     let key = format!("{namespace}/{name}");
-    let found = core.backend.get("services", &key).await;
+    let found = backend.get("services", &key).await;
     let Some(entry) = found.map_err(|error| error.to_string())? else {
         return Err(format!("service {name:?} not found"));
     };
@@ -349,7 +349,7 @@ async fn endpoint(
         return Err(format!("no service port {port} found for service {name:?}"));
     };
     let endpoints: BTreeSet<(String, u64)> =
-        proxy::endpoints(core, namespace, name, text(wanted, &["name"]))
+        endpoints::ready(backend, namespace, name, text(wanted, &["name"]))
             .await
             .map_err(|error| error.to_string())?;
     let chosen = rand::random_range(0..endpoints.len().max(1));

@@ -30,9 +30,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::value::{Extension, Value};
-
-/// An authorization check.
+/// What is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Check {
     /// Namespace and name of a service account; the requesting user if absent.
@@ -79,27 +77,8 @@ struct Inner {
 }
 
 impl Answers {
-    /// The variable `authorizer`.
-    pub fn authorizer(self: &Arc<Self>) -> Value<'static> {
-        self.value(Stage::Authorizer, Check::default())
-    }
-
-    /// The variable `authorizer.requestResource`: a check that lacks only its verb.
-    pub fn resource_check(self: &Arc<Self>, check: Check) -> Value<'static> {
-        self.value(Stage::Resource, check)
-    }
-
-    fn value(self: &Arc<Self>, stage: Stage, check: Check) -> Value<'static> {
-        let access = Access {
-            stage,
-            check,
-            answers: self.clone(),
-        };
-        Value::Extension(Arc::new(Extension::Access(Box::new(access))))
-    }
-
-    /// The missing checks since the last call. If there are any, evaluations have ended because of them and must be
-    /// repeated.
+    /// The checks that have come up since this was asked last. Where there are some, evaluations have ended because of
+    /// them and have to be repeated.
     pub fn wanted(&self) -> Vec<Check> {
         std::mem::take(&mut self.inner().wanted)
     }
@@ -114,7 +93,7 @@ impl Answers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decide(&self, check: &Check) -> Option<Decision> {
+    pub(crate) fn decide(&self, check: &Check) -> Option<Decision> {
         let mut inner = self.inner();
         let known = inner.known.get(check).cloned();
         if known.is_none() {
@@ -129,7 +108,7 @@ impl Answers {
 pub struct Access {
     pub(crate) stage: Stage,
     pub(crate) check: Check,
-    answers: Arc<Answers>,
+    pub(crate) answers: Arc<Answers>,
 }
 
 /// The stage of a check that is being built.
@@ -143,21 +122,6 @@ pub(crate) enum Stage {
 }
 
 impl Access {
-    /// The check with one more part.
-    pub(crate) fn then(&self, stage: Stage, say: impl FnOnce(&mut Check)) -> Value<'static> {
-        let mut check = self.check.clone();
-        say(&mut check);
-        self.answers.value(stage, check)
-    }
-
-    /// The answer, if it is known.
-    pub(crate) fn decide(&self, verb: &str) -> Option<Value<'static>> {
-        let mut check = self.check.clone();
-        verb.clone_into(&mut check.verb);
-        let decision = self.answers.decide(&check)?;
-        Some(self.answers.value(Stage::Decision(decision), check))
-    }
-
     /// Name of the type in expressions.
     pub(crate) fn type_name(&self) -> &'static str {
         match self.stage {

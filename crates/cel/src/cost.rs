@@ -13,10 +13,9 @@ use crate::{
 };
 
 mod calls;
-mod size;
 
-pub(crate) use size::times_factor;
-pub use size::{Cost, Size};
+pub(crate) use crate::size::times_factor;
+pub use crate::size::{Cost, Size};
 
 /// Cost of reading a variable or a field.
 pub(crate) const SELECT: u64 = 1;

@@ -24,11 +24,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use crate::types::Type;
+use crate::types::{OPERATION, Type};
 
-mod decl_type;
-
-pub use decl_type::{DeclType, RESERVED, Shape};
+pub use crate::decl_type::{DeclType, RESERVED, Shape};
 
 /// One signature of a function.
 #[derive(Debug, Clone)]
@@ -60,8 +58,6 @@ pub struct Env {
     bindings: bool,
 }
 
-/// The type of a JSON patch's operation.
-pub(crate) const OPERATION: &str = "JSONPatch";
 /// The type of an object that is applied; its parts are `Object.spec` and so on.
 const APPLIED: &str = "Object";
 

@@ -34,6 +34,7 @@ pub mod ast;
 pub mod authorization;
 mod checker;
 pub mod cost;
+mod decl_type;
 pub mod device;
 pub mod env;
 mod library;
@@ -41,8 +42,10 @@ pub mod named_resources;
 mod parser;
 pub mod program;
 pub mod semver;
+mod size;
 mod source;
 pub mod types;
+mod url;
 mod validate;
 pub mod value;
 

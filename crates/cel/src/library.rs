@@ -1,10 +1,7 @@
 //! The functions of expressions, in modules by topic. The environment declares the overloads; a function checks the
 //! kinds of its arguments and returns [`Fault::NoOverload`] if they do not match.
 
-use crate::{
-    program::Function,
-    value::{Fault, Value},
-};
+use crate::value::{Fault, Value};
 
 mod authorization;
 mod convert;
@@ -21,15 +18,15 @@ mod time;
 mod units;
 mod url;
 
-pub(crate) use convert::decode_base64;
 pub(crate) use format::{Clause, Formatter, format_with, unsuitable};
-pub use named_format::Format;
 pub(crate) use optional::insert;
 pub(crate) use regex::Regex;
-pub use url::Url;
 
 /// Longest list that `includes` searches.
 pub(crate) const INCLUDES_MAX: usize = 48;
+
+/// Implementation of a function.
+pub(crate) type Function = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, Fault>;
 
 type Args<'v, 'a> = &'v [Value<'a>];
 type Outcome<'a> = Result<Value<'a>, Fault>;

@@ -19,7 +19,6 @@ mod eval;
 mod plan;
 mod quick;
 
-pub(crate) use plan::Function;
 pub(crate) use quick::{Field, FieldPath, Fields, Quick, Use};
 
 use plan::Node;

@@ -6,6 +6,9 @@ mod unify;
 
 pub(crate) use unify::{Unifier, instantiate, most_general};
 
+/// The type of a JSON patch's operation.
+pub(crate) const OPERATION: &str = "JSONPatch";
+
 /// The type of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {

@@ -13,9 +13,11 @@ use std::{
 
 use allot_apimachinery::Quantity;
 
-use crate::{semver::Version, types::Type};
+use crate::{semver::Version, types::Type, url::Url};
 
+mod access;
 mod collections;
+mod format;
 mod json;
 mod made;
 mod ops;
@@ -23,8 +25,10 @@ mod text;
 mod time;
 
 pub use collections::{List, ListSource, Map, MapKey, MapSource};
+pub use format::Format;
 pub use time::Timestamp;
 
+pub(crate) use json::decode_base64;
 pub(crate) use ops::Fault;
 pub(crate) use time::{days_from_civil, parse_duration};
 
@@ -104,14 +108,14 @@ pub enum Value<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Extension {
     /// A URL.
-    Url(crate::library::Url),
+    Url(Url),
     /// An IP address.
     Ip(std::net::IpAddr),
     /// An IP network: address with host bits, and length of the prefix.
     Cidr(std::net::IpAddr, u8),
     /// A named format.
-    Format(&'static crate::library::Format),
-    /// An authorization check, or its result.
+    Format(&'static Format),
+    /// A question about what somebody may do, or its answer.
     Access(Box<crate::authorization::Access>),
 }
 

@@ -17,7 +17,6 @@ mod time;
 
 pub use raw::{RawText, raw_texts};
 pub use scalar::json_type;
-pub(crate) use shape::is_always_written;
 pub use shape::{normalize, zero};
 
 /// How unknown and duplicate fields are answered (`?fieldValidation=`).

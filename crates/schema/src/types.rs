@@ -67,6 +67,20 @@ pub struct Field {
     pub patch: Patch,
 }
 
+impl Field {
+    /// The encoder writes the field even where nothing was given for it.
+    pub(crate) fn is_always_written(&self) -> bool {
+        if self.pointer {
+            return !self.omit_empty;
+        }
+        if self.omit_zero {
+            return false;
+        }
+        // Raw JSON stands for pointers and interfaces as well, which are left out.
+        self.ty.is_struct() || !self.omit_empty
+    }
+}
+
 /// What a field holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
@@ -106,6 +120,21 @@ pub enum Type {
     Map(Box<Type>),
     /// A struct.
     Struct(StructId),
+}
+
+impl Type {
+    /// Go has a struct for it, whose zero value the encoder writes unless it is a pointer.
+    pub(crate) fn is_struct(&self) -> bool {
+        matches!(
+            self,
+            Type::Struct(_)
+                | Type::Time
+                | Type::MicroTime
+                | Type::Quantity
+                | Type::IntOrString
+                | Type::Duration
+        )
+    }
 }
 
 /// How server-side apply treats a list or an object.

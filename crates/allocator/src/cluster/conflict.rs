@@ -5,8 +5,9 @@
 
 use smol_str::SmolStr;
 
-use super::{Cluster, Held, HeldKind, Holder, name_holders};
+use super::{Cluster, Held, HeldKind};
 use crate::amount::Amount;
+use crate::holder::{Holder, name_holders};
 use crate::pool::{DeviceUse, Pool};
 
 /// Why a claim cannot keep its devices.

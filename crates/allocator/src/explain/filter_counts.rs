@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{RequestExplanation, fixed_count, mistakes, nearest_miss, shown_device, shown_request};
 use crate::attempt::Attempt;
 use crate::claims::{Alternative, ConstraintKind};
-use crate::cluster::{Holder, name_holders};
+use crate::holder::{Holder, name_holders};
 use crate::observer::{Observer, Place};
 use crate::pool::ViewState;
 use crate::selector::SelectorCache;

@@ -2,13 +2,14 @@
 
 use super::filter_counts::{self, Stage, StageKind};
 use super::fixed_count;
-use crate::allocator::{Allocator, Policy};
+use crate::allocator::Allocator;
 use crate::attempt::{Attempt, Scratch, pools_of};
 use crate::claims::{Alternative, Claims};
 use crate::cluster::Cluster;
 use crate::device::Device;
 use crate::node::Node;
 use crate::observer::{Observer, Place};
+use crate::outcome::Policy;
 use crate::pool::ViewState;
 
 /// How near a node comes to satisfying claims; larger is nearer. Requests are checked one by one, as if each had the

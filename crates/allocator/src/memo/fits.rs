@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::claims::{Claims, SHAPES};
 use crate::cluster::ChangeStamp;
 use crate::node::Node;
-use crate::{Outcome, Policy};
+use crate::outcome::{Outcome, Policy};
 
 /// Limit of cached answers per shape, including those for deleted nodes.
 const LIMIT: usize = 1 << 15;

@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 
 use super::PoolInfo;
 use crate::amount::Amount;
-use crate::cluster::Holder;
+use crate::holder::Holder;
 
 /// The devices of a pool that are in use, by name: a device can be in use while no slice shows it.
 #[derive(Debug, Clone, Default)]

@@ -97,8 +97,7 @@ impl Drivers {
             tasks.spawn(keep_running(name, command, stop.clone()));
         }
         if many {
-            let client =
-                crate::cmd::component::client(Some(&self.kubeconfig), "allot-driver").await?;
+            let client = crate::component::client(Some(&self.kubeconfig), "allot-driver").await?;
             for (index, node) in self.nodes.into_iter().enumerate() {
                 let work = self
                     .driver

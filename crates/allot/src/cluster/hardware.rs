@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Args, Driver, Runtime};
-use crate::cmd::driver::model;
+use crate::modelled::Modelled;
 
 /// Simulated nodes beyond this number share one agent, and drivers cannot register at them.
 const MOST_AGENTS: usize = 64;
@@ -39,7 +39,7 @@ pub(super) fn read(args: &mut Args) -> anyhow::Result<Option<Fleet>> {
     }
     let fleet = Fleet::parse(&args.hardware).context("--hardware")?;
     let counted = fleet.counted();
-    let most = *crate::cmd::bounds::NODES.end();
+    let most = *crate::bounds::NODES.end();
     ensure!(
         counted <= most,
         "--hardware is for {counted} nodes, {most} are possible"
@@ -161,7 +161,7 @@ impl Drivers {
             };
             for model in models {
                 for driver in model.drivers() {
-                    let what = model::Modelled::new(model, driver, node, index)?;
+                    let what = Modelled::new(model, driver, node, index)?;
                     let (client, stop) = (self.client.clone(), stop.clone());
                     let (node, root): (String, PathBuf) = (node.clone(), root.clone());
                     let cdi = root.join("cdi");

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::component;
+use super::component::read_scheduler_config;
 use super::manifests::{self, Document};
-use super::scheduler::read_config;
 use super::snapshot::{Kinds, Picture, Source, read_events};
 
 mod check;
@@ -131,7 +131,7 @@ async fn answer(args: Args) -> anyhow::Result<Outcome> {
     for gates in &args.feature_gates {
         features.set(gates).context("--feature-gates")?;
     }
-    let config = read_config(args.config.as_deref(), features)?;
+    let config = read_scheduler_config(args.config.as_deref(), features)?;
     check::check(&documents, picture.about.release.as_deref())?;
     if let (Some(age), false) = (picture.age(), json) {
         eprintln!("{age}");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use allot_controllers::leader::{self, Elector};
 use allot_model::features::Features;
-use allot_scheduler::config::{LeaderElection, parse};
+use allot_scheduler::config::LeaderElection;
 use allot_scheduler::{Config, Metrics};
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,7 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     for gates in &args.feature_gates {
         features.set(gates).context("--feature-gates")?;
     }
-    let config = read_config(args.config.as_deref(), features)?;
+    let config = component::read_scheduler_config(args.config.as_deref(), features)?;
     let from_file = config
         .client_connection
         .kubeconfig
@@ -92,19 +92,6 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         return Ok(());
     }
     lead(client, config, election, metrics, shutdown).await
-}
-
-/// Reads a KubeSchedulerConfiguration file.
-pub fn read_config(file: Option<&std::path::Path>, features: Features) -> anyhow::Result<Config> {
-    let Some(file) = file else {
-        return Ok(Config {
-            features,
-            ..Config::default()
-        });
-    };
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    parse(&text, features).with_context(|| file.display().to_string())
 }
 
 /// Schedules while holding the Lease; every request is fenced.

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::scheduler::read_config;
+use super::component::read_scheduler_config;
 use super::snapshot::{Kinds, Picture};
 use super::{component, manifests};
 
@@ -198,7 +198,7 @@ fn simulate(args: &Args, picture: Picture, documents: Vec<Value>) -> anyhow::Res
     for gates in &args.feature_gates {
         features.set(gates).context("--feature-gates")?;
     }
-    let mut config: Config = read_config(args.config.as_deref(), features)?;
+    let mut config: Config = read_scheduler_config(args.config.as_deref(), features)?;
     let features = config.features.clone();
     if let Some(policy) = args.policy {
         for profile in &mut config.profiles {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use allot_store::ListOptions;
 use serde_json::{Value, json};
 
+use super::Admission;
 use super::{Attributes, forbidden, stored};
 use crate::error::Result;
 use crate::object::{child_mut, generate_name, items_mut, text};
-use crate::server::Core;
 
 const ACCOUNTS: &str = "serviceaccounts";
 /// The account of pods that name none; a controller creates it in every namespace.
@@ -25,7 +25,11 @@ const TOKEN_SECONDS: u32 = 60 * 60 + 7;
 
 /// The account that the pod runs as: `default` unless it names another, which has to exist. Its containers get a
 /// token, its images the account's pull secrets.
-pub(super) async fn admit(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
+pub(super) async fn admit(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    pod: &mut Value,
+) -> Result<()> {
     if crate::references::is_mirror(pod) {
         return match mirror_fault(pod) {
             Some(why) => Err(forbidden(attributes, why)),
@@ -99,7 +103,7 @@ fn mirror_fault(pod: &Value) -> Option<&'static str> {
 }
 
 /// The account; that of a new namespace may still be on its way.
-async fn account(core: &Core, namespace: &str, name: &str) -> Result<Option<Value>> {
+async fn account(core: &Admission, namespace: &str, name: &str) -> Result<Option<Value>> {
     let key = format!("{namespace}/{name}");
     let from = core.backend.revision();
     let found = stored(core, ACCOUNTS, &key).await?;
@@ -120,8 +124,8 @@ async fn account(core: &Core, namespace: &str, name: &str) -> Result<Option<Valu
     stored(core, ACCOUNTS, &key).await
 }
 
-/// The configuration says so, or some namespace has its account: the service account controller runs.
-async fn accounts_are_made(core: &Core) -> Result<bool> {
+/// Somebody said so, or some namespace has its account: the controller that makes them is at work.
+async fn accounts_are_made(core: &Admission) -> Result<bool> {
     if core.config.accounts_are_made {
         return Ok(true);
     }

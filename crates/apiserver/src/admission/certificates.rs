@@ -5,12 +5,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::Admission;
 use super::{Attributes, Operation, enabled, forbidden};
 use crate::auth::{Ask, certificate};
 use crate::error::Result;
 use crate::identity::MASTERS;
 use crate::object::text;
-use crate::server::Core;
 
 const GROUP: &str = "certificates.k8s.io";
 /// The signer of clients of the API server.
@@ -19,8 +19,12 @@ const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Refuses what the user may not do to a request.
 ///
 /// # Errors
-/// 403, and errors of the authorizer.
-pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, request: &Value) -> Result<()> {
+/// 403, and those of the authorizer.
+pub(super) async fn check(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    request: &Value,
+) -> Result<()> {
     let resource = attributes.resource;
     if !resource.is(GROUP, "certificatesigningrequests") {
         return Ok(());
@@ -70,7 +74,12 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, request: &Va
 }
 
 /// The user may do it for the signer, or for all of its domain.
-async fn may(core: &Core, attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<bool> {
+async fn may(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    verb: &str,
+    signer: &str,
+) -> Result<bool> {
     let domain = signer.split('/').next().unwrap_or_default();
     for name in [signer, &format!("{domain}/*")] {
         let ask = Ask {

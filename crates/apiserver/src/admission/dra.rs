@@ -4,16 +4,16 @@ use allot_apimachinery::field::ErrorList;
 use allot_model::{Kind, admin, authorize};
 use serde_json::Value;
 
+use super::Admission;
 use super::{Attributes, Operation, stored};
 use crate::auth::Ask;
 use crate::error::Result;
 use crate::object::{meta, string_map};
-use crate::server::Core;
 use crate::versions::dra_kind;
 
 /// Administrative access that the namespace does not give.
 pub(super) async fn admin_errors(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
 ) -> Result<ErrorList> {
@@ -42,7 +42,7 @@ pub(super) async fn admin_errors(
 
 /// What of a claim's status the user may not change.
 pub(super) async fn status_errors(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     verb: &str,
     object: &Value,

@@ -8,7 +8,6 @@ mod backend;
 mod changes;
 mod definition;
 mod evaluate;
-pub(crate) mod expression;
 mod matching;
 mod mutator;
 mod params;
@@ -18,7 +17,6 @@ mod request;
 mod review;
 mod rounds;
 mod set;
-mod types;
 mod validating;
 mod variables;
 mod webhook;
@@ -29,15 +27,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use serde_json::Value;
 
-pub(crate) use backend::watched;
+pub(crate) use backend::{GROUP, watched};
 use request::Request;
 use rounds::Rounds;
 use set::Set;
-pub(crate) use types::start as check_types;
 
+use super::Admission;
 use super::{Attributes, enabled};
 use crate::error::Result;
-use crate::server::Core;
 
 /// Meanings of the lowest bits of [`Dynamic::state`]; the others count changes.
 const EMPTY: u64 = 0;
@@ -79,7 +76,7 @@ impl Dynamic {
     }
 
     /// The set as it is now.
-    async fn set(&self, core: &Core) -> Result<Arc<Set>> {
+    async fn set(&self, core: &Admission) -> Result<Arc<Set>> {
         if self.state.load(Ordering::Acquire) & BITS != STALE {
             return Ok(self.set.load_full());
         }
@@ -110,7 +107,7 @@ impl Dynamic {
 /// # Errors
 /// The first refusal.
 pub(super) async fn validate(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
 ) -> Result<()> {
@@ -144,7 +141,7 @@ impl Mutation {
     /// The first refusal.
     pub async fn run(
         &mut self,
-        core: &Core,
+        core: &Admission,
         attributes: &Attributes<'_>,
         object: &mut Value,
     ) -> Result<bool> {

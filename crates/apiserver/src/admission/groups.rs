@@ -3,17 +3,17 @@
 use allot_model::features::Feature;
 use serde_json::Value;
 
+use super::Admission;
 use super::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::meta;
-use crate::server::Core;
 
 /// Rejects a new PodGroup that names a Workload, or a template of one, that does not exist.
 ///
 /// # Errors
 /// 403, and errors of the store.
 pub(super) async fn workload_exists(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     group: &Value,
 ) -> Result<()> {

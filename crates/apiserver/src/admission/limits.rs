@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use allot_apimachinery::Quantity;
 use serde_json::{Map, Value};
 
+use super::Admission;
 use super::{Attributes, Operation, forbidden, stored_in};
 use crate::error::Result;
 use crate::object::{child_mut, items, items_mut, meta, metadata_mut, text};
-use crate::server::Core;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
@@ -30,7 +30,7 @@ fn amounts(value: &Value) -> Amounts {
 
 /// Fills in what containers of a pod leave open.
 pub(super) async fn set_defaults(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     pod: &mut Value,
 ) -> Result<()> {
@@ -109,7 +109,11 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
 }
 
 /// Refuses a pod or a claim of a volume outside of the bounds.
-pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
+pub(super) async fn check(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    object: &Value,
+) -> Result<()> {
     if !concerns(attributes) {
         return Ok(());
     }

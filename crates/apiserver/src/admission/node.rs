@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
+use super::Admission;
 use super::{Attributes, Operation, forbidden};
 use crate::auth::node::{LEASES, node_of_slice};
 use crate::error::Result;
 use crate::object::{items, meta, string_map, text};
-use crate::server::Core;
 
 /// Keeps pods away from a node until its kubelet has reported it ready.
 pub(super) fn taint_not_ready(node: &mut Value) {
@@ -43,7 +43,7 @@ pub(super) fn taint_not_ready(node: &mut Value) {
 /// # Errors
 /// 403, 404 if an object that it refers to does not exist, and errors of the store.
 pub(super) async fn restrict(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
 ) -> Result<()> {

@@ -5,17 +5,21 @@
 
 use serde_json::Value;
 
+use super::Admission;
 use super::{Attributes, Operation, forbidden};
 use crate::auth::Ask;
 use crate::error::Result;
 use crate::object::{items, split_api_version, text};
-use crate::server::Core;
 
 /// Refuses owner references that the user may not set.
 ///
 /// # Errors
-/// 403, and errors of the authorizer.
-pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
+/// 403, and those of the authorizer.
+pub(super) async fn check(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    object: &Value,
+) -> Result<()> {
     let resource = attributes.resource;
     let written = matches!(attributes.operation, Operation::Create | Operation::Update);
     // A status update keeps the owners, whatever an old kubelet sends.
@@ -47,7 +51,7 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Val
 }
 
 async fn check_blocking(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     owners: &[Value],
     before: &[Value],

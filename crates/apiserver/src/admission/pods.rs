@@ -3,17 +3,21 @@
 use allot_model::features::Release;
 use serde_json::{Value, json};
 
+use super::Admission;
 use super::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::{child_mut, meta, text};
-use crate::server::Core;
 
 const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 /// How long pods stay on an unreachable node.
 const UNREACHABLE_SECONDS: i64 = 300;
 
-/// Copies the topology labels of its node to a pod or binding, replacing existing values.
-pub(super) async fn topology_labels(core: &Core, node: &str, object: &mut Value) -> Result<()> {
+/// Gives a pod, or what binds it, the labels of its node that say where that is, whatever was there.
+pub(super) async fn topology_labels(
+    core: &Admission,
+    node: &str,
+    object: &mut Value,
+) -> Result<()> {
     const LABELS: [&str; 2] = [
         "topology.kubernetes.io/region",
         "topology.kubernetes.io/zone",
@@ -37,7 +41,7 @@ pub(super) async fn topology_labels(core: &Core, node: &str, object: &mut Value)
 
 /// The priority of the pod's class, or of the default class.
 pub(super) async fn priority(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     pod: &mut Value,
 ) -> Result<()> {
@@ -93,7 +97,7 @@ pub(super) async fn priority(
 }
 
 /// The lowest class that is marked as default.
-async fn default_class(core: &Core) -> Result<Option<Value>> {
+async fn default_class(core: &Admission) -> Result<Option<Value>> {
     let page = core
         .backend
         .list(CLASSES, allot_store::ListOptions::default())
@@ -112,7 +116,7 @@ async fn default_class(core: &Core) -> Result<Option<Value>> {
 
 /// Refuses a second class that is the default.
 pub(super) async fn one_default_class(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     class: &Value,
 ) -> Result<()> {
@@ -159,7 +163,7 @@ pub(super) fn default_tolerations(pod: &mut Value) {
 
 /// Overhead and node restrictions of the pod's runtime class.
 pub(super) async fn runtime_class(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     pod: &mut Value,
 ) -> Result<()> {

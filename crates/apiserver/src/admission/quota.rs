@@ -9,10 +9,10 @@ use allot_model::quota::{self, Lookups, Usage};
 use allot_store::{Error as StoreError, Expect, ListOptions, Write};
 use serde_json::{Value, json};
 
+use super::Admission;
 use super::{Attributes, Operation};
 use crate::error::Result;
-use crate::object;
-use crate::server::Core;
+use crate::storage;
 
 const QUOTAS: &str = "resourcequotas";
 const CLASSES: &str = "resource.k8s.io/deviceclasses";
@@ -35,7 +35,11 @@ fn counts_updates(attributes: &Attributes<'_>, object: &Value) -> bool {
 ///
 /// # Errors
 /// 403 with the quota's name and numbers.
-pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
+pub(super) async fn check(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    object: &Value,
+) -> Result<()> {
     let relevant = match attributes.operation {
         Operation::Create => attributes.subresource.is_empty(),
         Operation::Update if attributes.subresource == "resize" => {
@@ -82,7 +86,7 @@ struct Change {
 }
 
 /// What the write adds.
-async fn change(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<Change> {
+async fn change(core: &Admission, attributes: &Attributes<'_>, object: &Value) -> Result<Change> {
     let (group, resource) = (&attributes.resource.group, &attributes.resource.plural);
     let mut extended = std::collections::BTreeMap::new();
     if attributes.resource.is("resource.k8s.io", "resourceclaims") {
@@ -148,15 +152,15 @@ fn judge(
     Ok(quota::admit(quota, delta).map_err(refuse)?)
 }
 
-/// Writes the new amounts; returns false after a conflict. Quotas that were written before the conflict stay, and are
-/// counted again in the next attempt: the recount corrects them, and until then less is allowed, never more.
-async fn commit(core: &Core, writes: Vec<(std::sync::Arc<str>, u64, Value)>) -> Result<bool> {
+/// Writes the new amounts; says whether nobody was faster. What was written before somebody was stays, and is
+/// counted again with the next attempt: the recount corrects it, and until then less is allowed, never more.
+async fn commit(core: &Admission, writes: Vec<(std::sync::Arc<str>, u64, Value)>) -> Result<bool> {
     for (key, revision, quota) in writes {
         let write = Write::put(
             QUOTAS,
             key,
             Expect::Revision(revision),
-            object::draft(&quota),
+            storage::draft(&quota),
         );
         match core.backend.commit(write).await {
             Ok(_) => {}

@@ -10,10 +10,11 @@ use allot_apimachinery::gvk::GroupKind;
 use serde_json::Value;
 
 use self::checks::{Pod, details, findings, reasons};
+use super::Admission;
 use super::{Attributes, Operation, forbidden, stored, stored_in};
 use crate::error::Result;
 use crate::object::text;
-use crate::server::{Core, Warnings};
+use crate::request::Warnings;
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
@@ -123,7 +124,7 @@ impl Policy {
 
 /// Checks a pod, the pod template of a workload, or the labels of a namespace.
 pub(super) async fn check(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
     warnings: &Warnings,
@@ -211,7 +212,7 @@ fn changes(old: &Value, new: &Value) -> bool {
 
 /// Rejects invalid labels, and warns about existing pods that violate a new level.
 async fn check_namespace(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     namespace: &Value,
     warnings: &Warnings,

@@ -4,10 +4,10 @@ use allot_apimachinery::Quantity;
 use allot_store::ListOptions;
 use serde_json::{Value, json};
 
+use super::Admission;
 use super::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::{meta, metadata_mut};
-use crate::server::Core;
 
 /// Volumes, claims and attribute classes are deleted only when a controller has found them unused.
 pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
@@ -34,8 +34,12 @@ pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
 /// Permits the resize of a claim only if it is bound and its class allows it.
 ///
 /// # Errors
-/// 403, and errors of the store.
-pub(super) async fn resize(core: &Core, attributes: &Attributes<'_>, claim: &Value) -> Result<()> {
+/// 403, and those of the store.
+pub(super) async fn resize(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    claim: &Value,
+) -> Result<()> {
     let Some(old) = attributes.old else {
         return Ok(());
     };
@@ -74,7 +78,7 @@ pub(super) async fn resize(core: &Core, attributes: &Attributes<'_>, claim: &Val
 }
 
 /// The classes of a collection that an annotation marks as default.
-async fn defaults(core: &Core, collection: &str, annotation: &str) -> Result<Vec<Value>> {
+async fn defaults(core: &Admission, collection: &str, annotation: &str) -> Result<Vec<Value>> {
     let page = core
         .backend
         .list(collection, ListOptions::default())
@@ -90,7 +94,7 @@ async fn defaults(core: &Core, collection: &str, annotation: &str) -> Result<Vec
 
 /// A claim of a volume without a class gets the default one, the newest if there are several.
 pub(super) async fn default_class(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     claim: &mut Value,
 ) -> Result<()> {
@@ -115,7 +119,7 @@ pub(super) async fn default_class(
 
 /// An ingress without a class gets the default one.
 pub(super) async fn default_ingress_class(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     ingress: &mut Value,
 ) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, User};
 use crate::object::meta;
-use crate::server::Core;
+use crate::state::ServerState;
 
 const EXTRA: &str = "authentication.kubernetes.io/";
 
@@ -50,8 +50,8 @@ impl Authenticator {
     /// The identity of the credentials in the headers. A token in a WebSocket subprotocol is removed from them.
     ///
     /// # Errors
-    /// 401 for an invalid token, and without credentials if anonymous requests are not allowed.
-    pub async fn authenticate(&self, core: &Core, headers: &mut HeaderMap) -> Result<User> {
+    /// 401 for a wrong token, and without any where anonymous requests are not allowed.
+    pub async fn authenticate(&self, core: &ServerState, headers: &mut HeaderMap) -> Result<User> {
         let unauthorized = || ApiError::from(Status::unauthorized("Unauthorized"));
         match credential::bearer(headers).map_err(|_| unauthorized())? {
             Some(token) => {
@@ -76,7 +76,7 @@ impl Authenticator {
     /// Text for a token review.
     pub async fn token(
         &self,
-        core: &Core,
+        core: &ServerState,
         token: &str,
         audiences: &[String],
     ) -> Result<(User, Vec<String>), String> {
@@ -150,7 +150,7 @@ fn service_account(bound: &Bound) -> User {
 ///
 /// # Errors
 /// Upstream's text.
-async fn still_there(core: &Core, bound: &Bound, now: i64) -> Result<(), String> {
+async fn still_there(core: &ServerState, bound: &Bound, now: i64) -> Result<(), String> {
     let namespaced = |name: &str| format!("{}/{name}", bound.namespace);
     let (name, uid) = &bound.account;
     let account = stored(core, "serviceaccounts", &namespaced(name)).await?;
@@ -195,8 +195,8 @@ async fn still_there(core: &Core, bound: &Bound, now: i64) -> Result<(), String>
     Ok(())
 }
 
-/// A stored object, or null.
-async fn stored(core: &Core, collection: &str, key: &str) -> Result<Value, String> {
+/// An object, or nothing.
+async fn stored(core: &ServerState, collection: &str, key: &str) -> Result<Value, String> {
     let entry = core.backend.get(collection, key).await;
     let entry = entry.map_err(|error| error.to_string())?;
     Ok(entry

@@ -14,7 +14,8 @@ use super::node;
 use crate::config::{AuthorizationMode, Config};
 use crate::error::{ApiError, Result};
 use crate::identity::{MASTERS, User};
-use crate::server::{Core, Incoming};
+use crate::request::Incoming;
+use crate::state::ServerState;
 
 /// A question: may `user` do this?
 #[derive(Debug, Clone)]
@@ -181,7 +182,7 @@ impl Authorizer {
     ///
     /// # Errors
     /// 403 with upstream's text.
-    pub async fn check_request(&self, core: &Core, request: &Incoming) -> Result<()> {
+    pub async fn check_request(&self, core: &ServerState, request: &Incoming) -> Result<()> {
         if request.user.in_group(MASTERS) {
             return Ok(());
         }
@@ -193,8 +194,8 @@ impl Authorizer {
     /// Decides.
     ///
     /// # Errors
-    /// Errors of the store.
-    pub async fn decide(&self, core: &Core, ask: &Ask<'_>) -> Result<Decision> {
+    /// Those of the store.
+    pub async fn decide(&self, core: &ServerState, ask: &Ask<'_>) -> Result<Decision> {
         if ask.user.in_group(MASTERS) {
             return Ok(Decision::Allow(String::new()));
         }
@@ -218,7 +219,7 @@ impl Authorizer {
     ///
     /// # Errors
     /// 403.
-    pub async fn require(&self, core: &Core, ask: &Ask<'_>) -> Result<()> {
+    pub async fn require(&self, core: &ServerState, ask: &Ask<'_>) -> Result<()> {
         match self.decide(core, ask).await? {
             Decision::Allow(_) => Ok(()),
             Decision::NoOpinion(reason) => Err(forbidden(ask, &reason)),
@@ -228,8 +229,8 @@ impl Authorizer {
     /// The roles and bindings as they are now.
     ///
     /// # Errors
-    /// Errors of the store.
-    pub async fn index(&self, core: &Core) -> Result<Arc<Index>> {
+    /// Those of the store.
+    pub async fn index(&self, core: &ServerState) -> Result<Arc<Index>> {
         let mut cache = self.cache.lock().await;
         if let Some(known) = cache.as_mut()
             && known.follow().is_ok()
@@ -255,7 +256,7 @@ impl Authorizer {
     /// Errors of the store.
     pub async fn rules_for(
         &self,
-        core: &Core,
+        core: &ServerState,
         user: &User,
         namespace: &str,
     ) -> Result<Vec<super::Rule>> {

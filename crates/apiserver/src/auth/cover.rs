@@ -9,8 +9,8 @@ use super::index::Rule;
 #[cfg(test)]
 mod tests;
 
-/// The parts of `wanted`, each one verb on one resource, that no single rule of `held` covers.
-pub(super) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+/// The parts of `wanted`, each one verb on one thing, that no single rule of `held` covers.
+pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     wanted
         .iter()
         .flat_map(parts)
@@ -82,8 +82,8 @@ pub(super) fn url_matches(known: &str, path: &str) -> bool {
     known == path || known.ends_with('*') && path.starts_with(known.trim_end_matches('*'))
 }
 
-/// The rules as errors show them: rules that differ only in their verbs are merged, each appears once and in order.
-pub(super) fn describe(rules: Vec<Rule>) -> Vec<String> {
+/// The rules as errors show them, those that differ in their verbs alone as one, each once and in order.
+pub(crate) fn describe(rules: Vec<Rule>) -> Vec<String> {
     let mut all = BTreeSet::new();
     let mut joined: BTreeMap<[Vec<String>; 3], Rule> = BTreeMap::new();
     for rule in rules {

@@ -14,14 +14,15 @@ use allot_apimachinery::quote::quote;
 use http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 
-use super::authorize::{Ask, forbidden, question, selected};
+use super::authorize::{Ask, Authorizer, forbidden, question, selected};
 use crate::error::{ApiError, Result};
 use crate::header;
 use crate::identity::{
     ANONYMOUS, AUTHENTICATED, EXTRA_NODE_NAME, MASTERS, NODE_PREFIX, NODES, SERVICE_ACCOUNT_PREFIX,
     SERVICE_ACCOUNTS, UNAUTHENTICATED, User,
 };
-use crate::server::{Core, Incoming};
+use crate::request::Incoming;
+use crate::state::ServerState;
 use crate::validate::domain_prefixed_path;
 
 /// API group of the identities in constrained impersonation; users and groups of the legacy mode are in the core group.
@@ -102,18 +103,29 @@ impl Impersonation {
     ///
     /// # Errors
     /// 400 if no name is given, 403 if the caller may not.
-    pub async fn replace_user(&self, core: &Core, request: &mut Incoming) -> Result<()> {
+    pub async fn replace_user(
+        &self,
+        core: &ServerState,
+        authorizer: &Authorizer,
+        request: &mut Incoming,
+    ) -> Result<()> {
         let Some(wanted) = wanted(&request.headers)? else {
             return Ok(());
         };
         let fields = selected(request);
         let ask = question(request, fields.as_ref());
-        let user = self.user(core, &wanted, &ask).await?;
+        let user = self.user(core, authorizer, &wanted, &ask).await?;
         request.user = user;
         Ok(())
     }
 
-    async fn user(&self, core: &Core, wanted: &User, ask: &Ask<'_>) -> Result<User> {
+    async fn user(
+        &self,
+        core: &ServerState,
+        authorizer: &Authorizer,
+        wanted: &User,
+        ask: &Ask<'_>,
+    ) -> Result<User> {
         let caller = &ask.user.name;
         let last = self.last.lock().get(caller).copied();
         let constrained = core.config.features.release().minor() >= CONSTRAINED_SINCE;
@@ -124,7 +136,7 @@ impl Impersonation {
             if !built || !mode.applies(wanted, ask.user) {
                 continue;
             }
-            match allowed(core, mode, wanted, ask).await {
+            match allowed(core, authorizer, mode, wanted, ask).await {
                 Ok(user) => {
                     let mut known = self.last.lock();
                     if known.len() >= REMEMBERED {
@@ -208,8 +220,13 @@ fn path_unescape(key: &str) -> Option<String> {
 }
 
 /// The whole identity, if the caller may act as it in this way.
-async fn allowed(core: &Core, mode: Mode, wanted: &User, ask: &Ask<'_>) -> Result<User> {
-    let authorizer = &core.authorizer;
+async fn allowed(
+    core: &ServerState,
+    authorizer: &Authorizer,
+    mode: Mode,
+    wanted: &User,
+    ask: &Ask<'_>,
+) -> Result<User> {
     let verb = match mode.name() {
         Some(name) => {
             let on = format!("impersonate-on:{name}:{}", ask.verb);
@@ -255,9 +272,9 @@ async fn allowed(core: &Core, mode: Mode, wanted: &User, ask: &Ask<'_>) -> Resul
     }
     let constrained = mode.name().is_some();
     let in_group = Ask::resource(ask.user, &verb, group, "groups");
-    require_groups(core, &in_group, &wanted.groups, constrained).await?;
+    require_groups(core, authorizer, &in_group, &wanted.groups, constrained).await?;
     let with_extra = Ask::resource(ask.user, &verb, GROUP, "userextras");
-    require_extra(core, &with_extra, &wanted.extra, constrained).await?;
+    require_extra(core, authorizer, &with_extra, &wanted.extra, constrained).await?;
     let mut user = wanted.clone();
     if node.is_some() {
         user.groups = vec![NODES.to_owned()];
@@ -276,7 +293,8 @@ async fn allowed(core: &Core, mode: Mode, wanted: &User, ask: &Ask<'_>) -> Resul
 }
 
 async fn require_groups(
-    core: &Core,
+    core: &ServerState,
+    authorizer: &Authorizer,
     ask: &Ask<'_>,
     groups: &[String],
     constrained: bool,
@@ -295,18 +313,19 @@ async fn require_groups(
             return Err(forbidden(&named(MASTERS), why));
         }
         let all = named("*");
-        if groups.len() >= MANY && core.authorizer.require(core, &all).await.is_ok() {
+        if groups.len() >= MANY && authorizer.require(core, &all).await.is_ok() {
             return Ok(());
         }
     }
     for group in groups {
-        core.authorizer.require(core, &named(group)).await?;
+        authorizer.require(core, &named(group)).await?;
     }
     Ok(())
 }
 
 async fn require_extra(
-    core: &Core,
+    core: &ServerState,
+    authorizer: &Authorizer,
     ask: &Ask<'_>,
     extra: &BTreeMap<String, Vec<String>>,
     constrained: bool,
@@ -325,13 +344,13 @@ async fn require_extra(
         }
         let many = extra.len() >= MANY || extra.values().map(Vec::len).sum::<usize>() >= MANY;
         let all = named("*", "*");
-        if many && core.authorizer.require(core, &all).await.is_ok() {
+        if many && authorizer.require(core, &all).await.is_ok() {
             return Ok(());
         }
     }
     for (key, values) in extra {
         for value in values {
-            core.authorizer.require(core, &named(key, value)).await?;
+            authorizer.require(core, &named(key, value)).await?;
         }
     }
     Ok(())

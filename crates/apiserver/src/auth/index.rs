@@ -12,7 +12,7 @@ use super::cover::url_matches;
 use crate::error::Result;
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
 use crate::object::{meta, strings, text};
-use crate::server::Core;
+use crate::state::ServerState;
 
 /// One rule of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Rule {
     }
 
     /// All rights, as two rules.
-    pub(super) fn everything() -> [Self; 2] {
+    pub(crate) fn everything() -> [Self; 2] {
         let all = || vec!["*".to_owned()];
         let resources = Rule {
             verbs: all(),
@@ -230,7 +230,7 @@ fn rules(value: &Value) -> Arc<Vec<Rule>> {
 
 impl Index {
     /// Reads them from the store.
-    pub(super) async fn load(core: &Core) -> Result<Self> {
+    pub(super) async fn load(core: &ServerState) -> Result<Self> {
         let mut index = Index::default();
         for part in Part::ALL {
             let options = ListOptions::default();
@@ -361,7 +361,7 @@ impl Index {
     }
 
     /// The roles that bindings give to a user and that do not exist, as errors name them.
-    pub(super) fn unresolved(&self, user: &User, scope: Scope<'_>) -> Vec<String> {
+    pub(crate) fn unresolved(&self, user: &User, scope: Scope<'_>) -> Vec<String> {
         let bindings = self.applicable(scope);
         let of_user = bindings.filter(|(_, binding)| binding.subject(user).is_some());
         of_user

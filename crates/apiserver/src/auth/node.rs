@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::object::text;
 use crate::references;
 use crate::select::Attributes;
-use crate::server::Core;
+use crate::state::ServerState;
 
 /// The namespace of the node heartbeat leases.
 pub(crate) const LEASES: &str = "kube-node-lease";
@@ -48,8 +48,8 @@ pub(crate) fn node_of_slice(slice: &Value) -> &str {
 /// Decides about a request of a node agent; of all other users it has no opinion.
 ///
 /// # Errors
-/// Errors of the store.
-pub(super) async fn decide(core: &Core, ask: &Ask<'_>) -> Result<Decision> {
+/// Those of the store.
+pub(super) async fn decide(core: &ServerState, ask: &Ask<'_>) -> Result<Decision> {
     let Some(node) = ask.user.node_identity() else {
         return Ok(no(""));
     };
@@ -111,7 +111,7 @@ fn selects(ask: &Ask<'_>, fields: &[&str], node: &str) -> bool {
 
 /// What a node has to do with the objects of the store.
 struct View<'a> {
-    core: &'a Core,
+    core: &'a ServerState,
     node: &'a str,
 }
 

@@ -3,7 +3,20 @@
 use serde_json::{Value, json};
 
 use super::{json_path, text};
-use crate::table::Column;
+/// A column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Title.
+    pub name: String,
+    /// `string`, `integer`, `date`, ….
+    pub kind: String,
+    /// Format within the kind.
+    pub format: String,
+    /// Help text.
+    pub description: String,
+    /// 0 is always shown, others only on request.
+    pub priority: i64,
+}
 
 /// A column and the source of its cells.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value, json};
 
 use super::text;
-use crate::strategy::Part;
+use crate::request::Part;
 
 /// The paths of the scale fields in an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

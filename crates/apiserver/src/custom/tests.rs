@@ -23,38 +23,6 @@ fn paths_find_fields_indices_and_filtered_elements() {
     }
 }
 
-#[test]
-fn versions_are_ordered_as_clients_prefer_them() {
-    let mut names = [
-        "v1alpha1",
-        "foo",
-        "v2",
-        "v10beta3",
-        "v1",
-        "v11alpha2",
-        "v10",
-        "v12alpha1",
-        "v3beta1",
-        "bar",
-    ];
-    names.sort_by_key(|name| std::cmp::Reverse(priority(name)));
-    assert_eq!(
-        names,
-        [
-            "v10",
-            "v2",
-            "v1",
-            "v10beta3",
-            "v3beta1",
-            "v12alpha1",
-            "v11alpha2",
-            "v1alpha1",
-            "bar",
-            "foo"
-        ]
-    );
-}
-
 fn definition() -> Value {
     let schema = json!({"type":"object","properties":{"spec":{"type":"object","properties":{"replicas":{"type":"integer","default":1}}},
         "status":{"type":"object","properties":{"replicas":{"type":"integer"}}}}});
@@ -68,7 +36,7 @@ fn definition() -> Value {
 
 #[test]
 fn a_definition_makes_a_row_of_the_registry() {
-    let made = resource(&definition());
+    let made = crate::registry::of_definition(&definition());
     assert_eq!(
         made.versions
             .iter()

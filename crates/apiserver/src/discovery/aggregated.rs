@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::encode::value_response;
 use crate::negotiate::{Media, accepted};
 use crate::registry::{Registry, Resource};
-use crate::server::Incoming;
+use crate::request::Incoming;
 
 const TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 

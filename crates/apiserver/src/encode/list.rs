@@ -14,12 +14,13 @@ use futures::Stream;
 use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 
-use super::{View, metadata_version, write_head};
+use super::write_head;
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::limits::{BURST, CHUNK, STREAM_BUFFERS, TREE_FACTOR};
 use crate::negotiate::{Encoding, Media, Shape};
 use crate::registry::Resource;
+use crate::view::{View, metadata_version};
 use crate::{protobuf, table};
 
 #[cfg(test)]

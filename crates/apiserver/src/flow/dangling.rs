@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use allot_apimachinery::quote::quote;
 use allot_store::{Backend, Entry, Expect, Write};
 use serde_json::{Value, json};
 
+use crate::flow_defaults::{DANGLING, condition};
 use crate::object::{self, child_mut, meta, text};
+use crate::storage;
 
 /// Version of the API that the objects are written in.
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
-const CONDITION: &str = "Dangling";
 
 /// Updates the condition of each schema. A conflict is left to the next update, which the other write triggers.
 pub(super) async fn tell(
@@ -32,25 +32,12 @@ pub(super) async fn tell(
             collection,
             entry.key.clone(),
             expected,
-            object::draft(&told),
+            storage::draft(&told),
         );
         if let Err(error) = backend.commit(write).await {
             tracing::debug!(%error, schema = &*entry.key, "the condition of a flow schema is not written");
         }
     }
-}
-
-/// The condition that the priority level exists.
-pub(crate) fn condition(level: &str, exists: bool, since: &str) -> Value {
-    let (status, reason, rest) = match exists {
-        true => ("False", "Found", "and it exists"),
-        false => ("True", "NotFound", "but there is no such object"),
-    };
-    let level = quote(level);
-    json!({
-        "type": CONDITION, "status": status, "lastTransitionTime": since, "reason": reason,
-        "message": format!("This FlowSchema references the PriorityLevelConfiguration object named {level} {rest}"),
-    })
 }
 
 /// The schema with its condition; `None` if it is as it should be.
@@ -64,7 +51,7 @@ fn told(mut schema: Value, levels: &BTreeSet<String>) -> Option<Value> {
         .entry("conditions")
         .or_insert_with(|| json!([]));
     let list = conditions.as_array_mut()?;
-    match list.iter_mut().find(|it| it["type"] == CONDITION) {
+    match list.iter_mut().find(|it| it["type"] == DANGLING) {
         Some(known) => {
             let same = |key: &str| known[key] == new[key];
             if same("status") && same("reason") && same("message") {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::watches::{Watches, exact};
-use crate::server::{Core, Incoming};
+use crate::request::Incoming;
+use crate::state::ServerState;
 
 /// Objects that a list reads for one seat. Upstream counts 100 kB per seat, and at most ten for lists from memory; here
 /// all lists are.
@@ -47,8 +48,13 @@ impl Width {
     }
 }
 
-/// Lists, watches with initial events, and changes that many watches receive take more than one seat.
-pub(super) fn width(core: &Core, watches: &Watches, request: &Incoming, most: usize) -> Width {
+/// Lists, watches that begin with one, and changes that many watches are told of take more than one seat.
+pub(super) fn width(
+    core: &ServerState,
+    watches: &Watches,
+    request: &Incoming,
+    most: usize,
+) -> Width {
     let (info, query) = (&request.info, &request.query);
     let lists = match info.verb.as_str() {
         "list" => true,

@@ -9,7 +9,7 @@ use crate::identity::{NODES, User};
 use crate::request::{Query, RequestInfo};
 
 fn stored(plural: &str) -> Vec<Value> {
-    let objects = crate::bootstrap::flow::objects("").into_iter();
+    let objects = crate::flow_defaults::objects("").into_iter();
     objects
         .filter(|(collection, ..)| collection.ends_with(plural))
         .map(|(.., object)| object)

@@ -6,8 +6,8 @@ use allot_apimachinery::fields::FieldSelector;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use crate::request::Incoming;
 use crate::request::RequestInfo;
-use crate::server::Incoming;
 
 /// The scope of a watch: group, resource, and optionally namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -15,9 +15,9 @@ use tokio_rustls::TlsConnector;
 use super::{copy_headers, internal};
 use crate::body::Body;
 use crate::config::KubeletClient;
+use crate::context::Call;
 use crate::error::{ApiError, Result};
-use crate::rest::Call;
-use crate::server::Core;
+use crate::state::ServerState;
 
 /// How long a kubelet may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -50,7 +50,7 @@ pub(super) async fn upstream_error(response: Response<hyper::body::Incoming>) ->
 type Sender<B> = hyper::client::conn::http1::SendRequest<B>;
 
 /// Opens a connection to a kubelet.
-async fn connect<B>(core: &Core, endpoint: &Endpoint) -> Result<Sender<B>>
+async fn connect<B>(core: &ServerState, endpoint: &Endpoint) -> Result<Sender<B>>
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
@@ -91,7 +91,7 @@ pub(super) fn wants_upgrade(headers: &HeaderMap) -> bool {
 
 /// Sends a request on a separate connection.
 pub(super) async fn send(
-    core: &Core,
+    core: &ServerState,
     endpoint: &Endpoint,
     mut request: Request<Full<Bytes>>,
 ) -> Result<Response<hyper::body::Incoming>> {

@@ -51,7 +51,7 @@ fn owners_apart_take_the_place_of_those_in_the_object() {
     let config = json!({"metadata": {"name": "c", "managedFields": owners("two"), "labels": {"a": "b"}}, "data": {"a": "1"}});
     let apart: Managed = serde_json::from_value(owners("one")).unwrap();
     let (bytes, at) = stored(&config, Some(&apart), schema("ConfigMap"), None);
-    let read = crate::object::Owned::read(&allot_store::Draft::at(bytes, at).complete(1)).unwrap();
+    let read = crate::storage::Owned::read(&allot_store::Draft::at(bytes, at).complete(1)).unwrap();
     assert_eq!(read.owners, apart);
     assert!(read.object["metadata"].get("managedFields").is_none());
     assert_eq!(read.whole()["metadata"]["managedFields"], owners("one"));

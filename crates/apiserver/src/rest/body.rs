@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use super::{Call, FieldValidation};
+use crate::context::{Call, FieldValidation};
 use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
 use crate::header;
@@ -78,10 +78,11 @@ impl Call<'_> {
             return self.custom_object(custom, body, &text, repeated);
         }
         let version_name = format!("{api_version}, Kind={kind}");
-        let text = match crate::classic::without_source(self.core, group, kind, &text) {
-            Some(newer) => std::borrow::Cow::Owned(newer),
-            None => text,
-        };
+        let text =
+            match crate::classic::without_source(&self.core.registry.load(), group, kind, &text) {
+                Some(newer) => std::borrow::Cow::Owned(newer),
+                None => text,
+            };
         let decode = |schema, version: &str| {
             allot_schema::decode::decode_json(&text, schema).map_err(|error| {
                 if let Some(early) = type_error(&text, kind, &error) {

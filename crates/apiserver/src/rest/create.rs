@@ -10,13 +10,15 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use super::{Call, DeleteOptions};
 use crate::admission::{self, Asked, Attributes, Operation, Owners, Shown};
 use crate::auth::Ask;
 use crate::body::Body;
-use crate::custom::conversion;
+use crate::context::Call;
+use crate::conversion;
 use crate::error::{ApiError, Result};
-use crate::object::{self, Owned, meta, metadata_mut};
+use crate::object::{self, meta, metadata_mut};
+use crate::request::DeleteOptions;
+use crate::storage::Owned;
 use crate::{managed, services, strategy, versions};
 
 /// The largest object that etcd takes with its default limit of 1.5 MiB for a request.
@@ -58,11 +60,37 @@ impl Call<'_> {
             _ => Shown::Object,
         };
         Asked {
-            call: self,
+            request: self.request,
+            resource: &self.resource,
+            version: &self.version,
+            conversions: &self.conversions,
             shown,
             delete,
             owners,
         }
+    }
+
+    /// Lets policies and webhooks judge and change what was sent to a subresource that is no part of its object.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub(super) async fn admit_sent(&self, operation: Operation, sent: &mut Value) -> Result<()> {
+        let asked = Asked {
+            shown: Shown::Sent,
+            ..self.asked(None, Owners::default())
+        };
+        let attributes = Attributes {
+            operation,
+            resource: &self.resource,
+            subresource: &self.request.info.subresource,
+            namespace: self.namespace(),
+            name: self.name(),
+            user: &self.request.user,
+            old: None,
+            dry_run: self.dry_run,
+            asked: Some(asked),
+        };
+        admission::admit_sent(self.core, &attributes, sent).await
     }
 
     /// The namespace of the body must be that of the path; it is filled in if absent.
@@ -124,7 +152,7 @@ impl Call<'_> {
         let sent_name = meta(&object, "name").to_owned();
         let base = meta(&object, "generateName").to_owned();
         let generated = sent_name.is_empty() && !base.is_empty();
-        if sent_name.is_empty() && !generated && self.resource.is("", "limitranges") {
+        if sent_name.is_empty() && !generated && strategy::names_by_uuid(&self.resource) {
             let name = uuid::Uuid::new_v4().to_string();
             metadata_mut(&mut object).insert("name".to_owned(), name.into());
         }
@@ -141,10 +169,19 @@ impl Call<'_> {
             asked: Some(self.asked(None, Owners { new, old: None })),
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
-        let service = self.resource.is("", "services");
-        // Until the service is stored, no other service gets its addresses and ports.
+        let service = strategy::allocates_addresses(&self.resource);
+        // Until the service is stored, nobody else gets what it has been given.
         let _reserved = if service {
-            Some(services::allocate(self.core, &mut object, None, self.dry_run).await?)
+            Some(
+                services::allocate(
+                    self.core,
+                    &self.core.services,
+                    &mut object,
+                    None,
+                    self.dry_run,
+                )
+                .await?,
+            )
         } else {
             None
         };
@@ -160,17 +197,22 @@ impl Call<'_> {
                 strategy::set_generated_name(&self.resource, &mut object, name);
             }
             if attempt == 0 {
-                strategy::prepare_for_create(self.core, &self.resource, &mut object);
+                strategy::prepare_for_create(
+                    &self.core.config.features,
+                    &self.resource,
+                    &mut object,
+                );
                 for warning in crate::warnings::replace_annotations(&self.resource, &mut object) {
                     self.request.warnings.add(warning);
                 }
-                let errors = strategy::validate_create(self.core, &self.resource, &object);
+                let errors =
+                    strategy::validate_create(&self.core.config.features, &self.resource, &object);
                 let errors =
                     admission::field_errors(self.core, &attributes, "create", &object, errors)
                         .await?;
                 if !errors.is_empty() {
                     let name = meta(&object, "name");
-                    let kind = object::claimed_kind(&self.resource, &object);
+                    let kind = self.resource.claimed_kind(&object);
                     return Err(Status::invalid(&kind, name, &errors).into());
                 }
                 for warning in crate::warnings::on_create(&self.resource, &object) {

@@ -7,24 +7,20 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
-use super::Call;
 use super::create::Stored;
-use super::options::{DeleteOptions, Preconditions, Propagation};
 use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
-use crate::custom::conversion;
+use crate::context::Call;
+use crate::conversion;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
-use crate::object::{self, Owned, meta, metadata_mut, strings};
+use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
-use crate::{pods, services, versions};
+use crate::request::{DeleteOptions, Preconditions};
+use crate::storage::{self, Owned};
+use crate::{services, strategy, versions};
 
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
 const ATTEMPTS: usize = 30;
-/// They are deleted only with all others.
-const SYSTEM_CLASSES: [&str; 2] = ["system-node-critical", "system-cluster-critical"];
-
 /// What a delete led to.
 pub(super) enum Deleted {
     /// Deleted; the last state.
@@ -37,10 +33,7 @@ pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     call.check_path_name()?;
     let options = DeleteOptions::of(&call, &body)?;
     call.warn_of_orphans(&options);
-    if call.resource.is("scheduling.k8s.io", "priorityclasses")
-        && SYSTEM_CLASSES.contains(&call.name())
-    {
-        let why = "this is a system priority class and cannot be deleted";
+    if let Some(why) = strategy::refuses_delete(&call.resource, call.name()) {
         let resource = call.resource.group_resource();
         return Err(Status::forbidden(&resource, call.name(), why).into());
     }
@@ -56,13 +49,9 @@ pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>
 }
 
 impl Call<'_> {
-    /// Jobs orphan their pods by default, which is seldom intended.
     fn warn_of_orphans(&self, options: &DeleteOptions) {
-        if self.resource.is("batch", "jobs") && options.propagation.is_none() {
-            self.request.warnings.add(
-                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
-                 them or set propagationPolicy=Orphan to suppress this warning",
-            );
+        if let Some(warning) = crate::warnings::on_delete(&self.resource, options) {
+            self.request.warnings.add(warning);
         }
     }
 
@@ -73,7 +62,7 @@ impl Call<'_> {
     ) -> Result<Response<Body>> {
         match deleted {
             Deleted::Pending(stored) => self.stored_response(code, stored).await,
-            Deleted::Gone(object) if answers_with_object(&self.resource) => {
+            Deleted::Gone(object) if strategy::returns_deleted_object(&self.resource) => {
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self
                     .view()
@@ -141,24 +130,9 @@ impl Call<'_> {
             admission::validate(self.core, &attributes, &Value::Null, &self.request.warnings)
                 .await?;
             let mut new = old.clone();
-            let definition = self
-                .resource
-                .is("apiextensions.k8s.io", "customresourcedefinitions");
-            if definition && meta(&new, "deletionTimestamp").is_empty() {
-                crate::custom::lifecycle::mark_deleted(&mut new);
-            }
-            let generation = new["metadata"].get("generation").cloned();
-            let gone = mark(&self.resource, &mut new, options);
-            if definition {
-                // Upstream marks a definition by an update that does no more than that.
-                let metadata = metadata_mut(&mut new);
-                metadata.remove("deletionGracePeriodSeconds");
-                if let Some(generation) = generation {
-                    metadata.insert("generation".to_owned(), generation);
-                }
-            }
+            let gone = strategy::prepare_for_delete(&self.resource, &mut new, options);
             let draft = if gone {
-                object::draft_owned(&new, &owners)
+                storage::draft_owned(&new, &owners)
             } else {
                 conversion::draft(self.core, &self.resource, &new, &owners).await?
             };
@@ -213,7 +187,7 @@ impl Call<'_> {
             };
             match self.core.backend.commit(write).await {
                 Ok(written) if gone => {
-                    if self.resource.is("", "services") {
+                    if strategy::allocates_addresses(&self.resource) {
                         services::follow(self.core, Some(&old), None).await?;
                     }
                     let mut last = versions::stored(&self.resource, &written.value)?;
@@ -230,105 +204,6 @@ impl Call<'_> {
             }
         }
         Err(self.modified())
-    }
-}
-
-/// Kinds whose dependents are orphaned by default. kubectl always sets the policy.
-fn orphans_by_default(resource: &Resource) -> bool {
-    resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
-}
-
-/// Marks an object as deleted; returns whether it can be removed now.
-fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
-    let namespaces = resource.is("", "namespaces");
-    let mut finalizers = strings(&object["metadata"]["finalizers"]);
-    let decided = |it: &String| it == ORPHAN || it == FOREGROUND;
-    let by_default = match orphans_by_default(resource) && !finalizers.iter().any(decided) {
-        true => Some(Propagation::Orphan),
-        false => None,
-    };
-    if let Some(wanted) = options.propagation.or(by_default) {
-        finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
-        match wanted {
-            Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),
-            Propagation::Foreground => finalizers.push(FOREGROUND.to_owned()),
-            Propagation::Background => {}
-        }
-    }
-    let held = !finalizers.is_empty()
-        || (namespaces
-            && object["spec"]["finalizers"]
-                .as_array()
-                .is_some_and(|list| !list.is_empty()));
-    let grace = if resource.is("", "pods") {
-        pods::grace_period(object, options.grace_period_seconds)
-    } else {
-        0
-    };
-    let already = object["metadata"]["deletionTimestamp"].is_string();
-    let known_grace = object["metadata"]["deletionGracePeriodSeconds"]
-        .as_i64()
-        .unwrap_or(0);
-    if !held && grace == 0 && !resource.is("", "pods") {
-        return true;
-    }
-    let metadata = metadata_mut(object);
-    if finalizers.is_empty() {
-        metadata.remove("finalizers");
-    } else {
-        metadata.insert("finalizers".to_owned(), finalizers.into());
-    }
-    if !already || grace < known_grace {
-        let seconds = if grace > 0 { grace } else { 0 };
-        let end = jiff::Timestamp::now()
-            + jiff::SignedDuration::from_secs(seconds.min(i64::from(u32::MAX)));
-        if !already && let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
-            metadata.insert("generation".to_owned(), (generation + 1).into());
-        }
-        metadata.insert(
-            "deletionTimestamp".to_owned(),
-            object::timestamp(end).into(),
-        );
-        // A namespace ends when it is empty, not after a time.
-        if !namespaces {
-            metadata.insert("deletionGracePeriodSeconds".to_owned(), seconds.into());
-        }
-    }
-    if namespaces {
-        object["status"]["phase"] = "Terminating".into();
-    }
-    !held && grace == 0
-}
-
-/// A marked object without finalizers and grace period: the update that led to this removes it.
-pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
-    let metadata = &object["metadata"];
-    metadata["deletionTimestamp"].is_string()
-        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
-        && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
-        && !(resource.is("", "namespaces")
-            && object["spec"]["finalizers"]
-                .as_array()
-                .is_some_and(|list| !list.is_empty()))
-}
-
-/// Kinds whose deletion answers with the object instead of a Status.
-fn answers_with_object(resource: &Resource) -> bool {
-    match resource.group.as_str() {
-        "" => matches!(
-            resource.plural.as_str(),
-            "pods"
-                | "podtemplates"
-                | "persistentvolumeclaims"
-                | "persistentvolumes"
-                | "resourcequotas"
-                | "serviceaccounts"
-                | "services"
-        ),
-        "resource.k8s.io" => true,
-        "storage.k8s.io" => resource.plural != "csistoragecapacities",
-        "policy" => false,
-        _ => false,
     }
 }
 

@@ -6,10 +6,10 @@ use allot_apimachinery::gvk::GroupKind;
 use serde_json::{Value, json};
 
 use super::body::{claimed_type, content_type, unknown_format};
-use super::{Call, FieldValidation, patch};
+use super::patch;
+use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
-use crate::request::Query;
-use crate::server::Incoming;
+use crate::request::{DeleteOptions, Incoming, Preconditions, Propagation, Query};
 
 /// Longest field manager name.
 const MAX_MANAGER: usize = 128;
@@ -132,70 +132,7 @@ fn check_dry_run(values: &[&str], kind: &str) -> Result<bool> {
     }
 }
 
-/// What must hold of an object that is to be deleted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Preconditions {
-    /// Its uid.
-    pub uid: Option<String>,
-    /// Its resourceVersion.
-    pub resource_version: Option<String>,
-}
-
-/// What happens to the dependents of a deleted object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Propagation {
-    /// Dependents stay.
-    Orphan,
-    /// Dependents are deleted after the owner.
-    Background,
-    /// Dependents are deleted before the owner.
-    Foreground,
-}
-
-/// Options of a delete.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeleteOptions {
-    /// Seconds that the object gets to end; the kind's default if absent.
-    pub grace_period_seconds: Option<i64>,
-    /// Conditions.
-    pub preconditions: Preconditions,
-    /// Dependents; the kind's default if absent.
-    pub propagation: Option<Propagation>,
-    /// The deprecated form of the propagation policy; it is in `propagation` as well.
-    pub orphan_dependents: Option<bool>,
-    /// Dry run: nothing is stored.
-    pub dry_run: bool,
-}
-
 impl DeleteOptions {
-    /// As an object, without kind and version.
-    pub(crate) fn to_json(&self) -> Value {
-        let mut value = json!({});
-        if let Some(seconds) = self.grace_period_seconds {
-            value["gracePeriodSeconds"] = seconds.into();
-        }
-        for (key, wanted) in [
-            ("uid", &self.preconditions.uid),
-            ("resourceVersion", &self.preconditions.resource_version),
-        ] {
-            if let Some(wanted) = wanted {
-                value["preconditions"][key] = wanted.as_str().into();
-            }
-        }
-        if let Some(propagation) = self.propagation {
-            value["propagationPolicy"] = match propagation {
-                Propagation::Orphan => "Orphan",
-                Propagation::Background => "Background",
-                Propagation::Foreground => "Foreground",
-            }
-            .into();
-        }
-        if self.dry_run {
-            value["dryRun"] = json!(["All"]);
-        }
-        value
-    }
-
     /// The options of a request: of its body (preferred, if there is one) or of its query.
     ///
     /// # Errors

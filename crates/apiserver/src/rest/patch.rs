@@ -12,11 +12,11 @@ use http::Response;
 use serde_json::{Map, Value};
 
 use super::body::{claimed_type, content_type, is_registered, not_registered};
-use super::{Call, FieldValidation};
 use crate::body::Body;
+use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
 use crate::object::{meta, metadata_mut, split_api_version, text};
-use crate::strategy::Part;
+use crate::request::Part;
 use crate::{managed, versions, yaml};
 
 pub(super) use parse::{APPLY, MEDIA_TYPES, Patch, Read, parse};
@@ -36,7 +36,7 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
     if let Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply { config: patch, .. } =
         &mut read.patch
     {
-        crate::classic::flatten_claims(call.core, group, kind, patch);
+        crate::classic::flatten_claims(&call.core.registry.load(), group, kind, patch);
     }
     if let Patch::Apply { config, .. } = &read.patch
         && part == Part::Main
@@ -206,7 +206,7 @@ fn apply(
     let mut value = patched()?;
     if matches!(patch, Patch::Json(_)) {
         let (group, kind) = (&call.resource.group, &call.resource.kind);
-        crate::classic::flatten_claims(call.core, group, kind, &mut value);
+        crate::classic::flatten_claims(&call.core.registry.load(), group, kind, &mut value);
     }
     let untouched = match call.resource.custom {
         Some(_) => Map::new(),

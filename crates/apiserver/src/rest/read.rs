@@ -10,9 +10,9 @@ use base64::{DecodeError, Engine, alphabet};
 use http::Response;
 use serde_json::json;
 
-use super::Call;
 use super::options::{invalid, parse_int};
 use crate::body::Body;
+use crate::context::Call;
 use crate::encode::Listing;
 use crate::error::{ApiError, Result};
 use crate::request::Query;

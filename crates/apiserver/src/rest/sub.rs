@@ -4,18 +4,19 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::json;
 
-use super::{Call, patch, read};
+use super::{patch, read};
 use crate::body::Body;
+use crate::context::Call;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
 use crate::negotiate::Shape;
 use crate::registry::Subresource;
-use crate::strategy::Part;
+use crate::request::Part;
 
 pub(super) mod binding;
 mod connect;
 mod eviction;
-pub(crate) mod scale;
+mod scale;
 mod token;
 
 /// Answers a request on a subresource that exists.

@@ -7,16 +7,16 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use super::Call;
 use super::create::Stored;
 use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
-use crate::custom::conversion;
+use crate::context::Call;
+use crate::conversion;
 use crate::error::{ApiError, Result};
-use crate::object::{self, Owned, meta, metadata_mut};
-use crate::registry::Resource;
-use crate::strategy::{self, Part};
-use crate::{managed, services, versions};
+use crate::object::{self, meta, metadata_mut};
+use crate::request::Part;
+use crate::storage::Owned;
+use crate::{managed, services, strategy, versions};
 
 /// How often an update is retried after a conflict.
 const ATTEMPTS: usize = 30;
@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 30;
 pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let part = Part::Main;
     let object = call.object_for_update(&body)?;
-    if creates_on_update(&call)
+    if strategy::allows_create_on_update(&call.resource)
         && call
             .core
             .backend
@@ -36,33 +36,6 @@ pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     }
     let stored = call.modify(part, |_| Ok(object.clone())).await?;
     call.stored_response(200, stored).await
-}
-
-/// Upstream's storage prefix of a resource, which its messages about conflicts contain.
-fn storage_prefix(resource: &Resource) -> String {
-    let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
-    match (group, plural) {
-        ("", "replicationcontrollers") => "controllers".to_owned(),
-        ("", "endpoints") => "services/endpoints".to_owned(),
-        ("", "nodes") => "minions".to_owned(),
-        ("", "services") => "services/specs".to_owned(),
-        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
-        ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => format!("{group}/{plural}"),
-        _ if resource.custom.is_some() => format!("{group}/{plural}"),
-        _ => plural.to_owned(),
-    }
-}
-
-/// Kinds that a `PUT` may create.
-fn creates_on_update(call: &Call<'_>) -> bool {
-    matches!(
-        (call.resource.group.as_str(), call.resource.plural.as_str()),
-        ("", "events" | "endpoints" | "limitranges" | "services")
-            | ("coordination.k8s.io", "leases")
-            | ("events.k8s.io", "events")
-            | ("node.k8s.io", "runtimeclasses")
-            | ("rbac.authorization.k8s.io", _)
-    )
 }
 
 impl Call<'_> {
@@ -111,7 +84,7 @@ impl Call<'_> {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
              Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}",
-            storage_prefix(&self.resource),
+            strategy::storage_prefix(&self.resource),
             self.key(),
         );
         Status::conflict(&self.resource.group_resource(), self.name(), &why).into()
@@ -159,7 +132,7 @@ impl Call<'_> {
         mut change: impl FnMut(&Value, &Managed) -> Result<(Value, Option<Managed>)>,
     ) -> Result<Stored> {
         let key = self.key();
-        let service = part == Part::Main && self.resource.is("", "services");
+        let service = part == Part::Main && strategy::allocates_addresses(&self.resource);
         for _ in 0..ATTEMPTS {
             let entry = self
                 .core
@@ -189,7 +162,7 @@ impl Call<'_> {
             {
                 return Ok(Stored::Entry(entry));
             }
-            let ended = super::delete::is_finished(&self.resource, &new.object);
+            let ended = strategy::is_finished(&self.resource, &new.object);
             if self.dry_run {
                 return Ok(Stored::Value(new.whole()));
             }
@@ -285,11 +258,8 @@ impl Call<'_> {
             let object = new;
             return Ok((Owned { object, owners }, None));
         }
-        // The defaults of a CRD's status come from its spec.
-        let definition = self
-            .resource
-            .is("apiextensions.k8s.io", "customresourcedefinitions");
-        let spec = match definition {
+        // The defaults of a definition's status come from its spec.
+        let spec = match strategy::defaults_status_from_spec(&self.resource) {
             true => None,
             false => set_aside(&mut new, seen, part),
         };
@@ -360,17 +330,33 @@ impl Call<'_> {
             self.request.warnings.add(warning);
         }
         admission::mutate(self.core, &attributes, &mut new).await?;
-        strategy::prepare_for_update(self.core, &self.resource, &mut new, old, part);
-        let reserved = if part == Part::Main && self.resource.is("", "services") {
-            Some(services::allocate(self.core, &mut new, Some(old), self.dry_run).await?)
+        strategy::prepare_for_update(
+            &self.core.config.features,
+            &self.resource,
+            &mut new,
+            old,
+            part,
+        );
+        let reserved = if part == Part::Main && strategy::allocates_addresses(&self.resource) {
+            Some(
+                services::allocate(
+                    self.core,
+                    &self.core.services,
+                    &mut new,
+                    Some(old),
+                    self.dry_run,
+                )
+                .await?,
+            )
         } else {
             None
         };
         let verb = self.request.info.verb.as_str();
-        let errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
+        let errors =
+            strategy::validate_update(&self.core.config.features, &self.resource, &new, old, part);
         let errors = admission::field_errors(self.core, &attributes, verb, &new, errors).await?;
         if !errors.is_empty() {
-            let kind = object::claimed_kind(&self.resource, &new);
+            let kind = self.resource.claimed_kind(&new);
             return Err(Status::invalid(&kind, self.name(), &errors).into());
         }
         for warning in crate::warnings::on_update(&self.resource, &new, old) {
@@ -399,7 +385,7 @@ impl Call<'_> {
                 fields.update(seen, &old.owners, new, &self.manager)
             })
         };
-        if !conversion::is_by_webhook(resource) {
+        if !resource.is_converted_by_webhook() {
             let mut new = new;
             let owners = update(&mut new);
             return Ok((new, owners));

@@ -12,19 +12,19 @@ use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Call;
 use super::options::parse_int;
 use super::read::{validate_options, version_error};
 use crate::body::Body;
-use crate::custom::conversion;
-use crate::encode::View;
+use crate::context::{Call, Core};
+use crate::conversion;
 use crate::error::{ApiError, Result};
 use crate::limits::{BURST, CHUNK};
+use crate::managed::Known;
 use crate::negotiate::{Encoding, Media, Shape};
 use crate::registry::Resource;
 use crate::select::Selection;
-use crate::server::Core;
 use crate::table;
+use crate::view::View;
 
 mod socket;
 
@@ -391,7 +391,7 @@ impl Stream {
     fn bookmark(&mut self, initial_end: bool) -> Bytes {
         let revision = self.watcher.as_ref().map_or(self.from, Watcher::position);
         let mut object = {
-            let nothing = conversion::Known::default();
+            let nothing = Known::default();
             let (resource, version) = (&self.resource, self.version.as_str());
             crate::managed::with_manager(resource, version, "", &nothing, |_, empty| empty())
         };

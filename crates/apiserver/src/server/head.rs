@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use http::{Method, Request};
 
-use super::{Incoming, is_long_running};
 use crate::error::{ApiError, Result};
-use crate::request::{RequestInfo, parse_duration};
+use crate::request::{Incoming, RequestInfo, is_long_running, parse_duration};
 
 /// Why the host of an HTTP/1.1 request is ambiguous, in Go's words. This server has one name for all, but a proxy
 /// before it may use either of two.

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Part;
 use crate::object;
+use crate::request::Part;
 
 /// Keeps existing decisions, and sets the times of new conditions.
 pub(super) fn prepare_status(request: &mut Value, old: &Value, part: Part) {

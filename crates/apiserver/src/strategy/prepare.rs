@@ -1,13 +1,14 @@
 //! What the server itself writes into objects, and what a write may not touch.
 
+use allot_model::features::Features;
 use serde_json::{Map, Value, json};
 
-use super::{Part, certificates, groups, is_definition, services};
+use super::{certificates, groups, is_definition, services};
 use crate::classic;
 use crate::jobs;
 use crate::object::{child_mut, metadata_mut};
 use crate::registry::Resource;
-use crate::server::Core;
+use crate::request::Part;
 use crate::versions::dra_kind;
 
 /// Kinds whose `metadata.generation` counts changes of the spec.
@@ -60,16 +61,16 @@ fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
 }
 
 /// Brings a new object into the state in which it starts.
-pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) {
+pub fn prepare_for_create(features: &Features, resource: &Resource, object: &mut Value) {
     if let Some(kind) = classic::kind_of(resource, object) {
         return allot_model::classic::prepare_for_create(kind, object);
     }
     if let Some(kind) = dra_kind(resource) {
-        return allot_model::strategy::prepare_for_create(kind, object, &core.config.features);
+        return allot_model::strategy::prepare_for_create(kind, object, features);
     }
-    crate::pods::drop_disabled_claims(&core.config.features, resource, object, &Value::Null);
-    crate::pods::drop_disabled_fields(&core.config.features, resource, object, &Value::Null);
-    groups::drop_disabled(&core.config.features, resource, object, &Value::Null);
+    crate::pods::drop_disabled_claims(features, resource, object, &Value::Null);
+    crate::pods::drop_disabled_fields(features, resource, object, &Value::Null);
+    groups::drop_disabled(features, resource, object, &Value::Null);
     let has_status = resource.subresource("status").is_some();
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => {
@@ -222,7 +223,7 @@ fn set_template_generation(object: &mut Value, generation: i64) {
 
 /// Reverts the fields of an update that this endpoint must not change.
 pub fn prepare_for_update(
-    core: &Core,
+    features: &Features,
     resource: &Resource,
     object: &mut Value,
     old: &Value,
@@ -232,7 +233,6 @@ pub fn prepare_for_update(
         return classic::prepare_for_update(kind, object, old, part);
     }
     if let Some(kind) = dra_kind(resource) {
-        let features = &core.config.features;
         return match part {
             Part::Status => {
                 allot_model::strategy::prepare_for_status_update(kind, object, old, features)
@@ -248,9 +248,9 @@ pub fn prepare_for_update(
             }
         };
     }
-    crate::pods::drop_disabled_claims(&core.config.features, resource, object, old);
-    crate::pods::drop_disabled_fields(&core.config.features, resource, object, old);
-    groups::drop_disabled(&core.config.features, resource, object, old);
+    crate::pods::drop_disabled_claims(features, resource, object, old);
+    crate::pods::drop_disabled_fields(features, resource, object, old);
+    groups::drop_disabled(features, resource, object, old);
     let has_status = resource.subresource("status").is_some();
     match part {
         Part::Main if has_status => {

@@ -2,24 +2,25 @@
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
+use allot_model::features::Features;
 use allot_model::validate::meta as meta_rules;
 use serde_json::Value;
 
-use super::{Part, is_definition};
+use super::is_definition;
 use crate::classic;
 use crate::jobs;
 use crate::registry::Resource;
-use crate::server::Core;
+use crate::request::Part;
 use crate::validate;
 use crate::versions::{self, dra_kind};
 
 /// Errors of a new object.
-pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> ErrorList {
+pub fn validate_create(features: &Features, resource: &Resource, object: &Value) -> ErrorList {
     if let Some(kind) = classic::kind_of(resource, object) {
         return allot_model::classic::create(kind, object);
     }
     if let Some(kind) = dra_kind(resource) {
-        return allot_model::validate::create(kind, object, &core.config.features);
+        return allot_model::validate::create(kind, object, features);
     }
     if let Some(custom) = &resource.custom {
         return custom.validate(version_of(object), object, None, Part::Main);
@@ -116,7 +117,7 @@ fn version_of(object: &Value) -> &str {
 
 /// Errors of a changed object.
 pub fn validate_update(
-    core: &Core,
+    features: &Features,
     resource: &Resource,
     object: &Value,
     old: &Value,
@@ -132,13 +133,13 @@ pub fn validate_update(
         &old["metadata"],
         &path,
     ));
-    generic.extend(validate_kind_update(core, resource, object, old, part));
+    generic.extend(validate_kind_update(features, resource, object, old, part));
     generic
 }
 
 /// Errors of a changed object as its kind sees them.
 fn validate_kind_update(
-    core: &Core,
+    features: &Features,
     resource: &Resource,
     object: &Value,
     old: &Value,
@@ -150,7 +151,7 @@ fn validate_kind_update(
     if let Some(kind) = dra_kind(resource) {
         return match part {
             Part::Status => allot_model::validate::status_update(kind, object, old),
-            _ => allot_model::validate::update(kind, object, old, &core.config.features),
+            _ => allot_model::validate::update(kind, object, old, features),
         };
     }
     if let Some(custom) = &resource.custom {

@@ -5,7 +5,7 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::{label_selector, list, one_of, rule, text};
-use crate::admission::dynamic::expression::{Compiler, Expression, Wanted};
+use crate::expression::{Compiler, Expression, Wanted};
 use crate::object::split_api_version;
 
 mod mutations;

@@ -11,7 +11,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
 use super::{list, text};
-use crate::strategy::Part;
+use crate::request::Part;
 
 /// What certificates can be for.
 const USAGES: [&str; 23] = [

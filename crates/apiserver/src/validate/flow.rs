@@ -7,7 +7,7 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::{between, internal, list, rule, text};
-use crate::bootstrap::flow::mandatory;
+use crate::flow_defaults::mandatory;
 
 const SCHEMA: (&str, &str, &str) = ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema");
 const LEVEL: (&str, &str, &str) = (

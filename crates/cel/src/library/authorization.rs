@@ -7,7 +7,7 @@ use allot_apimachinery::names;
 use super::{Args, Outcome, text};
 use crate::{
     authorization::{Access, Check, Decision, Stage},
-    program::Function,
+    library::Function,
     value::{Extension, Fault, Value},
 };
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Args, Outcome};
 use crate::{
-    program::Function,
+    library::Function,
     types::Type,
     value::{Extension, Fault, Handle, Timestamp, Value},
 };
@@ -170,39 +170,4 @@ pub(super) fn to_text(value: &Value<'_>) -> Result<String, Fault> {
         }),
         other => Ok(other.to_string()),
     }
-}
-
-/// Reads standard base64 with padding.
-pub(crate) fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let digit = |b: u8| match b {
-        b'A'..=b'Z' => Some(b - b'A'),
-        b'a'..=b'z' => Some(b - b'a' + 26),
-        b'0'..=b'9' => Some(b - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let bytes: Vec<u8> = text
-        .bytes()
-        .filter(|b| !matches!(b, b'\r' | b'\n'))
-        .collect();
-    if !bytes.len().is_multiple_of(4) {
-        return None;
-    }
-    let mut out = Vec::with_capacity(bytes.len() / 4 * 3);
-    let chunks = bytes.chunks(4);
-    let last = chunks.len().saturating_sub(1);
-    for (i, chunk) in chunks.enumerate() {
-        let padding = chunk.iter().rev().take_while(|b| **b == b'=').count();
-        if padding > 2 || (padding > 0 && i != last) {
-            return None;
-        }
-        let mut bits = 0_u32;
-        for b in &chunk[..4 - padding] {
-            bits = bits << 6 | u32::from(digit(*b)?);
-        }
-        bits <<= 6 * padding;
-        out.extend_from_slice(&bits.to_be_bytes()[1..4 - padding]);
-    }
-    Some(out)
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::{Args, Outcome, int};
 use crate::{
-    program::Function,
+    library::Function,
     value::{Fault, List, Value},
 };
 

@@ -6,26 +6,9 @@ use allot_apimachinery::names;
 
 use super::{Args, Outcome, strings, text};
 use crate::{
-    program::Function,
-    value::{Extension, Fault, Timestamp, Value},
+    library::Function,
+    value::{Extension, Fault, Format, Timestamp, Value, decode_base64},
 };
-
-/// A named format.
-#[derive(Debug)]
-pub struct Format {
-    /// Its name.
-    pub name: &'static str,
-    key: &'static str,
-    check: fn(&str) -> Vec<String>,
-    /// Length of a regular expression that would do the same; the cost of a check follows from it.
-    pub(crate) regex_size: u64,
-}
-
-impl PartialEq for Format {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
 
 const fn format(
     key: &'static str,
@@ -73,7 +56,7 @@ static FORMATS: [Format; 13] = [
     }),
     format("labelValue", "LabelValue", 40, names::label_value),
     format("uri", "URI", 1103, |s| {
-        super::url::parse_request_uri(s)
+        crate::url::parse_request_uri(s)
             .err()
             .into_iter()
             .collect::<Vec<_>>()
@@ -82,7 +65,7 @@ static FORMATS: [Format; 13] = [
         unless(is_uuid(s), "does not match the UUID format")
     }),
     format("byte", "byte", 84, |s| {
-        let valid = !s.is_empty() && super::decode_base64(s).is_some();
+        let valid = !s.is_empty() && decode_base64(s).is_some();
         unless(valid, "invalid base64")
     }),
     format("date", "date", 71, |s| {

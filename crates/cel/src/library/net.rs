@@ -6,7 +6,7 @@ use allot_apimachinery::quote::quote;
 
 use super::{Args, Outcome, text};
 use crate::{
-    program::Function,
+    library::Function,
     value::{Extension, Fault, Value},
 };
 

@@ -2,7 +2,7 @@
 
 use super::{Args, Outcome};
 use crate::{
-    program::Function,
+    library::Function,
     value::{Fault, Value},
 };
 

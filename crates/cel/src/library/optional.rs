@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Args, Outcome};
 use crate::{
-    program::Function,
+    library::Function,
     value::{Fault, Map, MapKey, Value},
 };
 

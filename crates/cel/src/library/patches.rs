@@ -2,7 +2,7 @@
 
 use super::{Args, Outcome, text};
 use crate::{
-    program::Function,
+    library::Function,
     value::{Fault, Value},
 };
 

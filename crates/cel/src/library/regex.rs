@@ -2,7 +2,7 @@
 
 use super::{Args, int, strings, text};
 use crate::{
-    program::Function,
+    library::Function,
     value::{Fault, Value},
 };
 

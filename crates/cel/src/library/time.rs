@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Args, Outcome, text};
 use crate::{
-    program::Function,
+    library::Function,
     value::{Fault, Timestamp, Value, days_from_civil},
 };
 

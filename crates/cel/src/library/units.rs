@@ -6,7 +6,7 @@ use allot_apimachinery::{Quantity, quantity::Format};
 
 use super::{Args, Outcome, text};
 use crate::{
-    program::Function,
+    library::Function,
     semver::Version,
     value::{Fault, Handle, Value},
 };

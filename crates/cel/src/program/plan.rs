@@ -13,7 +13,7 @@ use crate::{
     checker::{Facts, Reference},
     library::{self, Regex},
     types::Type,
-    value::{Fault, Value},
+    value::Value,
 };
 
 use node::KeyBuf;
@@ -21,9 +21,6 @@ pub(super) use node::{
     Call, Choice, Complaint, FindCall, Fold, MapEntry, Node, ObjectField, Path, Root, Step, Text,
     compare_cost,
 };
-
-/// Implementation of a function.
-pub(crate) type Function = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, Fault>;
 
 /// The steps of an expression and how many local variables they use.
 pub(super) fn plan(

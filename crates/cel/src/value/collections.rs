@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 use serde_json::Value as Json;
 
 use super::{Handle, Key, Value, json};
-use crate::env::DeclType;
+use crate::decl_type::DeclType;
 
 /// A list outside, seen without copying it.
 pub trait ListSource: Debug + Sync {

@@ -4,7 +4,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 
 use super::{List, Map, Timestamp, Value};
 use crate::{
-    env::{DeclType, Shape},
+    decl_type::{DeclType, Shape},
     types::Type,
 };
 
@@ -42,8 +42,9 @@ fn scalar<'a>(text: &'a str, ty: &Type) -> Value<'a> {
             .or_else(|| Timestamp::parse_date(text))
             .map(Value::Timestamp),
         Type::Duration => super::time::parse_duration(text).map(Value::Duration),
-        Type::Bytes => crate::library::decode_base64(text)
-            .map(|bytes| Value::Bytes(super::Handle::Shared(bytes.into()))),
+        Type::Bytes => {
+            decode_base64(text).map(|bytes| Value::Bytes(super::Handle::Shared(bytes.into())))
+        }
         _ => None,
     };
     special.unwrap_or(Value::str(text))
@@ -75,4 +76,39 @@ pub(super) fn field<'a>(
 
 pub(super) fn keys<'a>(fields: &'a JsonMap<String, Json>, _ty: &'a DeclType) -> Vec<Value<'a>> {
     fields.keys().map(|key| Value::str(key)).collect()
+}
+
+/// Reads standard base64 with padding.
+pub(crate) fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let digit = |b: u8| match b {
+        b'A'..=b'Z' => Some(b - b'A'),
+        b'a'..=b'z' => Some(b - b'a' + 26),
+        b'0'..=b'9' => Some(b - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let bytes: Vec<u8> = text
+        .bytes()
+        .filter(|b| !matches!(b, b'\r' | b'\n'))
+        .collect();
+    if !bytes.len().is_multiple_of(4) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(bytes.len() / 4 * 3);
+    let chunks = bytes.chunks(4);
+    let last = chunks.len().saturating_sub(1);
+    for (i, chunk) in chunks.enumerate() {
+        let padding = chunk.iter().rev().take_while(|b| **b == b'=').count();
+        if padding > 2 || (padding > 0 && i != last) {
+            return None;
+        }
+        let mut bits = 0_u32;
+        for b in &chunk[..4 - padding] {
+            bits = bits << 6 | u32::from(digit(*b)?);
+        }
+        bits <<= 6 * padding;
+        out.extend_from_slice(&bits.to_be_bytes()[1..4 - padding]);
+    }
+    Some(out)
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map as JsonMap, Value as Json};
 
 use super::{Key, Map, MapKey, Value};
-use crate::env::OPERATION;
+use crate::types::OPERATION;
 
 impl Value<'_> {
     /// The value as JSON.

@@ -69,18 +69,6 @@ pub(super) fn settle(structure: &'static Struct, map: &mut Map<String, Value>) {
     }
 }
 
-fn is_struct(ty: &Type) -> bool {
-    matches!(
-        ty,
-        Type::Struct(_)
-            | Type::Time
-            | Type::MicroTime
-            | Type::Quantity
-            | Type::IntOrString
-            | Type::Duration
-    )
-}
-
 fn left_out(field: &Field, value: &Value) -> bool {
     if field.pointer {
         return false;
@@ -88,7 +76,7 @@ fn left_out(field: &Field, value: &Value) -> bool {
     if field.omit_zero && matches!(value, Value::Object(map) if map.is_empty()) {
         return true;
     }
-    if !field.omit_empty || is_struct(&field.ty) {
+    if !field.omit_empty || field.ty.is_struct() {
         return false;
     }
     match value {
@@ -99,18 +87,6 @@ fn left_out(field: &Field, value: &Value) -> bool {
         Value::Object(map) => map.is_empty() && matches!(field.ty, Type::Map(_)),
         Value::Null => true,
     }
-}
-
-/// The encoder writes the field even where nothing was given for it.
-pub(crate) fn is_always_written(field: &Field) -> bool {
-    if field.pointer {
-        return !field.omit_empty;
-    }
-    if field.omit_zero {
-        return false;
-    }
-    // Raw JSON stands for pointers and interfaces as well, which are left out.
-    is_struct(&field.ty) || !field.omit_empty
 }
 
 /// What the encoder writes for such a field.

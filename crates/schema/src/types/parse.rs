@@ -4,8 +4,6 @@ use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
 
-use crate::decode::is_always_written;
-
 use super::{Field, Patch, Struct, Topology, Type, resolve};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -72,7 +70,7 @@ pub(super) fn structure(package: &'static str, text: &'static str) -> Struct {
     result.fields.sort_by_key(|f| f.name);
     for (place, field) in (0u16..).zip(&result.fields) {
         result.places.insert(field.name, place);
-        if is_always_written(field) {
+        if field.is_always_written() {
             result.always.push(place);
         }
     }

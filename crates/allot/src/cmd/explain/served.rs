@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::report::Report;
 use super::world::World;
-use crate::cmd::scheduler::read_config;
 use crate::cmd::snapshot::{Kinds, Picture};
+use crate::component::read_scheduler_config;
 
 /// Limit of node names for each reason.
 const NODES: usize = 8;
@@ -25,7 +25,7 @@ pub async fn answers(
     // The search may take long, and others are served meanwhile.
     tokio::task::spawn_blocking(move || {
         let features: Features = picture.features();
-        let config = read_config(None, features)?;
+        let config = read_scheduler_config(None, features)?;
         let namespace = picture.namespace.clone();
         let mut loaded = World::new(picture, namespace).load(config)?;
         let answer = |(namespace, name): (String, String)| {

@@ -134,12 +134,16 @@ async fn ask(
         .into_owned();
     let answer = webhook
         .client
-        .post(request.core, &version.review(&asked), webhook.timeout)
+        .post(
+            &*request.core.backend,
+            &version.review(&asked),
+            webhook.timeout,
+        )
         .await
         .map_err(|why| Trouble::Call(format!("failed to call webhook: {why}")))?;
     let answer = review::read(version, &uid, mutating, &answer).map_err(Trouble::Call)?;
     for warning in &answer.warnings {
-        request.asked.call.request.warnings.add(warning);
+        request.asked.request.warnings.add(warning);
     }
     if answer.allowed {
         return Ok(answer);

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use super::Dynamic;
 
 /// The group of policies, bindings and webhook configurations.
-pub(super) const GROUP: &str = "admissionregistration.k8s.io";
+pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 
 /// Wraps the backend to observe writes that change `dynamic`, and those that change flow control, which `flows` counts.
 pub(crate) fn watched(

@@ -33,7 +33,7 @@ pub(super) fn applied(
     let versions = ResourceVersions {
         resource: &target.resource,
         subresource: request.attributes.subresource,
-        conversions: &request.asked.call.conversions,
+        conversions: request.asked.conversions,
     };
     let node = match request.asked.shown {
         Shown::Object => versions.node(&target.resource.api_version(&target.version)),

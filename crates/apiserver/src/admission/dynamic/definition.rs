@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::evaluate::{CONDITIONS_BUDGET, Given, Scene};
-use super::expression::{Compiler, Expression, Wanted};
 use super::matching::Criteria;
 use super::params::{ParamKind, ParamRef};
 use super::request::{Request, Target};
 use crate::error::Result;
+use crate::expression::{Compiler, Expression, Wanted};
 use crate::object::{meta, strings, text};
 
 /// The part of a policy that determines when it applies.

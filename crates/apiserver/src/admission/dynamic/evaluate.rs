@@ -10,13 +10,13 @@ use allot_cel::value::{Map, Value as Cel};
 use serde_json::Value;
 
 use super::definition::Definition;
-use super::expression::{DYNAMIC, Expression};
 use super::request::{Request, Target};
 use super::variables::Lazy;
+use crate::admission::Admission;
 use crate::auth::Ask;
 use crate::error::ApiError;
+use crate::expression::{DYNAMIC, Expression};
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
-use crate::server::Core;
 
 /// What the expressions of a policy may cost together for one binding.
 pub(super) const BUDGET: u64 = 10_000_000;
@@ -215,7 +215,7 @@ impl Scene<'_> {
 
 /// Evaluates again and again until no expression waits for an answer.
 pub(super) async fn settle<T>(
-    core: &Core,
+    core: &Admission,
     user: &User,
     answers: &Answers,
     evaluate: impl Fn() -> T,
@@ -234,7 +234,7 @@ pub(super) async fn settle<T>(
     }
 }
 
-async fn decide(core: &Core, user: &User, check: &Check) -> Decision {
+async fn decide(core: &Admission, user: &User, check: &Check) -> Decision {
     let account = check.account.as_ref().map(|(namespace, name)| User {
         name: format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"),
         groups: vec![

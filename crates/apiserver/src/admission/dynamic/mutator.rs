@@ -11,11 +11,11 @@ use serde_json::Value;
 use super::changes;
 use super::definition::{Binding, Definition, Step};
 use super::evaluate::{BUDGET, Given, Stage, settle};
-use super::expression::{Expression, Wanted};
 use super::request::Request;
 use super::rounds::Rounds;
 use super::set::Set;
 use crate::error::{ApiError, Result};
+use crate::expression::{Expression, Wanted};
 use crate::object::{meta, text};
 
 /// A compiled policy.

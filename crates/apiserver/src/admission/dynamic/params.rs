@@ -7,7 +7,7 @@ use allot_store::ListOptions;
 use serde_json::Value;
 
 use super::request::Request;
-use crate::custom::conversion;
+use crate::conversion;
 use crate::error::Result;
 use crate::object::{split_api_version, string_map, text};
 use crate::registry::Resource;

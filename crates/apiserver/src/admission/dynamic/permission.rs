@@ -5,18 +5,18 @@ use serde_json::Value;
 
 use super::super::{Attributes, Operation, stored};
 use super::backend::GROUP;
+use crate::admission::Admission;
 use crate::auth::Ask;
 use crate::error::Result;
 use crate::identity::{MASTERS, User};
 use crate::object::{split_api_version, text};
-use crate::server::Core;
 
 /// Errors of a policy or binding whose parameters the user may not read.
 ///
 /// # Errors
 /// Errors of the store.
 pub(in crate::admission) async fn field_errors(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
 ) -> Result<ErrorList> {
@@ -74,7 +74,7 @@ pub(in crate::admission) async fn field_errors(
 }
 
 async fn may_read(
-    core: &Core,
+    core: &Admission,
     user: &User,
     kind: &Value,
     name: &str,

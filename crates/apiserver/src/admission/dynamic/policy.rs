@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::definition::Definition;
 use super::evaluate::{BUDGET, Given, Scene};
-use super::expression::{Expression, Wanted};
+use crate::expression::{Expression, Wanted};
 use crate::object::text;
 
 /// The longest message that an expression may give, in bytes.

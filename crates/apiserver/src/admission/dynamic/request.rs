@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::super::{Asked, Attributes, Operation, Shown, stored};
-use crate::custom::conversion;
+use crate::admission::Admission;
+use crate::conversion;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::object::meta;
 use crate::registry::Resource;
-use crate::rest::scale;
-use crate::server::Core;
+use crate::scale;
 use crate::versions;
 
 /// Kinds that are answered and not stored: a policy about them could lock out all users.
@@ -76,8 +76,8 @@ impl Target {
 /// A request, and the sources of its lazily read parts.
 pub(super) struct Request<'a> {
     /// What all requests share.
-    pub core: &'a Core,
-    /// The operation.
+    pub core: &'a Admission,
+    /// What is done.
     pub attributes: &'a Attributes<'a>,
     /// The request itself.
     pub asked: Asked<'a>,
@@ -93,20 +93,19 @@ pub(super) struct Request<'a> {
 impl<'a> Request<'a> {
     /// The request that leads to `object`.
     pub fn new(
-        core: &'a Core,
+        core: &'a Admission,
         attributes: &'a Attributes<'a>,
         asked: Asked<'a>,
         object: &Value,
     ) -> Self {
-        let call = asked.call;
-        let target = Target::new(&call.resource, &call.version, attributes.subresource);
-        let many = call.request.info.verb == "deletecollection";
+        let target = Target::new(asked.resource, asked.version, attributes.subresource);
+        let many = asked.request.info.verb == "deletecollection";
         let name = match attributes.name {
             _ if many => "",
             "" => meta(object, "name"),
             named => named,
         };
-        let namespace = if call.resource.is("", "namespaces") && !many {
+        let namespace = if asked.resource.is("", "namespaces") && !many {
             attributes.name
         } else {
             attributes.namespace
@@ -117,11 +116,11 @@ impl<'a> Request<'a> {
             asked,
             // The subresource exists, or the request would have been rejected before.
             target: target.unwrap_or_else(|| Target {
-                resource: call.resource.clone(),
-                version: call.version.clone(),
-                kind_group: call.resource.group.clone(),
-                kind_version: call.version.clone(),
-                kind: call.resource.kind.clone(),
+                resource: asked.resource.clone(),
+                version: asked.version.to_owned(),
+                kind_group: asked.resource.group.clone(),
+                kind_version: asked.version.to_owned(),
+                kind: asked.resource.kind.clone(),
             }),
             namespace,
             name: name.to_owned(),
@@ -216,7 +215,9 @@ impl<'a> Request<'a> {
         }
         let object = self.as_resource(target, object).await?;
         match self.asked.shown {
-            Shown::Scale => scale::of_object(self.asked.call, &object).map(Cow::Owned),
+            Shown::Scale => {
+                scale::of_object(self.asked.resource, self.asked.version, &object).map(Cow::Owned)
+            }
             _ => Ok(match owners.filter(|owners| !owners.is_empty()) {
                 Some(owners) => {
                     let mut whole = object.into_owned();
@@ -247,7 +248,7 @@ impl<'a> Request<'a> {
         let mut changed = match (self.asked.shown, resource.schema(&target.version)) {
             (Shown::Scale, _) => {
                 let object = self.as_resource(target, object).await?;
-                scale::with_replicas(self.asked.call, &object, &changed)?
+                scale::with_replicas(self.asked.resource, self.asked.version, &object, &changed)?
             }
             (_, Some(schema)) => {
                 let decoded = allot_schema::decode::decode_value(changed, schema);
@@ -267,7 +268,7 @@ impl<'a> Request<'a> {
 
     async fn as_resource<'v>(&self, target: &Target, object: &'v Value) -> Result<Cow<'v, Value>> {
         let (resource, version) = (&target.resource, target.version.as_str());
-        if conversion::is_by_webhook(resource) {
+        if resource.is_converted_by_webhook() {
             let converted = conversion::object(self.core, resource, version, object.clone());
             return converted.await.map(Cow::Owned);
         }
@@ -355,7 +356,7 @@ impl<'a> Request<'a> {
         let mut options = match self.asked.delete {
             Some(delete) => delete.to_json(),
             None => {
-                let query = &self.asked.call.request.query;
+                let query = &self.asked.request.query;
                 let mut options = json!({});
                 for key in ["fieldManager", "fieldValidation"] {
                     if let Some(value) = query.text(key) {

@@ -11,8 +11,8 @@ use super::definition::{Binding, Definition};
 use super::mutator::Mutator;
 use super::policy::Policy;
 use super::webhook::{Configuration, Webhook};
+use crate::admission::Admission;
 use crate::error::Result;
-use crate::server::Core;
 
 const VALIDATING: &str = "validatingwebhookconfigurations";
 const MUTATING: &str = "mutatingwebhookconfigurations";
@@ -35,7 +35,7 @@ pub(super) struct Set {
 
 impl Set {
     /// Reads the store; what has not changed since `before` is taken over as it is.
-    pub async fn load(core: &Core, before: &Set) -> Result<Self> {
+    pub async fn load(core: &Admission, before: &Set) -> Result<Self> {
         let known = &before.policies;
         let policies = bound(
             core,
@@ -84,7 +84,7 @@ impl Set {
 
 /// The policies of a kind that have bindings; unchanged ones are not compiled again.
 async fn bound<P>(
-    core: &Core,
+    core: &Admission,
     kind: &str,
     before: &Bound<P>,
     definition: fn(&P) -> &Definition,
@@ -115,7 +115,7 @@ async fn bound<P>(
 
 /// The configurations of a resource; unchanged ones keep their connections.
 async fn configurations(
-    core: &Core,
+    core: &Admission,
     plural: &str,
     before: &[Arc<Configuration>],
 ) -> Result<Vec<Arc<Configuration>>> {
@@ -133,7 +133,7 @@ async fn configurations(
 }
 
 /// All objects of a resource by name.
-async fn read(core: &Core, plural: &str) -> Result<Vec<(Arc<Entry>, Value)>> {
+async fn read(core: &Admission, plural: &str) -> Result<Vec<(Arc<Entry>, Value)>> {
     let collection = format!("{GROUP}/{plural}");
     let page = core
         .backend

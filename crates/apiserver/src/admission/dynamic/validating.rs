@@ -46,7 +46,7 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
             };
             for refusal in refusals {
                 if let Some(binding) = binding.filter(|it| it.warn && !refusal.always) {
-                    request.asked.call.request.warnings.add(format!(
+                    request.asked.request.warnings.add(format!(
                         "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
                         definition.name, binding.name, refusal.message
                     ));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use allot_cel::program::Limits;
 use allot_cel::value::{Key, MapSource, Value as Cel};
 
-use super::expression::Expression;
+use crate::expression::Expression;
 
 #[cfg(test)]
 mod tests;

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::definition::met;
 use super::evaluate::{Scene, settle};
-use super::expression::{Compiler, Expression, Wanted};
 use super::matching::Criteria;
 use super::request::{Request, Target};
 use crate::error::Result;
+use crate::expression::{Compiler, Expression, Wanted};
 use crate::object::{meta, strings, text};
 use crate::webhook::{Client, Version};
 

@@ -4,14 +4,14 @@ use allot_model::features::Feature;
 use serde_json::Value;
 
 use super::{has_any, not_there, operation, same};
+use crate::admission::Admission;
 use crate::admission::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::{items, meta, string_map, text};
 use crate::references;
-use crate::server::Core;
 
 pub(super) async fn restrict(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     node: &str,
     object: &Value,
@@ -42,9 +42,14 @@ pub(super) async fn restrict(
     }
 }
 
-/// A node creates mirror pods for its static pods. They belong to the node, and refer to no object that it could not
-/// read before.
-async fn mirror(core: &Core, attributes: &Attributes<'_>, node: &str, pod: &Value) -> Result<()> {
+/// A node shows the pods that it runs from its own files. They are the node's, and name nothing that it could not read
+/// before.
+async fn mirror(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    node: &str,
+    pod: &Value,
+) -> Result<()> {
     let refuse = |why: String| Err(forbidden(attributes, &why));
     if !references::is_mirror(pod) {
         return refuse(format!(
@@ -105,7 +110,7 @@ async fn mirror(core: &Core, attributes: &Attributes<'_>, node: &str, pod: &Valu
     }
 }
 
-fn status(core: &Core, attributes: &Attributes<'_>, node: &str, pod: &Value) -> Result<()> {
+fn status(core: &Admission, attributes: &Attributes<'_>, node: &str, pod: &Value) -> Result<()> {
     let refuse = |why: String| Err(forbidden(attributes, &why));
     if attributes.operation != Operation::Update {
         return refuse(format!("unexpected operation {:?}", operation(attributes)));
@@ -172,7 +177,7 @@ fn extended_claim(pod: &Value) -> Option<(&str, Vec<[&str; 3]>)> {
     Some((text(status, &["resourceClaimName"]), mapped.collect()))
 }
 
-async fn eviction(core: &Core, attributes: &Attributes<'_>, node: &str) -> Result<()> {
+async fn eviction(core: &Admission, attributes: &Attributes<'_>, node: &str) -> Result<()> {
     let refuse = |why: String| Err(forbidden(attributes, &why));
     if attributes.operation != Operation::Create {
         return refuse(format!("unexpected operation {}", operation(attributes)));

@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::not_there;
+use crate::admission::Admission;
 use crate::admission::{Attributes, forbidden, stored};
 use crate::auth::Ask;
 use crate::error::Result;
 use crate::object::{items, meta, strings, text};
 use crate::references;
-use crate::server::Core;
 use allot_model::features::Release;
 
 /// Volumes of Kubernetes' own that CSI drivers serve today, and which.
@@ -23,7 +23,7 @@ const MIGRATED: [(&str, &str); 7] = [
 ];
 
 pub(super) async fn restrict(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     node: &str,
     request: &Value,
@@ -62,7 +62,7 @@ pub(super) async fn restrict(
 
 /// Why the node may not have the token for the audience: neither does the pod name it nor do roles allow it.
 async fn audience_fault(
-    core: &Core,
+    core: &Admission,
     attributes: &Attributes<'_>,
     request: &Value,
     pod: &Value,
@@ -105,7 +105,7 @@ async fn audience_fault(
 /// A volume of the pod is for the audience: a token in a projected volume, or one for a CSI driver. Missing objects on
 /// the way to a driver are reported if no volume matches.
 async fn names_audience(
-    core: &Core,
+    core: &Admission,
     pod: &Value,
     audience: &str,
 ) -> Result<std::result::Result<bool, String>> {
@@ -158,7 +158,7 @@ fn driver(source: &Value) -> String {
 type Found<T> = std::result::Result<T, String>;
 
 /// The driver behind a persistent volume claim.
-async fn driver_of_claim(core: &Core, namespace: &str, name: &str) -> Result<Found<String>> {
+async fn driver_of_claim(core: &Admission, namespace: &str, name: &str) -> Result<Found<String>> {
     let key = format!("{namespace}/{name}");
     let Some(claim) = stored(core, "persistentvolumeclaims", &key).await? else {
         return Ok(Err(format!("persistentvolumeclaim {name:?} not found")));
@@ -174,8 +174,8 @@ async fn driver_of_claim(core: &Core, namespace: &str, name: &str) -> Result<Fou
     })
 }
 
-/// A CSI driver requests tokens for the audience.
-async fn driver_has(core: &Core, driver: &str, audience: &str) -> Result<Found<bool>> {
+/// A CSI driver wants tokens for the audience.
+async fn driver_has(core: &Admission, driver: &str, audience: &str) -> Result<Found<bool>> {
     let Some(found) = stored(core, "storage.k8s.io/csidrivers", driver).await? else {
         return Ok(Err(format!(
             "csidriver.storage.k8s.io {driver:?} not found"

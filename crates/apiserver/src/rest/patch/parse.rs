@@ -4,9 +4,9 @@ use allot_apimachinery::Status;
 use allot_schema::{decode, json_patch};
 use serde_json::{Map, Value};
 
+use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
 use crate::rest::body::content_type;
-use crate::rest::{Call, FieldValidation};
 use crate::yaml;
 
 /// Most operations in a JSON patch.

@@ -8,17 +8,17 @@ use http::Response;
 use serde_json::{Value, json};
 
 use super::success;
-use crate::admission::{self, Operation};
+use crate::admission::Operation;
 use crate::body::Body;
+use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::object::{child_mut, meta, metadata_mut, now, text};
-use crate::rest::Call;
-use crate::strategy::Part;
+use crate::request::Part;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut binding = call.object_of(&body, "v1", "Binding")?;
     call.check_namespace(&mut binding)?;
-    admission::admit_sent(&call, Operation::Create, &mut binding).await?;
+    call.admit_sent(Operation::Create, &mut binding).await?;
     bind(&call, &binding).await?;
     Ok(success(&call))
 }
@@ -28,7 +28,7 @@ pub(in crate::rest) async fn create_top_level(
     call: Call<'_>,
     mut binding: Value,
 ) -> Result<Response<Body>> {
-    admission::admit_sent(&call, Operation::Create, &mut binding).await?;
+    call.admit_sent(Operation::Create, &mut binding).await?;
     let Some(pods) = call.core.registry.load().get("", "pods").cloned() else {
         return Err(ApiError::no_such_path());
     };

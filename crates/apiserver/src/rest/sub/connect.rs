@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::admission::{self, Attributes, Operation};
 use crate::auth::{Ask, Decision, question};
 use crate::body::Body;
+use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::registry::Subresource;
-use crate::rest::Call;
 use crate::{kubelet, proxy};
 
 pub(super) async fn answer(
@@ -33,7 +33,7 @@ pub(super) async fn answer(
     if !call.core.dynamic.is_empty() {
         // Changes of the options by webhooks are ignored: the kubelet gets the client's options.
         let mut options = options(&call, subresource);
-        admission::admit_sent(&call, Operation::Connect, &mut options).await?;
+        call.admit_sent(Operation::Connect, &mut options).await?;
     }
     admission::validate(
         call.core,

@@ -12,15 +12,15 @@ use http::Response;
 use serde_json::{Map, Value, json};
 
 use super::success;
-use crate::admission::{self, Operation};
+use crate::admission::Operation;
 use crate::body::Body;
+use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::object::{self, child_mut, meta, string_map, text};
-use crate::request::Query;
+use crate::request::{DeleteOptions, Part, Query};
 use crate::rest::create::Stored;
 use crate::rest::delete::check_preconditions;
-use crate::rest::{Call, DeleteOptions};
-use crate::strategy::Part;
+use crate::storage;
 
 const BUDGETS: &str = "policy/poddisruptionbudgets";
 const RETRY_SECONDS: i32 = 10;
@@ -44,7 +44,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     let body = in_first_version(&body);
     let mut eviction = call.object_of(&body, "policy/v1", "Eviction")?;
     call.check_namespace(&mut eviction)?;
-    admission::admit_sent(&call, Operation::Create, &mut eviction).await?;
+    call.admit_sent(Operation::Create, &mut eviction).await?;
     if meta(&eviction, "name") != call.name() {
         return Err(ApiError::bad_request(
             "name in URL does not match name in Eviction object",
@@ -234,7 +234,7 @@ impl Budget {
                 self.entry.key.clone(),
                 Expect::Revision(self.entry.revision),
             );
-            let write = Write::put(BUDGETS, key.clone(), seen, object::draft(&draft));
+            let write = Write::put(BUDGETS, key.clone(), seen, storage::draft(&draft));
             match call.core.backend.commit(write).await {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Conflict(_) | StoreError::NotFound) => {}

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::admission::{self, Operation};
+use crate::admission::Operation;
 use crate::auth::Bound;
 use crate::body::Body;
+use crate::context::Call;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
 use crate::negotiate::Shape;
 use crate::object::{meta, metadata_mut, split_api_version, strings, text, timestamp};
-use crate::rest::Call;
 
 const GROUP: &str = "authentication.k8s.io";
 const API_VERSION: &str = "authentication.k8s.io/v1";
@@ -28,7 +28,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     let mut request = call.object_of(&body, API_VERSION, KIND)?;
     call.check_namespace(&mut request)?;
     // A node may not find out by this which accounts there are.
-    admission::admit_sent(&call, Operation::Create, &mut request).await?;
+    call.admit_sent(Operation::Create, &mut request).await?;
     let sent = meta(&request, "name");
     if !sent.is_empty() && sent != call.name() {
         let path = Path::new("metadata").child("name");

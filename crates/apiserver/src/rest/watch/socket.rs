@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::auth::credential;
 use crate::body::Body;
-use crate::server::Incoming;
+use crate::request::Incoming;
 
 /// The largest message that is read from a client. Its content is ignored, but it would be buffered until it is
 /// complete.

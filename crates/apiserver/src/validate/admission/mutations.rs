@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::{list, one_of, text};
 use super::{REINVOCATION_POLICIES, bound, compiles, definition};
-use crate::admission::dynamic::expression::{Compiler, Wanted};
+use crate::expression::{Compiler, Wanted};
 
 /// What there is to be changed about.
 const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::{list, one_of, rule, text};
 use super::compiles;
-use crate::admission::dynamic::expression::{Compiler, Wanted};
+use crate::expression::{Compiler, Wanted};
 
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const MAX_ANNOTATIONS: usize = 20;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::{
     super::call_cost::Rule,
-    Function, Planned,
+    Planned,
     node::{MapEntry, Node},
 };
+use crate::library::Function;
 use crate::value::{Fault, List, Map, MapKey, Value};
 
 /// Results of calls with constant arguments. Conversions to the built-in types become constants without cost (and must

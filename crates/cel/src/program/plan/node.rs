@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{super::call_cost::Rule, Function};
+use super::super::call_cost::Rule;
 use crate::{
-    library::Regex,
+    library::{Function, Regex},
     value::{Key, Value},
 };
 

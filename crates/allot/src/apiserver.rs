@@ -191,7 +191,7 @@ impl Args {
 
 /// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    super::component::block_on(async move |shutdown| {
+    crate::component::block_on(async move |shutdown| {
         let running = tokio::select! {
             started = start(&args, shutdown.clone()) => started?,
             () = shutdown.cancelled() => return Ok(()),
@@ -311,7 +311,7 @@ fn client_authorities(args: &Args, authority: &Authority) -> anyhow::Result<Stri
 fn data_dir(args: &Args) -> anyhow::Result<PathBuf> {
     match &args.data_dir {
         Some(dir) => Ok(dir.clone()),
-        None => Ok(crate::cluster::default_directory()?.join("apiserver")),
+        None => Ok(crate::clusters::default_directory()?.join("apiserver")),
     }
 }
 

@@ -10,12 +10,12 @@ use allot_schema::definition;
 use allot_store::{Draft, Entry, Error as StoreError, Expect, ListOptions, Write};
 use serde_json::{Value, json};
 
-use super::conversion::Known;
-use super::resource;
 use crate::error::Result;
+use crate::managed::Known;
 use crate::object::{self, meta, metadata_mut, strings};
-use crate::registry::{Resource, collection_name};
-use crate::server::{Core, Server};
+use crate::registry::{Resource, collection_name, of_definition};
+use crate::state::ServerState;
+use crate::storage;
 use crate::versions;
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -28,9 +28,8 @@ const COLLECTION: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// Serves the existing CRDs and starts to follow changes.
 ///
 /// # Errors
-/// Errors of the store.
-pub async fn start(server: &Server) -> Result<()> {
-    let core = server.0.clone();
+/// Those of the store.
+pub async fn start(core: Arc<ServerState>) -> Result<()> {
     let mut state = State::default();
     let from = core.backend.revision();
     state.sync(&core).await?;
@@ -59,29 +58,6 @@ pub async fn start(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Marks a CRD that a client deletes: its objects are deleted first.
-pub fn mark_deleted(definition: &mut Value) {
-    let metadata = metadata_mut(definition);
-    let mut finalizers = strings(metadata.get("finalizers").unwrap_or(&Value::Null));
-    if !finalizers
-        .iter()
-        .any(|finalizer| finalizer == definition::CLEANUP_FINALIZER)
-    {
-        finalizers.push(definition::CLEANUP_FINALIZER.to_owned());
-    }
-    metadata.insert("finalizers".to_owned(), finalizers.into());
-    let message =
-        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    definition::set_condition(
-        definition,
-        "Terminating",
-        "True",
-        "InstanceDeletionPending",
-        message,
-        &object::now(),
-    );
-}
-
 #[derive(Default)]
 struct State {
     /// The compiled CRDs by key, with the generation and status that they were compiled from.
@@ -94,8 +70,8 @@ struct State {
 struct Instances(Vec<String>);
 
 impl Instances {
-    /// Waits for a change in one of the collections.
-    async fn changed(&self, core: &Core) {
+    /// Waits until something changes in one of the collections.
+    async fn changed(&self, core: &ServerState) {
         let from = core.backend.revision();
         let mut waits = Vec::new();
         for collection in &self.0 {
@@ -114,7 +90,7 @@ impl Instances {
 
 impl State {
     /// Brings statuses and registry in line with the definitions that are stored.
-    async fn sync(&mut self, core: &Arc<Core>) -> Result<()> {
+    async fn sync(&mut self, core: &Arc<ServerState>) -> Result<()> {
         let page = core
             .backend
             .list(COLLECTION, ListOptions::default())
@@ -166,11 +142,15 @@ impl State {
                 .iter()
                 .map(|(entry, value)| (entry.key.to_string(), value)),
         );
-        crate::bootstrap::registered::sync(core).await
+        crate::apiservices::sync(core).await
     }
 
     /// Puts the established resources into the registry and takes the others out.
-    fn publish<'a>(&mut self, core: &Core, definitions: impl Iterator<Item = (String, &'a Value)>) {
+    fn publish<'a>(
+        &mut self,
+        core: &ServerState,
+        definitions: impl Iterator<Item = (String, &'a Value)>,
+    ) {
         let mut current = HashMap::new();
         for (key, value) in
             definitions.filter(|(_, value)| definition::is_true(value, "Established"))
@@ -180,7 +160,7 @@ impl State {
             let made = match self.compiled.remove(&key) {
                 Some((before, made)) if before == basis => made,
                 before => {
-                    let mut new = resource(value);
+                    let mut new = of_definition(value);
                     if let Some((served, made)) = before {
                         let same = (0..2).all(|part| served[part] == basis[part]);
                         if same && let (Some(new), Some(old)) = (&mut new.custom, &made.custom) {
@@ -221,7 +201,12 @@ impl State {
     }
 
     /// Deletes the objects of a definition that is being deleted, then the definition.
-    async fn finish(&mut self, core: &Arc<Core>, entry: &Entry, value: &Value) -> Result<()> {
+    async fn finish(
+        &mut self,
+        core: &Arc<ServerState>,
+        entry: &Entry,
+        value: &Value,
+    ) -> Result<()> {
         let finalizers = strings(&value["metadata"]["finalizers"]);
         if !finalizers
             .iter()
@@ -277,11 +262,11 @@ impl State {
     }
 }
 
-/// The stored form of a CRD whose status this server has changed; the server becomes the manager of the changed fields.
-fn draft(core: &Core, entry: &Entry, new: &Value) -> Result<Draft> {
+/// The stored form of a definition whose status this server has changed, which comes to own that.
+fn draft(core: &ServerState, entry: &Entry, new: &Value) -> Result<Draft> {
     let registry = core.registry.load();
     let Some(resource) = registry.get(GROUP, PLURAL) else {
-        return Ok(object::draft(new));
+        return Ok(storage::draft(new));
     };
     let old = versions::load(resource, &entry.value)?;
     let mut new = new.clone();
@@ -291,11 +276,11 @@ fn draft(core: &Core, entry: &Entry, new: &Value) -> Result<Draft> {
     let owners = crate::managed::with_manager(resource, version, "status", &known, |fields, _| {
         fields.update(&old.object, &old.owners, &mut new, MANAGER)
     });
-    Ok(object::draft_owned(&new, &owners))
+    Ok(storage::draft_owned(&new, &owners))
 }
 
-/// Deletes all objects of a collection; those with finalizers are marked. Returns how many remain.
-async fn delete_all(core: &Core, collection: &str) -> Result<usize> {
+/// Deletes all objects of a collection; those with finalizers are marked. Answers how many are left.
+async fn delete_all(core: &ServerState, collection: &str) -> Result<usize> {
     let page = core
         .backend
         .list(collection, ListOptions::default())
@@ -320,7 +305,7 @@ async fn delete_all(core: &Core, collection: &str) -> Result<usize> {
                 collection,
                 &*entry.key,
                 Expect::Revision(entry.revision),
-                object::draft(&value),
+                storage::draft(&value),
             )
             .frees(true)
         } else {
@@ -328,7 +313,7 @@ async fn delete_all(core: &Core, collection: &str) -> Result<usize> {
                 collection,
                 &*entry.key,
                 entry.revision,
-                object::draft(&value),
+                storage::draft(&value),
             )
         };
         match core.backend.commit(write).await {

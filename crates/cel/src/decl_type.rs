@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{cost::Size, types::Type};
+use crate::{size::Size, types::Type};
 
 /// Words that are no identifiers in expressions. Properties of these names are fields like `__namespace__`, which since
 /// Kubernetes 1.31 can also be selected by the word itself.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use allot_apiserver::audit::{Audit, Log, Policy, Rotation};
 use anyhow::Context;
 
-use crate::cmd::bounds;
+use crate::bounds;
 
 /// The audit log.
 #[derive(Debug, clap::Args)]

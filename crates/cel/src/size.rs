@@ -35,43 +35,43 @@ impl Size {
         }
     }
 
-    /// Neutral element of the union of sizes: zero if it stays empty.
-    pub(super) const fn nothing(empty: bool) -> Self {
+    /// Where a union of sizes starts from: zero if there will be none.
+    pub(crate) const fn nothing(empty: bool) -> Self {
         Self {
             min: if empty { 0 } else { u64::MAX },
             max: 0,
         }
     }
 
-    pub(super) fn union(self, other: Self) -> Self {
+    pub(crate) fn union(self, other: Self) -> Self {
         Self {
             min: self.min.min(other.min),
             max: self.max.max(other.max),
         }
     }
 
-    pub(super) fn times(self, other: Self) -> Self {
+    pub(crate) fn times(self, other: Self) -> Self {
         Self {
             min: self.min.saturating_mul(other.min),
             max: self.max.saturating_mul(other.max),
         }
     }
 
-    pub(super) fn times_cost(self, cost: Cost) -> Cost {
+    pub(crate) fn times_cost(self, cost: Cost) -> Cost {
         Cost {
             min: self.min.saturating_mul(cost.min),
             max: self.max.saturating_mul(cost.max),
         }
     }
 
-    pub(super) fn times_factor(self, factor: f64) -> Cost {
+    pub(crate) fn times_factor(self, factor: f64) -> Cost {
         Cost {
             min: times_factor(self.min, factor),
             max: times_factor(self.max, factor),
         }
     }
 
-    pub(super) fn as_cost(self) -> Cost {
+    pub(crate) fn as_cost(self) -> Cost {
         Cost {
             min: self.min,
             max: self.max,
@@ -102,21 +102,21 @@ impl Cost {
         }
     }
 
-    pub(super) fn union(self, other: Self) -> Self {
+    pub(crate) fn union(self, other: Self) -> Self {
         Self {
             min: self.min.min(other.min),
             max: self.max.max(other.max),
         }
     }
 
-    pub(super) fn times(self, other: Self) -> Self {
+    pub(crate) fn times(self, other: Self) -> Self {
         Self {
             min: self.min.saturating_mul(other.min),
             max: self.max.saturating_mul(other.max),
         }
     }
 
-    pub(super) fn times_factor(self, factor: f64) -> Self {
+    pub(crate) fn times_factor(self, factor: f64) -> Self {
         Self {
             min: times_factor(self.min, factor),
             max: times_factor(self.max, factor),

@@ -13,9 +13,9 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Map, Value, json};
 
-use super::backend::GROUP;
-use super::expression::{DYNAMIC, declare, typed, with_variables};
+use crate::admission::dynamic::GROUP;
 use crate::error::Result;
+use crate::expression::{DYNAMIC, declare, typed, with_variables};
 use crate::identity::User;
 use crate::object::{meta, split_api_version, strings, text};
 use crate::registry::Registry;
@@ -31,9 +31,16 @@ const MOST_KINDS: usize = 10;
 /// Group, version and kind.
 type Kind = [String; 3];
 
-/// Checks the existing policies, and from now on all changes.
-pub(crate) fn start(server: &Server) {
-    let server = server.clone();
+impl Server {
+    /// Checks from now on the expressions of ValidatingAdmissionPolicies against the types that they are about, and writes
+    /// what is found into their status. A controller upstream: who runs the server without controllers leaves it out.
+    pub fn check_policy_types(&self) {
+        start(self.clone());
+    }
+}
+
+/// Checks what is there, and from now on what changes.
+fn start(server: Server) {
     tokio::spawn(async move {
         let collection = format!("{GROUP}/{PLURAL}");
         let core = server.0.clone();

@@ -1,6 +1,10 @@
 //! Priority levels and flow schemas as kube-apiserver 1.36 creates them.
 
+use allot_apimachinery::quote::quote;
 use serde_json::{Value, json};
+
+/// The type of the condition that tells whether the priority level of a schema exists.
+pub(crate) const DANGLING: &str = "Dangling";
 
 /// Collections, names and objects.
 pub(crate) fn objects(now: &str) -> Vec<(String, String, Value)> {
@@ -25,14 +29,27 @@ pub(crate) fn objects(now: &str) -> Vec<(String, String, Value)> {
         let object = json!({
             "apiVersion": format!("{group}/v1"), "kind": "FlowSchema",
             "metadata": metadata(name), "spec": spec,
-            "status": {"conditions": [crate::flow::dangling::condition(level, true, now)]},
+            "status": {"conditions": [condition(level, true, now)]},
         });
         objects.push((format!("{group}/flowschemas"), name.to_owned(), object));
     }
     objects
 }
 
-/// The spec of a mandatory object, which cannot be changed.
+/// The condition that says whether the priority level exists.
+pub(crate) fn condition(level: &str, exists: bool, since: &str) -> Value {
+    let (status, reason, rest) = match exists {
+        true => ("False", "Found", "and it exists"),
+        false => ("True", "NotFound", "but there is no such object"),
+    };
+    let level = quote(level);
+    json!({
+        "type": DANGLING, "status": status, "lastTransitionTime": since, "reason": reason,
+        "message": format!("This FlowSchema references the PriorityLevelConfiguration object named {level} {rest}"),
+    })
+}
+
+/// The spec of one of the objects that every server relies on, which nobody can change.
 pub(crate) fn mandatory(plural: &str, name: &str) -> Option<Value> {
     if !matches!(name, "exempt" | "catch-all") {
         return None;

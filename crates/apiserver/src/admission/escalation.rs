@@ -6,14 +6,11 @@ use allot_apimachinery::gvk::GroupResource;
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
-use super::authorize::Ask;
-use super::cover;
-use super::index::{Rule, Scope};
-use crate::admission::{Attributes, Operation};
+use super::{Admission, Attributes, Operation};
+use crate::auth::{Ask, Rule, Scope, cover};
 use crate::error::{ApiError, Result};
 use crate::identity::MASTERS;
 use crate::object::{meta, text};
-use crate::server::Core;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// The garbage collector changes only these fields.
@@ -23,7 +20,7 @@ const COLLECTED: [&str; 4] = ["ownerReferences", "finalizers", "selfLink", "mana
 ///
 /// # Errors
 /// 403 with the rules that the user lacks; 404 for a binding to a role that does not exist.
-pub async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
+pub async fn check(core: &Admission, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
     let (user, resource) = (attributes.user, attributes.resource);
     let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
     if !writes || resource.group != GROUP || user.in_group(MASTERS) {
@@ -48,7 +45,7 @@ pub async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> 
 }
 
 struct Confirmation<'a> {
-    core: &'a Core,
+    core: &'a Admission,
     attributes: &'a Attributes<'a>,
     object: &'a Value,
 }
@@ -58,7 +55,7 @@ impl Confirmation<'_> {
         let attributes = self.attributes;
         // As upstream: the name of the path, so a right to escalate one named role does not create it.
         let name = match &attributes.asked {
-            Some(asked) => asked.call.request.info.name.as_str(),
+            Some(asked) => asked.request.info.name.as_str(),
             None => attributes.name,
         };
         let escalate = Ask {

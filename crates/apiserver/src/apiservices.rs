@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
-use super::{ensure, object};
-use crate::discovery;
 use crate::error::Result;
-use crate::server::Core;
+use crate::object;
+use crate::registry::{groups, versions};
+use crate::state::ServerState;
+use crate::storage::{self, ensure};
 
 const COLLECTION: &str = "apiregistration.k8s.io/apiservices";
 /// Says that the server maintains the object: built-in ones from the start, others while their CRDs exist.
@@ -18,16 +19,16 @@ const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 const CUSTOM: (u32, u32) = (1000, 100);
 
 /// Brings the objects to the versions that are served.
-pub(crate) async fn sync(core: &Core) -> Result<()> {
+pub(crate) async fn sync(core: &ServerState) -> Result<()> {
     let registry = core.registry.load_full();
     let mut wanted = BTreeMap::new();
-    let mut names = discovery::groups(&registry);
+    let mut names = groups(&registry);
     names.push(String::new());
     for group in names
         .iter()
         .filter(|group| *group != "apiregistration.k8s.io")
     {
-        for version in discovery::versions(&registry, group) {
+        for version in versions(&registry, group) {
             let custom = registry
                 .iter()
                 .any(|resource| resource.group == *group && resource.custom.is_some());
@@ -46,7 +47,7 @@ pub(crate) async fn sync(core: &Core) -> Result<()> {
         // What the store holds was written by this server as JSON.
         let gone: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
         if gone["metadata"]["labels"][MANAGED].is_string() {
-            let last = object::draft(&gone);
+            let last = storage::draft(&gone);
             let write = Write::delete(COLLECTION, &*entry.key, entry.revision, last);
             match core.backend.commit(write).await {
                 // It was changed concurrently; the next round sees the new version.
@@ -57,7 +58,7 @@ pub(crate) async fn sync(core: &Core) -> Result<()> {
     }
     let missing = wanted
         .into_iter()
-        .map(|(name, object)| ensure(core, COLLECTION, name, object));
+        .map(|(name, object)| ensure(&*core.backend, COLLECTION, name, object));
     futures::future::try_join_all(missing).await?;
     Ok(())
 }

@@ -102,8 +102,8 @@ impl Compiler {
     }
 }
 
-/// Declares a variable or replaces its declaration; one that does not compile is dynamic.
-pub(super) fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
+/// Declares a variable, again if it has been; one that does not compile can be anything.
+pub(crate) fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
     let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(ty, MAX_TYPE));
     variables.retain(|(known, _)| known != name);
     variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
@@ -156,8 +156,8 @@ fn seen_through_variable(ty: &Type, levels: usize) -> Type {
     }
 }
 
-/// A dynamic type.
-pub(super) static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
+/// Anything, of which nothing is known before it is there.
+pub(crate) static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
 
 /// Variables of all expressions, whatever the kind of the object.
 static BASE: LazyLock<Env> = LazyLock::new(|| base(&DYNAMIC));
@@ -175,9 +175,9 @@ fn base(object: &DeclType) -> Env {
         .with_variable("request", request)
 }
 
-/// The environment in which the expressions of a policy are checked against the types of an object and of its
-/// parameters, if any. Upstream does not declare `authorizer.requestResource` there.
-pub(super) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
+/// The expressions of a policy are checked in it against the types of an object and of its parameters, where there are
+/// any. Upstream does not declare `authorizer.requestResource` there.
+pub(crate) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
     let mut env = base(object);
     if let Some(params) = params {
         env = env
@@ -189,7 +189,7 @@ pub(super) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
 }
 
 /// An environment with the variables that a policy declares.
-pub(super) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env {
+pub(crate) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env {
     let fields = variables
         .iter()
         .map(|(name, ty)| (name.as_str(), ty.clone()));
@@ -198,7 +198,7 @@ pub(super) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env 
         .with_variable("variables", variables)
 }
 
-/// The environment; values are given in the order of [`super::evaluate::Scene::values`].
+/// The environment; values are given in the order of `Scene::values` in `admission::dynamic`.
 fn environment(extras: Extras, variables: &[(String, DeclType)]) -> Env {
     let mut env = BASE.clone();
     if extras.params {

@@ -16,7 +16,7 @@ impl Warnings {
         }
     }
 
-    pub(super) fn write_to(&self, headers: &mut HeaderMap) {
+    pub(crate) fn write_to(&self, headers: &mut HeaderMap) {
         for text in self.0.lock().iter() {
             let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
             let clean: String = escaped

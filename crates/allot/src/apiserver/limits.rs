@@ -6,7 +6,7 @@ use allot_apiserver::Limits;
 use allot_apiserver::limits::connections_for;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::cmd::bounds;
+use crate::bounds;
 
 /// Requests in flight: each may hold megabytes.
 const IN_FLIGHT: std::ops::RangeInclusive<usize> = 0..=100_000;

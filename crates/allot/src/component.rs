@@ -8,6 +8,7 @@ mod serving;
 use std::time::Duration;
 
 use allot_apimachinery::exposition;
+use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 pub use client::{Watches, client, config, connect, read_kubeconfig, throttle};
@@ -124,4 +125,20 @@ pub async fn serve_metrics(
             drop(place);
         });
     }
+}
+
+/// Reads a KubeSchedulerConfiguration file.
+pub fn read_scheduler_config(
+    file: Option<&std::path::Path>,
+    features: allot_model::features::Features,
+) -> anyhow::Result<allot_scheduler::Config> {
+    let Some(file) = file else {
+        return Ok(allot_scheduler::Config {
+            features,
+            ..allot_scheduler::Config::default()
+        });
+    };
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    allot_scheduler::config::parse(&text, features).with_context(|| file.display().to_string())
 }

@@ -1,0 +1,115 @@
+//! What an attempt is asked for, and how it can end.
+
+use crate::allocation::Allocation;
+
+/// Which of several possible devices to take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// The first in the order of drivers, pools, slices and devices. That is what Kubernetes does, and drivers rely on it.
+    #[default]
+    FirstFit,
+    /// The one that leaves the least behind that others could need: devices that are shared already and have the least capacity to spare, partitions of what is partitioned
+    /// already, small devices. Pools with binding conditions still come last, and among equals the first is taken.
+    BestFit,
+    /// The opposite: unused devices first, the largest of them before the others. Claims share as little as possible.
+    Spread,
+    /// As [`Policy::BestFit`], but of partitions the one that keeps the fewest others from being taken, weighted by their
+    /// sizes.
+    LeastFragmentation,
+}
+
+impl Policy {
+    /// All of them, with their names in configurations.
+    pub const NAMED: [(&'static str, Self); 4] = [
+        ("FirstFit", Self::FirstFit),
+        ("Pack", Self::BestFit),
+        ("Spread", Self::Spread),
+        ("LeastFragmentation", Self::LeastFragmentation),
+    ];
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone)]
+pub enum Outcome<A = Allocation> {
+    /// Every claim gets its devices.
+    Allocated(A),
+    /// The claims cannot all be allocated on this node.
+    DoesNotFit,
+    /// Something is wrong.
+    Failed(Error),
+    /// The budget was used up before the answer was known. The claims may or may not fit.
+    GaveUp {
+        /// How much work was done.
+        steps: u64,
+    },
+    /// [`Limits::interrupt`] said to stop.
+    Interrupted,
+}
+
+/// What kept an attempt from having an answer, with the text that Kubernetes gives.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Error {
+    /// How far the error reaches.
+    pub kind: ErrorKind,
+    /// The text for events and logs.
+    pub text: String,
+}
+
+/// How far an error reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Scheduling of the pod has to stop: other nodes must not be tried.
+    Fatal,
+    /// Only this node cannot be used.
+    Node,
+}
+
+impl Error {
+    pub(crate) fn node(text: String) -> Self {
+        Self {
+            kind: ErrorKind::Node,
+            text,
+        }
+    }
+
+    pub(crate) fn fatal(text: String) -> Self {
+        Self {
+            kind: ErrorKind::Fatal,
+            text,
+        }
+    }
+}
+
+/// How much work an attempt may do.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// The budget in steps of the search (decisions that are taken). Deterministic: the same input gives up at the same place on every machine.
+    pub steps: u64,
+    /// Asked now and then whether to stop, for deadlines. `None` = never.
+    pub interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
+
+impl Limits<'_> {
+    /// Steps that are enough for everything but contrived claims, and take well under a second.
+    pub const DEFAULT_STEPS: u64 = 1_000_000;
+}
+
+impl Default for Limits<'_> {
+    fn default() -> Self {
+        Self {
+            steps: Self::DEFAULT_STEPS,
+            interrupt: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Limits<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { steps, interrupt } = self;
+        f.debug_struct("Limits")
+            .field("steps", steps)
+            .field("interrupt", &interrupt.is_some())
+            .finish()
+    }
+}

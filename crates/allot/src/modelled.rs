@@ -1,0 +1,167 @@
+//! Drivers of modelled hardware: they publish what the real driver would, and prepare claims without doing anything.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use allot_driver::{
+    Claim, ContainerEdits, DeviceMetadata, Driver, Failure, Plugin, Pool, Prepared, PreparedClaim,
+    PreparedDevice, Resources, Slice,
+};
+use allot_hardware::{Model, Prepare};
+use anyhow::Context as _;
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+/// One driver of a node's hardware.
+pub struct Modelled {
+    driver: String,
+    slices: Vec<Slice>,
+    prepare: Prepare,
+}
+
+impl Modelled {
+    /// The driver of a model on a node, of which `index` others with the same hardware come before it.
+    pub fn new(model: &Model, driver: &str, node: &str, index: usize) -> anyhow::Result<Self> {
+        let expanded = model.expand(node, index)?;
+        let mut slices = Vec::new();
+        for slice in expanded
+            .slices
+            .into_iter()
+            .filter(|slice| slice.driver == driver)
+        {
+            let typed = |values, what| {
+                serde_json::from_value(serde_json::Value::Array(values))
+                    .with_context(|| format!("{what} of {}", model.name))
+            };
+            slices.push(Slice {
+                devices: typed(slice.devices, "devices")?,
+                shared_counters: serde_json::from_value(slice.counters.into())
+                    .with_context(|| format!("counters of {}", model.name))?,
+                ..Slice::default()
+            });
+        }
+        Ok(Self {
+            driver: driver.to_owned(),
+            slices,
+            prepare: model.prepare(driver).cloned().unwrap_or_default(),
+        })
+    }
+
+    /// Runs until `stop`. Without `publish` another component looks after the ResourceSlices.
+    pub async fn run(
+        self,
+        client: Client,
+        node: &str,
+        kubelet_dir: &Path,
+        cdi_dir: &Path,
+        publish: bool,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let devices = self.slices.iter().flat_map(|slice| &slice.devices);
+        let devices = devices
+            .map(|device| (device.name.clone(), device.clone()))
+            .collect();
+        let environment = self.prepare.set.iter();
+        let environment = environment
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let devices = Devices {
+            driver: self.driver.clone(),
+            devices,
+            env: self.prepare.env,
+        };
+        let plugin = Plugin::builder(&self.driver, devices)
+            .client(client)
+            .node_name(node)
+            .kubelet_dir(kubelet_dir)
+            .cdi_dir(cdi_dir)
+            .cdi_kind(format!("{}/device", self.driver))
+            .device_metadata(true)
+            .cdi_common(ContainerEdits {
+                env: environment,
+                ..ContainerEdits::default()
+            })
+            .start()
+            .await?;
+        if publish {
+            let pool = Pool {
+                slices: self.slices,
+                ..Pool::default()
+            };
+            plugin.publish(Resources::pool(node, pool))?;
+        }
+        Ok(plugin.wait_until(stop.cancelled()).await?)
+    }
+}
+
+/// Devices that exist as attributes and environment variables only.
+#[derive(Debug)]
+struct Devices {
+    driver: String,
+    devices: BTreeMap<String, Device>,
+    /// Variables with a value for each device of a request: an attribute, or `name`.
+    env: BTreeMap<String, String>,
+}
+
+impl Devices {
+    /// What an environment variable says about a device.
+    fn value(&self, device: &str, attribute: &str) -> String {
+        let attributes = self.devices.get(device).and_then(|d| d.attributes.as_ref());
+        let found = attributes.and_then(|attributes| attributes.get(attribute));
+        match found {
+            Some(DeviceAttribute {
+                string: Some(text), ..
+            })
+            | Some(DeviceAttribute {
+                version: Some(text),
+                ..
+            }) => text.clone(),
+            Some(DeviceAttribute {
+                int: Some(number), ..
+            }) => number.to_string(),
+            Some(DeviceAttribute {
+                bool: Some(flag), ..
+            }) => flag.to_string(),
+            _ => device.to_owned(),
+        }
+    }
+}
+
+impl Driver for Devices {
+    async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
+        let results: Vec<_> = claim.results(&self.driver).collect();
+        let mut prepared = Vec::new();
+        for result in &results {
+            let device = self.devices.get(&result.device);
+            let device = device
+                .ok_or_else(|| format!("requested device is not allocatable: {}", result.device))?;
+            let same = results
+                .iter()
+                .filter(|other| other.request == result.request);
+            let names: Vec<&str> = same.map(|other| other.device.as_str()).collect();
+            let env = self.env.iter().map(|(name, attribute)| {
+                let values = names.iter().map(|device| self.value(device, attribute));
+                format!("{name}={}", values.collect::<Vec<_>>().join(","))
+            });
+            let edits = ContainerEdits {
+                env: env.collect(),
+                ..Default::default()
+            };
+            let metadata = DeviceMetadata {
+                attributes: device.attributes.clone().unwrap_or_default(),
+                ..Default::default()
+            };
+            prepared.push(
+                PreparedDevice::from_result(result)
+                    .edits(edits)
+                    .metadata(metadata),
+            );
+        }
+        Ok(prepared.into())
+    }
+
+    async fn unprepare(&self, _: &PreparedClaim) -> Result<(), Failure> {
+        Ok(())
+    }
+}

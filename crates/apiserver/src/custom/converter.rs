@@ -1,0 +1,151 @@
+//! The conversion webhook of one definition.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_store::{Backend, Entry};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::error::{ApiError, Result};
+use crate::object::{split_api_version, strings, text};
+use crate::webhook::{Client, Version};
+
+mod review;
+
+/// How long a conversion may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How many objects are sent at once, and about how many bytes: the answer has to fit into what is read of one.
+const BATCH: usize = 250;
+const BATCH_BYTES: usize = 1 << 20;
+/// How many converted objects are kept at hand.
+const REMEMBERED: usize = 4096;
+
+/// The webhook of one definition.
+#[derive(Debug)]
+pub struct Converter {
+    client: Client,
+    review: Option<Version>,
+    made: Mutex<Made>,
+}
+
+/// The last state of objects in other versions, by version and key.
+type Made = HashMap<(String, Arc<str>), Arc<Entry>>;
+
+impl Converter {
+    /// Of a definition, if a webhook converts its objects.
+    pub(super) fn of(definition: &Value) -> Option<Self> {
+        let conversion = &definition["spec"]["conversion"];
+        if conversion["strategy"] != "Webhook" {
+            return None;
+        }
+        let webhook = &conversion["webhook"];
+        let known = strings(&webhook["conversionReviewVersions"]);
+        Some(Converter {
+            client: Client::new(&webhook["clientConfig"]),
+            review: known.iter().find_map(|it| Version::named(it)),
+            made: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn remembered(&self, version: &str, entry: &Entry) -> Option<Arc<Entry>> {
+        let made = self.made.lock();
+        let known = made.get(&(version.to_owned(), entry.key.clone()))?;
+        (known.revision == entry.revision).then(|| known.clone())
+    }
+
+    pub(crate) fn remember(&self, version: &str, entry: &Arc<Entry>) {
+        let mut made = self.made.lock();
+        if made.len() >= REMEMBERED {
+            made.clear();
+        }
+        made.insert((version.to_owned(), entry.key.clone()), entry.clone());
+    }
+
+    /// Asks for objects in another version.
+    ///
+    /// # Errors
+    /// 500 in upstream's words.
+    pub(crate) async fn convert(
+        &self,
+        backend: &dyn Backend,
+        objects: &[Value],
+        wanted: &str,
+    ) -> Result<Vec<Value>> {
+        let Some(version) = self.review else {
+            return Err(ApiError::unknown("no supported conversion review versions"));
+        };
+        let mut converted = Vec::with_capacity(objects.len());
+        for batch in batches(objects) {
+            let first = batch.first().map(kind_of).unwrap_or_default();
+            let failed =
+                |why: String| ApiError::unknown(format!("conversion webhook for {first} {why}"));
+            let uid = uuid::Uuid::new_v4().to_string();
+            let asked = version.conversion(&uid, wanted, batch);
+            let answer = self.client.post(backend, &asked, TIMEOUT).await;
+            let answers = answer
+                .and_then(|answer| version.converted(&uid, answer))
+                .map_err(|why| failed(format!("failed: {why}")))?;
+            if answers.len() != batch.len() {
+                let counts = format!("{} objects, expected {}", answers.len(), batch.len());
+                return Err(failed(format!("returned {counts}")));
+            }
+            for (object, answer) in batch.iter().zip(answers) {
+                let restored = review::restore(object, answer, wanted);
+                converted.push(restored.map_err(|why| {
+                    let kind = kind_of(object);
+                    ApiError::unknown(format!("conversion webhook for {kind} returned {why}"))
+                })?);
+            }
+        }
+        Ok(converted)
+    }
+}
+
+/// The objects in parts that are sent at once; a large one is alone.
+fn batches(objects: &[Value]) -> Vec<&[Value]> {
+    let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (index, object) in objects.iter().enumerate() {
+        let size = object.to_string().len();
+        let full = index - start == BATCH || bytes + size > BATCH_BYTES;
+        if full && index > start {
+            parts.push(&objects[start..index]);
+            (start, bytes) = (index, 0);
+        }
+        bytes += size;
+    }
+    if start < objects.len() {
+        parts.push(&objects[start..]);
+    }
+    parts
+}
+
+/// What an object is, as upstream prints it.
+pub(crate) fn kind_of(object: &Value) -> String {
+    let (group, version) = split_api_version(text(object, &["apiVersion"]));
+    format!("{group}/{version}, Kind={}", text(object, &["kind"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(sizes: &[usize], expected: &[usize]) {
+        let objects: Vec<Value> = sizes.iter().map(|size| json!("x".repeat(*size))).collect();
+        let parts: Vec<usize> = batches(&objects).iter().map(|part| part.len()).collect();
+        assert_eq!(parts, expected);
+    }
+
+    #[test]
+    fn no_batch_is_longer_or_larger_than_one_answer_may_be() {
+        check(&[], &[]);
+        check(&[1; 3], &[3]);
+        check(&[1; 251], &[250, 1]);
+        check(&[BATCH_BYTES * 2, 1, 1], &[1, 2]);
+        check(&[BATCH_BYTES / 2; 5], &[1, 1, 1, 1, 1]);
+        check(&[BATCH_BYTES / 4; 5], &[3, 2]);
+    }
+}

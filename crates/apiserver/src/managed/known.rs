@@ -1,0 +1,38 @@
+//! Converted objects for steps that cannot wait.
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+/// How often a step is repeated at most: each time it can come one conversion further.
+pub const ROUNDS: usize = 8;
+
+/// Finding out who owns which field compares objects in versions that only turn up on the way. The step is repeated
+/// when what it lacked has been learned, see [`crate::conversion::learn`].
+#[derive(Debug, Default)]
+pub struct Known {
+    made: Mutex<Vec<(Value, String, Value)>>,
+    wanted: Mutex<Vec<(Value, String)>>,
+}
+
+impl Known {
+    /// An object in another version; a missing one is recorded.
+    pub fn get(&self, object: &Value, version: &str) -> Option<Value> {
+        let made = self.made.lock();
+        let known = made.iter().find(|it| it.1 == version && it.0 == *object);
+        if known.is_none() {
+            let missing = (object.clone(), version.to_owned());
+            self.wanted.lock().push(missing);
+        }
+        known.map(|(.., converted)| converted.clone())
+    }
+
+    /// What was missing since this was asked last.
+    pub(crate) fn take_wanted(&self) -> Vec<(Value, String)> {
+        std::mem::take(&mut *self.wanted.lock())
+    }
+
+    /// Adds an object in another version.
+    pub(crate) fn add(&self, object: Value, version: String, converted: Value) {
+        self.made.lock().push((object, version, converted));
+    }
+}

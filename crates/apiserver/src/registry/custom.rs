@@ -1,0 +1,160 @@
+//! The row of the registry that a CustomResourceDefinition makes.
+
+use allot_schema::definition;
+use serde_json::Value;
+
+use super::{Resource, Subresource, Version, collection_name};
+use crate::custom::CustomResource;
+use crate::object::strings;
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// The row of the registry that a definition makes.
+pub(crate) fn of_definition(object: &Value) -> Resource {
+    let spec = &object["spec"];
+    let names = &object["status"]["acceptedNames"];
+    let group = text(spec, "group").to_owned();
+    let plural = text(names, "plural").to_owned();
+    let kind = text(names, "kind").to_owned();
+    let mut versions: Vec<&Value> = definition::versions(object).iter().collect();
+    versions.sort_by_key(|version| std::cmp::Reverse(priority(text(version, "name"))));
+    let words = |list: &[&str]| {
+        list.iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let sub = |name: &str, group: &str, version: &str, kind: &str| Subresource {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+        verbs: words(&["get", "patch", "update"]),
+    };
+    let custom = CustomResource::new(object);
+    let mut subresources = Vec::new();
+    if custom.has_any_status() {
+        subresources.push(sub("status", "", "", &kind));
+    }
+    if custom.has_any_scale() {
+        subresources.push(sub("scale", "autoscaling", "v1", "Scale"));
+    }
+    let verbs = match custom.is_terminating() {
+        true => &["delete", "deletecollection", "get", "list", "watch"][..],
+        false => &[
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ],
+    };
+    Resource {
+        collection: collection_name(&group, &plural),
+        storage_version: definition::storage_version(object).to_owned(),
+        versions: versions
+            .iter()
+            .map(|version| Version {
+                name: text(version, "name").to_owned(),
+                served: version["served"] == true,
+                internal: false,
+                deprecation: deprecation(&group, &kind, version, &versions),
+            })
+            .collect(),
+        list_kind: text(names, "listKind").to_owned(),
+        singular: text(names, "singular").to_owned(),
+        short_names: strings(&names["shortNames"]),
+        categories: strings(&names["categories"]),
+        namespaced: text(spec, "scope") == "Namespaced",
+        verbs: words(verbs),
+        subresources,
+        custom: Some(std::sync::Arc::new(custom)),
+        group,
+        kind,
+        plural,
+    }
+}
+
+/// The warning that requests through a version get.
+fn deprecation(group: &str, kind: &str, version: &Value, all: &[&Value]) -> String {
+    if version["deprecated"] != true {
+        return String::new();
+    }
+    if let Some(warning) = version["deprecationWarning"].as_str() {
+        return warning.to_owned();
+    }
+    let name = text(version, "name");
+    let better = all.iter().find(|other| {
+        other["served"] == true
+            && other["deprecated"] != true
+            && priority(text(other, "name")) > priority(name)
+    });
+    let advice = better
+        .map(|better| format!("; use {group}/{} {kind}", text(better, "name")))
+        .unwrap_or_default();
+    format!("{group}/{name} {kind} is deprecated{advice}")
+}
+
+/// The order of versions: stable before beta before alpha, then by number; other names come last, in reverse order of their letters.
+fn priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+    let parsed = name.strip_prefix('v').and_then(|rest| {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let major: u64 = rest[..digits].parse().ok()?;
+        let (stage, minor) = match &rest[digits..] {
+            "" => (3, 0),
+            rest => match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+                (Some(minor), _) => (2, minor.parse().ok()?),
+                (_, Some(minor)) => (1, minor.parse().ok()?),
+                _ => return None,
+            },
+        };
+        Some((stage, major, minor))
+    });
+    match parsed {
+        Some((stage, major, minor)) => (stage, major, minor, std::cmp::Reverse(String::new())),
+        None => (0, 0, 0, std::cmp::Reverse(name.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_as_clients_prefer_them() {
+        let mut names = [
+            "v1alpha1",
+            "foo",
+            "v2",
+            "v10beta3",
+            "v1",
+            "v11alpha2",
+            "v10",
+            "v12alpha1",
+            "v3beta1",
+            "bar",
+        ];
+        names.sort_by_key(|name| std::cmp::Reverse(priority(name)));
+        assert_eq!(
+            names,
+            [
+                "v10",
+                "v2",
+                "v1",
+                "v10beta3",
+                "v3beta1",
+                "v12alpha1",
+                "v11alpha2",
+                "v1alpha1",
+                "bar",
+                "foo"
+            ]
+        );
+    }
+}

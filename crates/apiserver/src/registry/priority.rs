@@ -1,0 +1,88 @@
+//! The order of groups and versions: which one a client prefers.
+
+use super::Registry;
+
+/// Groups with something served, apart from the core group, in the order in which clients prefer them.
+pub(crate) fn groups(registry: &Registry) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for resource in registry.iter() {
+        if !resource.group.is_empty()
+            && !names.contains(&resource.group)
+            && resource.versions.iter().any(|it| it.served)
+        {
+            names.push(resource.group.clone());
+        }
+    }
+    names.sort_by_key(|name| {
+        (
+            PRIORITY
+                .iter()
+                .position(|known| known == name)
+                .unwrap_or(PRIORITY.len()),
+            name.clone(),
+        )
+    });
+    names
+}
+
+/// Upstream's order of the built-in groups; others follow by name.
+const PRIORITY: [&str; 20] = [
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+];
+
+/// Served versions of a group, preferred first.
+pub(crate) fn versions(registry: &Registry, group: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for resource in registry.iter().filter(|resource| resource.group == group) {
+        for version in resource.versions.iter().filter(|version| version.served) {
+            if !names.contains(&version.name) {
+                names.push(version.name.clone());
+            }
+        }
+    }
+    names.sort_by_key(|name| std::cmp::Reverse(version_rank(name)));
+    names
+}
+
+/// Stable before beta before alpha, then by number; other names last.
+fn version_rank(name: &str) -> (u8, u64, u64) {
+    let Some(rest) = name.strip_prefix('v') else {
+        return (0, 0, 0);
+    };
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    let (Ok(major), stage) = (rest[..digits].parse::<u64>(), &rest[digits..]) else {
+        return (0, 0, 0);
+    };
+    let minor = |name: &str| {
+        stage
+            .strip_prefix(name)
+            .and_then(|minor| minor.parse::<u64>().ok())
+    };
+    match (stage, minor("beta"), minor("alpha")) {
+        ("", _, _) => (3, major, 0),
+        (_, Some(minor), _) => (2, major, minor),
+        (_, _, Some(minor)) => (1, major, minor),
+        _ => (0, 0, 0),
+    }
+}

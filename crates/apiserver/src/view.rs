@@ -1,0 +1,142 @@
+//! How stored objects appear through a version of the API.
+
+use allot_store::Entry;
+use serde_json::{Value, json};
+
+use crate::error::Result;
+use crate::negotiate::Shape;
+use crate::registry::Resource;
+use crate::{object, ordered, versions};
+
+/// How stored objects of one resource appear through one version.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// The resource.
+    pub resource: &'a Resource,
+    /// The version asked for.
+    pub version: &'a str,
+}
+
+impl View<'_> {
+    /// `apiVersion` of the objects.
+    pub fn api_version(&self) -> String {
+        self.resource.api_version(self.version)
+    }
+
+    /// The stored bytes can be served without looking at them.
+    fn is_stored_form(&self) -> bool {
+        versions::same_shape(self.resource, self.version)
+    }
+
+    /// A stored version as an object in the version asked for.
+    ///
+    /// # Errors
+    /// 500 if it can not be converted.
+    pub fn object(&self, entry: &Entry) -> Result<Value> {
+        if self.mark().is_some_and(|mark| mark == entry.mark()) {
+            return versions::unchanged(self.resource, self.version, &entry.value);
+        }
+        versions::decode(self.resource, self.version, &entry.value)
+    }
+
+    /// JSON of a stored version, kind and apiVersion included.
+    ///
+    /// # Errors
+    /// As [`View::object`].
+    pub fn write_json(&self, out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
+        if self.is_stored_form() {
+            object::write_with_kind(out, &entry.value, &self.api_version(), &self.resource.kind);
+        } else if let Some(mark) = self.mark() {
+            self.write_custom(out, entry, mark)?;
+        } else {
+            let object = self.object(entry)?;
+            self.with_texts(entry, || {
+                ordered::object(out, &object, self.resource.schema(self.version));
+            });
+        }
+        Ok(())
+    }
+
+    /// Does what writes an entry with the texts of its raw fields.
+    pub fn with_texts<T>(&self, entry: &Entry, write: impl FnOnce() -> T) -> T {
+        let schema = self.resource.schema(&self.resource.storage_version);
+        crate::raw::of_stored(schema, &entry.value, write)
+    }
+
+    /// What entries of a custom resource are marked with that this version shows as they are stored.
+    fn mark(&self) -> Option<u64> {
+        self.resource.custom.as_ref()?.mark(self.version)
+    }
+
+    /// A custom object. Once it has turned out that its definition changes nothing in what is stored, the bytes are
+    /// served until the definition is another one.
+    fn write_custom(&self, out: &mut Vec<u8>, entry: &Entry, mark: u64) -> Result<()> {
+        let stored = |out: &mut Vec<u8>| {
+            let api_version = self.api_version();
+            object::write_custom(out, &entry.value, &api_version, &self.resource.kind)
+        };
+        if entry.mark() == mark && stored(out).is_some() {
+            return Ok(());
+        }
+        let start = out.len();
+        ordered::object(out, &self.object(entry)?, None);
+        let mut bytes = Vec::with_capacity(out.len() - start);
+        if stored(&mut bytes).is_some() && bytes == out[start..] {
+            entry.set_mark(mark);
+        }
+        Ok(())
+    }
+
+    /// As [`View::write_json`], in the form for lists: without kind and apiVersion for built-in kinds.
+    pub(crate) fn write_item(&self, out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
+        if self.resource.custom.is_some() {
+            return self.write_json(out, entry);
+        }
+        if self.is_stored_form() {
+            out.extend_from_slice(&entry.value);
+            return Ok(());
+        }
+        let mut value = self.object(entry)?;
+        if let Value::Object(map) = &mut value {
+            map.remove("kind");
+            map.remove("apiVersion");
+        }
+        self.with_texts(entry, || {
+            ordered::object(out, &value, self.resource.schema(self.version));
+        });
+        Ok(())
+    }
+
+    /// An object of the resource reduced to its metadata, as upstream keeps it inside.
+    pub fn metadata_only(&self, object: Value, shape: Shape) -> Value {
+        let mut partial = metadata_only(object, shape);
+        if self.resource.is("apps", "daemonsets")
+            && let Some(annotations) = partial["metadata"]["annotations"].as_object_mut()
+        {
+            // Upstream keeps this one outside of the metadata and writes it last.
+            annotations.remove("deprecated.daemonset.template.generation");
+            if annotations.is_empty()
+                && let Some(metadata) = partial["metadata"].as_object_mut()
+            {
+                metadata.remove("annotations");
+            }
+        }
+        partial
+    }
+}
+
+/// The version of what has metadata only.
+pub(crate) fn metadata_version(shape: Shape) -> &'static str {
+    match shape {
+        Shape::MetadataV1beta1 | Shape::TableV1beta1 => "meta.k8s.io/v1beta1",
+        _ => "meta.k8s.io/v1",
+    }
+}
+
+/// An object reduced to its metadata.
+pub fn metadata_only(mut object: Value, shape: Shape) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": metadata_version(shape),
+        "metadata": object["metadata"].take(),
+    })
+}

@@ -1,0 +1,18 @@
+//! Named formats as values; which there are is a matter of the library.
+
+/// A named format.
+#[derive(Debug)]
+pub struct Format {
+    /// Its name.
+    pub name: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) check: fn(&str) -> Vec<String>,
+    /// Length of a regular expression that would do the same; the cost of a check follows from it.
+    pub(crate) regex_size: u64,
+}
+
+impl PartialEq for Format {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
