@@ -30,7 +30,7 @@ pub mod status;
 pub mod store;
 pub mod up;
 
-pub use crate::{apiserver, bounds, component};
+pub(crate) use crate::{apiserver, bounds, component};
 
 /// So many of something, in words.
 fn count(number: usize, what: &str) -> String {
