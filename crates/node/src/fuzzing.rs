@@ -5,7 +5,7 @@ use std::path::Path;
 /// What a client sends on a SPDY connection, in pieces of as many bytes as the first one says. What the codec hands out
 /// is not more than what came in, but for headers, which are compressed and have a bound of their own.
 pub fn spdy(bytes: &[u8]) {
-    crate::server::fuzz_spdy(bytes);
+    crate::spdy::fuzz(bytes);
 }
 
 /// A checkpoint of prepared claims, with a checksum that fits.
