@@ -4,6 +4,7 @@ use std::error::Error;
 
 /// Every file is compiled separately, into a separate directory: several services share the proto package `v1alpha1`.
 const FILES: &[&str] = &[
+    "cri_v1",
     "dra_v1",
     "dra_v1beta1",
     "dra_v1alpha4",

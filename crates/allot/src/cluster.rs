@@ -7,6 +7,7 @@
 mod children;
 mod driver;
 mod hardware;
+mod kinds;
 mod place;
 pub mod progress;
 mod ready;
@@ -32,6 +33,7 @@ pub use crate::clusters::default_directory;
 use crate::clusters::record::{Process, Record};
 use crate::component::read_scheduler_config;
 use crate::{apiserver, bounds};
+pub use kinds::{Driver, Runtime};
 pub use place::Place;
 use place::{end_containers, removed};
 use progress::Progress;
@@ -54,9 +56,12 @@ pub struct Args {
     /// How many nodes to run
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = bounds::within(bounds::NODES))]
     pub nodes: usize,
-    /// How containers run: as processes in separate namespaces, or not at all
+    /// How containers run: as processes in namespaces of their own, not at all, or by a container runtime
     #[arg(long, value_enum, default_value_t = Runtime::Auto)]
     pub runtime: Runtime,
+    /// Where the container runtime listens, with --runtime cri
+    #[arg(long, value_name = "unix:///PATH", default_value = allot_node::CRI_ENDPOINT)]
+    pub cri_endpoint: String,
     /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be
     /// reached and the pod names a command), require (always their image) or host (always the host's files)
     #[arg(long, env = "ALLOT_IMAGES", default_value = "auto")]
@@ -91,40 +96,6 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     pub controllers: Vec<String>,
-}
-
-/// A driver that is part of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Driver {
-    /// Modelled GPUs, gpu.example.com
-    Gpu,
-    /// Environment variables as resources, as in the documents of 1.26 to 1.30
-    Test,
-    /// Networks as resources, netresources.spidernet.io, as in Spiderpool's documents; on modelled interfaces
-    Net,
-    /// No driver
-    None,
-}
-
-/// How containers run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Runtime {
-    /// Processes if the machine permits them
-    Auto,
-    /// Processes of this machine
-    Process,
-    /// No processes: pods run in name only
-    Simulated,
-}
-
-impl From<Runtime> for RuntimeKind {
-    fn from(runtime: Runtime) -> Self {
-        match runtime {
-            Runtime::Auto => Self::Auto,
-            Runtime::Process => Self::Process,
-            Runtime::Simulated => Self::Simulated,
-        }
-    }
 }
 
 impl Args {
@@ -224,6 +195,15 @@ impl Cluster {
             args.drivername.is_none() || args.driver == Some(Driver::Test),
             "--drivername is the name of the test driver: give --driver test as well"
         );
+        let cri = args.runtime == Runtime::Cri;
+        anyhow::ensure!(
+            !cri || args.nodes <= 1,
+            "--runtime cri is for one node: a container runtime has one set of CDI files"
+        );
+        anyhow::ensure!(
+            !cri || args.hardware.is_empty(),
+            "--hardware is not possible with --runtime cri: start `allot driver model` beside it"
+        );
         if args.dra {
             args.apiserver.switch_on_dra(classic)?;
         }
@@ -309,6 +289,7 @@ impl Cluster {
                 .map(|(number, (name, root))| {
                     let mut config =
                         node_config(name, root, args.runtime.into(), &running.authority)?;
+                    config.cri_endpoint.clone_from(&args.cri_endpoint);
                     config.api_server = Some(running.address);
                     config.ephemeral = ephemeral;
                     config.images.mode = args.images;
@@ -336,7 +317,11 @@ impl Cluster {
         }
         cluster.driver = driver;
         if let Some(driver) = cluster.driver.clone() {
-            let children = children::Drivers::new(driver, &cluster.kubeconfig, nodes);
+            // Where the runtime looks, which is not below the node's directory.
+            let mut kubelet = Node::new("", "/");
+            kubelet.runtime = args.runtime.into();
+            let cdi = kubelet.cdi_dirs().pop().filter(|_| cri);
+            let children = children::Drivers::new(driver, &cluster.kubeconfig, nodes, cdi);
             cluster.spawn("driver", |stop| children.run(stop));
         }
         Ok(cluster)

@@ -23,6 +23,8 @@ pub enum RuntimeKind {
     Process,
     /// Containers are only pretended.
     Simulated,
+    /// Containers are those of a runtime behind the container runtime interface, such as containerd.
+    Cri,
 }
 
 impl std::str::FromStr for RuntimeKind {
@@ -33,12 +35,18 @@ impl std::str::FromStr for RuntimeKind {
             "auto" => Ok(Self::Auto),
             "process" => Ok(Self::Process),
             "simulated" => Ok(Self::Simulated),
+            "cri" => Ok(Self::Cri),
             _ => Err(format!(
-                "unknown runtime {text:?}: expected auto, process or simulated"
+                "unknown runtime {text:?}: expected auto, process, simulated or cri"
             )),
         }
     }
 }
+
+/// Where containerd listens.
+pub const CRI_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
+/// Where container runtimes look for CDI files, in rising priority.
+const RUNTIME_CDI: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
 /// The directory of a kubelet on other nodes.
 const KUBELET: &str = "/var/lib/kubelet";
@@ -159,7 +167,10 @@ pub struct Config {
     pub runtime: RuntimeKind,
     /// The source of container images.
     pub images: Images,
-    /// Directories of CDI files, in rising priority. Empty means `<root_dir>/cdi` only.
+    /// Where the runtime listens, for [`RuntimeKind::Cri`].
+    pub cri_endpoint: String,
+    /// Where CDI files are looked for, in rising priority. Empty means `<root_dir>/cdi` only; with [`RuntimeKind::Cri`], where
+    /// container runtimes look.
     pub cdi_dirs: Vec<PathBuf>,
     /// Address of the HTTPS API; port 0 picks one. `None`: not served.
     pub listen: Option<SocketAddr>,
@@ -210,6 +221,7 @@ impl Config {
             root_dir: root_dir.into(),
             runtime: RuntimeKind::Auto,
             images: Images::default(),
+            cri_endpoint: CRI_ENDPOINT.into(),
             cdi_dirs: Vec::new(),
             listen: Some(SocketAddr::new(address, 0)),
             tls: Tls::default(),
@@ -262,10 +274,10 @@ impl Config {
 
     /// The CDI directories in effect.
     pub fn cdi_dirs(&self) -> Vec<PathBuf> {
-        if self.cdi_dirs.is_empty() {
-            vec![self.root_dir.join("cdi")]
-        } else {
-            self.cdi_dirs.clone()
+        match (self.cdi_dirs.is_empty(), self.runtime) {
+            (false, _) => self.cdi_dirs.clone(),
+            (true, RuntimeKind::Cri) => RUNTIME_CDI.map(PathBuf::from).to_vec(),
+            (true, _) => vec![self.root_dir.join("cdi")],
         }
     }
 }

@@ -27,6 +27,9 @@ pub enum Error {
     /// The images of the node cannot be used.
     #[error("images: {0}")]
     Images(String),
+    /// The container runtime cannot be used.
+    #[error("{0}")]
+    Runtime(String),
     /// The container helper does not work.
     #[error("container helper {program:?}: {reason}")]
     Shim {

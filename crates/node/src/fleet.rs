@@ -59,6 +59,7 @@ pub(crate) async fn run(
         events: Recorder::new(client.clone(), config.node_name.clone()),
         services: pods::Services::new(client.clone(), config.api_server),
         images: None,
+        delegated: None,
         pods: Default::default(),
         synced: Default::default(),
         shutdown: shutdown.clone(),

@@ -19,10 +19,12 @@ use crate::error::Error;
 use crate::events::{Kind, Recorder};
 use crate::shim::spec::{ImageConfig, RootFs};
 
+mod delegated;
 mod garbage;
 mod reach;
 mod secrets;
 
+pub(crate) use delegated::Delegated;
 pub(crate) use garbage::collect;
 
 /// The image name of the host's files, unless images are required.
@@ -46,13 +48,19 @@ pub(crate) struct Files {
     pub(crate) image: Option<Ready>,
     /// The images that are volumes, by the volume's name.
     pub(crate) volumes: BTreeMap<String, Ready>,
+    /// Its image at a runtime that has images of its own.
+    pub(crate) delegated: Option<crate::runtime::Image>,
 }
 
 impl Files {
     /// The image's configuration of the program.
     pub(crate) fn config(&self) -> ImageConfig {
         let Some(ready) = &self.image else {
-            return ImageConfig::default();
+            let user = self.delegated.as_ref().map(|image| image.user.clone());
+            return ImageConfig {
+                user: user.unwrap_or_default(),
+                ..ImageConfig::default()
+            };
         };
         let config = ready.image.config.clone();
         ImageConfig {
@@ -113,7 +121,7 @@ impl Images {
             .map_err(|message| self.refuse(pod, container, "ErrImagePull", message))?;
         let mut files = Files {
             image: self.root(pod, container, &keyring).await?,
-            volumes: BTreeMap::new(),
+            ..Files::default()
         };
         for (volume, reference, policy) in image_volumes(pod, container) {
             let credentials = credentials(&keyring, reference);

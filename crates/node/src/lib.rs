@@ -48,15 +48,18 @@ pub mod remains;
 mod runtime;
 mod server;
 pub mod shim;
+mod spdy;
 
-pub use config::{Config, HARDWARE, ImageMode, Images, RuntimeKind, SimulatedSlices, Tls};
+pub use config::{
+    CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, RuntimeKind, SimulatedSlices, Tls,
+};
 pub use error::Error;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
 
 use events::{Kind, Recorder};
 use plugins::Plugins;
 use pods::Node;
-use runtime::{DynRuntime, Process, Simulated};
+use runtime::{Cri, CriSettings, DynRuntime, Process, Simulated};
 
 /// Runs one node until `shutdown`. Containers keep running after that, and the next run adopts them, unless the node is
 /// [ephemeral](Config::ephemeral).
@@ -99,6 +102,12 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         client: client.clone(),
         runtime: Arc::clone(&runtime),
         images: images.clone(),
+        delegated: images::Delegated::of(
+            &runtime,
+            client.clone(),
+            events.clone(),
+            config.images.pauses,
+        ),
         claims,
         events: events.clone(),
         services: pods::Services::new(client.clone(), config.api_server),
@@ -157,11 +166,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     // Set already if a configuration is run again.
     let _ = config.registered.set(());
     events.node(&object, Kind::Normal, "Starting", "Starting kubelet.");
-    for limitation in facts
-        .limitations
-        .iter()
-        .filter(|_| config.runtime != RuntimeKind::Simulated)
-    {
+    for limitation in facts.limitations.iter().filter(|_| !simulated) {
         events.node(
             &object,
             Kind::Warning,
@@ -196,7 +201,8 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     tasks.spawn(register::heartbeat(
         client.clone(),
         config.clone(),
-        facts,
+        Arc::clone(&runtime),
+        port,
         object,
     ));
     let (sender, receiver) = mpsc::channel(256);
@@ -223,12 +229,24 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
 /// Stops every container.
 async fn stop_all(runtime: &dyn runtime::Runtime) {
     const GRACE: Duration = Duration::from_secs(2);
-    let found = runtime.recover().await;
+    /// A runtime that is away keeps what it has.
+    const LONGEST: Duration = Duration::from_secs(10);
+    let Ok(found) = tokio::time::timeout(LONGEST, runtime.recover()).await else {
+        return tracing::warn!("containers were not stopped: the container runtime is away");
+    };
     let stops = found.into_iter().map(|container| async move {
         runtime.stop(container.running.id.clone(), GRACE).await;
         runtime.remove(&container.running.id);
     });
     futures::future::join_all(stops).await;
+    if let Some(complete) = runtime.complete() {
+        let known = complete.known();
+        let closing = known.iter().map(|uid| complete.close(uid));
+        let closed = tokio::time::timeout(LONGEST, futures::future::join_all(closing)).await;
+        if closed.is_err() {
+            tracing::warn!("pods were not ended: the container runtime is away");
+        }
+    }
 }
 
 /// Runs several nodes in this process; the first error ends all. Simulated nodes without plugins share one agent, so that
@@ -262,6 +280,8 @@ async fn open_images(
     match config.images.mode {
         ImageMode::Host => return Ok(None),
         _ if config.runtime == RuntimeKind::Simulated => return Ok(None),
+        // It gets images by itself.
+        _ if config.runtime == RuntimeKind::Cri => return Ok(None),
         // A plain process uses the files of the host, independent of its image.
         ImageMode::Auto if plain => return Ok(None),
         ImageMode::Require if plain => {
@@ -279,6 +299,14 @@ async fn open_images(
 async fn make_runtime(config: &Config) -> Result<DynRuntime, Error> {
     Ok(match config.runtime {
         RuntimeKind::Simulated => Arc::new(Simulated::default()),
+        RuntimeKind::Cri => {
+            let settings = CriSettings {
+                endpoint: config.cri_endpoint.clone(),
+                directory: config.root_dir.clone(),
+                cdi_dirs: config.cdi_dirs(),
+            };
+            Arc::new(Cri::new(settings).map_err(Error::Runtime)?)
+        }
         RuntimeKind::Auto | RuntimeKind::Process => {
             Arc::new(Process::new(config.root_dir.join("containers"), config.shim.clone()).await?)
         }

@@ -23,7 +23,7 @@ mod tests;
 const PARENT: &str = "/allot";
 
 /// Parts of `/proc` and `/sys` that expose or change machine-wide state: containerd's lists.
-const MASKED: [&str; 12] = [
+pub(crate) const MASKED: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/interrupts",
@@ -37,7 +37,7 @@ const MASKED: [&str; 12] = [
     "/sys/devices/virtual/powercap",
     "/sys/firmware",
 ];
-const READ_ONLY: [&str; 5] = [
+pub(crate) const READ_ONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
     "/proc/irq",

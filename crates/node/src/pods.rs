@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::claims::Claims;
 use crate::config::Config;
 use crate::events::Recorder;
-use crate::images::Images;
+use crate::images::{Delegated, Images};
 use crate::runtime::{DynRuntime, Found};
 
 mod env;
@@ -58,6 +58,8 @@ pub(crate) struct Node {
     pub(crate) runtime: DynRuntime,
     /// `None` if containers run from the host's files only.
     pub(crate) images: Option<Arc<Images>>,
+    /// Those of a runtime that gets images by itself.
+    pub(crate) delegated: Option<Arc<Delegated>>,
     pub(crate) claims: Claims,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
@@ -88,6 +90,23 @@ impl Node {
         if let Some(images) = &self.images {
             images.release(id);
         }
+    }
+
+    /// Addresses of a pod; those of the node where it shares the node's network.
+    pub(crate) fn addresses(&self, pod: &Pod) -> Vec<String> {
+        let complete = self.runtime.complete();
+        let uid = pod.uid().unwrap_or_default();
+        let own = complete.map_or_else(Vec::new, |complete| complete.addresses(&uid));
+        match own.is_empty() {
+            true => vec![self.config.address.to_string()],
+            false => own.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Whether a pod has a network of its own.
+    pub(crate) fn has_own_network(&self, pod: &Pod) -> bool {
+        let complete = self.runtime.complete();
+        complete.is_some_and(|it| !it.addresses(&pod.uid().unwrap_or_default()).is_empty())
     }
 
     /// Bytes of memory of the node.
@@ -286,6 +305,14 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
         }
     });
     futures::future::join_all(stops).await;
+    if let Some(complete) = node.runtime.complete() {
+        for uid in complete.known() {
+            if !node.pods.lock().contains_key(&uid) {
+                complete.close(&uid).await;
+                complete.forget(&uid);
+            }
+        }
+    }
     for entry in std::fs::read_dir(node.config.root_dir.join("pods"))
         .into_iter()
         .flatten()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -14,7 +14,10 @@ use crate::claims::text;
 use crate::config::{Config, RuntimeKind};
 use crate::error::Error;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
-use crate::runtime::Runtime;
+use crate::runtime::{Condition, DynRuntime, Runtime};
+use conditions::conditions;
+
+mod conditions;
 
 /// Parts of the status that are not in the configuration.
 #[derive(Debug, Clone)]
@@ -27,23 +30,24 @@ pub(crate) struct Facts {
     pub(crate) limitations: Vec<String>,
     /// Limits are enforced by the kernel.
     pub(crate) limits: bool,
+    /// How a runtime is that is not part of the agent.
+    pub(crate) condition: Option<Condition>,
 }
 
 impl Facts {
     pub(crate) fn of(runtime: &dyn Runtime, port: Option<u16>) -> Self {
         Self {
             port,
-            runtime: format!("{}://{}", runtime.name(), env!("CARGO_PKG_VERSION")),
+            runtime: format!("{}://{}", runtime.name(), runtime.version()),
             limitations: runtime.limitations(),
             limits: runtime.enforces_limits(),
+            condition: runtime
+                .complete()
+                .map(|complete| complete.condition().borrow().clone()),
         }
     }
 }
 
-/// Condition: containers are isolated as configured.
-const ISOLATION: &str = "ContainerIsolation";
-/// Condition: limits of containers are enforced.
-const LIMITS: &str = "ContainerLimits";
 pub(crate) const LEASES: &str = "kube-node-lease";
 
 /// Creates the Node, or updates the one of an earlier run; retries until the API server answers.
@@ -190,81 +194,6 @@ pub(crate) fn status(config: &Config, facts: &Facts, before: Option<&Node>) -> V
     status
 }
 
-fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
-    let now = Time(Timestamp::now());
-    let isolated = facts.limitations.is_empty();
-    let text = if isolated {
-        "containers have their own namespaces".to_owned()
-    } else {
-        facts.limitations.join("; ")
-    };
-    let all = [
-        (
-            "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available".to_owned(),
-        ),
-        (
-            "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure".to_owned(),
-        ),
-        (
-            "PIDPressure",
-            "False",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available".to_owned(),
-        ),
-        (
-            "Ready",
-            "True",
-            "KubeletReady",
-            "kubelet is posting ready status".to_owned(),
-        ),
-        (
-            ISOLATION,
-            if isolated { "True" } else { "False" },
-            if isolated { "Applied" } else { "NotApplied" },
-            text,
-        ),
-        (
-            LIMITS,
-            if facts.limits { "True" } else { "False" },
-            if facts.limits {
-                "Enforced"
-            } else {
-                "NotEnforced"
-            },
-            if facts.limits {
-                "limits are enforced by cgroups".to_owned()
-            } else {
-                "cgroups cannot be written here: limits for CPU, memory and processes are not enforced"
-                    .to_owned()
-            },
-        ),
-    ];
-    let old = before
-        .and_then(|node| node.status.as_ref())
-        .and_then(|status| status.conditions.as_deref());
-    all.into_iter()
-        .map(|(kind, status, reason, message)| {
-            let same = old
-                .unwrap_or_default()
-                .iter()
-                .find(|c| c.type_ == kind && c.status == status);
-            let since = same
-                .and_then(|c| c.last_transition_time.clone())
-                .unwrap_or_else(|| now.clone());
-            json!({
-                "type": kind, "status": status, "reason": reason, "message": message,
-                "lastHeartbeatTime": now, "lastTransitionTime": since,
-            })
-        })
-        .collect()
-}
-
 fn capacity(config: &Config) -> BTreeMap<String, String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -318,7 +247,14 @@ fn node_info(facts: &Facts) -> Value {
 /// Renews the Lease as long as the process lives. Writes the whole status every five minutes, and at once if the API
 /// server has a different one: a process that was suspended finds its node marked as lost, and only its status corrects
 /// that.
-pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node: Node) {
+pub(crate) async fn heartbeat(
+    client: Client,
+    config: Config,
+    runtime: DynRuntime,
+    port: Option<u16>,
+    node: Node,
+) {
+    let mut condition = runtime.complete().map(|complete| complete.condition());
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     let nodes: Api<Node> = Api::all(client);
     let mut ticks = tokio::time::interval(config.heartbeat);
@@ -326,7 +262,12 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
     let full = (300.0 / config.heartbeat.as_secs_f64()).ceil() as u64;
     let mut due = false;
     for tick in 0u64.. {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            // The node is told to be ready, or not to be, at once.
+            () = changed(&mut condition) => due = true,
+        }
+        let facts = Facts::of(&*runtime, port);
         let uid = node.metadata.uid.as_deref().unwrap_or_default();
         if let Err(error) = renew(&leases, &config.node_name, uid, config.heartbeat).await {
             let error = text(&error);
@@ -358,6 +299,17 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
                 );
             }
         }
+    }
+}
+
+/// The runtime is another than it was; never where it is part of the agent.
+async fn changed(condition: &mut Option<tokio::sync::watch::Receiver<Condition>>) {
+    let news = match condition {
+        Some(condition) => condition.changed().await,
+        None => std::future::pending().await,
+    };
+    if news.is_err() {
+        std::future::pending().await
     }
 }
 

@@ -107,7 +107,6 @@ async fn accept(api: &Arc<Api>, listener: TcpListener, acceptor: &Mutex<TlsAccep
     }
 }
 
-pub(crate) use spdy::fuzz as fuzz_spdy;
 use tls::acceptor;
 
 /// What answers requests.

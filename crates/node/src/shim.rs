@@ -34,7 +34,7 @@ pub(crate) mod terminal;
 pub use log::format_line;
 #[cfg(test)]
 pub(crate) use stage::Device;
-pub(crate) use stage::{Account, Hierarchy, SUB_PATH, Staged};
+pub(crate) use stage::{Account, Hierarchy, SUB_PATH, Staged, open_below};
 
 /// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
 /// thread is started; never returns.

@@ -6,6 +6,8 @@ mod access;
 mod claims;
 #[path = "agent/classic.rs"]
 mod classic;
+#[path = "agent/complete.rs"]
+mod complete;
 #[path = "agent/containers.rs"]
 mod containers;
 #[path = "agent/harness.rs"]
@@ -20,5 +22,7 @@ mod isolation;
 mod programs;
 #[path = "agent/pulls.rs"]
 mod pulls;
+#[path = "support/runtime.rs"]
+mod runtime;
 #[path = "agent/volumes.rs"]
 mod volumes;

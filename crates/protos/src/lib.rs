@@ -1,6 +1,6 @@
 //! The wire contracts between a kubelet and its plugins: DRA, plugin registration, device health and
-//! PodResources, with upstream's package names, message names and field numbers; and the Unix-socket
-//! transport that these services need.
+//! PodResources, and with its container runtime (CRI), with upstream's package names, message names and field numbers;
+//! and the Unix-socket transport that these services need.
 //!
 //! Invariants:
 //! - one module per service version; the messages are plain data, conversions live with their users;
@@ -25,6 +25,12 @@
 
 pub mod hpack;
 pub mod transport;
+
+/// `runtime.v1`: the container runtime interface, as far as the node agent uses it.
+#[allow(missing_docs, clippy::all)]
+pub mod cri_v1 {
+    include!(concat!(env!("OUT_DIR"), "/cri_v1/runtime.v1.rs"));
+}
 
 /// `k8s.io.kubelet.pkg.apis.dra.v1`: the DRA service of Kubernetes 1.34 and later.
 #[allow(missing_docs, clippy::all)]

@@ -44,12 +44,19 @@ pub(super) struct Drivers {
     driver: Driver,
     kubeconfig: PathBuf,
     nodes: Vec<(String, PathBuf)>,
+    cdi_dir: Option<PathBuf>,
 }
 
 impl Drivers {
-    /// A driver for each node, given by name and directory.
-    pub(super) fn new(driver: Driver, kubeconfig: &Path, nodes: Vec<(String, PathBuf)>) -> Self {
+    /// A driver for each node, given by name and directory. CDI files go into `cdi_dir`, or below the node's directory.
+    pub(super) fn new(
+        driver: Driver,
+        kubeconfig: &Path,
+        nodes: Vec<(String, PathBuf)>,
+        cdi_dir: Option<PathBuf>,
+    ) -> Self {
         Self {
+            cdi_dir,
             driver,
             kubeconfig: kubeconfig.to_owned(),
             nodes,
@@ -74,7 +81,12 @@ impl Drivers {
         if !many {
             let nodes = self.nodes.iter();
             commands.extend(nodes.enumerate().map(|(index, (name, root))| {
-                (name.clone(), self.driver.on_node(index, name, root))
+                let mut arguments = self.driver.on_node(index, name, root);
+                // The network driver has no files.
+                if let Some(cdi) = self.cdi_dir.as_ref().filter(|_| self.driver != Driver::Net) {
+                    arguments.extend(["--cdi-dir".into(), cdi.into()]);
+                }
+                (name.clone(), arguments)
             }));
         }
         for (name, arguments) in commands {

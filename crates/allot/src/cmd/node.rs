@@ -22,9 +22,12 @@ pub struct Args {
     /// Directory of the state; with --nodes above 1 directories `0`, `1`, … below it. Keep it short, sockets are in it
     #[arg(long, value_name = "DIR", default_value = "/var/lib/allot")]
     root_dir: PathBuf,
-    /// What runs the containers: auto, process or simulated
+    /// What runs the containers: auto, process, simulated, or cri for containerd 1.7 and newer or CRI-O
     #[arg(long, default_value = "auto")]
     runtime: RuntimeKind,
+    /// Where the container runtime listens, with --runtime cri
+    #[arg(long, value_name = "unix:///PATH", default_value = allot_node::CRI_ENDPOINT)]
+    cri_endpoint: String,
     /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be
     /// reached and the pod names a command), require (always their image) or host (always the host's files)
     #[arg(long, env = "ALLOT_IMAGES", default_value = "auto")]
@@ -32,7 +35,8 @@ pub struct Args {
     /// File with mirrors, plain-HTTP registries and certificates; docs/images.md has its form
     #[arg(long, value_name = "FILE")]
     registries: Option<PathBuf>,
-    /// Directories with CDI files, last one first in priority; <root-dir>/cdi when absent
+    /// Directories with CDI files, last one first in priority; <root-dir>/cdi when absent, with --runtime cri /etc/cdi and
+    /// /var/run/cdi, where runtimes look
     #[arg(long, value_name = "DIR")]
     cdi_dir: Vec<PathBuf>,
     /// Address of the HTTPS API for logs, exec and port-forward
@@ -95,6 +99,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         };
         let mut config = Config::new(name, root);
         config.runtime = args.runtime;
+        config.cri_endpoint = args.cri_endpoint.clone();
         config.images.mode = args.images;
         config.images.registries = registries.clone();
         config.cdi_dirs = args.cdi_dir.clone();

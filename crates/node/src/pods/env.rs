@@ -112,6 +112,8 @@ pub(super) struct Downward<'a> {
     pub(super) pod: &'a Pod,
     pub(super) node: &'a str,
     pub(super) address: String,
+    /// The pod's own addresses.
+    pub(super) pod_addresses: Vec<String>,
     /// Allocatable resources of the node, for limits that are not set.
     pub(super) allocatable: &'a BTreeMap<String, String>,
 }
@@ -247,9 +249,9 @@ impl Downward<'_> {
                     .and_then(|spec| spec.service_account_name.clone())
                     .unwrap_or_else(|| "default".into()))
             }
-            "status.hostIP" | "status.podIP" | "status.hostIPs" | "status.podIPs" => {
-                Ok(self.address.clone())
-            }
+            "status.hostIP" | "status.hostIPs" => Ok(self.address.clone()),
+            "status.podIP" => Ok(self.pod_addresses.first().cloned().unwrap_or_default()),
+            "status.podIPs" => Ok(self.pod_addresses.join(",")),
             _ => Err(format!("unsupported fieldPath: {path}")),
         }
     }

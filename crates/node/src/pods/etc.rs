@@ -13,6 +13,10 @@ use crate::shim::spec::Mount;
 /// Larger ones of the host are not configuration.
 const LARGEST: usize = 1 << 20;
 
+/// Names that every network has: those that a kubelet writes.
+const LOOPBACK: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
+    fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n";
+
 /// Creates `hosts` and `resolv.conf` for a pod whose containers run from images, and mounts them unless the pod mounts
 /// something there itself, as a kubelet does.
 pub(super) fn add(
@@ -22,11 +26,18 @@ pub(super) fn add(
     mounts: &mut Vec<Mount>,
 ) -> Result<(), String> {
     let spec = pod.spec.clone().unwrap_or_default();
-    let address = node.config.address.to_string();
+    let address = node.addresses(pod).into_iter().next();
+    let known = match node.has_own_network(pod) {
+        true => format!("# Kubernetes-managed hosts file.\n{LOOPBACK}"),
+        false => format!(
+            "# Kubernetes-managed hosts file (host network).\n{}",
+            host("/etc/hosts")
+        ),
+    };
     let files = [
         (
             "hosts",
-            hosts(&host("/etc/hosts"), &spec, &address, hostname),
+            hosts(&known, &spec, &address.unwrap_or_default(), hostname),
         ),
         ("resolv.conf", resolv_conf(&host("/etc/resolv.conf"), &spec)),
     ];
@@ -62,9 +73,9 @@ fn host(path: &str) -> String {
     text
 }
 
-/// The network is the host's, and so are its names; the pod's own and its aliases are added.
-fn hosts(host: &str, spec: &PodSpec, address: &str, hostname: &str) -> String {
-    let mut text = format!("# Kubernetes-managed hosts file (host network).\n{host}");
+/// With the network of the host its names are known, too; the pod's own and its aliases are added.
+fn hosts(known: &str, spec: &PodSpec, address: &str, hostname: &str) -> String {
+    let mut text = known.to_owned();
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -143,7 +154,7 @@ mod tests {
         let text = hosts("127.0.0.1 localhost", &spec(aliases), "127.0.0.1", "pod");
         assert_eq!(
             text,
-            "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n127.0.0.1\tpod\n\n\
+            "127.0.0.1 localhost\n127.0.0.1\tpod\n\n\
              # Entries added by HostAliases.\n10.0.0.1\ta\tb\n"
         );
     }

@@ -8,13 +8,15 @@ use futures::future::{Either, select};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{
-    Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe, SleepAction, TCPSocketAction,
+    Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, Probe, SleepAction,
+    TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::Node;
+use crate::runtime::Exec;
 
 /// Of what a program or a server answers, this much is shown in events.
 const SHOWN: usize = 10 * 1024;
@@ -73,18 +75,21 @@ impl Action {
         exec.or_else(|| http.cloned().map(Self::Http))
     }
 
-    /// Carries out the action without a time limit. When dropped, it ends what it has started.
+    /// Does it, with all the time it takes; a program that a runtime runs by itself has `limit`. Dropped in between, it ends
+    /// what it has started.
     pub(super) async fn run(
         &self,
         node: &Node,
+        pod: &Pod,
         container: &Container,
         id: &str,
+        limit: Duration,
     ) -> Result<(), Failure> {
         match self {
-            Self::Exec(command) => exec(node, id, command).await,
-            Self::Http(action) => get(node, container, action).await,
+            Self::Exec(command) => exec(node, id, command, limit).await,
+            Self::Http(action) => get(node, pod, container, action).await,
             Self::Tcp(action) => {
-                let host = host(node, action.host.as_deref());
+                let host = host(node, pod, action.host.as_deref());
                 connect(&host, port(container, &action.port)?).await?;
                 Ok(())
             }
@@ -97,15 +102,23 @@ impl Action {
     }
 }
 
-async fn exec(node: &Node, id: &str, command: &[String]) -> Result<(), Failure> {
+async fn exec(node: &Node, id: &str, command: &[String], limit: Duration) -> Result<(), Failure> {
     let unknown = |error: std::io::Error| Failure::Unknown(error.to_string());
-    let mut exec = node
-        .runtime
-        .exec(id, command.to_vec(), false, false)
-        .map_err(unknown)?;
-    debug_assert!(exec.terminal.is_none(), "no terminal was asked for");
-    let (out, err) = (exec.child.stdout.take(), exec.child.stderr.take());
-    let (out, err, status) = tokio::join!(start_of(out), start_of(err), exec.child.wait());
+    if let Some(complete) = node.runtime.complete() {
+        let output = complete.run(id, command.to_vec(), limit).await;
+        let mut output = output.map_err(Failure::Unknown)?;
+        output.text.truncate(SHOWN);
+        return match output.code {
+            0 => Ok(()),
+            _ => Err(no(String::from_utf8_lossy(&output.text).trim_end())),
+        };
+    }
+    let exec = node.runtime.exec(id, command.to_vec(), false, false);
+    let Exec::Child { mut child, .. } = exec.await.map_err(unknown)? else {
+        return Err(Failure::Unknown("the runtime has no processes".into()));
+    };
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (out, err, status) = tokio::join!(start_of(out), start_of(err), child.wait());
     match status.map_err(unknown)? {
         status if status.success() => Ok(()),
         _ => Err(no(String::from_utf8_lossy(&[out, err].concat()).trim_end())),
@@ -124,10 +137,10 @@ async fn start_of(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     kept
 }
 
-fn host(node: &Node, named: Option<&str>) -> String {
+fn host(node: &Node, pod: &Pod, named: Option<&str>) -> String {
     match named.filter(|name| !name.is_empty()) {
         Some(name) => name.to_owned(),
-        None => node.config.address.to_string(),
+        None => node.addresses(pod).into_iter().next().unwrap_or_default(),
     }
 }
 
@@ -161,8 +174,13 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure> {
     })
 }
 
-async fn get(node: &Node, container: &Container, action: &HTTPGetAction) -> Result<(), Failure> {
-    let host = host(node, action.host.as_deref());
+async fn get(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+    action: &HTTPGetAction,
+) -> Result<(), Failure> {
+    let host = host(node, pod, action.host.as_deref());
     let port = port(container, &action.port)?;
     let path = action.path.as_deref().unwrap_or("/");
     let slash = if path.starts_with('/') { "" } else { "/" };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use allot_cdi::{ContainerEdits, Hook, Registry};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -12,6 +13,7 @@ use super::volumes::Volume;
 use super::{Node, etc, limits, log_path, message, security, volumes};
 use crate::events::Kind;
 use crate::images::Files;
+use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Mount, Owner};
 
 /// Why a container cannot be created: reason of the waiting state, and message.
@@ -38,14 +40,22 @@ pub(super) struct Given<'a> {
     pub(super) files: &'a Files,
 }
 
-/// Everything about a container but its root directory, from the pod, its volumes, its image and its claims.
+/// What [`container_spec`] makes.
+pub(super) struct Made {
+    pub(super) spec: ContainerSpec,
+    /// For a runtime that decides the rest by itself.
+    pub(super) request: Option<Box<Request>>,
+}
+
+/// Everything about a container but its root directory, from the pod, its volumes, its image and its claims. A complete
+/// runtime merges the environment and the arguments of the image, looks devices up, and applies the security context.
 pub(super) async fn container_spec(
     node: &Node,
     pod: &Pod,
     container: &Container,
     given: Given<'_>,
     attempt: u32,
-) -> Result<ContainerSpec, Obstacle> {
+) -> Result<Made, Obstacle> {
     let namespace = pod.namespace().unwrap_or_default();
     let mut sources = Sources::new(node.client.clone(), namespace.clone());
     let downward = downward(node, pod);
@@ -58,8 +68,18 @@ pub(super) async fn container_spec(
         .await
         .map_err(config)?;
     let image = given.files.config();
-    let args = arguments(node, container, given.files, &own)?;
-    let edits = edits(node, pod, container)?;
+    let delegated = given.files.delegated.clone();
+    let request = match delegated {
+        None => None,
+        Some(image) => Some(Box::new(delegate(node, pod, container, image, &own)?)),
+    };
+    let (args, edits) = match &request {
+        Some(_) => Default::default(),
+        None => (
+            arguments(node, container, given.files, &own)?,
+            edits(node, pod, container)?,
+        ),
+    };
     let spec = pod.spec.clone().unwrap_or_default();
     let hostname = match (&spec.hostname, spec.host_network) {
         (Some(name), _) => name.clone(),
@@ -67,12 +87,13 @@ pub(super) async fn container_spec(
         (None, _) => pod.name_any().chars().take(63).collect(),
     };
     // First the image's variables, then the pod's, then the devices'; later ones override earlier ones.
-    let mut vars = vec![
-        ("PATH".to_owned(), PATH.to_owned()),
-        ("HOSTNAME".to_owned(), hostname.clone()),
-    ];
+    let mut vars = Vec::new();
+    if request.is_none() {
+        vars.push(("PATH".to_owned(), PATH.to_owned()));
+        vars.push(("HOSTNAME".to_owned(), hostname.clone()));
+    }
     vars.extend(pairs(&image.env));
-    if container.tty == Some(true) {
+    if request.is_none() && container.tty == Some(true) {
         vars.push(("TERM".to_owned(), "xterm".to_owned()));
     }
     vars.extend(own.iter().cloned());
@@ -82,13 +103,22 @@ pub(super) async fn container_spec(
     for mount in &edits.mounts {
         mounts.push(device_mount(node, mount).map_err(config)?);
     }
-    if given.files.image.is_some() {
+    if request.is_some() {
+        let directory = node.pod_dir(&pod.uid().unwrap_or_default());
+        volumes::mount_sub_paths(&directory, &container.name, &mut mounts).map_err(config)?;
+    }
+    if given.files.image.is_some() || request.is_some() {
         // The host's files have them already.
         etc::add(node, pod, &hostname, &mut mounts).map_err(config)?;
     }
     mounts.extend(message::mount(node, pod, container, attempt).map_err(config)?);
     let mut security = match node.pretends() {
         true => Default::default(),
+        // The runtime applies it; the kubelet's part is to refuse root.
+        false if request.is_some() => {
+            security::check_user(pod, container, &image).map_err(config)?;
+            Default::default()
+        }
         false => {
             let decided = decide(node, pod, container, &image).map_err(config)?;
             for note in decided.notes {
@@ -106,14 +136,14 @@ pub(super) async fn container_spec(
         hook.path = path.to_string_lossy().into_owned();
         hook
     };
-    if !security.privileged {
+    if !security.privileged && request.is_none() {
         // Devices come from drivers only.
         let volumes = volumes::count(container);
         for mount in mounts.iter_mut().take(volumes) {
             mount.options.push("rnodev".into());
         }
     }
-    Ok(ContainerSpec {
+    let spec = ContainerSpec {
         owner: Owner {
             pod_uid: pod.uid().unwrap_or_default(),
             pod_namespace: namespace,
@@ -139,6 +169,41 @@ pub(super) async fn container_spec(
         stdin_once: container.stdin_once.unwrap_or(false),
         log: log_path(&node.config.root_dir, pod, &container.name, attempt),
         ..ContainerSpec::default()
+    };
+    Ok(Made { spec, request })
+}
+
+/// What a complete runtime is told besides.
+fn delegate(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+    image: Image,
+    env: &[(String, String)],
+) -> Result<Request, Obstacle> {
+    let own = |list: &Option<Vec<String>>| -> Vec<String> {
+        let list = list.iter().flatten();
+        list.map(|arg| env::expand(arg, env)).collect()
+    };
+    Ok(Request {
+        pod: Arc::new(pod.clone()),
+        container: container.clone(),
+        image,
+        command: own(&container.command),
+        args: own(&container.args),
+        cdi_devices: devices(node, pod, container)?,
+    })
+}
+
+/// Names of the CDI devices of a container.
+fn devices(node: &Node, pod: &Pod, container: &Container) -> Result<Vec<String>, Obstacle> {
+    let found = node.claims.cdi_devices(pod, &container.name);
+    found.map_err(|message| Obstacle {
+        reason: "CreateContainerError",
+        message: format!(
+            "failed to generate container \"{}\" spec: {message}",
+            container.name
+        ),
     })
 }
 
@@ -148,6 +213,7 @@ pub(super) fn downward<'a>(node: &'a Node, pod: &'a Pod) -> Downward<'a> {
         pod,
         node: &node.config.node_name,
         address: node.config.address.to_string(),
+        pod_addresses: node.addresses(pod),
         allocatable: &node.config.capacity,
     }
 }
@@ -258,16 +324,7 @@ fn arguments(
 
 /// What the container's devices add.
 fn edits(node: &Node, pod: &Pod, container: &Container) -> Result<ContainerEdits, Obstacle> {
-    let ids = node
-        .claims
-        .cdi_devices(pod, &container.name)
-        .map_err(|message| Obstacle {
-            reason: "CreateContainerError",
-            message: format!(
-                "failed to generate container \"{}\" spec: {message}",
-                container.name
-            ),
-        })?;
+    let ids = devices(node, pod, container)?;
     if ids.is_empty() || node.pretends() {
         return Ok(ContainerEdits::default());
     }

@@ -11,6 +11,8 @@ use crate::events::Kind;
 
 /// What a container has left after its `preStop` hook, at least.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
+/// What a program of a `postStart` hook may take at a runtime that runs it by itself; a kubelet has no bound for it.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Runs the container's postStart hook.
 ///
@@ -29,7 +31,9 @@ pub(super) async fn started(
     if !node.runtime.has_network() {
         return Ok(());
     }
-    let result = Action::of_hook(hook).run(node, container, id).await;
+    let result = Action::of_hook(hook)
+        .run(node, pod, container, id, LONGEST)
+        .await;
     result.map_err(|failure| {
         let message = format!("PostStartHook failed: {}", failure.text());
         let name = Some(container.name.as_str());
@@ -46,7 +50,7 @@ pub(super) async fn stop(node: &Node, pod: &Pod, container: &Container, id: &str
     if let Some(hook) = hook.filter(|_| !grace.is_zero() && node.runtime.has_network()) {
         let begun = Instant::now();
         let action = Action::of_hook(hook);
-        let result = tokio::time::timeout(grace, action.run(node, container, id)).await;
+        let result = tokio::time::timeout(grace, action.run(node, pod, container, id, grace)).await;
         let failure = match &result {
             Ok(Ok(())) => None,
             Ok(Err(failure)) => Some(failure.text()),

@@ -127,7 +127,7 @@ impl Task {
         let (mut last, mut row) = (None, 0);
         loop {
             ticks.tick().await;
-            let result = action.run(&self.node, &self.container, &self.id);
+            let result = action.run(&self.node, &self.pod, &self.container, &self.id, limit);
             let result = match tokio::time::timeout(limit, result).await {
                 Ok(result) => result,
                 Err(_) => Err(Failure::No(timed_out(&action, limit))),

@@ -122,6 +122,22 @@ pub(super) fn decide(
     Ok(decided)
 }
 
+/// Whether a container whose image names a user may run as that.
+///
+/// # Errors
+/// It would run as root, which the pod excludes.
+pub(super) fn check_user(
+    pod: &Pod,
+    container: &Container,
+    image: &ImageConfig,
+) -> Result<(), String> {
+    let spec = pod.spec.as_ref();
+    let of_pod = spec.and_then(|spec| spec.security_context.clone());
+    let own = container.security_context.clone().unwrap_or_default();
+    let context = (&own, &of_pod.unwrap_or_default());
+    user(&mut Security::default(), pod, container, context, image)
+}
+
 fn user(
     security: &mut Security,
     pod: &Pod,

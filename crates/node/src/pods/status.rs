@@ -29,7 +29,10 @@ pub(super) struct Input<'a> {
     pub(super) pod: &'a Pod,
     pub(super) containers: &'a HashMap<String, ContainerState>,
     pub(super) runtime: &'a str,
+    /// The node's.
     pub(super) address: &'a str,
+    /// The pod's; the node's again where it shares the node's network.
+    pub(super) own: &'a [String],
     /// Volumes and claims are ready.
     pub(super) sandbox: bool,
     /// No container will be started any longer.
@@ -255,8 +258,9 @@ pub(super) fn status(input: &Input<'_>) -> Value {
         status["message"] = json!(message);
     }
     if input.sandbox || over {
-        status["podIP"] = json!(input.address);
-        status["podIPs"] = json!([{"ip": input.address}]);
+        let all: Vec<Value> = input.own.iter().map(|ip| json!({"ip": ip})).collect();
+        status["podIP"] = json!(input.own.first());
+        status["podIPs"] = json!(all);
     }
     if let Some(generation) = pod.metadata.generation {
         status["observedGeneration"] = json!(generation);

@@ -14,11 +14,19 @@ use crate::shim::spec::Mount;
 
 mod content;
 mod memory;
+mod subpath;
 mod usage;
 mod writer;
 
 pub(super) use content::{Contents, Tokens};
-pub(crate) use memory::unmount_all;
+pub(super) use subpath::mount_all as mount_sub_paths;
+
+/// Unmounts what is mounted for a pod whose containers have ended, so that its directory can be removed. `directory` is the
+/// pod's.
+pub(crate) fn unmount_all(directory: &Path) {
+    subpath::unmount_all(directory);
+    memory::unmount_all(directory);
+}
 
 /// A prepared volume.
 #[derive(Debug, Clone)]
@@ -109,6 +117,9 @@ async fn one(
         return host_path(&own, host.type_.as_deref().unwrap_or_default());
     }
     if volume.image.is_some() {
+        if contents.node.delegated.is_some() {
+            return Err("volumes from images are not supported with this container runtime".into());
+        }
         if contents.node.config.images.mode == ImageMode::Host {
             return Err("images are not pulled on this node".into());
         }

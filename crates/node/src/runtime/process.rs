@@ -1,6 +1,6 @@
 //! Containers as processes of this host, each with its own shim.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
 
-use super::{Exec, Found, Running, Runtime, StartError, ended};
+use super::{Exec, Found, Running, Runtime, Start, StartError, ended};
 use crate::error::Error;
 use crate::oci;
 use crate::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, State};
@@ -112,7 +112,7 @@ impl Process {
     }
 
     async fn launch(&self, id: &str, mut spec: ContainerSpec) -> Result<Running, StartError> {
-        let fail = |text: String| StartError(text);
+        let fail = |text: String| StartError::Failed(text);
         spec.id = id.to_owned();
         spec.isolation = self.isolation;
         spec.cgroups = self.cgroups;
@@ -150,7 +150,7 @@ impl Process {
                 let _ = child.start_kill();
                 let _ = child.wait().await;
                 self.remove(id);
-                return Err(StartError(reason));
+                return Err(StartError::Failed(reason));
             }
         };
         let started = state.started;
@@ -226,6 +226,41 @@ impl Process {
             super::signal::send(pid, signal);
         }
     }
+
+    /// Starts a further program by the helper.
+    fn enter(&self, id: &str, args: Vec<String>, stdin: bool, tty: bool) -> std::io::Result<Exec> {
+        let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "container not running");
+        let container = self.containers.lock().get(id).cloned().ok_or_else(gone)?;
+        if container.exit.borrow().is_some() {
+            return Err(gone());
+        }
+        let directory = self.directory.join(id);
+        let file = directory.join(format!("exec-{}.json", super::new_id()));
+        let terminal = tty.then(|| open_terminal(&directory)).transpose()?;
+        let spec = ExecSpec {
+            directory,
+            args,
+            tty,
+        };
+        spec::write(&file, &spec).map_err(std::io::Error::other)?;
+        let mut command = self.command("exec");
+        command.arg(&file).env_clear().kill_on_drop(true);
+        let terminal = if let Some((master, slave)) = terminal {
+            command
+                .stdin(slave.try_clone()?)
+                .stdout(slave.try_clone()?)
+                .stderr(slave);
+            Some(master)
+        } else {
+            command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            None
+        };
+        Ok(Exec::Child {
+            child: command.spawn()?,
+            terminal,
+        })
+    }
 }
 
 /// What the shim wrote down; when it was killed, so was the container.
@@ -238,7 +273,7 @@ fn how_it_ended(directory: &Path) -> Exit {
 }
 
 impl Runtime for Process {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "process"
     }
 
@@ -272,13 +307,8 @@ impl Runtime for Process {
         }
     }
 
-    fn start(
-        &self,
-        id: String,
-        spec: ContainerSpec,
-        _: &BTreeMap<String, String>,
-    ) -> BoxFuture<'_, Result<Running, StartError>> {
-        async move { self.launch(&id, spec).await }.boxed()
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Running, StartError>> {
+        async move { self.launch(&start.id, start.spec).await }.boxed()
     }
 
     fn recover(&self) -> BoxFuture<'_, Vec<Found>> {
@@ -350,38 +380,14 @@ impl Runtime for Process {
         .boxed()
     }
 
-    fn exec(&self, id: &str, args: Vec<String>, stdin: bool, tty: bool) -> std::io::Result<Exec> {
-        let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "container not running");
-        let container = self.containers.lock().get(id).cloned().ok_or_else(gone)?;
-        if container.exit.borrow().is_some() {
-            return Err(gone());
-        }
-        let directory = self.directory.join(id);
-        let file = directory.join(format!("exec-{}.json", super::new_id()));
-        let terminal = tty.then(|| open_terminal(&directory)).transpose()?;
-        let spec = ExecSpec {
-            directory,
-            args,
-            tty,
-        };
-        spec::write(&file, &spec).map_err(std::io::Error::other)?;
-        let mut command = self.command("exec");
-        command.arg(&file).env_clear().kill_on_drop(true);
-        let terminal = if let Some((master, slave)) = terminal {
-            command
-                .stdin(slave.try_clone()?)
-                .stdout(slave.try_clone()?)
-                .stderr(slave);
-            Some(master)
-        } else {
-            command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            None
-        };
-        Ok(Exec {
-            child: command.spawn()?,
-            terminal,
-        })
+    fn exec(
+        &self,
+        id: &str,
+        args: Vec<String>,
+        stdin: bool,
+        tty: bool,
+    ) -> BoxFuture<'static, std::io::Result<Exec>> {
+        std::future::ready(self.enter(id, args, stdin, tty)).boxed()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Containers that only exist as state: for clusters of thousands of nodes in one process.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Exec, Found, Running, Runtime, StartError};
-use crate::shim::spec::{ContainerSpec, Exit};
+use super::{Exec, Found, Running, Runtime, Start, StartError};
+use crate::shim::spec::Exit;
 
 /// Pod annotation: containers end by themselves after this many seconds.
 pub const RUN_SECONDS: &str = "simulated.allot.dev/run-seconds";
@@ -38,7 +38,7 @@ fn end(sender: &watch::Sender<Option<Exit>>, code: i32) {
 }
 
 impl Runtime for Simulated {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "simulated"
     }
 
@@ -50,12 +50,10 @@ impl Runtime for Simulated {
         vec!["containers are simulated: no process runs".into()]
     }
 
-    fn start(
-        &self,
-        id: String,
-        _: ContainerSpec,
-        annotations: &BTreeMap<String, String>,
-    ) -> BoxFuture<'_, Result<Running, StartError>> {
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Running, StartError>> {
+        let Start {
+            id, annotations, ..
+        } = start;
         let (sender, exit) = watch::channel(None);
         let number = |key: &str| {
             annotations
@@ -101,10 +99,15 @@ impl Runtime for Simulated {
         std::future::ready(Err(error)).boxed()
     }
 
-    fn exec(&self, _: &str, _: Vec<String>, _: bool, _: bool) -> std::io::Result<Exec> {
-        Err(std::io::Error::new(
-            std::io::ErrorKind::Unsupported,
-            "simulated containers have no processes",
-        ))
+    fn exec(
+        &self,
+        _: &str,
+        _: Vec<String>,
+        _: bool,
+        _: bool,
+    ) -> BoxFuture<'static, std::io::Result<Exec>> {
+        let text = "simulated containers have no processes";
+        let error = std::io::Error::new(std::io::ErrorKind::Unsupported, text);
+        std::future::ready(Err(error)).boxed()
     }
 }

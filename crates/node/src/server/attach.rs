@@ -8,11 +8,11 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::exec::{BACKLOG, failure, running, success};
-use super::streams::{self, Message, Wanted, channel};
+use super::streams::{self, Client, Message, Wanted, channel};
 use super::{Body, Query, Refusal};
 use crate::pods::Node;
 use crate::shim::spec::MAX_FRAME;
@@ -36,20 +36,50 @@ pub(super) fn serve(
                 return client.finish(&result).await;
             }
         };
-        let (reader, writer) = UnixStream::into_split(stream);
-        let (sender, output) = mpsc::channel(BACKLOG);
-        let (typed, input) = mpsc::channel(BACKLOG);
-        let mut copies = JoinSet::new();
-        copies.spawn(copy(reader, wanted, sender));
-        copies.spawn(type_in(writer, input));
-        if client.converse(output, typed).await {
-            client.finish(&success()).await;
+        if let Some(result) = follow(&mut client, stream, wanted).await {
+            client.finish(&result).await;
         }
     })
 }
 
+/// Passes frames between the client and a program until the program ends; returns the final status, which is a success
+/// unless the last frame says something else, or nothing if the client is gone.
+pub(super) async fn follow(
+    client: &mut Client,
+    stream: UnixStream,
+    wanted: Wanted,
+) -> Option<Value> {
+    let (reader, writer) = UnixStream::into_split(stream);
+    let (sender, output) = mpsc::channel(BACKLOG);
+    let (typed, input) = mpsc::channel(BACKLOG);
+    let (tell, result) = oneshot::channel();
+    let mut copies = JoinSet::new();
+    copies.spawn(copy(reader, wanted, sender, tell));
+    copies.spawn(type_in(writer, input));
+    if !client.converse(output, typed).await {
+        return None;
+    }
+    // It was told before the output ended.
+    let told: Vec<u8> = result.await.unwrap_or_default();
+    Some(match (told.is_empty(), serde_json::from_slice(&told)) {
+        (true, _) => success(),
+        (false, Ok(result)) => result,
+        (false, Err(_)) => failure(
+            "InternalError",
+            &String::from_utf8_lossy(&told),
+            Value::Null,
+        ),
+    })
+}
+
 /// Reads the shim's frames: channel, length, data.
-async fn copy(mut reader: OwnedReadHalf, wanted: Wanted, sender: mpsc::Sender<Message>) {
+async fn copy(
+    mut reader: OwnedReadHalf,
+    wanted: Wanted,
+    sender: mpsc::Sender<Message>,
+    result: oneshot::Sender<Vec<u8>>,
+) {
+    let mut result = Some(result);
     while let (Ok(channel), Ok(length)) = (reader.read_u8().await, reader.read_u32().await) {
         if length > MAX_FRAME {
             return;
@@ -61,6 +91,13 @@ async fn copy(mut reader: OwnedReadHalf, wanted: Wanted, sender: mpsc::Sender<Me
         let shown = match channel {
             channel::STDOUT => wanted.stdout,
             channel::STDERR => wanted.stderr,
+            channel::ERROR => {
+                if let Some(result) = result.take() {
+                    // The session may be over.
+                    let _ = result.send(data);
+                }
+                continue;
+            }
             _ => false,
         };
         if shown && sender.send((channel, data)).await.is_err() {

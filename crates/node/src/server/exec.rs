@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::ChildStdin;
+use tokio::process::{Child, ChildStdin};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::streams::{self, Client, Message, Wanted, channel};
-use super::{Body, Query, Refusal};
+use super::{Body, Query, Refusal, attach};
 use crate::pods::Node;
 use crate::runtime::Exec;
 
@@ -45,8 +45,10 @@ pub(super) fn exec(
     let wanted = Wanted::parse(query)?;
     let node = Arc::clone(node);
     streams::upgrade(request, wanted, move |mut client| async move {
-        let result = match node.runtime.exec(&id, args, wanted.stdin, wanted.tty) {
-            Ok(exec) => run(&mut client, exec).await,
+        let exec = node.runtime.exec(&id, args, wanted.stdin, wanted.tty);
+        let result = match exec.await {
+            Ok(Exec::Child { child, terminal }) => run(&mut client, child, terminal).await,
+            Ok(Exec::Stream(stream)) => attach::follow(&mut client, stream, wanted).await,
             Err(error) => Some(failure("InternalError", &error.to_string(), Value::Null)),
         };
         if let Some(result) = result {
@@ -84,11 +86,7 @@ struct Size {
 
 /// Moves data between the client and the program until the program ends; returns the final status, or `None` if the
 /// client disconnected.
-async fn run(client: &mut Client, exec: Exec) -> Option<Value> {
-    let Exec {
-        mut child,
-        terminal,
-    } = exec;
+async fn run(client: &mut Client, mut child: Child, terminal: Option<OwnedFd>) -> Option<Value> {
     let (sender, output) = mpsc::channel::<Message>(BACKLOG);
     let (typed, input) = mpsc::channel::<Message>(BACKLOG);
     // Dropped with the session: the shim and with it the program end when the client disconnects.

@@ -1,7 +1,7 @@
 //! `kubectl port-forward`: connections to ports of a pod.
 //!
-//! Containers of this node share the host's network, so a pod's port is a port of the loopback interface. Clients use
-//! three protocols: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
+//! Where containers share the host's network, a pod's port is a port of the loopback interface; a runtime with networks of
+//! its own makes the connection. Clients come in three forms: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
 //! (Python's and browsers' clients).
 
 mod channels;
@@ -15,10 +15,13 @@ use futures::{SinkExt, StreamExt, TryStreamExt};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use kube::ResourceExt;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::codec::Framed;
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
+use tokio_util::sync::DropGuard;
 
 use super::{Body, Query, Refusal, spdy, streams, websocket};
 use crate::pods::Node;
@@ -29,21 +32,54 @@ const PROTOCOL: &str = "portforward.k8s.io";
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// The pod whose ports are forwarded.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Target {
+    node: Arc<Node>,
     name: String,
     uid: String,
 }
 
+/// What is said by one side, and what is said to it.
+type Halves = (
+    Box<dyn AsyncRead + Send + Unpin>,
+    Box<dyn AsyncWrite + Send + Unpin>,
+);
+
+/// A connection to a port.
+struct Dialled {
+    halves: Halves,
+    trouble: Option<oneshot::Receiver<String>>,
+    /// Ends the connection.
+    _guard: Option<DropGuard>,
+}
+
+impl Dialled {
+    /// What went wrong with the connection although it was made, as far as it is known when it has ended.
+    fn trouble(from: &mut Option<oneshot::Receiver<String>>) -> Option<String> {
+        from.as_mut()?.try_recv().ok()
+    }
+}
+
 impl Target {
     /// Connects to a port.
-    async fn dial(&self, port: u16) -> Result<TcpStream, String> {
+    async fn dial(&self, port: u16) -> Result<Dialled, String> {
+        let Self { name, uid, node } = self;
+        if let Some(complete) = node.runtime.complete() {
+            let made = complete.dial(uid, port).await.map_err(|error| {
+                format!("error forwarding port {port} to pod {name}, uid {uid}: {error}")
+            })?;
+            let (reader, writer) = made.stream.into_split();
+            return Ok(Dialled {
+                halves: (Box::new(reader), Box::new(writer)),
+                trouble: Some(made.trouble),
+                _guard: Some(made.guard),
+            });
+        }
         let addresses = [
             SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
         ];
-        TcpStream::connect(&addresses[..]).await.map_err(|error| {
-            let Self { name, uid } = self;
+        let stream = TcpStream::connect(&addresses[..]).await.map_err(|error| {
             let reason = match error.kind() {
                 std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
                 _ => error.to_string(),
@@ -51,6 +87,12 @@ impl Target {
             format!(
                 "error forwarding port {port} to pod {name}, uid {uid}: failed to connect to localhost:{port}: {reason}"
             )
+        })?;
+        let (reader, writer) = stream.into_split();
+        Ok(Dialled {
+            halves: (Box::new(reader), Box::new(writer)),
+            trouble: None,
+            _guard: None,
         })
     }
 }
@@ -70,6 +112,7 @@ pub(super) fn serve(
         ));
     }
     let target = Target {
+        node: Arc::clone(node),
         name: object.name_any(),
         uid: object.uid().unwrap_or_default(),
     };

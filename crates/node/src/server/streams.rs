@@ -8,17 +8,7 @@ use tokio::sync::mpsc;
 
 use super::query::Query;
 use super::{Body, Refusal, spdy, websocket};
-
-/// Channels of the WebSocket protocols; SPDY streams are translated to them.
-pub(super) mod channel {
-    pub(crate) const STDIN: u8 = 0;
-    pub(crate) const STDOUT: u8 = 1;
-    pub(crate) const STDERR: u8 = 2;
-    pub(crate) const ERROR: u8 = 3;
-    pub(crate) const RESIZE: u8 = 4;
-    /// Since v5: the next byte is the channel that has ended.
-    pub(crate) const CLOSE: u8 = 255;
-}
+pub(super) use crate::spdy::channel;
 
 /// Data and its channel.
 pub(super) type Message = (u8, Vec<u8>);

@@ -27,7 +27,7 @@ mod layers;
 mod volume;
 
 pub(crate) use account::Account;
-pub(crate) use volume::SUB_PATH;
+pub(crate) use volume::{SUB_PATH, open_below};
 
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
 

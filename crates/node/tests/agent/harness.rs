@@ -30,6 +30,8 @@ pub struct Cluster {
     directory: tempfile::TempDir,
     /// How the next agent gets images.
     pub images: allot_node::Images,
+    /// Socket of the container runtime that the next agent uses.
+    pub runtime: Option<PathBuf>,
     agent: Option<(CancellationToken, JoinHandle<()>)>,
     _server: Server,
 }
@@ -66,13 +68,29 @@ impl Cluster {
         Self::on(server, allot_node::Images::default()).await
     }
 
+    /// An API server with a node whose containers are those of a runtime at a socket.
+    pub async fn with_runtime(socket: PathBuf) -> Self {
+        let server = Server::in_memory().await.expect("a server in memory");
+        let mut this = Self::bare(server, allot_node::Images::default()).await;
+        this.runtime = Some(socket);
+        this.start_agent().await;
+        this
+    }
+
     async fn on(server: Server, images: allot_node::Images) -> Self {
+        let mut this = Self::bare(server, images).await;
+        this.start_agent().await;
+        this
+    }
+
+    async fn bare(server: Server, images: allot_node::Images) -> Self {
         let client = Client::new(server.client_service(User::admin()), "default");
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut this = Self {
+        let this = Self {
             client,
             directory,
             images,
+            runtime: None,
             agent: None,
             _server: server,
         };
@@ -82,7 +100,6 @@ impl Cluster {
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
         )
         .await;
-        this.start_agent().await;
         this
     }
 
@@ -94,6 +111,11 @@ impl Cluster {
         let mut config = Config::new("n1", self.root());
         config.shim = vec![env!("CARGO_BIN_EXE_allot-node-shim").into()];
         config.images = self.images.clone();
+        if let Some(socket) = &self.runtime {
+            config.runtime = allot_node::RuntimeKind::Cri;
+            config.cri_endpoint = format!("unix://{}", socket.display());
+            config.cdi_dirs = vec![self.cdi()];
+        }
         config.slice_grace = Duration::from_millis(200);
         config.sync_frequency = Duration::from_millis(100);
         let stop = CancellationToken::new();

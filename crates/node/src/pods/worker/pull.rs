@@ -36,9 +36,10 @@ impl Drop for Pending {
 impl Worker {
     /// The images of a container. If they are not present yet: when to check again, besides notifications.
     pub(super) async fn files(&mut self, pod: &Pod, container: &Container) -> Result<Files, Wake> {
-        let Some(images) = self.node.images.clone() else {
+        let (images, delegated) = (self.node.images.clone(), self.node.delegated.clone());
+        if images.is_none() && delegated.is_none() {
             return Ok(Files::default());
-        };
+        }
         let known = self.pulls.remove(&container.name);
         // Its image may have been changed meanwhile.
         let known = known.filter(|pending| pending.container.image == container.image);
@@ -47,7 +48,17 @@ impl Worker {
             let (pod, news) = (pod.clone(), Arc::clone(&self.news));
             let of = container.clone();
             let task = tokio::spawn(async move {
-                let result = images.ensure(&pod, &of).await;
+                let result = match (images, delegated) {
+                    (_, Some(delegated)) => {
+                        let image = delegated.ensure(&pod, &of).await;
+                        image.map(|image| Files {
+                            delegated: Some(image),
+                            ..Files::default()
+                        })
+                    }
+                    (Some(images), None) => images.ensure(&pod, &of).await,
+                    (None, None) => Ok(Files::default()),
+                };
                 // It fails when the receiver was dropped: the pod no longer waits.
                 let _ = sender.send(result);
                 news.notify_one();

@@ -21,12 +21,14 @@ impl Worker {
         containers: &'a HashMap<String, ContainerState>,
         ending: bool,
         address: &'a str,
+        own: &'a [String],
     ) -> Input<'a> {
         Input {
             pod,
             containers,
             runtime: self.node.runtime.name(),
             address,
+            own,
             sandbox: self.ready,
             ending,
             failed: self.failed.as_ref().map(|it| (it.0, it.1.as_str())),
@@ -38,7 +40,7 @@ impl Worker {
 
     pub(super) fn phase(&self, pod: &Pod) -> &'static str {
         let containers = self.containers.lock();
-        status::phase(&self.input(pod, &containers, false, ""))
+        status::phase(&self.input(pod, &containers, false, "", &[]))
     }
 
     /// Writes the pod's status if it changed. Before a pod is reported as terminated, its sidecars are stopped and its
@@ -59,9 +61,10 @@ impl Worker {
             self.ready = false;
         }
         let address = self.node.config.address.to_string();
+        let own = self.node.addresses(pod);
         let mut status = {
             let containers = self.containers.lock();
-            status::status(&self.input(pod, &containers, ending, &address))
+            status::status(&self.input(pod, &containers, ending, &address, &own))
         };
         for container in status["containerStatuses"]
             .as_array_mut()

@@ -1,5 +1,7 @@
 //! What a pod needs before its first container: volumes and claims.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use tokio::time::Instant;
@@ -47,6 +49,16 @@ impl Worker {
                 events.pod(pod, None, Kind::Warning, "FailedMount", error.clone());
                 Err(error)
             }
+        };
+        let result = match (result, self.node.runtime.complete()) {
+            (Ok(()), Some(complete)) => {
+                let opened = complete.open(Arc::new(pod.clone())).await;
+                opened.map(drop).inspect_err(|error| {
+                    let message = format!("Failed to create pod sandbox: {error}");
+                    events.pod(pod, None, Kind::Warning, "FailedCreatePodSandBox", message);
+                })
+            }
+            (result, _) => result,
         };
         match result {
             Ok(()) => {

@@ -13,7 +13,7 @@ use super::super::state::{Health, Phase, Terminated};
 use super::super::{Update, launch, lifecycle};
 use super::{RETRY, Wake, Worker, grace};
 use crate::events::Kind;
-use crate::runtime::{self, Running};
+use crate::runtime::{self, Running, Start, StartError};
 use crate::shim::SUB_PATH;
 use crate::shim::spec::Exit;
 
@@ -104,9 +104,16 @@ impl Worker {
             volumes: &volumes,
             files: &files,
         };
-        let spec = launch::container_spec(&self.node, pod, container, given, attempt).await;
-        let mut spec = match spec {
-            Ok(spec) => spec,
+        if let Some(complete) = self.node.runtime.complete() {
+            // The one that was there may have ended with the machine or the runtime.
+            if let Err(error) = complete.open(Arc::new(pod.clone())).await {
+                let message = format!("Failed to create pod sandbox: {error}");
+                return self.obstacle(pod, container, "ContainerCreating", message);
+            }
+        }
+        let made = launch::container_spec(&self.node, pod, container, given, attempt).await;
+        let (mut spec, request) = match made {
+            Ok(made) => (made.spec, made.request),
             Err(obstacle) => {
                 return self.obstacle(pod, container, obstacle.reason, obstacle.message);
             }
@@ -122,10 +129,15 @@ impl Worker {
                 }
             }
         }
-        let annotations = pod.annotations();
         let events = &self.node.events;
         let name = &container.name;
-        let result = self.node.runtime.start(id.clone(), spec, annotations).await;
+        let start = Start {
+            id: id.clone(),
+            spec,
+            annotations: pod.annotations().clone(),
+            request,
+        };
+        let result = self.node.runtime.start(start).await;
         if result.is_err() {
             self.node.remove_container(&id);
         }
@@ -153,8 +165,18 @@ impl Worker {
                 Some(Instant::now())
             }
             // Found by the helper, which opens the volumes; a kubelet finds it before.
-            Err(error) if error.0.starts_with(SUB_PATH) => {
-                self.obstacle(pod, container, "CreateContainerConfigError", error.0)
+            Err(StartError::Failed(message)) if message.starts_with(SUB_PATH) => {
+                self.obstacle(pod, container, "CreateContainerConfigError", message)
+            }
+            Err(StartError::Obstacle {
+                reason,
+                message,
+                remedy,
+            }) => {
+                if let Some(remedy) = remedy {
+                    events.pod(pod, Some(name), Kind::Warning, "DevicesNotInjected", remedy);
+                }
+                self.obstacle(pod, container, reason, message)
             }
             Err(error) => {
                 events.pod(

@@ -101,6 +101,13 @@ impl Worker {
             self.updates.mark_changed();
         }
         self.collect_exits(pod);
+        if let Some(complete) = self.node.runtime.complete() {
+            let uid = pod.uid().unwrap_or_default();
+            tokio::select! {
+                () = complete.close(&uid) => {}
+                () = self.node.shutdown.cancelled() => {}
+            }
+        }
     }
 
     /// Unprepares the claims; retries until it succeeds, because the devices must not be used by the next pod before.
@@ -176,6 +183,9 @@ impl Worker {
             }
         }
         let uid = pod.uid().unwrap_or_default();
+        if let Some(complete) = self.node.runtime.complete() {
+            complete.forget(&uid);
+        }
         volumes::unmount_all(&self.node.pod_dir(&uid));
         let logs = status::log_path(&self.node.config.root_dir, pod, "x", 0);
         let logs = logs.ancestors().nth(2).map(std::path::Path::to_owned);

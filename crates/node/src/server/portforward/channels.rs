@@ -3,12 +3,11 @@
 
 use std::collections::HashMap;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Target;
+use super::{Dialled, Target};
 use crate::server::Query;
 use crate::server::websocket::Socket;
 
@@ -36,7 +35,7 @@ pub(super) fn ports(query: &Query) -> Result<Vec<u16>, String> {
 /// Serves until the client disconnects or every connection has ended.
 pub(super) async fn run(mut socket: Socket, ports: &[u16], target: Target) {
     let (out, mut outgoing) = mpsc::channel::<(u8, Vec<u8>)>(OUTGOING);
-    let mut inputs: HashMap<u8, OwnedWriteHalf> = HashMap::new();
+    let mut inputs: HashMap<u8, Box<dyn AsyncWrite + Send + Unpin>> = HashMap::new();
     let mut readers = JoinSet::new();
     for (index, port) in ports.iter().enumerate() {
         // At most 120 ports: both fit.
@@ -47,16 +46,24 @@ pub(super) async fn run(mut socket: Socket, ports: &[u16], target: Target) {
             }
         }
         match target.dial(*port).await {
-            Ok(stream) => {
-                let (mut reader, writer) = stream.into_split();
+            Ok(dialled) => {
+                let Dialled {
+                    halves: (mut reader, writer),
+                    mut trouble,
+                    _guard,
+                } = dialled;
                 inputs.insert(data, writer);
                 let out = out.clone();
                 readers.spawn(async move {
+                    let _guard = _guard;
                     let mut buffer = vec![0; 32 * 1024];
                     while let Ok(n @ 1..) = reader.read(&mut buffer).await {
                         if out.send((data, buffer[..n].to_vec())).await.is_err() {
                             return;
                         }
+                    }
+                    if let Some(text) = Dialled::trouble(&mut trouble) {
+                        let _ = out.send((error, text.into_bytes())).await;
                     }
                 });
             }

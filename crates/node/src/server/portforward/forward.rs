@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::codec::Framed;
 
-use super::Target;
-use crate::server::spdy::{Codec, Frame};
+use super::{Dialled, Target};
+use crate::spdy::{Codec, Frame};
 
 /// Limit of queued frames for the client, of all connections together.
 const OUTGOING: usize = 32;
@@ -149,8 +149,9 @@ async fn connect(
         fin: true,
     };
     match target.dial(port).await {
-        Ok(stream) => {
-            let (mut reader, mut writer) = stream.into_split();
+        Ok(mut dialled) => {
+            let (reader, writer) = &mut dialled.halves;
+            let trouble = &mut dialled.trouble;
             let towards_pod = async {
                 while let Some(bytes) = input.recv().await {
                     if writer.write_all(&bytes).await.is_err() {
@@ -172,6 +173,12 @@ async fn connect(
                     }
                 }
                 let _ = out.send(end(data)).await;
+                if let Some(text) = Dialled::trouble(trouble) {
+                    let data = text.into();
+                    let fin = false;
+                    let id = error;
+                    let _ = out.send(Frame::Data { id, data, fin }).await;
+                }
                 // The pod has closed its side: the client's stream may never end on its own.
                 let _ = out.send(end(error)).await;
             };

@@ -12,8 +12,8 @@ use hyper_util::rt::TokioIo;
 use tokio_util::codec::Framed;
 
 use super::{ACCEPTED_VERSIONS, Codec, Frame, PROTOCOL_VERSION, TOKEN};
-use crate::server::streams::channel;
 use crate::server::{Body, Refusal};
+use crate::spdy::{carried, channel};
 
 /// How long a client may take to open its streams.
 const OPENING: Duration = Duration::from_secs(30);
@@ -172,16 +172,4 @@ impl Session {
         let drain = async { while let Some(Ok(_)) = self.connection.next().await {} };
         let _ = tokio::time::timeout(Duration::from_secs(5), drain).await;
     }
-}
-
-/// What a stream with this `streamType` carries.
-fn carried(kind: &str) -> Option<u8> {
-    Some(match kind {
-        "stdin" => channel::STDIN,
-        "stdout" => channel::STDOUT,
-        "stderr" => channel::STDERR,
-        "error" => channel::ERROR,
-        "resize" => channel::RESIZE,
-        _ => return None,
-    })
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use allot_cdi::DeviceNode;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat2};
 use rustix::io::Errno;
 
 use super::{Device, Result, Source, Step};
@@ -51,14 +51,27 @@ fn below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
     // New directories get the permissions of the volume, independent of the umask.
     let mode = fstat(&root).map_err(|error| error.to_string())?.st_mode & 0o7777;
     let mask = rustix::process::umask(Mode::empty());
-    let made = make_below(root, path, Mode::from_raw_mode(mode));
+    let made = make_below(root, path, Mode::from_raw_mode(mode), false);
     rustix::process::umask(mask);
     made
 }
 
+/// The same for a process with several threads, in which what is masked is not to be changed.
+pub(crate) fn open_below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match openat2(&root, path, flags, Mode::empty(), INSIDE) {
+        Err(Errno::NOENT) => {}
+        Err(Errno::XDEV) => return Err("the path leads out of the volume".into()),
+        found => return found.map_err(|error| error.to_string()),
+    }
+    let mode = fstat(&root).map_err(|error| error.to_string())?.st_mode & 0o7777;
+    make_below(root, path, Mode::from_raw_mode(mode), true)
+}
+
 /// Creates the missing part of a path, and opens it. Every step is looked up from the root, where links and ".." cannot
 /// lead out; only the last part is created, below a directory that was inside when it was opened.
-fn make_below(root: OwnedFd, path: &Path, mode: Mode) -> Result<OwnedFd> {
+/// `change`: permissions are masked, and have to be given afterwards.
+fn make_below(root: OwnedFd, path: &Path, mode: Mode, change: bool) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let open = |path: &Path| openat2(&root, path, flags, Mode::empty(), INSIDE);
     let mut at = open(Path::new(".")).map_err(|error| error.to_string())?;
@@ -71,6 +84,12 @@ fn make_below(root: OwnedFd, path: &Path, mode: Mode) -> Result<OwnedFd> {
         at = match open(&so_far) {
             Err(Errno::NOENT) => {
                 match mkdirat(&at, name, mode) {
+                    Ok(()) if change => {
+                        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                        let made = openat2(&at, name, flags, Mode::empty(), INSIDE);
+                        made.and_then(|made| fchmod(made, mode))
+                            .map_err(|error| error.to_string())?;
+                    }
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(error) => return Err(error.to_string()),
                 }

@@ -27,7 +27,7 @@ const TAIL: &str = "100101201202205206300302303304305306307402405406407408409410
 const LONGEST: usize = 64 * 1024;
 
 /// Names (in lower case) and values.
-pub(in crate::server) type Headers = Vec<(String, String)>;
+pub(crate) type Headers = Vec<(String, String)>;
 
 /// The dictionary of both sides.
 pub(super) fn dictionary() -> &'static [u8] {

@@ -23,7 +23,7 @@ mod kind {
 
 /// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::server) enum Error {
+pub(crate) enum Error {
     /// The peer speaks another version.
     #[error("SPDY version {0} is not supported")]
     Version(u16),
@@ -40,7 +40,7 @@ pub(in crate::server) enum Error {
 
 /// A frame, as far as streams of containers need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::server) enum Frame {
+pub(crate) enum Frame {
     /// Opens a stream; `fin` if its sender will send no data.
     Open {
         id: u32,
@@ -69,14 +69,14 @@ struct Partial {
 }
 
 /// Reads and writes frames; each direction has its own compression state.
-pub(in crate::server) struct Codec {
+pub(crate) struct Codec {
     reader: Reader,
     writer: Writer,
     partial: Option<Partial>,
 }
 
 impl Codec {
-    pub(in crate::server) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             reader: Reader::new(),
             writer: Writer::new(),

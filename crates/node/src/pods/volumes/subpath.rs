@@ -1,0 +1,110 @@
+//! Paths below volumes for a runtime that takes paths and no descriptors: each is opened without leaving the volume, and
+//! mounted on a directory or file of the node's own, so that what is exchanged in the volume afterwards leads nowhere.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, fstat};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
+
+use crate::shim::spec::Mount;
+use crate::shim::{SUB_PATH, open_below};
+
+/// Below a pod's directory.
+const DIRECTORY: &str = "volume-subpaths";
+
+/// Replaces paths below volumes by places of the node where they are mounted. `directory` is the pod's.
+pub(crate) fn mount_all(
+    directory: &Path,
+    container: &str,
+    mounts: &mut [Mount],
+) -> Result<(), String> {
+    for (index, mount) in mounts.iter_mut().enumerate() {
+        let Some(path) = mount.sub_path.take() else {
+            continue;
+        };
+        let place = directory
+            .join(DIRECTORY)
+            .join(container)
+            .join(index.to_string());
+        one(&mount.source, &path, &place).map_err(|error| {
+            tracing::warn!(mount = mount.name, path = %path.display(), error, "subPath");
+            format!("{SUB_PATH} for {}", mount.name)
+        })?;
+        mount.source = place;
+    }
+    Ok(())
+}
+
+fn one(volume: &Path, path: &Path, place: &Path) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
+    let root = rustix::fs::open(volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| error.to_string())?;
+    let found: OwnedFd = open_below(root, path)?;
+    // One of an earlier run of the container.
+    let _ = unmount(place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    if let Some(parent) = place.parent() {
+        fs::create_dir_all(parent).map_err(text)?;
+    }
+    let kind = FileType::from_raw_mode(fstat(&found).map_err(|error| error.to_string())?.st_mode);
+    if kind == FileType::Directory {
+        fs::create_dir_all(place).map_err(text)?;
+    } else if !place.exists() {
+        fs::File::create(place).map_err(text)?;
+    }
+    let source = PathBuf::from(format!("/proc/self/fd/{}", found.as_fd().as_raw_fd()));
+    mount_bind(&source, place).map_err(|error| format!("{}: {error}", place.display()))?;
+    mount_change(place, MountPropagationFlags::PRIVATE).map_err(|error| error.to_string())
+}
+
+/// Undoes it for all containers of a pod.
+pub(crate) fn unmount_all(directory: &Path) {
+    let containers = fs::read_dir(directory.join(DIRECTORY));
+    for container in containers.into_iter().flatten().flatten() {
+        let places = fs::read_dir(container.path());
+        for place in places.into_iter().flatten().flatten() {
+            // What is not mounted needs nothing.
+            let _ = unmount(place.path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attack: a link in the volume that leads to the host, in place of the path or on the way to it.
+    #[test]
+    fn links_do_not_lead_out_of_the_volume() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let volume = directory.path().join("volume");
+        fs::create_dir_all(volume.join("inside")).expect("a directory");
+        fs::write(volume.join("inside/file"), "own").expect("a file");
+        std::os::unix::fs::symlink("/etc", volume.join("out")).expect("a link");
+        std::os::unix::fs::symlink("inside", volume.join("in")).expect("a link");
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let check = |path: &str, expected: Option<&str>| {
+            let mut mounts = [Mount {
+                source: volume.clone(),
+                sub_path: Some(path.into()),
+                name: "m".into(),
+                ..Mount::default()
+            }];
+            let pod = directory.path().join("pod");
+            let result = mount_all(&pod, "c", &mut mounts);
+            let content =
+                result.map(|()| fs::read_to_string(&mounts[0].source).unwrap_or_default());
+            assert_eq!(content.ok().as_deref(), expected, "{path}");
+            unmount_all(&pod);
+        };
+        check("inside/file", Some("own"));
+        check("in/file", Some("own"));
+        check("out/passwd", None);
+        check("out", None);
+        check("new/directory", Some(""));
+        assert!(volume.join("new/directory").is_dir());
+    }
+}

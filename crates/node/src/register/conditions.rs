@@ -1,0 +1,115 @@
+//! Conditions in the status of the Node.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Facts;
+
+/// Condition that says whether containers are isolated as configured.
+const ISOLATION: &str = "ContainerIsolation";
+/// Condition that says whether the limits of containers are enforced.
+const LIMITS: &str = "ContainerLimits";
+/// Condition that says whether pods have a network of their own, for a runtime that can give them one.
+const NETWORK: &str = "NetworkReady";
+
+/// All of them, with the times of their last changes from `before`.
+pub(super) fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
+    let now = Time(Timestamp::now());
+    let isolated = facts.limitations.is_empty();
+    let text = if isolated {
+        "containers have their own namespaces".to_owned()
+    } else {
+        facts.limitations.join("; ")
+    };
+    let down = facts
+        .condition
+        .as_ref()
+        .and_then(|it| it.ready.clone().err());
+    let (ready, ready_reason) = match down {
+        None => ("True", "KubeletReady"),
+        Some(_) => ("False", "KubeletNotReady"),
+    };
+    let mut all = vec![
+        (
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available".to_owned(),
+        ),
+        (
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure".to_owned(),
+        ),
+        (
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available".to_owned(),
+        ),
+        (
+            "Ready",
+            ready,
+            ready_reason,
+            down.unwrap_or_else(|| "kubelet is posting ready status".to_owned()),
+        ),
+        (
+            ISOLATION,
+            if isolated { "True" } else { "False" },
+            if isolated { "Applied" } else { "NotApplied" },
+            text,
+        ),
+        (
+            LIMITS,
+            if facts.limits { "True" } else { "False" },
+            if facts.limits {
+                "Enforced"
+            } else {
+                "NotEnforced"
+            },
+            if facts.limits {
+                "limits are enforced by cgroups".to_owned()
+            } else {
+                "cgroups cannot be written here: limits for CPU, memory and processes are not enforced"
+                    .to_owned()
+            },
+        ),
+    ];
+    if let Some(condition) = &facts.condition {
+        all.push(match &condition.network {
+            Ok(()) => (
+                NETWORK,
+                "True",
+                "RuntimeNetwork",
+                "pods have a network of their own".to_owned(),
+            ),
+            Err(text) => (
+                NETWORK,
+                "False",
+                "HostNetwork",
+                format!("pods share the network of the host: {text}"),
+            ),
+        });
+    }
+    let old = before
+        .and_then(|node| node.status.as_ref())
+        .and_then(|status| status.conditions.as_deref());
+    all.into_iter()
+        .map(|(kind, status, reason, message)| {
+            let same = old
+                .unwrap_or_default()
+                .iter()
+                .find(|c| c.type_ == kind && c.status == status);
+            let since = same
+                .and_then(|c| c.last_transition_time.clone())
+                .unwrap_or_else(|| now.clone());
+            json!({
+                "type": kind, "status": status, "reason": reason, "message": message,
+                "lastHeartbeatTime": now, "lastTransitionTime": since,
+            })
+        })
+        .collect()
+}

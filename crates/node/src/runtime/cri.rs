@@ -1,0 +1,388 @@
+//! Containers of a runtime behind the container runtime interface (CRI v1): containerd 1.7 or newer, CRI-O.
+//!
+//! What runs is the runtime's: nothing is kept on disk here. A new agent lists sandboxes and containers with its label and
+//! goes on with them. A runtime that is away makes the node not ready; nothing is concluded about its containers until it
+//! answers again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_images::Credential;
+use allot_protos::cri_v1 as v1;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    Complete, Condition, Connection, Exec, Found, Image, Opened, Output, Running, Runtime, Start,
+    StartError,
+};
+use crate::shim::spec::{Exit, Isolation};
+use crate::spdy::channel;
+use calls::Calls;
+use devices::Devices;
+use sandbox::Sandbox;
+
+mod calls;
+mod containers;
+mod devices;
+mod follow;
+mod recover;
+mod sandbox;
+mod stream;
+mod translate;
+
+/// How the runtime is reached, and what is told to it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `unix:///PATH`.
+    pub endpoint: String,
+    /// The node's directory: logs, profiles, and the label by which its containers are known again.
+    pub directory: PathBuf,
+    /// Where drivers put CDI files.
+    pub cdi_dirs: Vec<PathBuf>,
+}
+
+/// The runtime behind an endpoint.
+pub struct Cri {
+    inner: Arc<Inner>,
+    _tasks: [AbortOnDropHandle<()>; 2],
+}
+
+/// What its tasks share with it.
+struct Inner {
+    settings: Settings,
+    calls: Calls,
+    condition: watch::Sender<Condition>,
+    /// Name and version, as of the last look.
+    identity: watch::Sender<Option<(String, String)>>,
+    devices: Mutex<Devices>,
+    /// Containers that were started or found, by id.
+    containers: Mutex<HashMap<String, Known>>,
+    /// Sandboxes by UID of the pod.
+    sandboxes: Mutex<HashMap<String, Sandbox>>,
+    /// What is to be removed when the runtime answers.
+    removals: Mutex<BTreeSet<Removal>>,
+    /// Something may have happened to a container.
+    look: Notify,
+}
+
+/// A container.
+#[derive(Debug)]
+struct Known {
+    exit: watch::Sender<Option<Exit>>,
+    /// Its standard input is open.
+    stdin: bool,
+    /// It has a terminal.
+    tty: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Removal {
+    Container(String),
+    /// With what is in it.
+    Sandbox(String),
+}
+
+impl Cri {
+    /// A runtime that is looked for from now on. It need not be there yet.
+    ///
+    /// # Errors
+    /// The endpoint is none.
+    pub fn new(settings: Settings) -> Result<Self, String> {
+        let socket = calls::socket(&settings.endpoint)?;
+        let waiting = format!(
+            "container runtime at {} has not answered yet",
+            settings.endpoint
+        );
+        let condition = Condition {
+            ready: Err(waiting.clone()),
+            network: Err(waiting),
+        };
+        let inner = Arc::new(Inner {
+            calls: Calls::new(&socket),
+            settings,
+            condition: watch::channel(condition).0,
+            identity: watch::channel(None).0,
+            devices: Mutex::default(),
+            containers: Mutex::default(),
+            sandboxes: Mutex::default(),
+            removals: Mutex::default(),
+            look: Notify::new(),
+        });
+        let follow = tokio::spawn(follow::follow(Arc::clone(&inner)));
+        let events = tokio::spawn(follow::events(Arc::clone(&inner)));
+        Ok(Self {
+            inner,
+            _tasks: [follow, events].map(AbortOnDropHandle::new),
+        })
+    }
+}
+
+impl Inner {
+    /// Waits until the runtime has answered.
+    async fn reached(&self) {
+        let mut condition = self.condition.subscribe();
+        // The sender is in `self`.
+        let _ = condition.wait_for(|it| it.ready.is_ok()).await;
+    }
+
+    fn is_ready(&self) -> Result<(), String> {
+        self.condition.borrow().ready.clone()
+    }
+
+    fn networks(&self) -> bool {
+        self.condition.borrow().network.is_ok()
+    }
+
+    fn remove(&self, removal: Removal) {
+        if let Removal::Container(id) = &removal {
+            self.containers.lock().remove(id);
+        }
+        self.removals.lock().insert(removal);
+        self.look.notify_one();
+    }
+}
+
+/// Nanoseconds since 1970; none if something has not happened yet.
+fn time(nanoseconds: i64) -> Option<Timestamp> {
+    let time = Timestamp::from_nanosecond(nanoseconds.into()).ok()?;
+    (nanoseconds > 0).then_some(time)
+}
+
+impl Runtime for Cri {
+    fn name(&self) -> &str {
+        // It is asked for where there are containers, and so is known then.
+        let known = self.inner.identity.borrow();
+        match known.as_ref().map(|(name, _)| name.as_str()) {
+            Some("cri-o") => "cri-o",
+            Some("containerd") => "containerd",
+            _ => "cri",
+        }
+    }
+
+    fn version(&self) -> String {
+        let known = self.inner.identity.borrow();
+        known.as_ref().map_or("Unknown", |(_, it)| it.as_str()).to_owned()
+    }
+
+    fn complete(&self) -> Option<&dyn Complete> {
+        Some(self)
+    }
+
+    fn limitations(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::Namespaces
+    }
+
+    fn enforces_limits(&self) -> bool {
+        true
+    }
+
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Running, StartError>> {
+        async move {
+            let Start { spec, request, .. } = start;
+            let Some(request) = request else {
+                let text = "a container runtime needs the pod".to_owned();
+                return Err(StartError::Failed(text));
+            };
+            self.inner.launch(spec, *request).await
+        }
+        .boxed()
+    }
+
+    fn recover(&self) -> BoxFuture<'_, Vec<Found>> {
+        self.inner.recover().boxed()
+    }
+
+    fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()> {
+        async move { self.inner.stop(&id, grace).await }.boxed()
+    }
+
+    fn remove(&self, id: &str) {
+        // Others were never made by the runtime.
+        if self.inner.containers.lock().contains_key(id) {
+            self.inner.remove(Removal::Container(id.to_owned()));
+        }
+    }
+
+    fn exec(
+        &self,
+        id: &str,
+        args: Vec<String>,
+        stdin: bool,
+        tty: bool,
+    ) -> BoxFuture<'static, std::io::Result<Exec>> {
+        let (calls, container_id) = (self.inner.calls.clone(), id.to_owned());
+        async move {
+            let request = v1::ExecRequest {
+                container_id,
+                cmd: args,
+                tty,
+                stdin,
+                stdout: true,
+                stderr: !tty,
+            };
+            let answer = calls.exec(request).await.map_err(std::io::Error::other)?;
+            let stream = stream::program(&answer.url, &channels(stdin, tty)).await?;
+            Ok(Exec::Stream(stream))
+        }
+        .boxed()
+    }
+
+    fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<UnixStream>> {
+        let known = self
+            .inner
+            .containers
+            .lock()
+            .get(id)
+            .map(|it| (it.stdin, it.tty));
+        let (calls, container_id) = (self.inner.calls.clone(), id.to_owned());
+        async move {
+            let gone =
+                || std::io::Error::new(std::io::ErrorKind::NotFound, "container not running");
+            // The streams are those of the container, whatever the client wants of it.
+            let (stdin, tty) = known.ok_or_else(gone)?;
+            let request = v1::AttachRequest {
+                container_id,
+                stdin,
+                tty,
+                stdout: true,
+                stderr: !tty,
+            };
+            let answer = calls.attach(request).await;
+            let url = answer.map_err(std::io::Error::other)?.url;
+            stream::program(&url, &channels(stdin, tty)).await
+        }
+        .boxed()
+    }
+}
+
+/// The streams of a program.
+fn channels(stdin: bool, tty: bool) -> Vec<u8> {
+    let all = [
+        (channel::ERROR, true),
+        (channel::STDIN, stdin),
+        (channel::STDOUT, true),
+        (channel::STDERR, !tty),
+        (channel::RESIZE, tty),
+    ];
+    let wanted = all.into_iter().filter(|(_, wanted)| *wanted);
+    wanted.map(|(channel, _)| channel).collect()
+}
+
+impl Complete for Cri {
+    fn condition(&self) -> watch::Receiver<Condition> {
+        self.inner.condition.subscribe()
+    }
+
+    fn image<'a>(&'a self, reference: &'a str) -> BoxFuture<'a, Result<Option<Image>, String>> {
+        async move { self.inner.image(reference).await }.boxed()
+    }
+
+    fn pull<'a>(
+        &'a self,
+        reference: &'a str,
+        credential: Option<&'a Credential>,
+    ) -> BoxFuture<'a, Result<Image, String>> {
+        async move {
+            let auth = credential.map(|credential| v1::AuthConfig {
+                username: credential.username.clone(),
+                password: credential.password.clone(),
+                ..v1::AuthConfig::default()
+            });
+            let request = v1::PullImageRequest {
+                image: Some(image_spec(reference)),
+                auth,
+                sandbox_config: None,
+            };
+            let pulled = self.inner.calls.pull_image(request).await;
+            let pulled = pulled.map_err(|failure| failure.to_string())?;
+            let found = self.inner.image(&pulled.image_ref).await?;
+            let found = found.ok_or_else(|| format!("image {reference:?} is gone again"))?;
+            Ok(Image {
+                reference: reference.to_owned(),
+                ..found
+            })
+        }
+        .boxed()
+    }
+
+    fn open(&self, pod: Arc<Pod>) -> BoxFuture<'_, Result<Opened, String>> {
+        async move { self.inner.open(&pod).await }.boxed()
+    }
+
+    fn addresses(&self, pod_uid: &str) -> Vec<IpAddr> {
+        let sandboxes = self.inner.sandboxes.lock();
+        let found = sandboxes.get(pod_uid);
+        found.map_or_else(Vec::new, |sandbox| sandbox.addresses.clone())
+    }
+
+    fn close<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, ()> {
+        self.inner.close(pod_uid).boxed()
+    }
+
+    fn forget(&self, pod_uid: &str) {
+        if let Some(sandbox) = self.inner.sandboxes.lock().remove(pod_uid) {
+            self.inner.remove(Removal::Sandbox(sandbox.id));
+        }
+    }
+
+    fn known(&self) -> Vec<String> {
+        self.inner.sandboxes.lock().keys().cloned().collect()
+    }
+
+    fn run(
+        &self,
+        id: &str,
+        args: Vec<String>,
+        limit: Duration,
+    ) -> BoxFuture<'static, Result<Output, String>> {
+        let (calls, id) = (self.inner.calls.clone(), id.to_owned());
+        async move {
+            let answer = calls.exec_sync(&id, args, limit).await;
+            let answer = answer.map_err(|failure| failure.to_string())?;
+            Ok(Output {
+                code: answer.exit_code,
+                text: [answer.stdout, answer.stderr].concat(),
+            })
+        }
+        .boxed()
+    }
+
+    fn dial(&self, pod_uid: &str, port: u16) -> BoxFuture<'static, std::io::Result<Connection>> {
+        let sandbox = self.inner.sandboxes.lock().get(pod_uid).cloned();
+        let calls = self.inner.calls.clone();
+        async move {
+            let gone =
+                || std::io::Error::new(std::io::ErrorKind::NotFound, "the pod has no sandbox");
+            let request = v1::PortForwardRequest {
+                pod_sandbox_id: sandbox.ok_or_else(gone)?.id,
+                port: vec![port.into()],
+            };
+            let answer = calls.port_forward(request).await;
+            let url = answer.map_err(std::io::Error::other)?.url;
+            stream::port(&url, port).await
+        }
+        .boxed()
+    }
+}
+
+fn image_spec(reference: &str) -> v1::ImageSpec {
+    v1::ImageSpec {
+        image: reference.to_owned(),
+        user_specified_image: reference.to_owned(),
+        ..v1::ImageSpec::default()
+    }
+}

@@ -1,0 +1,211 @@
+//! Calls to a container runtime, each with a deadline.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use allot_protos::cri_v1 as v1;
+use allot_protos::transport;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+use v1::image_service_client::ImageServiceClient;
+use v1::runtime_service_client::RuntimeServiceClient;
+
+/// What a runtime knows without doing anything.
+const LOOK: Duration = Duration::from_secs(15);
+/// What a runtime has to do something for: the kubelet's `--runtime-request-timeout`.
+const WORK: Duration = Duration::from_secs(120);
+/// Runtimes making a sandbox may set up a network: the kubelet takes twice its timeout.
+const SANDBOX: Duration = Duration::from_secs(240);
+/// Getting an image. Runtimes give up earlier by themselves when nothing arrives.
+const PULL: Duration = Duration::from_secs(3600);
+/// What an answer may be as large as: the kubelet's bound.
+const LARGEST: usize = 16 << 20;
+
+/// Why a call failed, in the words of Go's clients.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("rpc error: code = {code:?} desc = {message}")]
+pub(super) struct Failure {
+    pub(super) code: Code,
+    pub(super) message: String,
+}
+
+impl Failure {
+    /// The runtime did not answer at all, so that nothing is known about what was asked.
+    pub(super) fn is_away(&self) -> bool {
+        matches!(
+            self.code,
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled
+        )
+    }
+
+    /// What was asked about is not there.
+    pub(super) fn is_missing(&self) -> bool {
+        self.code == Code::NotFound
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        let mut message = status.message().to_owned();
+        // The reason of a broken connection is in what caused it.
+        let mut cause = std::error::Error::source(&status);
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            cause = error.source();
+        }
+        Self {
+            code: status.code(),
+            message,
+        }
+    }
+}
+
+/// A client of both services. It connects when it is used, and again when the connection was lost.
+#[derive(Debug, Clone)]
+pub(super) struct Calls {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+}
+
+/// The socket of an endpoint: `unix:///path`, or a path.
+pub(super) fn socket(endpoint: &str) -> Result<PathBuf, String> {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    match path.starts_with('/') {
+        true => Ok(path.into()),
+        false => Err(format!(
+            "endpoint {endpoint:?} of the container runtime: expected unix:///PATH"
+        )),
+    }
+}
+
+async fn within<T>(
+    deadline: Duration,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(deadline, call).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(status.into()),
+        Err(_) => Err(Failure {
+            code: Code::DeadlineExceeded,
+            message: "context deadline exceeded".into(),
+        }),
+    }
+}
+
+/// One method for each call whose deadline is always the same.
+macro_rules! calls {
+    ($($client:ident.$name:ident($request:ident) -> $response:ident within $deadline:expr;)*) => {
+        impl Calls {
+            $(pub(super) async fn $name(&self, request: v1::$request) -> Result<v1::$response, Failure> {
+                let mut client = self.$client.clone();
+                within($deadline, client.$name(request)).await
+            })*
+        }
+    };
+}
+
+calls! {
+    runtime.version(VersionRequest) -> VersionResponse within LOOK;
+    runtime.status(StatusRequest) -> StatusResponse within LOOK;
+    runtime.run_pod_sandbox(RunPodSandboxRequest) -> RunPodSandboxResponse within SANDBOX;
+    runtime.stop_pod_sandbox(StopPodSandboxRequest) -> StopPodSandboxResponse within WORK;
+    runtime.remove_pod_sandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse within WORK;
+    runtime.pod_sandbox_status(PodSandboxStatusRequest) -> PodSandboxStatusResponse within LOOK;
+    runtime.list_pod_sandbox(ListPodSandboxRequest) -> ListPodSandboxResponse within LOOK;
+    runtime.create_container(CreateContainerRequest) -> CreateContainerResponse within WORK;
+    runtime.start_container(StartContainerRequest) -> StartContainerResponse within WORK;
+    runtime.remove_container(RemoveContainerRequest) -> RemoveContainerResponse within WORK;
+    runtime.list_containers(ListContainersRequest) -> ListContainersResponse within LOOK;
+    runtime.container_status(ContainerStatusRequest) -> ContainerStatusResponse within LOOK;
+    runtime.exec(ExecRequest) -> ExecResponse within WORK;
+    runtime.attach(AttachRequest) -> AttachResponse within WORK;
+    runtime.port_forward(PortForwardRequest) -> PortForwardResponse within WORK;
+    images.image_status(ImageStatusRequest) -> ImageStatusResponse within LOOK;
+    images.pull_image(PullImageRequest) -> PullImageResponse within PULL;
+}
+
+impl Calls {
+    pub(super) fn new(socket: &std::path::Path) -> Self {
+        let channel = transport::connect_lazy(socket);
+        Self {
+            runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST),
+            images: ImageServiceClient::new(channel).max_decoding_message_size(LARGEST),
+        }
+    }
+
+    /// Ends a container; the runtime answers when it has ended.
+    pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Failure> {
+        let request = v1::StopContainerRequest {
+            container_id: id.to_owned(),
+            timeout: seconds(grace),
+        };
+        let mut client = self.runtime.clone();
+        let stopped = within(grace.saturating_add(WORK), client.stop_container(request)).await;
+        stopped.map(drop)
+    }
+
+    /// Runs a program to its end. The runtime ends it after `limit`, and the call is given up a little later.
+    pub(super) async fn exec_sync(
+        &self,
+        id: &str,
+        cmd: Vec<String>,
+        limit: Duration,
+    ) -> Result<v1::ExecSyncResponse, Failure> {
+        let request = v1::ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd,
+            timeout: seconds(limit),
+        };
+        let mut client = self.runtime.clone();
+        within(limit.saturating_add(LOOK), client.exec_sync(request)).await
+    }
+
+    /// Waits until something happens to a container; each time it is worth to look what.
+    pub(super) async fn events(
+        &self,
+    ) -> Result<tonic::Streaming<v1::ContainerEventResponse>, Failure> {
+        let mut client = self.runtime.clone();
+        within(
+            LOOK,
+            client.get_container_events(v1::GetEventsRequest::default()),
+        )
+        .await
+    }
+}
+
+/// Whole seconds, rounded up: less than a second is not no time.
+fn seconds(time: Duration) -> i64 {
+    let whole = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    i64::try_from(whole).unwrap_or(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_sockets() {
+        let check = |endpoint: &str, expected: Option<&str>| {
+            let found = socket(endpoint).ok();
+            assert_eq!(found.as_deref(), expected.map(std::path::Path::new));
+        };
+        check(
+            "unix:///run/containerd/containerd.sock",
+            Some("/run/containerd/containerd.sock"),
+        );
+        check("/run/crio/crio.sock", Some("/run/crio/crio.sock"));
+        check("unix://run/crio.sock", None);
+        check("tcp://127.0.0.1:1", None);
+        check("", None);
+    }
+
+    #[test]
+    fn half_a_second_is_not_no_time() {
+        assert_eq!(seconds(Duration::ZERO), 0);
+        assert_eq!(seconds(Duration::from_millis(1)), 1);
+        assert_eq!(seconds(Duration::from_secs(30)), 30);
+    }
+}

@@ -1,0 +1,168 @@
+//! Containers and their images at the runtime.
+
+use std::time::Duration;
+
+use allot_protos::cri_v1 as v1;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use tokio::sync::watch;
+
+use super::{Inner, Known, Removal, calls, follow, image_spec, time, translate};
+use crate::runtime::{Image, Request, Running, StartError, ended};
+use crate::shim::spec::ContainerSpec;
+
+impl Inner {
+    /// Makes a container and starts its program.
+    pub(super) async fn launch(
+        &self,
+        spec: ContainerSpec,
+        request: Request,
+    ) -> Result<Running, StartError> {
+        let obstacle = |reason: &'static str, message: String| StartError::Obstacle {
+            reason,
+            message,
+            remedy: None,
+        };
+        let name = &request.container.name;
+        self.is_ready()
+            .map_err(|text| obstacle("CreateContainerError", text))?;
+        let devices = &request.cdi_devices;
+        if !devices.is_empty() {
+            // As it is now: it may have been started anew with another configuration a moment ago.
+            let asked = self.ask().await;
+            asked.map_err(|failure| obstacle("CreateContainerError", failure.to_string()))?;
+        }
+        if let Some(problem) = self.devices.lock().problem(devices) {
+            return Err(StartError::Obstacle {
+                reason: "CreateContainerError",
+                message: format!(
+                    "failed to generate container \"{name}\" spec: failed to inject CDI devices: {}",
+                    problem.text
+                ),
+                remedy: Some(problem.remedy),
+            });
+        }
+        let pod = &request.pod;
+        let uid = pod.uid().unwrap_or_default();
+        let sandbox = self.sandboxes.lock().get(&uid).cloned();
+        let sandbox = sandbox
+            .ok_or_else(|| obstacle("CreateContainerError", "the pod has no sandbox".into()))?;
+        let place = translate::Place {
+            directory: &self.settings.directory,
+            networks: sandbox.networks,
+            attempt: sandbox.attempt,
+        };
+        let config = translate::container(&spec, &request, place)
+            .map_err(|text| obstacle("CreateContainerConfigError", text))?;
+        let of_pod = translate::sandbox(pod, place)
+            .map_err(|text| obstacle("CreateContainerConfigError", text))?;
+        let logs = spec.log.parent().map(make_private).transpose();
+        logs.map_err(|error| obstacle("CreateContainerConfigError", error.to_string()))?;
+        let create = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.id,
+            config: Some(config),
+            sandbox_config: Some(of_pod),
+        };
+        let created = self.calls.create_container(create).await;
+        let id = created
+            .map_err(|failure| {
+                let message = failure.to_string();
+                let dirs = &self.settings.cdi_dirs;
+                let remedy = self.devices.lock().remedy(&message, dirs);
+                StartError::Obstacle {
+                    reason: "CreateContainerError",
+                    message,
+                    remedy,
+                }
+            })?
+            .container_id;
+        // Known before it runs, so that its end is not missed.
+        let (sender, exit) = watch::channel(None);
+        let known = Known {
+            exit: sender,
+            stdin: spec.stdin,
+            tty: spec.tty,
+        };
+        self.containers.lock().insert(id.clone(), known);
+        let start = v1::StartContainerRequest {
+            container_id: id.clone(),
+        };
+        if let Err(failure) = self.calls.start_container(start).await {
+            self.remove(Removal::Container(id));
+            return Err(match failure.is_away() {
+                true => obstacle("RunContainerError", failure.to_string()),
+                false => StartError::Failed(failure.to_string()),
+            });
+        }
+        self.look.notify_one();
+        let status = self.status(&id).await.ok().flatten();
+        let started = status.as_ref().map(|status| time(status.started_at));
+        Ok(Running {
+            started: started.flatten().unwrap_or_else(Timestamp::now),
+            image_id: status.map_or(request.image.id, |status| status.image_ref),
+            id,
+            exit,
+        })
+    }
+
+    /// What the runtime says about a container; nothing if it does not know it.
+    pub(super) async fn status(
+        &self,
+        id: &str,
+    ) -> Result<Option<v1::ContainerStatus>, calls::Failure> {
+        let request = v1::ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
+        match self.calls.container_status(request).await {
+            Ok(answer) => Ok(answer.status),
+            Err(failure) if failure.is_missing() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Ends a container, however long the runtime may be away.
+    pub(super) async fn stop(&self, id: &str, grace: Duration) {
+        let Some(mut exit) = self.containers.lock().get(id).map(|it| it.exit.subscribe()) else {
+            return;
+        };
+        while exit.borrow().is_none() {
+            match self.calls.stop_container(id, grace).await {
+                Err(failure) if !failure.is_missing() => {
+                    tracing::warn!(container = id, %failure, "container was not stopped yet");
+                }
+                _ => self.settle(id).await,
+            }
+            // Its end, or the next attempt.
+            let _ = tokio::time::timeout(follow::PERIOD, ended(&mut exit)).await;
+        }
+    }
+
+    /// An image that is there.
+    pub(super) async fn image(&self, reference: &str) -> Result<Option<Image>, String> {
+        let request = v1::ImageStatusRequest {
+            image: Some(image_spec(reference)),
+            verbose: false,
+        };
+        let answer = self.calls.image_status(request).await;
+        let found = answer.map_err(|failure| failure.to_string())?.image;
+        Ok(found.map(|image| Image {
+            user: match image.uid {
+                Some(uid) => uid.value.to_string(),
+                None => image.username,
+            },
+            id: image.id,
+            reference: reference.to_owned(),
+            size: image.size,
+        }))
+    }
+}
+
+/// A directory for logs that other users of the machine cannot read.
+pub(super) fn make_private(path: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(path)
+}

@@ -1,0 +1,235 @@
+//! Following what happens at the runtime: how it is, which containers have ended, what is still to be removed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_protos::cri_v1 as v1;
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::calls::Failure;
+use super::devices::Devices;
+use super::translate::label;
+use super::{Condition, Inner, Removal, time};
+use crate::shim::spec::Exit;
+
+/// How often containers are looked at without an event, as by a kubelet.
+pub(super) const PERIOD: Duration = Duration::from_secs(1);
+/// How often the runtime is asked how it is.
+const CONDITION: Duration = Duration::from_secs(5);
+/// How long events are not asked for again after they have ended.
+const EVENTS: Duration = Duration::from_secs(5);
+/// Of removals this many are tried in one round.
+const REMOVALS: usize = 32;
+
+/// Looks again and again, and at once after events.
+pub(super) async fn follow(inner: Arc<Inner>) {
+    let mut asked: Option<Instant> = None;
+    loop {
+        let due = asked.is_none_or(|at| at.elapsed() >= CONDITION);
+        let looked = async {
+            if due {
+                inner.ask().await?;
+            }
+            inner.look_at_containers().await
+        };
+        match looked.await {
+            Ok(()) => {
+                if due {
+                    asked = Some(Instant::now());
+                }
+                inner.remove_some().await;
+            }
+            Err(failure) => {
+                asked = None;
+                inner.away(&failure);
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PERIOD) => {}
+            () = inner.look.notified() => {}
+        }
+    }
+}
+
+/// Waits for events where the runtime has them: ends are known sooner then. Without them it is looked every second.
+pub(super) async fn events(inner: Arc<Inner>) {
+    loop {
+        inner.reached().await;
+        if let Ok(mut events) = inner.calls.events().await {
+            while let Some(Ok(_)) = events.next().await {
+                inner.look.notify_one();
+            }
+        }
+        tokio::time::sleep(EVENTS).await;
+    }
+}
+
+/// Those of this node.
+pub(super) fn own(inner: &Inner) -> std::collections::HashMap<String, String> {
+    let directory = inner.settings.directory.to_string_lossy().into_owned();
+    [(label::OWNER.to_owned(), directory)].into()
+}
+
+impl Inner {
+    /// Asks the runtime how it is.
+    pub(super) async fn ask(&self) -> Result<(), Failure> {
+        let version = self.calls.version(v1::VersionRequest {
+            version: "0.1.0".into(),
+        });
+        let version = version.await?;
+        let status = self.calls.status(v1::StatusRequest { verbose: true });
+        let status = status.await?;
+        *self.devices.lock() = Devices::of(&version, &status);
+        let known = (version.runtime_name, version.runtime_version);
+        self.identity.send_if_modified(|it| {
+            let news = it.as_ref() != Some(&known);
+            *it = Some(known);
+            news
+        });
+        self.tell(condition(&status));
+        Ok(())
+    }
+
+    fn tell(&self, now: Condition) {
+        self.condition.send_if_modified(|before| {
+            let news = *before != now;
+            if let (true, Err(text)) = (before.ready != now.ready, &now.ready) {
+                tracing::warn!(reason = text, "container runtime");
+            }
+            *before = now;
+            news
+        });
+    }
+
+    fn away(&self, failure: &Failure) {
+        let endpoint = &self.settings.endpoint;
+        let network = self.condition.borrow().network.clone();
+        self.tell(Condition {
+            ready: Err(format!("container runtime is down: {endpoint}: {failure}")),
+            // What was known about it stays true.
+            network,
+        });
+    }
+
+    /// Notes the ends of containers.
+    async fn look_at_containers(&self) -> Result<(), Failure> {
+        let filter = v1::ContainerFilter {
+            label_selector: own(self),
+            ..v1::ContainerFilter::default()
+        };
+        // Before the list: what is started meanwhile is not missing from it.
+        let running: Vec<String> = {
+            let containers = self.containers.lock();
+            let running = containers
+                .iter()
+                .filter(|(_, it)| it.exit.borrow().is_none());
+            running.map(|(id, _)| id.clone()).collect()
+        };
+        let request = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let listed = self.calls.list_containers(request).await?.containers;
+        let up = listed.iter().filter(|container| {
+            let state = container.state();
+            state == v1::ContainerState::ContainerRunning
+                || state == v1::ContainerState::ContainerCreated
+        });
+        let up: HashSet<&str> = up.map(|container| container.id.as_str()).collect();
+        for id in running.iter().filter(|id| !up.contains(id.as_str())) {
+            self.settle(id).await;
+        }
+        Ok(())
+    }
+
+    /// Notes how a container has ended, if it has.
+    pub(super) async fn settle(&self, id: &str) {
+        let exit = match self.status(id).await {
+            Ok(Some(status)) => match exit(&status) {
+                Some(exit) => exit,
+                None => return,
+            },
+            // The runtime has forgotten it: nobody knows how it ended.
+            Ok(None) => Exit {
+                code: 137,
+                finished: Timestamp::now(),
+                oom_killed: false,
+            },
+            Err(_) => return,
+        };
+        if let Some(known) = self.containers.lock().get(id) {
+            known.exit.send_if_modified(|before| {
+                let news = before.is_none();
+                if news {
+                    *before = Some(exit);
+                }
+                news
+            });
+        }
+    }
+
+    /// Removes what is to be removed; what fails is tried again in the next round.
+    async fn remove_some(&self) {
+        let some: Vec<Removal> = self
+            .removals
+            .lock()
+            .iter()
+            .take(REMOVALS)
+            .cloned()
+            .collect();
+        for removal in some {
+            let done = match &removal {
+                Removal::Container(id) => {
+                    let container_id = id.clone();
+                    let request = v1::RemoveContainerRequest { container_id };
+                    self.calls.remove_container(request).await.map(drop)
+                }
+                Removal::Sandbox(id) => self.remove_sandbox(id).await,
+            };
+            match done {
+                Err(failure) if !failure.is_missing() => {
+                    tracing::warn!(?removal, %failure, "was not removed yet");
+                    if failure.is_away() {
+                        return;
+                    }
+                }
+                _ => {
+                    self.removals.lock().remove(&removal);
+                }
+            }
+        }
+    }
+}
+
+/// How a container has ended; nothing if it has not.
+pub(super) fn exit(status: &v1::ContainerStatus) -> Option<Exit> {
+    match status.state() {
+        v1::ContainerState::ContainerExited | v1::ContainerState::ContainerUnknown => {}
+        v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerRunning => return None,
+    }
+    Some(Exit {
+        code: status.exit_code,
+        finished: time(status.finished_at).unwrap_or_else(Timestamp::now),
+        oom_killed: status.reason == "OOMKilled",
+    })
+}
+
+/// What the conditions of a runtime say about the node.
+fn condition(status: &v1::StatusResponse) -> Condition {
+    let all = status.status.iter().flat_map(|status| &status.conditions);
+    let all: Vec<&v1::RuntimeCondition> = all.collect();
+    let of = |kind: &str, what: &str| match all.iter().find(|it| it.r#type == kind) {
+        Some(it) if it.status => Ok(()),
+        Some(it) => Err(format!(
+            "{what} not ready: {kind}=false reason:{} message:{}",
+            it.reason, it.message
+        )),
+        None => Err(format!("{what} not ready: {kind} is not reported")),
+    };
+    Condition {
+        ready: of("RuntimeReady", "container runtime"),
+        network: of("NetworkReady", "container runtime network"),
+    }
+}

@@ -1,0 +1,124 @@
+//! What an earlier agent has left at the runtime.
+
+use std::collections::HashMap;
+
+use allot_protos::cri_v1 as v1;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::calls::Failure;
+use super::sandbox::{Sandbox, addresses};
+use super::translate::{annotation, label};
+use super::{Inner, Known, Removal, follow, time};
+use crate::runtime::{Found, Running};
+use crate::shim::spec::Owner;
+
+impl Inner {
+    /// Finds the sandboxes and containers of this node. Waits as long as the runtime is away: before they are known nothing
+    /// can be said about any pod.
+    pub(super) async fn recover(&self) -> Vec<Found> {
+        loop {
+            self.reached().await;
+            match self.find().await {
+                Ok(found) => return found,
+                Err(failure) => {
+                    tracing::warn!(%failure, "containers of the runtime are not known yet");
+                    tokio::time::sleep(follow::PERIOD).await;
+                }
+            }
+        }
+    }
+
+    async fn find(&self) -> Result<Vec<Found>, Failure> {
+        let filter = v1::PodSandboxFilter {
+            label_selector: follow::own(self),
+            ..v1::PodSandboxFilter::default()
+        };
+        let request = v1::ListPodSandboxRequest {
+            filter: Some(filter),
+        };
+        let mut listed = self.calls.list_pod_sandbox(request).await?.items;
+        // The newest of each pod is the one that counts.
+        listed.sort_by_key(|sandbox| {
+            (
+                sandbox.metadata.as_ref().map_or(0, |it| it.attempt),
+                sandbox.created_at,
+            )
+        });
+        let mut sandboxes: HashMap<String, Sandbox> = HashMap::new();
+        for sandbox in listed {
+            let metadata = sandbox.metadata.clone().unwrap_or_default();
+            let ready = sandbox.state() == v1::PodSandboxState::SandboxReady;
+            let status = match ready {
+                true => self.sandbox_status(&sandbox.id).await?,
+                false => None,
+            };
+            let addresses = status.as_ref().map(addresses).unwrap_or_default();
+            let found = Sandbox {
+                id: sandbox.id,
+                attempt: metadata.attempt,
+                networks: !addresses.is_empty() || self.networks(),
+                addresses,
+                closed: false,
+            };
+            if let Some(older) = sandboxes.insert(metadata.uid, found) {
+                self.remove(Removal::Sandbox(older.id));
+            }
+        }
+        let filter = v1::ContainerFilter {
+            label_selector: follow::own(self),
+            ..v1::ContainerFilter::default()
+        };
+        let request = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let listed = self.calls.list_containers(request).await?.containers;
+        let mut found = Vec::new();
+        for container in listed {
+            if container.state() == v1::ContainerState::ContainerCreated {
+                // It was never started, and never will be.
+                self.remove(Removal::Container(container.id));
+                continue;
+            }
+            if let Some(status) = self.status(&container.id).await? {
+                found.push(self.adopt(container, &status));
+            }
+        }
+        *self.sandboxes.lock() = sandboxes;
+        Ok(found)
+    }
+
+    fn adopt(&self, container: v1::Container, status: &v1::ContainerStatus) -> Found {
+        let metadata = container.metadata.unwrap_or_default();
+        let label = |name: &str| container.labels.get(name).cloned().unwrap_or_default();
+        let sender = watch::Sender::new(follow::exit(status));
+        let exit = sender.subscribe();
+        let has = |name: &str| {
+            container
+                .annotations
+                .get(name)
+                .is_some_and(|it| it == "true")
+        };
+        let known = Known {
+            exit: sender,
+            stdin: has(annotation::STDIN),
+            tty: has(annotation::TTY),
+        };
+        self.containers.lock().insert(container.id.clone(), known);
+        Found {
+            owner: Owner {
+                pod_uid: label(label::POD_UID),
+                pod_namespace: label(label::POD_NAMESPACE),
+                pod_name: label(label::POD_NAME),
+                container: metadata.name,
+                attempt: metadata.attempt,
+            },
+            running: Running {
+                id: container.id,
+                started: time(status.started_at).unwrap_or_else(Timestamp::now),
+                image_id: status.image_ref.clone(),
+                exit,
+            },
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Sandboxes: what the containers of a pod share.
+
+use std::net::IpAddr;
+
+use allot_protos::cri_v1 as v1;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use super::calls::Failure;
+use super::containers::make_private;
+use super::{Inner, Opened, follow, translate};
+
+/// The newest sandbox of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sandbox {
+    pub(super) id: String,
+    pub(super) attempt: u32,
+    /// Whether pods could have a network of their own when it was made.
+    pub(super) networks: bool,
+    /// Addresses; none with the host's network.
+    pub(super) addresses: Vec<IpAddr>,
+    /// It was stopped, or is about to be.
+    pub(super) closed: bool,
+}
+
+/// The addresses that a status tells.
+pub(super) fn addresses(status: &v1::PodSandboxStatus) -> Vec<IpAddr> {
+    let network = status.network.clone().unwrap_or_default();
+    let more = network.additional_ips.into_iter().map(|it| it.ip);
+    let all = std::iter::once(network.ip).chain(more);
+    all.filter_map(|text| text.parse().ok()).collect()
+}
+
+impl Inner {
+    /// What the runtime says about a sandbox; nothing if it does not know it.
+    pub(super) async fn sandbox_status(
+        &self,
+        id: &str,
+    ) -> Result<Option<v1::PodSandboxStatus>, Failure> {
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
+        match self.calls.pod_sandbox_status(request).await {
+            Ok(answer) => Ok(answer.status),
+            Err(failure) if failure.is_missing() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Goes on with the sandbox of a pod, or makes one. One that has ended is replaced.
+    pub(super) async fn open(&self, pod: &Pod) -> Result<Opened, String> {
+        self.is_ready()?;
+        let uid = pod.uid().unwrap_or_default();
+        let known = self.sandboxes.lock().get(&uid).cloned();
+        let mut attempt = 0;
+        if let Some(sandbox) = known {
+            let status = self.sandbox_status(&sandbox.id).await;
+            let status = status.map_err(|failure| failure.to_string())?;
+            let ready = status.filter(|it| it.state() == v1::PodSandboxState::SandboxReady);
+            if ready.is_some() && !sandbox.closed {
+                let addresses = sandbox.addresses;
+                return Ok(Opened { addresses });
+            }
+            attempt = sandbox.attempt + 1;
+            self.stop_sandbox(&sandbox.id)
+                .await
+                .map_err(|failure| failure.to_string())?;
+            self.sandboxes.lock().remove(&uid);
+            self.remove(super::Removal::Sandbox(sandbox.id));
+        }
+        let class = pod.spec.as_ref();
+        let class = class.and_then(|spec| spec.runtime_class_name.as_deref());
+        if let Some(class) = class.filter(|class| !class.is_empty()) {
+            return Err(format!(
+                "RuntimeClass {class:?}: not supported by this node"
+            ));
+        }
+        let networks = self.networks();
+        let place = translate::Place {
+            directory: &self.settings.directory,
+            networks,
+            attempt,
+        };
+        let config = translate::sandbox(pod, place)?;
+        make_private(config.log_directory.as_ref())
+            .map_err(|error| format!("{}: {error}", config.log_directory))?;
+        let request = v1::RunPodSandboxRequest {
+            config: Some(config),
+            runtime_handler: String::new(),
+        };
+        let made = self.calls.run_pod_sandbox(request).await;
+        let id = made.map_err(|failure| failure.to_string())?.pod_sandbox_id;
+        let own = translate::own_network(pod, networks);
+        // Known before anything can fail, so that it is removed with the pod.
+        let sandbox = Sandbox {
+            id: id.clone(),
+            attempt,
+            networks,
+            addresses: Vec::new(),
+            closed: false,
+        };
+        self.sandboxes.lock().insert(uid.clone(), sandbox);
+        if !own {
+            return Ok(Opened::default());
+        }
+        let status = self.sandbox_status(&id).await;
+        let status = status.map_err(|failure| failure.to_string())?;
+        let addresses = status.as_ref().map(addresses).unwrap_or_default();
+        if let Some(sandbox) = self.sandboxes.lock().get_mut(&uid) {
+            sandbox.addresses.clone_from(&addresses);
+        }
+        Ok(Opened { addresses })
+    }
+
+    /// Stops the sandbox of a pod, however long the runtime may be away.
+    pub(super) async fn close(&self, uid: &str) {
+        loop {
+            let known = self.sandboxes.lock().get_mut(uid).map(|sandbox| {
+                sandbox.closed = true;
+                sandbox.id.clone()
+            });
+            let Some(id) = known else { return };
+            match self.stop_sandbox(&id).await {
+                Ok(()) => return,
+                Err(failure) => {
+                    tracing::warn!(sandbox = id, %failure, "sandbox was not stopped yet");
+                }
+            }
+            tokio::time::sleep(follow::PERIOD).await;
+        }
+    }
+
+    async fn stop_sandbox(&self, id: &str) -> Result<(), Failure> {
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        match self.calls.stop_pod_sandbox(request).await {
+            Err(failure) if !failure.is_missing() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a sandbox with what is in it; stopping it twice does no harm.
+    pub(super) async fn remove_sandbox(&self, id: &str) -> Result<(), Failure> {
+        self.stop_sandbox(id).await?;
+        let request = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        self.calls.remove_pod_sandbox(request).await.map(drop)
+    }
+}

@@ -1,0 +1,332 @@
+//! Streams into containers: the runtime answers with a URL, at which it speaks SPDY.
+//!
+//! They are turned into what other runtimes have: frames over a local connection for programs, bytes for ports.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::codec::Framed;
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::Connection;
+use crate::shim::spec::MAX_FRAME;
+use crate::spdy::{Codec, Frame, PROTOCOL_VERSION, TOKEN, channel, kind};
+
+/// How long the runtime may take to accept the connection.
+const CONNECT: Duration = Duration::from_secs(30);
+/// Of a refusal this much is shown.
+const SHOWN: usize = 4096;
+/// Frames that wait to be sent; then the program's client waits.
+const OUTGOING: usize = 16;
+/// Longest result of a program.
+const RESULT: usize = 64 * 1024;
+
+type Spdy = Framed<TokioIo<hyper::upgrade::Upgraded>, Codec>;
+
+/// Connects to a URL of the runtime, and agrees on a protocol for the streams.
+async fn connect(url: &str, protocol: &'static str) -> io::Result<Spdy> {
+    match tokio::time::timeout(CONNECT, upgrade(url, protocol)).await {
+        Ok(result) => result,
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the container runtime did not accept the connection for streams",
+        )),
+    }
+}
+
+async fn upgrade(url: &str, protocol: &'static str) -> io::Result<Spdy> {
+    let invalid = |why: &str| io::Error::other(format!("URL {url:?} for streams: {why}"));
+    let uri: Uri = url.parse().map_err(|_| invalid("malformed"))?;
+    if uri.scheme_str() != Some("http") {
+        return Err(invalid("only plain HTTP to this machine is supported"));
+    }
+    let host = uri.host().ok_or_else(|| invalid("no host"))?;
+    let port = uri.port_u16().unwrap_or(80);
+    let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "connection for streams");
+        }
+    });
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let request = Request::post(path)
+        .header("host", format!("{host}:{port}"))
+        .header("connection", "Upgrade")
+        .header("upgrade", TOKEN)
+        .header(PROTOCOL_VERSION, protocol)
+        .body(Empty::<Bytes>::new())
+        .map_err(io::Error::other)?;
+    let response = sender
+        .send_request(request)
+        .await
+        .map_err(io::Error::other)?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let status = response.status();
+        let body = Limited::new(response.into_body(), SHOWN).collect().await;
+        let text = body.map_or_else(|_| Bytes::new(), |body| body.to_bytes());
+        let text = String::from_utf8_lossy(&text);
+        return Err(invalid(&format!("{status}: {}", text.trim())));
+    }
+    let upgraded = hyper::upgrade::on(response)
+        .await
+        .map_err(io::Error::other)?;
+    Ok(Framed::new(TokioIo::new(upgraded), Codec::new()))
+}
+
+fn end(id: u32) -> Frame {
+    Frame::Data {
+        id,
+        data: Bytes::new(),
+        fin: true,
+    }
+}
+
+/// The streams of a program, as frames; see [`crate::runtime::Exec::Stream`]. `channels` are those that it has.
+pub(super) async fn program(url: &str, channels: &[u8]) -> io::Result<UnixStream> {
+    let mut spdy = connect(url, "v4.channel.k8s.io").await?;
+    let mut streams: HashMap<u32, u8> = HashMap::new();
+    for (index, channel) in (0u32..).zip(channels) {
+        // Streams of the side that connects have odd numbers.
+        let id = 2 * index + 1;
+        let name = kind(*channel).unwrap_or_default().to_owned();
+        let headers = vec![("streamtype".to_owned(), name)];
+        let fin = false;
+        spdy.send(Frame::Open { id, headers, fin })
+            .await
+            .map_err(io::Error::other)?;
+        streams.insert(id, *channel);
+    }
+    let (ours, theirs) = UnixStream::pair()?;
+    tokio::spawn(pass_program(spdy, streams, ours));
+    Ok(theirs)
+}
+
+/// Passes frames between the runtime and the client until the program has ended or one of them is gone.
+async fn pass_program(spdy: Spdy, streams: HashMap<u32, u8>, local: UnixStream) {
+    let (mut sink, mut frames) = spdy.split();
+    let (mut reader, mut writer) = local.into_split();
+    let ids: HashMap<u8, u32> = streams
+        .iter()
+        .map(|(id, channel)| (*channel, *id))
+        .collect();
+    let (out, mut outgoing) = mpsc::channel::<Frame>(OUTGOING);
+    let send = async {
+        while let Some(frame) = outgoing.recv().await {
+            if sink.send(frame).await.is_err() {
+                return;
+            }
+        }
+    };
+    let pongs = out.clone();
+    let type_in = async {
+        while let Some((of, data)) = read_frame(&mut reader).await {
+            let (of, fin) = match (of, data.first()) {
+                (channel::CLOSE, Some(ended)) => (*ended, true),
+                _ => (of, false),
+            };
+            let Some(id) = ids.get(&of).copied() else {
+                continue;
+            };
+            let data = if fin { Bytes::new() } else { data.into() };
+            if out.send(Frame::Data { id, data, fin }).await.is_err() {
+                return;
+            }
+        }
+    };
+    let show = async {
+        let mut open: Vec<u8> = streams
+            .values()
+            .copied()
+            .filter(|it| is_output(*it))
+            .collect();
+        let mut result = Vec::new();
+        while !open.is_empty() {
+            let Some(Ok(frame)) = frames.next().await else {
+                break;
+            };
+            let (id, data, fin) = match frame {
+                Frame::Data { id, data, fin } => (id, data, fin),
+                Frame::Reset { id, .. } => (id, Bytes::new(), true),
+                Frame::Ping(id) => {
+                    if pongs.send(Frame::Ping(id)).await.is_err() {
+                        break;
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            let Some(of) = streams.get(&id).copied() else {
+                continue;
+            };
+            if of == channel::ERROR {
+                let room = RESULT.saturating_sub(result.len());
+                result.extend_from_slice(&data[..data.len().min(room)]);
+            } else if write_frame(&mut writer, of, &data).await.is_err() {
+                return;
+            }
+            if fin {
+                open.retain(|it| *it != of);
+            }
+        }
+        // The last frame, also where there is nothing to say.
+        let _ = write_frame(&mut writer, channel::ERROR, &result).await;
+        let _ = writer.shutdown().await;
+    };
+    // The end of the input is a frame of its own: without further frames the client is gone.
+    tokio::select! {
+        () = show => {}
+        () = type_in => {}
+        () = send => {}
+    }
+}
+
+fn is_output(of: u8) -> bool {
+    matches!(of, channel::STDOUT | channel::STDERR | channel::ERROR)
+}
+
+/// The next frame of a client: channel, length, data.
+async fn read_frame(reader: &mut OwnedReadHalf) -> Option<(u8, Vec<u8>)> {
+    let (of, length) = (reader.read_u8().await.ok()?, reader.read_u32().await.ok()?);
+    if length > MAX_FRAME {
+        return None;
+    }
+    let mut data = vec![0; length as usize];
+    reader.read_exact(&mut data).await.ok()?;
+    Some((of, data))
+}
+
+async fn write_frame(writer: &mut OwnedWriteHalf, of: u8, data: &[u8]) -> io::Result<()> {
+    let pieces = data.chunks(MAX_FRAME as usize);
+    let empty = (data.is_empty() && of == channel::ERROR).then_some(&[][..]);
+    for piece in pieces.chain(empty) {
+        let mut frame = Vec::with_capacity(piece.len() + 5);
+        frame.push(of);
+        frame.extend_from_slice(&(piece.len() as u32).to_be_bytes());
+        frame.extend_from_slice(piece);
+        writer.write_all(&frame).await?;
+    }
+    Ok(())
+}
+
+/// A connection to a port of a pod.
+pub(super) async fn port(url: &str, port: u16) -> io::Result<Connection> {
+    const ERROR: u32 = 1;
+    const DATA: u32 = 3;
+    let mut spdy = connect(url, "portforward.k8s.io").await?;
+    for (id, kind) in [(ERROR, "error"), (DATA, "data")] {
+        let headers = [
+            ("streamtype", kind.to_owned()),
+            ("port", port.to_string()),
+            ("requestid", "0".to_owned()),
+        ];
+        let headers = headers
+            .map(|(name, value)| (name.to_owned(), value))
+            .to_vec();
+        let fin = false;
+        spdy.send(Frame::Open { id, headers, fin })
+            .await
+            .map_err(io::Error::other)?;
+    }
+    // Nothing is ever said to it on this one.
+    spdy.send(end(ERROR)).await.map_err(io::Error::other)?;
+    let (ours, stream) = UnixStream::pair()?;
+    let (tell, trouble) = oneshot::channel();
+    let gone = CancellationToken::new();
+    let guard = gone.clone().drop_guard();
+    let pass = pass_port(spdy, ours, (ERROR, DATA), tell);
+    tokio::spawn(async move { gone.run_until_cancelled(pass).await });
+    Ok(Connection {
+        stream,
+        trouble,
+        guard,
+    })
+}
+
+/// Passes bytes between a port and its client until both directions have ended or one of them is gone.
+async fn pass_port(
+    spdy: Spdy,
+    local: UnixStream,
+    (error, data): (u32, u32),
+    tell: oneshot::Sender<String>,
+) {
+    let (mut sink, mut frames) = spdy.split();
+    let (mut reader, mut writer) = local.into_split();
+    let (out, mut outgoing) = mpsc::channel::<Frame>(OUTGOING);
+    let pongs = out.clone();
+    let send = async {
+        while let Some(frame) = outgoing.recv().await {
+            if sink.send(frame).await.is_err() {
+                return;
+            }
+        }
+    };
+    let towards_pod = async move {
+        let mut buffer = vec![0; 32 * 1024];
+        while let Ok(n @ 1..) = reader.read(&mut buffer).await {
+            let piece = Bytes::copy_from_slice(&buffer[..n]);
+            let frame = Frame::Data {
+                id: data,
+                data: piece,
+                fin: false,
+            };
+            if out.send(frame).await.is_err() {
+                return;
+            }
+        }
+        let _ = out.send(end(data)).await;
+    };
+    let towards_client = async move {
+        let (mut text, mut open) = (Vec::new(), vec![error, data]);
+        while !open.is_empty() {
+            let Some(Ok(frame)) = frames.next().await else {
+                break;
+            };
+            let (id, piece, fin) = match frame {
+                Frame::Data { id, data, fin } => (id, data, fin),
+                Frame::Reset { id, .. } => (id, Bytes::new(), true),
+                Frame::Ping(id) => {
+                    if pongs.send(Frame::Ping(id)).await.is_err() {
+                        break;
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            if id == error {
+                let room = SHOWN.saturating_sub(text.len());
+                text.extend_from_slice(&piece[..piece.len().min(room)]);
+            } else if id == data && writer.write_all(&piece).await.is_err() {
+                break;
+            }
+            if fin {
+                open.retain(|it| *it != id);
+            }
+        }
+        if !text.is_empty() {
+            // Before the end, so that it is there when the end is seen. Nobody may be left to hear it.
+            let _ = tell.send(String::from_utf8_lossy(&text).trim().to_owned());
+        }
+        let _ = writer.shutdown().await;
+    };
+    // The client may have said all, and still listen.
+    let towards_pod = async {
+        tokio::join!(send, towards_pod);
+    };
+    tokio::select! {
+        () = towards_client => {}
+        () = towards_pod => {}
+    }
+}
