@@ -1,5 +1,6 @@
 //! What probes and hooks do: run a program in the container, ask over HTTP, open a connection, wait.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::Node;
+use crate::shim::spec::{self, ContainerSpec};
 
 /// Of what a program or a server answers, this much is shown in events.
 const SHOWN: usize = 10 * 1024;
@@ -82,10 +84,10 @@ impl Action {
     ) -> Result<(), Failure> {
         match self {
             Self::Exec(command) => exec(node, id, command).await,
-            Self::Http(action) => get(node, container, action).await,
+            Self::Http(action) => get(node, container, id, action).await,
             Self::Tcp(action) => {
                 let host = host(node, action.host.as_deref());
-                connect(&host, port(container, &action.port)?).await?;
+                connect(node, id, &host, port(container, &action.port)?).await?;
                 Ok(())
             }
             Self::Sleep(time) => {
@@ -147,12 +149,24 @@ fn port(container: &Container, port: &IntOrString) -> Result<u16, Failure> {
         .ok_or_else(|| Failure::Unknown("invalid port number".to_owned()))
 }
 
-async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure> {
+/// The network namespace of a container's pod, if it has one of its own.
+fn network(node: &Node, id: &str) -> Option<PathBuf> {
+    let file = node.config.root_dir.join("containers").join(id);
+    let spec: ContainerSpec = spec::read(&file.join(spec::SPEC)).ok()?;
+    spec.network
+}
+
+/// Connects to a port of a container. One in a network of its own is reached over its loopback interface.
+async fn connect(node: &Node, id: &str, host: &str, port: u16) -> Result<TcpStream, Failure> {
     let at = match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
     };
-    TcpStream::connect(&at).await.map_err(|error| {
+    let connected = match network(node, id) {
+        Some(namespace) => super::network::connect(namespace, port).await,
+        None => TcpStream::connect(&at).await,
+    };
+    connected.map_err(|error| {
         let reason = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
             _ => error.to_string(),
@@ -161,7 +175,12 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure> {
     })
 }
 
-async fn get(node: &Node, container: &Container, action: &HTTPGetAction) -> Result<(), Failure> {
+async fn get(
+    node: &Node,
+    container: &Container,
+    id: &str,
+    action: &HTTPGetAction,
+) -> Result<(), Failure> {
     let host = host(node, action.host.as_deref());
     let port = port(container, &action.port)?;
     let path = action.path.as_deref().unwrap_or("/");
@@ -188,7 +207,7 @@ async fn get(node: &Node, container: &Container, action: &HTTPGetAction) -> Resu
     let request = request
         .body(Empty::<Bytes>::new())
         .map_err(|error| Failure::Unknown(error.to_string()))?;
-    let stream = connect(&host, port)
+    let stream = connect(node, id, &host, port)
         .await
         .map_err(|failure| failed(&failure.text()))?;
     let status = match secure {

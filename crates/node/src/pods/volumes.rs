@@ -18,6 +18,7 @@ mod usage;
 mod writer;
 
 pub(super) use content::{Contents, Tokens};
+pub(super) use memory::is_mounted;
 pub(crate) use memory::unmount_all;
 
 /// A volume that has been made.

@@ -1,6 +1,7 @@
 //! `kubectl port-forward`: connections to ports of a pod.
 //!
-//! Containers of this node share the host's network, so a pod's port is a port of the loopback interface. Clients come
+//! Containers of this node share the host's network, unless they have network devices, so a pod's port is a port of the
+//! loopback interface. Clients come
 //! in three forms: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
 //! (Python's and browsers' clients).
 
@@ -21,7 +22,7 @@ use tokio_util::codec::Framed;
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use super::{Body, Query, Refusal, spdy, streams, websocket};
-use crate::pods::Node;
+use crate::pods::{Node, network};
 
 /// The protocol on the SPDY streams.
 const PROTOCOL: &str = "portforward.k8s.io";
@@ -33,6 +34,8 @@ const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 struct Target {
     name: String,
     uid: String,
+    /// The pod's network namespace, if it has one of its own.
+    network: Option<std::path::PathBuf>,
 }
 
 impl Target {
@@ -42,8 +45,12 @@ impl Target {
             SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
         ];
-        TcpStream::connect(&addresses[..]).await.map_err(|error| {
-            let Self { name, uid } = self;
+        let connected = match &self.network {
+            Some(namespace) => network::connect(namespace.clone(), port).await,
+            None => TcpStream::connect(&addresses[..]).await,
+        };
+        connected.map_err(|error| {
+            let Self { name, uid, .. } = self;
             let reason = match error.kind() {
                 std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
                 _ => error.to_string(),
@@ -71,6 +78,7 @@ pub(super) fn serve(
     }
     let target = Target {
         name: object.name_any(),
+        network: network::of(&node.pod_dir(&object.uid().unwrap_or_default())),
         uid: object.uid().unwrap_or_default(),
     };
     if streams::asks_for(request.headers(), spdy::TOKEN) {
