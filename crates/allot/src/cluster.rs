@@ -99,7 +99,8 @@ pub enum Driver {
     Gpu,
     /// Environment variables as resources, as in the documents of 1.26 to 1.30
     Test,
-    /// Networks as resources, netresources.spidernet.io, as in Spiderpool's documents; on modelled interfaces
+    /// Interfaces of this machine, net.allot.dev; with the kinds of 1.27 to 1.30 netresources.spidernet.io, as in Spiderpool's
+    /// documents, on modelled interfaces
     Net,
     /// No driver
     None,

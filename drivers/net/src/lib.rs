@@ -1,7 +1,7 @@
-//! A network driver for classic DRA (1.27 to 1.30) with the objects of Spiderpool: the driver
-//! `netresources.spidernet.io`.
+//! Network drivers: [`v1`] for `resource.k8s.io/v1`, the driver `net.allot.dev`; all other modules for classic DRA (1.27 to
+//! 1.30) with the objects of Spiderpool, the driver `netresources.spidernet.io`.
 //!
-//! Pods say which networks they attach to (SpiderMultusConfig, by annotation or through the SpiderClaimParameter of
+//! The classic one: pods say which networks they attach to (SpiderMultusConfig, by annotation or through the SpiderClaimParameter of
 //! their claim). The driver sends them only to nodes whose interfaces and subnets have these networks
 //! ([`suitable`]), so that they do not fail after they were placed. On the node a claim becomes a CDI file with
 //! `DRA_CLAIM_UID` ([`plugin`]).
@@ -14,7 +14,7 @@
 //! - what is decided follows from objects of the API server alone: a controller that starts again decides the same;
 //! - what the node needs stands in the allocation, so that preparing asks nobody.
 //!
-//! It attaches no pod to a network: that is the work of Multus and the CNI plugins, as it is with Spiderpool.
+//! The classic driver attaches no pod to a network: that is the work of Multus and the CNI plugins, as it is with Spiderpool.
 
 #![forbid(unsafe_code)]
 
@@ -27,8 +27,9 @@ pub mod plugin;
 mod ranges;
 mod selection;
 pub mod suitable;
+pub mod v1;
 
-pub use definitions::{KINDS, install};
+pub use definitions::{KINDS, install, install_v1};
 use serde::{Deserialize, Serialize};
 
 /// Name of the driver, and of its ResourceClass.
