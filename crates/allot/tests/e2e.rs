@@ -31,6 +31,8 @@ mod kubectl;
 mod lifecycle;
 #[path = "e2e/modelled.rs"]
 mod modelled;
+#[path = "e2e/network.rs"]
+mod network;
 #[path = "e2e/rootless.rs"]
 mod rootless;
 #[path = "e2e/scarcity.rs"]

@@ -94,6 +94,19 @@ impl Registry {
         }
     }
 
+    /// Whether one of the devices has an annotation with this value.
+    pub fn is_annotated(&self, names: &[impl AsRef<str>], (key, value): (&str, &str)) -> bool {
+        let mut names = names.iter().filter_map(|name| name.as_ref().parse().ok());
+        names.any(|name: QualifiedName| {
+            let spec = self.devices.get(&name).map(|&index| &self.specs[index]);
+            let mut devices = spec.into_iter().flat_map(|spec| &spec.devices);
+            let device = devices.find(|device| device.name == name.device);
+            device
+                .and_then(|device| device.annotations.get(key))
+                .is_some_and(|it| it == value)
+        })
+    }
+
     /// The edits of the names, in their order; edits of a whole spec are included once, before its first device. A name
     /// that is given several times counts once.
     ///

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::ResourceApi;
 use crate::checkpoint::Checkpoint;
+use crate::controls::Controls;
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::health::HealthService;
@@ -428,13 +429,15 @@ impl<D: Driver> Builder<D> {
             stop,
             tasks,
             registration,
-            desired,
-            can_publish,
             metadata,
-            metrics,
             diagnostics_address,
-            api,
-            driver_name: self.driver_name,
+            controls: Controls {
+                desired,
+                can_publish,
+                metrics,
+                api,
+                driver_name: self.driver_name,
+            },
         })
     }
 }

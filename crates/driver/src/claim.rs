@@ -1,5 +1,7 @@
 //! Names of claims, and devices that were prepared for them.
 
+use std::collections::BTreeMap;
+
 use allot_cdi::ContainerEdits;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use serde::{Deserialize, Serialize};
@@ -37,6 +39,8 @@ pub struct PreparedDevice {
     pub(crate) share_id: Option<String>,
     pub(crate) cdi_ids: Vec<String>,
     pub(crate) edits: Option<ContainerEdits>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) annotations: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metadata: Option<DeviceMetadata>,
 }
@@ -77,6 +81,14 @@ impl PreparedDevice {
     #[must_use]
     pub fn edits(mut self, edits: ContainerEdits) -> Self {
         self.edits = Some(edits);
+        self
+    }
+
+    /// An annotation of the device in the CDI file, with [`PreparedDevice::edits`]: for container runtimes and node agents
+    /// that know it.
+    #[must_use]
+    pub fn cdi_annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.annotations.insert(key.into(), value.into());
         self
     }
 

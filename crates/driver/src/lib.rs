@@ -76,6 +76,7 @@ mod builder;
 mod checkpoint;
 mod claim;
 pub mod classic;
+mod controls;
 mod diagnostics;
 mod error;
 mod health;
@@ -94,6 +95,7 @@ pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice
 pub use api::AccessError;
 pub use builder::Builder;
 pub use claim::{ClaimRef, PreparedDevice, base_request};
+pub use controls::Controls;
 pub use error::{BackgroundError, Error, Failure};
 pub use health::{DeviceHealth, Health};
 /// The types of the API, in the version that the SDK takes and returns.

@@ -9,11 +9,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::AccessError;
-use crate::api::ResourceApi;
 use crate::claim::{ClaimRef, PreparedDevice};
+use crate::controls::Controls;
 use crate::error::Error;
 use crate::metadata_writer::Writer;
-use crate::metrics::Metrics;
 use crate::publisher::Resources;
 use crate::registrar::RegistrationStatus;
 
@@ -22,13 +21,9 @@ pub struct Plugin {
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: JoinSet<Result<(), Error>>,
     pub(crate) registration: watch::Receiver<Option<RegistrationStatus>>,
-    pub(crate) desired: watch::Sender<Option<Arc<Resources>>>,
-    pub(crate) can_publish: bool,
     pub(crate) metadata: Option<Arc<Writer>>,
-    pub(crate) metrics: Arc<Metrics>,
     pub(crate) diagnostics_address: Option<SocketAddr>,
-    pub(crate) api: Arc<ResourceApi>,
-    pub(crate) driver_name: String,
+    pub(crate) controls: Controls,
 }
 
 impl Plugin {
@@ -38,16 +33,12 @@ impl Plugin {
     /// # Errors
     /// When neither a node name nor a pool for the whole cluster was configured.
     pub fn publish(&self, resources: Resources) -> Result<(), Error> {
-        if !self.can_publish {
-            return Err(Error::Config(
-                "no NodeName was set to publish resources".into(),
-            ));
-        }
-        let slices = resources.pools.values().flat_map(|pool| &pool.slices);
-        let devices = slices.map(|slice| slice.devices.len()).sum();
-        self.metrics.set_devices(devices);
-        self.desired.send_replace(Some(Arc::new(resources)));
-        Ok(())
+        self.controls.publish(resources)
+    }
+
+    /// What can be said about devices, for a task of its own: it works for as long as the plugin does.
+    pub fn controls(&self) -> Controls {
+        self.controls.clone()
     }
 
     /// Updates the metadata of the devices of a prepared claim's request, for example with addresses that are known
@@ -83,13 +74,7 @@ impl Plugin {
         claim: &ClaimRef,
         devices: impl IntoIterator<Item = AllocatedDeviceStatus>,
     ) -> Result<(), AccessError> {
-        let devices = devices.into_iter().map(|device| AllocatedDeviceStatus {
-            driver: self.driver_name.clone(),
-            ..device
-        });
-        self.api
-            .apply_device_status(claim, &self.driver_name, devices.collect())
-            .await
+        self.controls.set_device_status(claim, devices).await
     }
 
     /// Address of the endpoint for probes and metrics, with [`Builder::diagnostics`].
@@ -143,7 +128,7 @@ impl Plugin {
 impl std::fmt::Debug for Plugin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Plugin")
-            .field("driver_name", &self.driver_name)
+            .field("driver_name", &self.controls.driver_name)
             .finish_non_exhaustive()
     }
 }

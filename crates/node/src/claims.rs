@@ -27,6 +27,7 @@ pub(crate) use cache::{Cache, ClaimInfo, Device, Key};
 use call::Wanted;
 pub(crate) use fetch::ResourceApi;
 use fetch::{Found, Served};
+pub(crate) use names::containers;
 use names::{
     PodClaim, claim_names, extended_claim, extended_requests, is_used, pod_claims, references,
 };

@@ -168,7 +168,10 @@ fn namespaces(spec: &ContainerSpec, staged: &Staged) -> Value {
     if staged.cgroups != Hierarchy::None {
         kinds.push("cgroup");
     }
-    kinds.iter().map(|kind| json!({"type": kind})).collect()
+    let made = kinds.iter().map(|kind| json!({"type": kind}));
+    let joined = spec.network.iter();
+    let joined = joined.map(|path| json!({"type": "network", "path": path}));
+    made.chain(joined).collect()
 }
 
 fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {

@@ -28,6 +28,7 @@ mod launch;
 mod lifecycle;
 mod limits;
 mod message;
+pub(crate) mod network;
 mod probes;
 mod security;
 mod services;

@@ -1,13 +1,198 @@
-//! The modelled hardware.
+//! The modelled hardware, in the profiles of dra-example-driver.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity};
+use allot_driver::{Pool, Slice};
+use k8s_openapi::api::resource::v1::{
+    CapacityRequestPolicy, CapacityRequestPolicyRange, Counter, CounterSet, Device,
+    DeviceAttribute, DeviceCapacity, DeviceCounterConsumption,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::binding::{CONDITION, FAILURE};
+
+/// Memory of a GPU, in GiB.
+const MEMORY: usize = 80;
+/// Compute units of a GPU.
+const COMPUTE: usize = 100;
+/// Sets of counters in one slice at most.
+const COUNTER_SETS: usize = 8;
+
+/// What GPUs a node has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Profile {
+    /// How many.
+    pub gpus: usize,
+    /// How many equal partitions each GPU can be divided into, beside the whole (KEP-4815); 0 for whole GPUs alone.
+    pub partitions: usize,
+    /// Whether several claims use a GPU or partition, each as much of it as it asks for (KEP-5075).
+    pub shared: bool,
+    /// Whether pods are bound only when the driver has said that their devices are ready (KEP-5007).
+    pub binding_conditions: bool,
+}
+
+impl Profile {
+    /// Whole GPUs, one claim for each.
+    pub fn whole(gpus: usize) -> Self {
+        Self {
+            gpus,
+            partitions: 0,
+            shared: false,
+            binding_conditions: false,
+        }
+    }
+
+    /// Whether the devices can be published: a partition has at least 1 GiB and one unit.
+    ///
+    /// # Errors
+    /// The bound, in words.
+    pub fn check(&self) -> Result<(), String> {
+        match self.partitions > MEMORY {
+            true => Err(format!("a GPU has at most {MEMORY} partitions")),
+            false => Ok(()),
+        }
+    }
+
+    /// The devices of a node: a pure function of its name and the profile.
+    pub fn devices(&self, node: &str) -> Vec<Device> {
+        let devices = (0..self.gpus).flat_map(|index| self.of_gpu(node, index));
+        let binding = |condition: &str| {
+            let wanted = self.binding_conditions;
+            wanted.then(|| vec![condition.to_owned()])
+        };
+        devices
+            .map(|device| Device {
+                binding_conditions: binding(CONDITION),
+                binding_failure_conditions: binding(FAILURE),
+                ..device
+            })
+            .collect()
+    }
+
+    /// The devices as they are published, with the counters that partitions draw from.
+    pub fn pool(&self, node: &str) -> Pool {
+        let mut pool = Pool::new(self.devices(node));
+        if self.partitions == 0 {
+            return pool;
+        }
+        let sets: Vec<CounterSet> = (0..self.gpus).map(counter_set).collect();
+        let slices = sets.chunks(COUNTER_SETS).map(|sets| Slice {
+            shared_counters: sets.to_vec(),
+            ..Slice::default()
+        });
+        let slices: Vec<Slice> = slices.collect();
+        pool.slices.splice(0..0, slices);
+        pool
+    }
+
+    fn of_gpu(&self, node: &str, index: usize) -> Vec<Device> {
+        let whole = device(node, index);
+        if self.partitions == 0 {
+            return vec![match self.shared {
+                true => self.sized(whole, MEMORY << 10, COMPUTE),
+                false => whole,
+            }];
+        }
+        let of = |name: String, attribute: (&str, DeviceAttribute), memory, compute| {
+            let mut device = self.sized(whole.clone(), memory, compute);
+            device.name = name;
+            let attributes = device.attributes.get_or_insert_default();
+            attributes.insert(attribute.0.to_owned(), attribute.1);
+            attributes.insert("partitionable".to_owned(), flag(true));
+            device.consumes_counters = Some(vec![DeviceCounterConsumption {
+                counter_set: set_name(index),
+                counters: counters(memory, compute),
+            }]);
+            device
+        };
+        let (memory, compute) = ((MEMORY << 10) / self.partitions, COMPUTE / self.partitions);
+        let partitions = (0..self.partitions).map(|part| {
+            let name = format!("gpu-{index}-partition-{part}");
+            of(name, ("partition", number(part)), memory, compute)
+        });
+        let full = of(
+            format!("gpu-{index}-full"),
+            ("full", flag(true)),
+            MEMORY << 10,
+            COMPUTE,
+        );
+        partitions.chain([full]).collect()
+    }
+
+    /// A device with this much memory, in MiB, and these units.
+    fn sized(&self, mut device: Device, memory: usize, compute: usize) -> Device {
+        let capacity = |value: String, least: &str| DeviceCapacity {
+            request_policy: self.shared.then(|| CapacityRequestPolicy {
+                default: Some(Quantity(value.clone())),
+                valid_range: Some(CapacityRequestPolicyRange {
+                    min: Quantity(least.to_owned()),
+                    max: Some(Quantity(value.clone())),
+                    step: Some(Quantity(least.to_owned())),
+                }),
+                ..CapacityRequestPolicy::default()
+            }),
+            value: Quantity(value),
+        };
+        // Whole GiB, so that any part of it is a multiple of the least.
+        let memory = if self.shared {
+            memory >> 10 << 10
+        } else {
+            memory
+        };
+        device.capacity = Some(BTreeMap::from([
+            ("memory".to_owned(), capacity(mebibytes(memory), "1Gi")),
+            ("compute".to_owned(), capacity(compute.to_string(), "1")),
+        ]));
+        device.allow_multiple_allocations = self.shared.then_some(true);
+        device
+    }
+}
+
+fn mebibytes(amount: usize) -> String {
+    match amount % 1024 {
+        0 => format!("{}Gi", amount / 1024),
+        _ => format!("{amount}Mi"),
+    }
+}
+
+fn set_name(index: usize) -> String {
+    format!("gpu-{index}-counters")
+}
+
+fn counters(memory: usize, compute: usize) -> BTreeMap<String, Counter> {
+    let counter = |value: String| Counter {
+        value: Quantity(value),
+    };
+    BTreeMap::from([
+        ("memory".to_owned(), counter(mebibytes(memory))),
+        ("compute".to_owned(), counter(compute.to_string())),
+    ])
+}
+
+fn counter_set(index: usize) -> CounterSet {
+    CounterSet {
+        name: set_name(index),
+        counters: counters(MEMORY << 10, COMPUTE),
+    }
+}
 
 /// The GPUs of a node: names `gpu-0`, `gpu-1`, …; the UUIDs depend on the node's name and the index only.
 pub fn devices(node: &str, count: usize) -> Vec<Device> {
-    (0..count).map(|index| device(node, index)).collect()
+    Profile::whole(count).devices(node)
+}
+
+fn number(value: usize) -> DeviceAttribute {
+    DeviceAttribute {
+        int: Some(value as i64),
+        ..DeviceAttribute::default()
+    }
+}
+
+fn flag(value: bool) -> DeviceAttribute {
+    DeviceAttribute {
+        bool: Some(value),
+        ..DeviceAttribute::default()
+    }
 }
 
 fn device(node: &str, index: usize) -> Device {
@@ -23,13 +208,7 @@ fn device(node: &str, index: usize) -> Device {
                 ..Default::default()
             },
         ),
-        (
-            "index".to_owned(),
-            DeviceAttribute {
-                int: Some(index as i64),
-                ..Default::default()
-            },
-        ),
+        ("index".to_owned(), number(index)),
         ("model".to_owned(), text("LATEST-GPU-MODEL".into())),
         (
             "uuid".to_owned(),
@@ -37,7 +216,7 @@ fn device(node: &str, index: usize) -> Device {
         ),
     ]);
     let memory = DeviceCapacity {
-        value: Quantity("80Gi".into()),
+        value: Quantity(format!("{MEMORY}Gi")),
         ..DeviceCapacity::default()
     };
     Device {

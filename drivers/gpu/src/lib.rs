@@ -9,21 +9,27 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use allot_driver::{
-    Claim, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Pool, Prepared,
+    Claim, ClaimRef, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Prepared,
     PreparedClaim, PreparedDevice, Resources,
 };
-use k8s_openapi::api::resource::v1::Device;
+use k8s_openapi::api::resource::v1::{
+    AllocatedDeviceStatus, Device, DeviceRequestAllocationResult,
+};
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+mod binding;
 mod devices;
 mod parameters;
 #[cfg(test)]
 mod tests;
 
-pub use devices::devices;
+pub use devices::{Profile, devices};
 pub use parameters::GpuConfig;
 
 /// Name of the driver and of its DeviceClass.
@@ -31,6 +37,9 @@ pub const DRIVER_NAME: &str = "gpu.example.com";
 
 /// Kind of the CDI devices.
 pub const CDI_KIND: &str = "k8s.gpu.example.com/gpu";
+
+/// Claims whose status is still to be written, at most.
+const WAITING: usize = 1024;
 
 /// How to run the driver.
 #[derive(Debug, Clone)]
@@ -41,8 +50,10 @@ pub struct Config {
     pub kubelet_dir: PathBuf,
     /// Directory of the CDI files, which the node's runtime must read.
     pub cdi_dir: PathBuf,
-    /// How many GPUs the node has.
-    pub gpus: usize,
+    /// How many GPUs the node has, and in which form.
+    pub profile: Profile,
+    /// Tell in the status of claims which GPU it is: model, UUID and driver version, as data of the device.
+    pub device_status: bool,
 }
 
 impl Config {
@@ -54,7 +65,8 @@ impl Config {
             node_name: node_name.into(),
             kubelet_dir,
             cdi_dir,
-            gpus: 8,
+            profile: Profile::whole(8),
+            device_status: false,
         }
     }
 }
@@ -68,10 +80,20 @@ pub async fn run(
     config: Config,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let gpus = devices(&config.node_name, config.gpus);
-    let pool = Pool::new(gpus.clone());
-    let plugin = Plugin::builder(DRIVER_NAME, Gpus { gpus })
-        .client(client)
+    config.profile.check().map_err(Error::Config)?;
+    let devices = config.profile.devices(&config.node_name);
+    let pool = config.profile.pool(&config.node_name);
+    let (told, mut tell) = mpsc::channel(WAITING);
+    let gpus = Gpus {
+        devices: devices
+            .into_iter()
+            .map(|it| (it.name.clone(), it))
+            .collect(),
+        told: config.device_status.then_some(told),
+    };
+    let binding = gpus.clone();
+    let plugin = Plugin::builder(DRIVER_NAME, gpus)
+        .client(client.clone())
         .node_name(&config.node_name)
         .kubelet_dir(&config.kubelet_dir)
         .cdi_dir(&config.cdi_dir)
@@ -87,26 +109,87 @@ pub async fn run(
         .start()
         .await?;
     plugin.publish(Resources::pool(&config.node_name, pool))?;
-    plugin.wait_until(shutdown.cancelled()).await
+    let controls = plugin.controls();
+    let work = async {
+        while let Some((claim, devices)) = tell.recv().await {
+            // The devices are prepared all the same.
+            if let Err(error) = controls.set_device_status(&claim, devices).await {
+                tracing::warn!(%claim, %error, "the claim's status is not written");
+            }
+        }
+        std::future::pending().await
+    };
+    let bind = async {
+        match config.profile.binding_conditions {
+            true => binding::keep(client, controls.clone(), &config.node_name, &binding).await,
+            false => std::future::pending().await,
+        }
+    };
+    let stopped = async {
+        tokio::select! {
+            () = work => {}
+            () = bind => {}
+            () = shutdown.cancelled() => {}
+        }
+    };
+    plugin.wait_until(stopped).await
+}
+
+/// What a container sees of its share of a GPU.
+fn consumed(result: &DeviceRequestAllocationResult) -> Vec<String> {
+    let name = parameters::variable(&result.device);
+    let consumed = result.consumed_capacity.iter().flatten();
+    consumed
+        .filter(|(capacity, _)| ["memory", "compute"].contains(&capacity.as_str()))
+        .map(|(capacity, amount)| format!("{name}_{}={}", capacity.to_uppercase(), amount.0))
+        .collect()
 }
 
 /// The driver: preparing a GPU that does not exist needs no work.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Gpus {
-    gpus: Vec<Device>,
+    devices: BTreeMap<String, Device>,
+    /// Where news about claims go.
+    told: Option<mpsc::Sender<(ClaimRef, Vec<AllocatedDeviceStatus>)>>,
+}
+
+impl Gpus {
+    /// What the status of a claim says about a device: which one it is, which can be looked up there when it is not published
+    /// any more, and that it is ready, where a pod waits for that.
+    fn status(&self, result: &DeviceRequestAllocationResult) -> Option<AllocatedDeviceStatus> {
+        let attributes = self
+            .devices
+            .get(&result.device)?
+            .attributes
+            .iter()
+            .flatten();
+        let told = attributes
+            .filter(|(name, _)| ["uuid", "model", "driverVersion"].contains(&name.as_str()));
+        let data: BTreeMap<_, _> = told.collect();
+        let data = self.told.is_some().then(|| serde_json::to_value(data).ok());
+        Some(AllocatedDeviceStatus {
+            pool: result.pool.clone(),
+            device: result.device.clone(),
+            share_id: result.share_id.clone(),
+            data: data.flatten().map(RawExtension),
+            conditions: binding::conditions(result),
+            ..AllocatedDeviceStatus::default()
+        })
+    }
 }
 
 impl Driver for Gpus {
     async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
         let mut prepared = Vec::new();
+        let mut statuses = Vec::new();
+        let mut results = claim.results(DRIVER_NAME);
+        let administers = results.any(|result| result.admin_access == Some(true));
         for result in claim.results(DRIVER_NAME) {
-            let index: usize = result
-                .device
-                .strip_prefix("gpu-")
-                .and_then(|index| index.parse().ok())
-                .filter(|index| *index < self.gpus.len())
+            let device = self.devices.get(&result.device);
+            let device = device
                 .ok_or_else(|| format!("requested GPU is not allocatable: {}", result.device))?;
-            let attributes = self.gpus[index].attributes.clone().unwrap_or_default();
+            let attributes = device.attributes.clone().unwrap_or_default();
+            statuses.extend(self.status(result));
             let metadata = DeviceMetadata {
                 attributes,
                 ..Default::default()
@@ -116,12 +199,24 @@ impl Driver for Gpus {
                 Some(parameters) => GpuConfig::parse(parameters)?,
                 None => GpuConfig::default(),
             };
+            let mut env = config.environment(&result.device);
+            env.extend(consumed(result));
+            env.push(format!(
+                "{}_RESOURCE_CLAIM={}",
+                parameters::variable(&result.device),
+                claim.reference().uid
+            ));
+            env.push(format!("DRA_ADMIN_ACCESS={administers}"));
             let edits = ContainerEdits {
-                env: config.environment(index, &result.device),
+                env,
                 ..Default::default()
             };
             let device = PreparedDevice::from_result(result).edits(edits);
             prepared.push(device.metadata(metadata));
+        }
+        if let Some(told) = &self.told {
+            // It is for people; where the API server does not keep up, preparing does not wait for it.
+            let _ = told.try_send((claim.reference().clone(), statuses));
         }
         Ok(prepared.into())
     }

@@ -55,6 +55,12 @@ fn one() -> i64 {
     1
 }
 
+/// The environment variable of a device: `GPU_DEVICE_0`, `GPU_DEVICE_0_PARTITION_1`.
+pub(crate) fn variable(device: &str) -> String {
+    let id = device.strip_prefix("gpu-").unwrap_or(device);
+    format!("GPU_DEVICE_{}", id.to_uppercase().replace('-', "_"))
+}
+
 const API_VERSION: &str = "gpu.resource.example.com/v1alpha1";
 const KIND: &str = "GpuConfig";
 
@@ -113,16 +119,14 @@ impl GpuConfig {
         Ok(config)
     }
 
-    /// What a container sees of the GPU with this index.
-    pub(crate) fn environment(&self, index: usize, device: &str) -> Vec<String> {
-        let mut env = vec![format!("GPU_DEVICE_{index}={device}")];
+    /// What a container sees of the GPU or partition with this name.
+    pub(crate) fn environment(&self, device: &str) -> Vec<String> {
+        let name = variable(device);
+        let mut env = vec![format!("{name}={device}")];
         let Some(sharing) = &self.sharing else {
             return env;
         };
-        env.push(format!(
-            "GPU_DEVICE_{index}_SHARING_STRATEGY={:?}",
-            sharing.strategy
-        ));
+        env.push(format!("{name}_SHARING_STRATEGY={:?}", sharing.strategy));
         match sharing.strategy {
             Strategy::TimeSlicing => {
                 let interval = sharing
@@ -130,16 +134,14 @@ impl GpuConfig {
                     .clone()
                     .unwrap_or_default()
                     .interval;
-                env.push(format!(
-                    "GPU_DEVICE_{index}_TIMESLICE_INTERVAL={interval:?}"
-                ));
+                env.push(format!("{name}_TIMESLICE_INTERVAL={interval:?}"));
             }
             Strategy::SpacePartitioning => {
                 let count = sharing
                     .space_partitioning_config
                     .as_ref()
                     .map_or(1, |config| config.partition_count);
-                env.push(format!("GPU_DEVICE_{index}_PARTITION_COUNT={count}"));
+                env.push(format!("{name}_PARTITION_COUNT={count}"));
             }
         }
         env

@@ -39,6 +39,120 @@ fn devices_have_the_documented_attributes_and_stay_the_same() {
     assert_eq!(unique.len(), 8);
 }
 
+/// Names and one device of a profile.
+fn check_profile(profile: Profile, names: &[&str], name: &str, expected: serde_json::Value) {
+    let found = profile.devices("las1");
+    let all: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(all, names);
+    let device = found.iter().find(|it| it.name == name).expect("a device");
+    let mut device = serde_json::to_value(device).unwrap();
+    let attributes = device["attributes"].as_object_mut().unwrap();
+    for common in ["uuid", "model", "driverVersion", "index"] {
+        assert!(attributes.remove(common).is_some());
+    }
+    assert_eq!(device, expected);
+}
+
+#[test]
+fn profiles_are_those_of_the_example_driver() {
+    let partitioned = Profile {
+        gpus: 1,
+        partitions: 3,
+        shared: false,
+        binding_conditions: false,
+    };
+    let names = [
+        "gpu-0-partition-0",
+        "gpu-0-partition-1",
+        "gpu-0-partition-2",
+        "gpu-0-full",
+    ];
+    let counters = json!({"memory": {"value": "27306Mi"}, "compute": {"value": "33"}});
+    check_profile(
+        partitioned,
+        &names,
+        "gpu-0-partition-1",
+        json!({
+            "name": "gpu-0-partition-1",
+            "attributes": {"partition": {"int": 1}, "partitionable": {"bool": true}},
+            "capacity": counters,
+            "consumesCounters": [{"counterSet": "gpu-0-counters", "counters": counters}],
+        }),
+    );
+    let shared = Profile {
+        gpus: 1,
+        partitions: 0,
+        shared: true,
+        binding_conditions: false,
+    };
+    let policy = |value: &str, least: &str| {
+        let range = json!({"min": least, "max": value, "step": least});
+        json!({"value": value, "requestPolicy": {"default": value, "validRange": range}})
+    };
+    check_profile(
+        shared,
+        &["gpu-0"],
+        "gpu-0",
+        json!({
+            "name": "gpu-0", "attributes": {}, "allowMultipleAllocations": true,
+            "capacity": {"memory": policy("80Gi", "1Gi"), "compute": policy("100", "1")},
+        }),
+    );
+    let pool = Profile {
+        gpus: 9,
+        ..partitioned
+    }
+    .pool("las1");
+    let sets: Vec<usize> = pool
+        .slices
+        .iter()
+        .map(|it| it.shared_counters.len())
+        .collect();
+    assert_eq!(sets, [8, 1, 0]);
+    let many = Profile {
+        partitions: 81,
+        ..partitioned
+    };
+    assert_eq!(
+        many.check(),
+        Err("a GPU has at most 80 partitions".to_owned())
+    );
+}
+
+#[test]
+fn containers_see_their_share() {
+    let result: DeviceRequestAllocationResult = serde_json::from_value(json!({
+        "request": "r", "driver": DRIVER_NAME, "pool": "p", "device": "gpu-0-partition-1",
+        "consumedCapacity": {"memory": "10Gi", "compute": "5"},
+    }))
+    .unwrap();
+    let mut seen = consumed(&result);
+    seen.sort();
+    assert_eq!(
+        seen,
+        [
+            "GPU_DEVICE_0_PARTITION_1_COMPUTE=5",
+            "GPU_DEVICE_0_PARTITION_1_MEMORY=10Gi"
+        ]
+    );
+    let partitioned = Profile {
+        gpus: 1,
+        partitions: 2,
+        shared: true,
+        binding_conditions: true,
+    };
+    let devices = partitioned.devices("las1").into_iter();
+    let (told, _heard) = mpsc::channel(1);
+    let gpus = Gpus {
+        devices: devices.map(|it| (it.name.clone(), it)).collect(),
+        told: Some(told),
+    };
+    let told = serde_json::to_value(gpus.status(&result)).unwrap();
+    let mut names: Vec<_> = told["data"].as_object().unwrap().keys().cloned().collect();
+    names.sort();
+    assert_eq!(names, ["driverVersion", "model", "uuid"]);
+}
+
 /// The environment of `gpu-2` under these sharing parameters, or the error.
 fn check(sharing: serde_json::Value, expected: Result<&[&str], &str>) {
     let mut parameters =
@@ -47,7 +161,7 @@ fn check(sharing: serde_json::Value, expected: Result<&[&str], &str>) {
         parameters["sharing"] = sharing;
     }
     match (GpuConfig::parse(&parameters), expected) {
-        (Ok(config), Ok(expected)) => assert_eq!(config.environment(2, "gpu-2")[1..], *expected),
+        (Ok(config), Ok(expected)) => assert_eq!(config.environment("gpu-2")[1..], *expected),
         (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
         (got, _) => panic!("{got:?}"),
     }

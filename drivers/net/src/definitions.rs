@@ -18,6 +18,9 @@ const DEFINITION: &str = "CustomResourceDefinition";
 /// Pause before what failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
+const DEVICE_CLASS: &str = include_str!("../manifests/deviceclass.yaml");
+/// The kind of the pools of addresses.
+const POOLS: &str = "spiderippools.spiderpool.spidernet.io";
 const MANIFESTS: &str = include_str!("../manifests/definitions.yaml");
 
 /// Installs everything. Existing objects of these names are not changed: they may be newer.
@@ -29,6 +32,18 @@ pub async fn install(client: &Client) -> Result<(), kube::Error> {
         install_one(client, &object).await?;
     }
     Ok(())
+}
+
+/// Installs what the driver for `resource.k8s.io/v1` needs, likewise: the kind of the pools, and its DeviceClass.
+///
+/// # Errors
+/// The API server does not answer, or refuses an object.
+pub async fn install_v1(client: &Client) -> Result<(), kube::Error> {
+    let pools = |object: &DynamicObject| object.name_any() == POOLS;
+    for object in objects().into_iter().filter(pools) {
+        install_one(client, &object).await?;
+    }
+    install_one(client, &read(DEVICE_CLASS)).await
 }
 
 async fn install_one(client: &Client, object: &DynamicObject) -> Result<(), kube::Error> {
@@ -93,6 +108,7 @@ fn resource(object: &DynamicObject) -> Option<ApiResource> {
     let kind = GroupVersionKind::try_from(kind).ok()?;
     let plural = match kind.kind.as_str() {
         DEFINITION => "customresourcedefinitions",
+        "DeviceClass" => "deviceclasses",
         _ => "resourceclasses",
     };
     Some(ApiResource::from_gvk_with_plural(&kind, plural))
@@ -100,10 +116,11 @@ fn resource(object: &DynamicObject) -> Option<ApiResource> {
 
 /// The objects of the manifests.
 fn objects() -> Vec<DynamicObject> {
-    let documents = MANIFESTS.split("\n---\n");
-    documents
-        .map(|text| serde_saphyr::from_str(text).expect("a manifest of this crate"))
-        .collect()
+    MANIFESTS.split("\n---\n").map(read).collect()
+}
+
+fn read(text: &str) -> DynamicObject {
+    serde_saphyr::from_str(text).expect("a manifest of this crate")
 }
 
 #[cfg(test)]
@@ -116,5 +133,8 @@ mod tests {
             .collect();
         assert_eq!(names.len(), super::KINDS + 1, "{names:?}");
         assert_eq!(names[super::KINDS], crate::DRIVER_NAME);
+        assert!(names.iter().any(|name| name == super::POOLS));
+        let class = super::read(super::DEVICE_CLASS);
+        assert_eq!(class.metadata.name.as_deref(), Some(crate::v1::DRIVER_NAME));
     }
 }

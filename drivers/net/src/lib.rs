@@ -1,10 +1,10 @@
-//! A network driver for classic DRA (1.27 to 1.30) with the objects of Spiderpool: the driver
-//! `netresources.spidernet.io`.
+//! Network drivers: [`v1`] for `resource.k8s.io/v1`, the driver `net.allot.dev`; all other modules for classic DRA (1.27 to
+//! 1.30) with the objects of Spiderpool, the driver `netresources.spidernet.io`.
 //!
-//! Pods name the networks they attach to (SpiderMultusConfig, by annotation or through the SpiderClaimParameter of
-//! their claim). The driver restricts them to nodes whose interfaces and subnets have these networks ([`suitable`]), so
-//! that they do not fail after they were placed. On the node a claim becomes a CDI file with `DRA_CLAIM_UID`
-//! ([`plugin`]).
+//! The classic one: pods say which networks they attach to (SpiderMultusConfig, by annotation or through the SpiderClaimParameter of
+//! their claim). The driver sends them only to nodes whose interfaces and subnets have these networks
+//! ([`suitable`]), so that they do not fail after they were placed. On the node a claim becomes a CDI file with
+//! `DRA_CLAIM_UID` ([`plugin`]).
 //!
 //! Two parts: [`controller`], once per cluster, installs the kinds, negotiates with the scheduler and turns every
 //! SpiderMultusConfig into the NetworkAttachmentDefinition that Multus reads; [`plugin`], once per node, reports the
@@ -14,7 +14,7 @@
 //! - decisions follow from objects of the API server alone: a restarted controller decides the same;
 //! - the allocation contains everything the node needs, so that preparing makes no request.
 //!
-//! It attaches no pod to a network: that is the work of Multus and the CNI plugins, as it is with Spiderpool.
+//! The classic driver attaches no pod to a network: that is the work of Multus and the CNI plugins, as it is with Spiderpool.
 
 #![forbid(unsafe_code)]
 
@@ -27,8 +27,9 @@ pub mod plugin;
 mod ranges;
 mod selection;
 pub mod suitable;
+pub mod v1;
 
-pub use definitions::{KINDS, install};
+pub use definitions::{KINDS, install, install_v1};
 use serde::{Deserialize, Serialize};
 
 /// Name of the driver, and of its ResourceClass.

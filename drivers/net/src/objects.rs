@@ -211,6 +211,8 @@ pub struct IpPoolSpec {
     /// Addresses that are not for pods.
     #[serde(rename = "excludeIPs")]
     pub exclude_ips: Vec<String>,
+    /// The router of the subnet.
+    pub gateway: Option<String>,
     /// Networks for which the pool is; all when empty.
     pub multus_name: Vec<String>,
     /// Nodes for whose pods the pool is; replaces the affinity.

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::interfaces::Interface;
-use crate::objects::{IpPool, MultusConfigSpec, NetworkName, PoolNames};
+use crate::objects::{IpPool, IpPoolSpec, MultusConfigSpec, NetworkName, PoolNames};
 use crate::ranges::count;
 
 /// Labels of an object.
@@ -213,11 +213,30 @@ fn serves(
     node: &Node,
 ) -> Result<u128, String> {
     let spec = &pool.spec;
-    if spec.disable || pool.metadata.deletion_timestamp.is_some() {
-        return Err("is disabled".to_owned());
-    }
+    let ending = pool.metadata.deletion_timestamp.is_some();
     if !spec.multus_name.is_empty() && !is_for(&spec.multus_name, network) {
         return Err("is for other networks".to_owned());
+    }
+    is_for_pod(wanted, spec, ending, node)?;
+    let taken = pool.status.as_ref().and_then(|s| s.allocated_ip_count);
+    let taken = u128::try_from(taken.unwrap_or(0)).unwrap_or(0);
+    let all = count(spec.ips.iter().map(String::as_str));
+    let excluded = count(spec.exclude_ips.iter().map(String::as_str));
+    match all.saturating_sub(excluded).saturating_sub(taken) {
+        0 => Err("has no free address".to_owned()),
+        free => Ok(free),
+    }
+}
+
+/// Whether a pool that is not for certain networks gives addresses to a pod on a node.
+pub(crate) fn is_for_pod(
+    wanted: &Wanted,
+    spec: &IpPoolSpec,
+    ending: bool,
+    node: &Node,
+) -> Result<(), String> {
+    if spec.disable || ending {
+        return Err("is disabled".to_owned());
     }
     // A list of names replaces the affinity.
     let for_node = match spec.node_name.is_empty() {
@@ -237,14 +256,7 @@ fn serves(
     if !selects(spec.pod_affinity.as_ref(), &wanted.labels)? {
         return Err("is for other pods".to_owned());
     }
-    let taken = pool.status.as_ref().and_then(|s| s.allocated_ip_count);
-    let taken = u128::try_from(taken.unwrap_or(0)).unwrap_or(0);
-    let all = count(spec.ips.iter().map(String::as_str));
-    let excluded = count(spec.exclude_ips.iter().map(String::as_str));
-    match all.saturating_sub(excluded).saturating_sub(taken) {
-        0 => Err("has no free address".to_owned()),
-        free => Ok(free),
-    }
+    Ok(())
 }
 
 fn selects(selector: Option<&LabelSelector>, of: &LabelMap) -> Result<bool, String> {

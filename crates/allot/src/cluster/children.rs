@@ -36,7 +36,10 @@ pub(super) enum Driver {
         /// What a node has for the scheduler to allocate.
         instances: usize,
     },
+    /// The classic network driver.
     Net,
+    /// The network driver for `resource.k8s.io/v1`.
+    Interfaces,
 }
 
 /// The drivers to run.
@@ -130,7 +133,7 @@ impl Driver {
     /// Arguments of the process for the cluster, if there is one.
     fn controller(&self) -> Option<Vec<OsString>> {
         match self {
-            Self::Gpu => None,
+            Self::Gpu | Self::Interfaces => None,
             // The API server is on the same machine and limits its clients itself.
             Self::Test { name, .. } => Some(vec![
                 "test".into(),
@@ -156,6 +159,13 @@ impl Driver {
                 "--num-resource-instances".into(),
                 instances.to_string().into(),
             ],
+            Self::Interfaces => {
+                let mut arguments = vec!["net".into(), "node".into()];
+                if let Ok(program) = std::env::current_exe() {
+                    arguments.extend(["--hook".into(), program.into()]);
+                }
+                arguments
+            }
             Self::Net => vec![
                 "net".into(),
                 "kubelet-plugin".into(),
@@ -185,6 +195,11 @@ impl Driver {
                 let mut config = allot_driver_test::plugin::Config::new(&name, &node, &root);
                 config.instances = instances;
                 Ok(allot_driver_test::plugin::run(config, stop).await?)
+            }
+            Self::Interfaces => {
+                let mut config = allot_driver_net::v1::Config::new(node, root);
+                config.hook = std::env::current_exe().ok();
+                Ok(allot_driver_net::v1::run(client, config, stop).await?)
             }
             Self::Net => {
                 let mut config = allot_driver_net::plugin::Config::new(node, root);

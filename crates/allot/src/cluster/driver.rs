@@ -97,14 +97,20 @@ async fn test_driver(client: &Client, name: String) -> anyhow::Result<children::
     Ok(children::Driver::Test { name, instances })
 }
 
-/// The network driver, whose kinds must exist before they are used.
+/// The network driver for what the API server has, whose kinds have to be there before somebody uses them.
 async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
     let version = allot_driver::classic::discover(client)
         .await
         .context("cannot ask the API server what it serves")?;
+    if version != Some(ClassicVersion::V1alpha2) && serves_devices(client).await? {
+        allot_driver_net::install_v1(client)
+            .await
+            .context("cannot install what the network driver needs")?;
+        return Ok(children::Driver::Interfaces);
+    }
     anyhow::ensure!(
         version == Some(ClassicVersion::V1alpha2),
-        "the network driver needs resource.k8s.io/v1alpha2; pass --dra, with --emulated-version 1.27 to 1.30 or none"
+        "the network drivers need resource.k8s.io/v1 or v1alpha2; pass --dra, with --emulated-version 1.27 or newer, or none"
     );
     allot_driver_net::install(client)
         .await

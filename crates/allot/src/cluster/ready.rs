@@ -32,6 +32,10 @@ pub(super) async fn wait(
         None => Ok(()),
         Some(Driver::Gpu) => wait_for_slices(client, nodes, progress).await,
         Some(Driver::Test { name, .. }) => wait.registered(nodes, name).await,
+        Some(Driver::Interfaces) => {
+            wait.registered(nodes, allot_driver_net::v1::DRIVER_NAME)
+                .await
+        }
         Some(Driver::Net) => {
             wait.until::<CustomResourceDefinition>("kinds", allot_driver_net::KINDS, |kind| {
                 has_condition(kind, "Established").then(|| kind.metadata.name.clone())?

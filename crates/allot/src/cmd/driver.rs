@@ -26,7 +26,7 @@ enum Driver {
     Gpu(gpu::Args),
     /// A driver for modelled hardware: publishes the real driver's devices, prepares claims without doing anything
     Model(model::Args),
-    /// The network driver of Spiderpool's documents, netresources.spidernet.io, for Kubernetes 1.27 to 1.30
+    /// The network drivers: net.allot.dev, and netresources.spidernet.io of Spiderpool's documents (1.27 to 1.30)
     Net(net::Args),
     /// Write the project of a new driver: sources, tests, image, chart
     New(new::Args),

@@ -39,7 +39,7 @@ impl Component {
     }
 
     /// Nothing that it tried was forbidden.
-    fn was_allowed_everything(&self) {
+    pub(super) fn was_allowed_everything(&self) {
         let log = std::fs::read_to_string(&self.log).expect("a log");
         let refused: Vec<_> = log
             .lines()
@@ -91,7 +91,7 @@ async fn kubeconfig_of(client: &Client, admin: &Path, account: &str) -> PathBuf 
 }
 
 /// As [`kubeconfig_of`], with a token that is bound to a pod, as those in the volumes of pods are.
-async fn kubeconfig_bound_to(
+pub(super) async fn kubeconfig_bound_to(
     client: &Client,
     admin: &Path,
     account: &str,

@@ -73,8 +73,8 @@ impl Cdi {
             if !devices.iter().any(|device| device.name == name) {
                 devices.push(CdiDevice {
                     name,
+                    annotations: prepared.annotations.clone(),
                     edits: edits.clone(),
-                    ..CdiDevice::default()
                 });
             }
         }

@@ -65,7 +65,8 @@ pub(crate) fn claim_names(pod: &Pod) -> Vec<String> {
     names
 }
 
-fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+/// All containers that run by themselves.
+pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.iter().flat_map(|spec| {
         let init = spec.init_containers.iter().flatten();
         spec.containers.iter().chain(init)

@@ -1,5 +1,6 @@
 //! Actions of probes and hooks: run a program in the container, send an HTTP request, open a connection, sleep.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio::net::TcpStream;
 
 use super::Node;
 use crate::runtime::Exec;
+use crate::shim::spec::{self, ContainerSpec};
 
 /// Of what a program or a server answers, this much is shown in events.
 const SHOWN: usize = 10 * 1024;
@@ -87,10 +89,10 @@ impl Action {
     ) -> Result<(), Failure> {
         match self {
             Self::Exec(command) => exec(node, id, command, limit).await,
-            Self::Http(action) => get(node, pod, container, action).await,
+            Self::Http(action) => get(node, pod, container, id, action).await,
             Self::Tcp(action) => {
                 let host = host(node, pod, action.host.as_deref());
-                connect(&host, port(container, &action.port)?).await?;
+                connect(node, id, &host, port(container, &action.port)?).await?;
                 Ok(())
             }
             Self::Sleep(time) => {
@@ -160,12 +162,24 @@ fn port(container: &Container, port: &IntOrString) -> Result<u16, Failure> {
         .ok_or_else(|| Failure::Unknown("invalid port number".to_owned()))
 }
 
-async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure> {
+/// The network namespace of a container's pod, if it has one of its own.
+fn network(node: &Node, id: &str) -> Option<PathBuf> {
+    let file = node.config.root_dir.join("containers").join(id);
+    let spec: ContainerSpec = spec::read(&file.join(spec::SPEC)).ok()?;
+    spec.network
+}
+
+/// Connects to a port of a container. One in a network of its own is reached over its loopback interface.
+async fn connect(node: &Node, id: &str, host: &str, port: u16) -> Result<TcpStream, Failure> {
     let at = match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
     };
-    TcpStream::connect(&at).await.map_err(|error| {
+    let connected = match network(node, id) {
+        Some(namespace) => super::network::connect(namespace, port).await,
+        None => TcpStream::connect(&at).await,
+    };
+    connected.map_err(|error| {
         let reason = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
             _ => error.to_string(),
@@ -178,6 +192,7 @@ async fn get(
     node: &Node,
     pod: &Pod,
     container: &Container,
+    id: &str,
     action: &HTTPGetAction,
 ) -> Result<(), Failure> {
     let host = host(node, pod, action.host.as_deref());
@@ -206,7 +221,7 @@ async fn get(
     let request = request
         .body(Empty::<Bytes>::new())
         .map_err(|error| Failure::Unknown(error.to_string()))?;
-    let stream = connect(&host, port)
+    let stream = connect(node, id, &host, port)
         .await
         .map_err(|failure| failed(&failure.text()))?;
     let status = match secure {

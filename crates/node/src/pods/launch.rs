@@ -10,7 +10,8 @@ use kube::ResourceExt;
 
 use super::env::{self, Downward, Sources};
 use super::volumes::Volume;
-use super::{Node, etc, limits, log_path, message, security, volumes};
+use super::{Node, etc, limits, log_path, message, network, security, volumes};
+use crate::claims::containers;
 use crate::events::Kind;
 use crate::images::Files;
 use crate::runtime::{Image, Request};
@@ -73,7 +74,7 @@ pub(super) async fn container_spec(
         None => None,
         Some(image) => Some(Box::new(delegate(node, pod, container, image, &own)?)),
     };
-    let (args, edits) = match &request {
+    let (args, (edits, network)) = match &request {
         Some(_) => Default::default(),
         None => (
             arguments(node, container, given.files, &own)?,
@@ -131,9 +132,13 @@ pub(super) async fn container_spec(
     };
     security.groups.extend(edits.additional_gids);
     let own_hook = |mut hook: Hook| {
-        // A driver in a container sees its directory at the kubelet's path.
-        let path = node.config.own_path(Path::new(&hook.path));
-        hook.path = path.to_string_lossy().into_owned();
+        // A driver in a container knows its own directory by the kubelet's name, and tells its hook where its files are.
+        for text in std::iter::once(&mut hook.path).chain(&mut hook.args) {
+            if text.starts_with('/') {
+                let path = node.config.own_path(Path::new(&*text));
+                *text = path.to_string_lossy().into_owned();
+            }
+        }
         hook
     };
     if !security.privileged && request.is_none() {
@@ -168,6 +173,7 @@ pub(super) async fn container_spec(
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         log: log_path(&node.config.root_dir, pod, &container.name, attempt),
+        network,
         ..ContainerSpec::default()
     };
     Ok(Made { spec, request })
@@ -322,13 +328,30 @@ fn arguments(
     Ok(all)
 }
 
-/// What the container's devices add.
-fn edits(node: &Node, pod: &Pod, container: &Container) -> Result<ContainerEdits, Obstacle> {
+/// The edits of the container's devices, and the network namespace that the devices of its pod need.
+fn edits(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+) -> Result<(ContainerEdits, Option<PathBuf>), Obstacle> {
+    let nothing = (ContainerEdits::default(), None);
     let ids = devices(node, pod, container)?;
-    if ids.is_empty() || node.pretends() {
-        return Ok(ContainerEdits::default());
+    if node.pretends() {
+        return Ok(nothing);
+    }
+    // All containers of a pod are in one network.
+    let mut all = Vec::new();
+    for other in containers(pod) {
+        all.extend(devices(node, pod, other)?);
+    }
+    if all.is_empty() && ids.is_empty() {
+        return Ok(nothing);
     }
     let registry = Registry::load(&node.config.cdi_dirs());
+    let network = network_of(node, pod, registry.is_annotated(&all, network::ANNOTATION))?;
+    if ids.is_empty() {
+        return Ok((ContainerEdits::default(), network));
+    }
     let edits = registry.resolve(&ids).map_err(|error| Obstacle {
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {error}"),
@@ -351,7 +374,23 @@ fn edits(node: &Node, pod: &Pod, container: &Container) -> Result<ContainerEdits
             "containers are plain processes on this node, because namespaces are not permitted",
         ));
     }
-    Ok(edits)
+    Ok((edits, network))
+}
+
+/// The network namespace of a pod whose devices need one. A pod that wants the node's gets it, as everywhere.
+fn network_of(node: &Node, pod: &Pod, is_needed: bool) -> Result<Option<PathBuf>, Obstacle> {
+    let spec = pod.spec.as_ref();
+    if !is_needed || spec.and_then(|spec| spec.host_network) == Some(true) {
+        return Ok(None);
+    }
+    let made = match node.runtime.isolation() {
+        Isolation::Namespaces => network::ensure(&node.pod_dir(&pod.uid().unwrap_or_default())),
+        _ => Err("network interfaces need an agent that runs as root".to_owned()),
+    };
+    made.map(Some).map_err(|message| Obstacle {
+        reason: "CreateContainerError",
+        message: format!("failed to inject CDI devices: {message}"),
+    })
 }
 
 /// The last value of every name, in the order of first appearance.

@@ -19,6 +19,7 @@ mod usage;
 mod writer;
 
 pub(super) use content::{Contents, Tokens};
+pub(super) use memory::is_mounted;
 pub(super) use subpath::mount_all as mount_sub_paths;
 
 /// Unmounts what is mounted for a pod whose containers have ended, so that its directory can be removed. `directory` is the

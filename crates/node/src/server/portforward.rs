@@ -1,7 +1,8 @@
 //! `kubectl port-forward`: connections to ports of a pod.
 //!
-//! Where containers share the host's network, a pod's port is a port of the loopback interface; a runtime with networks of
-//! its own makes the connection. Clients come in three forms: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
+//! Containers of this node share the host's network, unless they have network devices, so a pod's port is a port of the
+//! loopback interface. Clients come
+//! in three forms: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
 //! (Python's and browsers' clients).
 
 mod channels;
@@ -24,7 +25,7 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 use tokio_util::sync::DropGuard;
 
 use super::{Body, Query, Refusal, spdy, streams, websocket};
-use crate::pods::Node;
+use crate::pods::{Node, network};
 
 /// The protocol on the SPDY streams.
 const PROTOCOL: &str = "portforward.k8s.io";
@@ -37,6 +38,8 @@ struct Target {
     node: Arc<Node>,
     name: String,
     uid: String,
+    /// The pod's network namespace, if it has one of its own.
+    network: Option<std::path::PathBuf>,
 }
 
 /// What is said by one side, and what is said to it.
@@ -79,7 +82,11 @@ impl Target {
             SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
         ];
-        let stream = TcpStream::connect(&addresses[..]).await.map_err(|error| {
+        let connected = match &self.network {
+            Some(namespace) => network::connect(namespace.clone(), port).await,
+            None => TcpStream::connect(&addresses[..]).await,
+        };
+        let stream = connected.map_err(|error| {
             let reason = match error.kind() {
                 std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
                 _ => error.to_string(),
@@ -114,6 +121,7 @@ pub(super) fn serve(
     let target = Target {
         node: Arc::clone(node),
         name: object.name_any(),
+        network: network::of(&node.pod_dir(&object.uid().unwrap_or_default())),
         uid: object.uid().unwrap_or_default(),
     };
     if streams::asks_for(request.headers(), spdy::TOKEN) {

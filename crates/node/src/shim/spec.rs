@@ -55,6 +55,9 @@ pub struct ContainerSpec {
     pub log: PathBuf,
     /// Which namespaces to use.
     pub isolation: Isolation,
+    /// The network namespace of the pod; that of the node when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<PathBuf>,
     /// Whether cgroups can be written, so that limits and device rules are in force.
     #[serde(default)]
     pub cgroups: bool,

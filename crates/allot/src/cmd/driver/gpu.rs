@@ -22,6 +22,18 @@ pub struct Args {
     /// How many GPUs the node has
     #[arg(long, default_value_t = 8, value_parser = bounds::within(bounds::DEVICES))]
     num_devices: usize,
+    /// Into how many partitions each GPU can be divided, which share its counters; 0 for whole GPUs alone
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = bounds::within(0..=80))]
+    gpu_partitions: usize,
+    /// Let several claims use a GPU, each as much memory and compute as it asks for
+    #[arg(long)]
+    gpu_allow_multiple_allocations: bool,
+    /// Bind pods when the driver has said that their devices are ready; needs the right to watch claims
+    #[arg(long)]
+    binding_conditions: bool,
+    /// Write model, UUID and driver version of GPUs into the status of their claims
+    #[arg(long)]
+    gpu_device_status: bool,
 }
 
 /// Runs the command until it is done or asked to stop.
@@ -31,7 +43,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let client =
             component::client(args.shared.kubeconfig.as_deref(), "allot-driver-gpu").await?;
         let mut config = allot_driver_gpu::Config::new(args.node_name, args.kubelet_dir);
-        config.gpus = args.num_devices;
+        config.profile = allot_driver_gpu::Profile {
+            gpus: args.num_devices,
+            partitions: args.gpu_partitions,
+            shared: args.gpu_allow_multiple_allocations,
+            binding_conditions: args.binding_conditions,
+        };
+        config.device_status = args.gpu_device_status;
         if let Some(directory) = args.cdi_dir {
             config.cdi_dir = directory;
         }

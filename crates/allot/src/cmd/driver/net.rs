@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use allot_driver::classic::LeaderElection;
 use allot_driver_net::interfaces::Interface;
+use allot_driver_net::v1;
 use allot_driver_net::{DRIVER_NAME, controller, plugin};
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +14,12 @@ use crate::cmd::{bounds, component};
 /// Flags of `allot driver net`; they may precede or follow the name of the part.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The controller runs once per cluster, the plugin on every node:
+For resource.k8s.io/v1, net.allot.dev, on every node:
+
+  allot driver net node --node-name $(hostname)
+  allot driver net node --node-name node-0 --kubelet-dir DIR/nodes/node-0 --interface 'eth*'
+
+For Kubernetes 1.27 to 1.30, netresources.spidernet.io, the controller once per cluster, the plugin on every node:
 
   allot driver net controller --leader-elect
   allot driver net kubelet-plugin --node-name $(hostname)
@@ -28,10 +34,48 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Part {
-    /// Run the part that answers the scheduler, once per cluster
+    /// Run the driver for resource.k8s.io/v1, once per node
+    Node(Node),
+    /// Make an interface of a claim in the network of a container: the hook that container runtimes run
+    #[command(hide = true)]
+    Attach(Attach),
+    /// Run the part that answers the scheduler, once per cluster (1.27 to 1.30)
     Controller(Controller),
-    /// Run the part that prepares claims, once per node
+    /// Run the part that prepares claims, once per node (1.27 to 1.30)
     KubeletPlugin(Plugin),
+}
+
+#[derive(Debug, clap::Args)]
+struct Node {
+    /// The node this process runs on
+    #[arg(long, env = "NODE_NAME")]
+    node_name: String,
+    /// Root directory of the kubelet or node agent
+    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
+    kubelet_dir: PathBuf,
+    /// Directory for CDI files; /var/run/cdi, or cdi in another --kubelet-dir, when absent
+    #[arg(long, value_name = "DIR")]
+    cdi_dir: Option<PathBuf>,
+    /// Publish interfaces with this name, in which * stands for any characters. May be repeated; hardware, bonds and VLANs when
+    /// absent
+    #[arg(long, value_name = "PATTERN")]
+    interface: Vec<String>,
+    /// How many interfaces can be made of each; with more than one, several claims share a device
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    shares: u32,
+    /// Program that container runtimes run to attach pods; a copy of this one in the driver's directory when absent
+    #[arg(long, value_name = "FILE")]
+    hook: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Attach {
+    /// What is planned for the claim
+    #[arg(long, value_name = "FILE")]
+    plan: PathBuf,
+    /// Which of its devices
+    #[arg(long, value_name = "NAME")]
+    device: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -68,6 +112,10 @@ struct Plugin {
 
 /// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
+    if let Part::Attach(args) = &args.part {
+        let attached = v1::attach::attach(&args.plan, &args.device, std::io::stdin());
+        return attached.map_err(anyhow::Error::msg);
+    }
     component::block_on(async move |shutdown: CancellationToken| {
         args.shared.watch_parent(&shutdown);
         let client =
@@ -84,9 +132,24 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 };
                 Ok(controller::run(client, config, shutdown).await?)
             }
+            Part::Node(args) => Ok(v1::run(client, args.config(), shutdown).await?),
+            // Done above.
+            Part::Attach(_) => Ok(()),
             Part::KubeletPlugin(args) => Ok(plugin::run(client, args.config(), shutdown).await?),
         }
     })
+}
+
+impl Node {
+    fn config(self) -> v1::Config {
+        let cdi_dir = self.cdi_dir.unwrap_or_else(|| cdi_dir(&self.kubelet_dir));
+        let mut config = v1::Config::new(self.node_name, self.kubelet_dir);
+        config.cdi_dir = cdi_dir;
+        config.selection.patterns = self.interface;
+        config.selection.shares = self.shares;
+        config.hook = self.hook;
+        config
+    }
 }
 
 impl Plugin {

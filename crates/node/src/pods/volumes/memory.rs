@@ -55,8 +55,8 @@ fn of_containers(pod: &Pod) -> Option<u64> {
     limits.try_fold(0_u64, |sum, limit| sum.checked_add(limit?))
 }
 
-/// Whether there is a mount on a directory of the node's own.
-fn is_mounted(path: &Path) -> bool {
+/// Whether something is mounted on a directory or file of the node's own.
+pub(in crate::pods) fn is_mounted(path: &Path) -> bool {
     let device = |path: &Path| fs::symlink_metadata(path).map(|data| data.dev()).ok();
     match (device(path), path.parent().and_then(device)) {
         (Some(own), Some(parent)) => own != parent,
@@ -64,9 +64,10 @@ fn is_mounted(path: &Path) -> bool {
     }
 }
 
-/// Unmounts the volumes of a pod whose containers have ended, so that its directory can be removed. `directory` is the
+/// Unmounts the volumes of a pod whose containers have ended, and its network namespace, so that its directory can be removed. `directory` is the
 /// pod's.
 pub(crate) fn unmount_all(directory: &Path) {
+    super::super::network::remove(directory);
     let entries = fs::read_dir(directory.join("volumes"));
     for entry in entries.into_iter().flatten().flatten() {
         let path = entry.path();

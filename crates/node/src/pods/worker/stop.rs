@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
 use super::super::status::{self, is_sidecar};
-use super::super::{Node, lifecycle, volumes};
+use super::super::{Node, lifecycle, network, volumes};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
 use crate::claims::text;
 use crate::events::Kind;
@@ -112,6 +112,8 @@ impl Worker {
 
     /// Unprepares the claims; retries until it succeeds, because the devices must not be used by the next pod before.
     pub(super) async fn give_back(&self, pod: &Pod) {
+        // Interfaces of claims are out of it when their driver is asked to put them back.
+        network::remove(&self.node.pod_dir(&pod.uid().unwrap_or_default()));
         let mut delay = RETRY.0;
         while let Err(error) = self
             .node

@@ -1,0 +1,68 @@
+//! What a driver says while it runs: which devices there are, and what is known about those of a claim.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
+use tokio::sync::watch;
+
+use crate::AccessError;
+use crate::api::ResourceApi;
+use crate::claim::ClaimRef;
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::publisher::Resources;
+
+/// A handle of a running plugin for tasks of the driver; made by [`crate::Plugin::controls`].
+#[derive(Clone)]
+pub struct Controls {
+    pub(crate) desired: watch::Sender<Option<Arc<Resources>>>,
+    pub(crate) can_publish: bool,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) api: Arc<ResourceApi>,
+    pub(crate) driver_name: String,
+}
+
+impl Controls {
+    /// As [`crate::Plugin::publish`].
+    ///
+    /// # Errors
+    /// When neither a node name nor a pool for the whole cluster was configured.
+    pub fn publish(&self, resources: Resources) -> Result<(), Error> {
+        if !self.can_publish {
+            return Err(Error::Config(
+                "no NodeName was set to publish resources".into(),
+            ));
+        }
+        let slices = resources.pools.values().flat_map(|pool| &pool.slices);
+        let devices = slices.map(|slice| slice.devices.len()).sum();
+        self.metrics.set_devices(devices);
+        self.desired.send_replace(Some(Arc::new(resources)));
+        Ok(())
+    }
+
+    /// As [`crate::Plugin::set_device_status`].
+    ///
+    /// # Errors
+    /// The claim was replaced by another one of the same name, it has no such device, or the API server refuses.
+    pub async fn set_device_status(
+        &self,
+        claim: &ClaimRef,
+        devices: impl IntoIterator<Item = AllocatedDeviceStatus>,
+    ) -> Result<(), AccessError> {
+        let devices = devices.into_iter().map(|device| AllocatedDeviceStatus {
+            driver: self.driver_name.clone(),
+            ..device
+        });
+        self.api
+            .apply_device_status(claim, &self.driver_name, devices.collect())
+            .await
+    }
+}
+
+impl std::fmt::Debug for Controls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controls")
+            .field("driver_name", &self.driver_name)
+            .finish_non_exhaustive()
+    }
+}

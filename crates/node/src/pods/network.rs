@@ -1,0 +1,123 @@
+//! Network namespaces of pods. A pod is in the network of the node, unless a device of its claims needs one of its own: the
+//! CDI device says so by an annotation, and a hook of it then brings the interface.
+//!
+//! A namespace is held by a mount on a file in the pod's directory: it is there before the first container, for all of
+//! them, and outlives the agent. It goes before the claims are given back, so that interfaces are out of it by then.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::net::TcpStream;
+
+/// Annotation of a CDI device: its pod needs a network namespace of its own.
+pub(super) const ANNOTATION: (&str, &str) = ("allot.dev/network-namespace", "pod");
+/// Name of the file in the pod's directory.
+const FILE: &str = "netns";
+/// How long a connection within a machine may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The namespace of a pod, if it has one.
+pub(crate) fn of(directory: &Path) -> Option<PathBuf> {
+    let file = directory.join(FILE);
+    super::volumes::is_mounted(&file).then_some(file)
+}
+
+/// The namespace of a pod, made unless it is there. `directory` is the pod's.
+///
+/// # Errors
+/// The kernel does not permit it.
+pub(super) fn ensure(directory: &Path) -> Result<PathBuf, String> {
+    if let Some(file) = of(directory) {
+        return Ok(file);
+    }
+    let file = directory.join(FILE);
+    let made = std::fs::create_dir_all(directory)
+        .and_then(|()| std::fs::File::create(&file))
+        .and_then(|_| {
+            let file = file.clone();
+            // A thread of its own leaves the network of the others, and ends.
+            let made = std::thread::spawn(move || make(&file)).join();
+            made.map_err(|_| io::Error::other("the thread ended"))?
+        });
+    made.map_err(|error| format!("network namespace of the pod: {error}"))?;
+    Ok(file)
+}
+
+fn make(file: &Path) -> io::Result<()> {
+    // SAFETY: takes an integer; the flag concerns this thread alone, and no memory or descriptors.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    set_loopback_up()?;
+    mount_bind("/proc/thread-self/ns/net", file)?;
+    Ok(())
+}
+
+/// Programs expect that they reach themselves.
+fn set_loopback_up() -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    // SAFETY: the structure is plain data, for which zeros are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: the kernel reads a request of this type, which outlives the call.
+    let set = unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS as _,
+            &raw const request,
+        )
+    };
+    match set {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Takes the namespace of a pod away, whose containers have ended. `directory` is the pod's.
+pub(crate) fn remove(directory: &Path) {
+    let Some(file) = of(directory) else {
+        return;
+    };
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    if let Err(error) = unmount(&file, flags) {
+        tracing::warn!(file = %file.display(), %error, "the network namespace was not removed");
+    } else {
+        let _ = std::fs::remove_file(&file);
+    }
+}
+
+/// Connects to a port in the namespace of a pod, over its loopback interface.
+///
+/// # Errors
+/// The namespace is gone, or nothing listens there.
+pub(crate) async fn connect(namespace: PathBuf, port: u16) -> io::Result<TcpStream> {
+    let connected = std::thread::spawn(move || {
+        let file = std::fs::File::open(&namespace)?;
+        move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&file),
+            Some(LinkNameSpaceType::Network),
+        )?;
+        let at = [
+            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
+        ];
+        let [four, six] = at.map(|at| std::net::TcpStream::connect_timeout(&at, CONNECT));
+        let stream = four.or(six)?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    });
+    let joined = tokio::task::spawn_blocking(move || connected.join()).await;
+    let stream: io::Result<std::net::TcpStream> = joined
+        .map_err(io::Error::other)?
+        .map_err(|_| io::Error::other("the thread in the namespace ended"))?;
+    TcpStream::from_std(stream?)
+}

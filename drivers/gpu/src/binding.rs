@@ -1,0 +1,132 @@
+//! Binding conditions (KEP-5007): pods are bound when the driver has said that their devices are ready. Modelled GPUs are at
+//! once; a real driver would look, or prepare what takes long.
+
+use allot_driver::{ClaimRef, Controls};
+use futures::TryStreamExt;
+use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+
+use crate::{DRIVER_NAME, Gpus};
+
+/// The condition that a pod waits for.
+pub(crate) const CONDITION: &str = "BindingConditions";
+/// The condition with which the allocation is given up.
+pub(crate) const FAILURE: &str = "BindingFailureConditions";
+
+/// What is said about a device that is allocated with binding conditions.
+pub(crate) fn conditions(result: &DeviceRequestAllocationResult) -> Option<Vec<Condition>> {
+    let wanted = result.binding_conditions.as_ref()?;
+    let ready = wanted.iter().map(|type_| Condition {
+        type_: type_.clone(),
+        status: "True".to_owned(),
+        reason: "Ready".to_owned(),
+        message: "Device is ready".to_owned(),
+        last_transition_time: Time(Timestamp::now()),
+        observed_generation: None,
+    });
+    Some(ready.collect())
+}
+
+/// Says of every device of this node that it is ready, as soon as it is allocated. Never ends.
+pub(crate) async fn keep(client: Client, controls: Controls, node: &str, gpus: &Gpus) {
+    let claims: Api<ResourceClaim> = Api::all(client);
+    let seen = watcher(claims, watcher::Config::default());
+    let mut seen = std::pin::pin!(seen.default_backoff().applied_objects());
+    loop {
+        match seen.try_next().await {
+            Ok(Some(claim)) if lacks(&claim, node) => {
+                let reference = ClaimRef {
+                    namespace: claim.namespace().unwrap_or_default(),
+                    name: claim.name_any(),
+                    uid: claim.uid().unwrap_or_default(),
+                };
+                let results = own(&claim, node);
+                let devices = results.filter_map(|result| gpus.status(result));
+                let devices: Vec<_> = devices.collect();
+                if let Err(error) = controls.set_device_status(&reference, devices).await {
+                    tracing::warn!(claim = %reference, %error, "binding conditions are not written");
+                }
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => std::future::pending().await,
+            // The watch goes on by itself, after a pause.
+            Err(error) => tracing::warn!(%error, "claims can not be watched"),
+        }
+    }
+}
+
+/// The devices of this node in a claim.
+fn own<'a>(
+    claim: &'a ResourceClaim,
+    node: &'a str,
+) -> impl Iterator<Item = &'a DeviceRequestAllocationResult> {
+    let allocation = claim.status.as_ref().and_then(|it| it.allocation.as_ref());
+    let devices = allocation.and_then(|it| it.devices.as_ref());
+    let results = devices
+        .into_iter()
+        .flat_map(|it| it.results.iter().flatten());
+    results.filter(move |it| it.driver == DRIVER_NAME && it.pool == node)
+}
+
+/// Whether a pod waits for something that was not said yet.
+fn lacks(claim: &ResourceClaim, node: &str) -> bool {
+    let statuses = claim.status.as_ref().and_then(|it| it.devices.as_ref());
+    own(claim, node).any(|result| {
+        let own = statuses.into_iter().flatten().filter(|it| {
+            it.driver == result.driver
+                && it.pool == result.pool
+                && it.device == result.device
+                && it.share_id == result.share_id
+        });
+        let said: Vec<&Condition> = own.flat_map(|it| it.conditions.iter().flatten()).collect();
+        let is_said = |wanted: &String| {
+            said.iter()
+                .any(|it| it.type_ == *wanted && it.status == "True")
+        };
+        let mut wanted = result.binding_conditions.iter().flatten();
+        wanted.any(|wanted| !is_said(wanted))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Whether the driver of a node has something to say about a claim.
+    fn check(pool: &str, devices: serde_json::Value, expected: bool) {
+        let text = devices.to_string();
+        let claim: ResourceClaim = serde_json::from_value(json!({
+            "metadata": {"name": "c"},
+            "spec": {},
+            "status": {
+                "allocation": {"devices": {"results": [{
+                    "request": "r", "driver": DRIVER_NAME, "pool": pool, "device": "gpu-0",
+                    "bindingConditions": [CONDITION], "bindingFailureConditions": [FAILURE],
+                }]}},
+                "devices": devices,
+            },
+        }))
+        .expect("a claim");
+        assert_eq!(lacks(&claim, "n"), expected, "{pool} {text}");
+    }
+
+    #[test]
+    fn what_was_said_is_not_said_again() {
+        let said = |device: &str, status: &str| {
+            json!([{"driver": DRIVER_NAME, "pool": "n", "device": device, "conditions": [{
+                "type": CONDITION, "status": status, "reason": "Ready", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]}])
+        };
+        check("n", json!([]), true);
+        check("other", json!([]), false);
+        check("n", said("gpu-0", "True"), false);
+        check("n", said("gpu-0", "False"), true);
+        check("n", said("gpu-1", "True"), true);
+    }
+}

@@ -1,0 +1,202 @@
+//! The network driver for `resource.k8s.io/v1`: the node's interfaces as devices, and for each allocated one an interface in
+//! the network namespace of the pod.
+//!
+//! [`inventory`] says what the node has; [`parameters`] what a claim can ask for; `driver` plans what is made of a device,
+//! with addresses of [`pools`]; [`attach`], a hook of the container runtime, makes it when the namespace is there; `give_back`
+//! undoes it; `status` tells the claim.
+//!
+//! Invariants:
+//! - everything that is taken is written down before it is used, and is found again by whoever comes later: addresses in
+//!   the pool's status, interfaces by an alias with the claim's UID, plans in files;
+//! - an address belongs to one device of one claim, from before the interface has it until after it is gone;
+//! - nothing is made on the node itself: what is made is made in the pod's namespace and goes with it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_driver::{Controls, Error, Plugin, Pool, Resources};
+use futures::StreamExt;
+use inotify::{Inotify, WatchMask};
+use k8s_openapi::api::resource::v1::Device;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+pub mod attach;
+mod driver;
+mod give_back;
+pub mod inventory;
+pub mod netlink;
+pub mod parameters;
+pub mod plan;
+pub mod pools;
+mod status;
+mod store;
+mod text;
+
+use driver::{Held, Interfaces};
+use inventory::Selection;
+use netlink::Netlink;
+use plan::Plans;
+use status::News;
+use store::Pools;
+
+/// Name of the driver, and of its DeviceClass.
+pub const DRIVER_NAME: &str = "net.allot.dev";
+/// Kind of the CDI devices.
+pub const CDI_KIND: &str = "net.allot.dev/interface";
+/// Annotation of a CDI device: the pods that use it need a network namespace of their own. Runtimes that give every pod one
+/// need not know it.
+pub const POD_NETWORK: &str = "allot.dev/network-namespace";
+
+/// What the kernel does not tell, such as the speed, is looked at this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// Changes of interfaces come in crowds.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// How to run the driver.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The node.
+    pub node_name: String,
+    /// The kubelet's root directory.
+    pub kubelet_dir: PathBuf,
+    /// Where CDI files go.
+    pub cdi_dir: PathBuf,
+    /// Which interfaces to publish.
+    pub selection: Selection,
+    /// The program that runtimes run as the hook; a copy of this one, in the driver's directory, when absent.
+    pub hook: Option<PathBuf>,
+}
+
+impl Config {
+    /// A driver for the hardware of this machine, with everything below the kubelet's root directory.
+    pub fn new(node_name: impl Into<String>, kubelet_dir: impl Into<PathBuf>) -> Self {
+        let kubelet_dir = kubelet_dir.into();
+        Self {
+            node_name: node_name.into(),
+            cdi_dir: kubelet_dir.join("cdi"),
+            kubelet_dir,
+            selection: Selection::default(),
+            hook: None,
+        }
+    }
+
+    /// Where the driver keeps its files.
+    pub fn directory(&self) -> PathBuf {
+        self.kubelet_dir.join("plugins").join(DRIVER_NAME)
+    }
+}
+
+/// Runs the driver until `shutdown`.
+///
+/// # Errors
+/// When it cannot start, or one of its servers fails.
+pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    let directory = config.directory();
+    let io = |source| Error::Io {
+        path: directory.clone(),
+        source,
+    };
+    let hook = match &config.hook {
+        Some(hook) => hook.clone(),
+        None => driver::install_hook(&directory).map_err(io)?,
+    };
+    let plans = Plans::new(directory.join("attachments"));
+    std::fs::create_dir_all(plans.directory()).map_err(io)?;
+    let held = Arc::new(Held::default());
+    let news = Arc::new(News::default());
+    let interfaces = Interfaces {
+        node: config.node_name.clone(),
+        selection: config.selection.clone(),
+        plans: plans.clone(),
+        hook,
+        pools: Pools::new(client.clone()),
+        held: Arc::clone(&held),
+        news: Arc::clone(&news),
+    };
+    let plugin = Plugin::builder(DRIVER_NAME, interfaces)
+        .client(client)
+        .node_name(&config.node_name)
+        .kubelet_dir(&config.kubelet_dir)
+        .cdi_dir(&config.cdi_dir)
+        .cdi_kind(CDI_KIND)
+        .start()
+        .await?;
+    let controls = plugin.controls();
+    let stop = shutdown.child_token();
+    let work = async {
+        tokio::select! {
+            published = publish(&controls, &config, &held) => published,
+            watched = watch_outcomes(&plans, &news) => watched,
+            () = status::keep(controls.clone(), plans.clone(), Arc::clone(&news)) => Ok(()),
+            () = stop.cancelled() => Ok(()),
+        }
+    };
+    let mut result = Ok(());
+    let ended = plugin.wait_until(async { result = work.await }).await;
+    result.map_err(io).and(ended)
+}
+
+/// Keeps what is published what the node has.
+async fn publish(controls: &Controls, config: &Config, held: &Arc<Held>) -> std::io::Result<()> {
+    let weak = Arc::downgrade(held);
+    Netlink::watch(move |changed| {
+        let held = weak.upgrade();
+        if let Some(held) = held.as_ref().filter(|_| changed) {
+            held.changed.notify_one();
+        }
+        held.is_some()
+    })?;
+    let mut told: Option<Vec<Device>> = None;
+    loop {
+        match inventory::discover(&config.selection) {
+            Ok(found) => {
+                let devices = held.complete(found);
+                if told.as_ref() != Some(&devices) {
+                    tracing::info!(
+                        node = config.node_name,
+                        interfaces = devices.len(),
+                        "publishing"
+                    );
+                    let pool = Pool::new(devices.clone());
+                    let resources = Resources::pool(&config.node_name, pool);
+                    controls.publish(resources).map_err(std::io::Error::other)?;
+                    told = Some(devices);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "cannot list the interfaces of this machine"),
+        }
+        tokio::select! {
+            () = held.changed.notified() => tokio::time::sleep(SETTLE).await,
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+    }
+}
+
+/// Hears of what hooks write.
+async fn watch_outcomes(plans: &Plans, news: &News) -> std::io::Result<()> {
+    let inotify = Inotify::init()?;
+    inotify
+        .watches()
+        .add(plans.directory(), WatchMask::MOVED_TO)?;
+    let mut events = inotify.into_event_stream(vec![0; 4096])?;
+    // What was written while nobody looked.
+    for uid in plans.claims() {
+        tell(plans, &uid, news);
+    }
+    while let Some(event) = events.next().await {
+        let event = event?;
+        let name = event.name.unwrap_or_default().into_string();
+        if let Some(uid) = name.ok().as_deref().and_then(Plans::claim_of) {
+            tell(plans, uid, news);
+        }
+    }
+    Ok(())
+}
+
+fn tell(plans: &Plans, uid: &str, news: &News) {
+    if let Ok(Some(plan)) = plans.read(uid) {
+        news.tell(plan.claim);
+    }
+}

@@ -1,0 +1,294 @@
+//! The hook that a container runtime runs when it has made a container's namespaces and not yet started its program
+//! (`createRuntime`): makes the planned interface in the pod's network namespace, or moves it there.
+//!
+//! Every step can be the last one, and every container of the pod runs the hook: what is there already is found by the alias
+//! that tells the claim, and completed. Interfaces that are made are made in the pod's namespace, never on the node, so
+//! that they go with the pod. That two pods never have the same interface, the kernel sees to: one parent has no two
+//! interfaces with one hardware address, tag or address.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
+use serde::Deserialize;
+
+use super::netlink::{Kind, Link, Netlink, mac_text};
+use super::parameters::{IpvlanMode, MacvlanMode, Mode};
+use super::plan::{Outcome, Plan, Planned, Plans, read_alias};
+
+#[cfg(test)]
+mod tests;
+
+/// The state of a container is a few hundred bytes; what is longer is none.
+const STATE: u64 = 1 << 20;
+/// Interfaces of a pod at most.
+const INTERFACES: u32 = 1024;
+
+/// What the runtime tells about a container.
+#[derive(Debug, Deserialize)]
+struct State {
+    pid: i32,
+}
+
+fn step<T>(what: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, String> {
+    result.map_err(|error| format!("{}: {error}", what()))
+}
+
+/// Makes a device of the plan in `plan_file` an interface of the container whose state is read from `state`, and writes down
+/// what came of it.
+///
+/// # Errors
+/// Why the container must not start.
+pub fn attach(plan_file: &Path, key: &str, state: impl Read) -> Result<(), String> {
+    let mut text = Vec::new();
+    step(
+        || "the container's state".into(),
+        state.take(STATE).read_to_end(&mut text),
+    )?;
+    let state: State = serde_json::from_slice(&text)
+        .map_err(|error| format!("the container's state on standard input: {error}"))?;
+    if state.pid <= 0 {
+        return Err("the container has no process".into());
+    }
+    let path = format!("/proc/{}/ns/net", state.pid);
+    let namespace = step(|| path.clone(), File::open(&path))?;
+    // Two hooks of one claim do not work at the same time, and the plan is not taken away under them.
+    let file = step(|| plan_file.display().to_string(), File::open(plan_file))?;
+    let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive);
+    step(
+        || plan_file.display().to_string(),
+        locked.map_err(io::Error::from),
+    )?;
+    let metadata = step(|| plan_file.display().to_string(), file.metadata())?;
+    if metadata.nlink() == 0 {
+        return Err("the claim was given back meanwhile".into());
+    }
+    let plan: Plan = serde_json::from_reader(&file)
+        .map_err(|error| format!("{}: {error}", plan_file.display()))?;
+    let planned = plan.interfaces.iter().find(|it| it.key == key);
+    let planned = planned.ok_or_else(|| format!("claim {} has no device {key}", plan.claim))?;
+    let plans = Plans::new(plan_file.parent().unwrap_or(Path::new("/")));
+    let uid = &plan.claim.uid;
+    let made = is_own(&namespace).and_then(|()| make(planned, uid, &namespace));
+    let outcome = match &made {
+        Ok(outcome) => outcome.clone(),
+        Err(error) => Outcome {
+            at: Timestamp::now(),
+            error: Some(error.clone()),
+            interface_name: String::new(),
+            hardware_address: String::new(),
+            ips: Vec::new(),
+        },
+    };
+    let before = plans.outcome(uid, key).ok().flatten();
+    let same = before.is_some_and(|before| {
+        let at = before.at;
+        before
+            == Outcome {
+                at,
+                ..outcome.clone()
+            }
+    });
+    if !same {
+        step(
+            || "write the outcome".into(),
+            plans.write_outcome(uid, key, &outcome),
+        )?;
+    }
+    made.map(drop)
+}
+
+/// Whether a namespace is another one than that of this program, which is the node's.
+fn is_own(namespace: &File) -> Result<(), String> {
+    let of_pod = step(|| "network namespace".into(), namespace.metadata())?;
+    let of_node = step(
+        || "network namespace".into(),
+        std::fs::metadata("/proc/thread-self/ns/net"),
+    )?;
+    match (of_pod.dev(), of_pod.ino()) == (of_node.dev(), of_node.ino()) {
+        true => Err(
+            "the container is in the network of the node: an interface of a claim needs a pod with a network of its own, \
+             without hostNetwork"
+                .into(),
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Makes the interface, or completes it.
+fn make(planned: &Planned, uid: &str, namespace: &File) -> Result<Outcome, String> {
+    let mut pod = step(
+        || "network namespace of the pod".into(),
+        Netlink::inside(namespace),
+    )?;
+    let (alias, interim) = (planned.alias(uid), planned.interim_name(uid));
+    let find = |links: &[Link]| {
+        let ours = links
+            .iter()
+            .find(|it| it.alias == alias || it.name == interim);
+        ours.cloned()
+    };
+    let mut links = step(|| "links of the pod".into(), pod.links())?;
+    let link = match find(&links) {
+        Some(link) => link,
+        None => {
+            bring(planned, uid, namespace)?;
+            links = step(|| "links of the pod".into(), pod.links())?;
+            find(&links).ok_or("the interface that was made is not there")?
+        }
+    };
+    if link.alias != alias {
+        step(|| "alias".into(), pod.set_alias(link.index, &alias))?;
+    }
+    let mut name = link.name.clone();
+    if name == interim {
+        name = choose_name(planned, &links)?;
+        step(|| format!("set {name} down"), pod.set_up(link.index, false))?;
+        step(
+            || format!("rename to {name}"),
+            pod.rename(link.index, &name),
+        )?;
+    }
+    if let Some(mtu) = planned.config.mtu.filter(|mtu| *mtu != link.mtu) {
+        step(|| format!("MTU {mtu}"), pod.set_mtu(link.index, mtu))?;
+    }
+    for address in &planned.addresses {
+        let added = pod.add_address(link.index, *address);
+        step(|| format!("address {address}"), in_use(added))?;
+    }
+    step(
+        || format!("set {name} up"),
+        in_use(pod.set_up(link.index, true)),
+    )?;
+    if let Some(loopback) = links.iter().find(|it| it.name == "lo" && !it.up) {
+        step(|| "set lo up".into(), pod.set_up(loopback.index, true))?;
+    }
+    for route in &planned.config.routes {
+        let added = pod.add_route(link.index, route.destination, route.gateway);
+        step(|| format!("route to {}", route.destination), added)?;
+    }
+    let links = step(|| "links of the pod".into(), pod.links())?;
+    let link = find(&links).ok_or("the interface is not there any more")?;
+    let addresses = step(|| "addresses of the pod".into(), pod.addresses())?;
+    let own = addresses
+        .into_iter()
+        .filter(|(index, _)| *index == link.index);
+    Ok(Outcome {
+        at: Timestamp::now(),
+        error: None,
+        interface_name: link.name,
+        hardware_address: mac_text(&link.mac),
+        ips: own
+            .map(|(_, network): (u32, IpNet)| network.to_string())
+            .collect(),
+    })
+}
+
+/// What the kernel means by `EADDRINUSE`.
+fn in_use(result: io::Result<()>) -> io::Result<()> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => io::Error::other(
+            "another pod has this interface of the claim, or another one with its address on the same device",
+        ),
+        _ => error,
+    })
+}
+
+/// Makes the link in the pod's namespace, or moves it there, under its interim name.
+fn bring(planned: &Planned, uid: &str, namespace: &File) -> Result<(), String> {
+    let mut node = step(|| "network of the node".into(), Netlink::here())?;
+    let links = step(|| "links of the node".into(), node.links())?;
+    let (parent, alias) = (&planned.parent, planned.alias(uid));
+    let link = links
+        .iter()
+        .find(|it| it.alias == alias)
+        .or_else(|| links.iter().find(|it| it.name == *parent))
+        .ok_or_else(|| {
+            format!(
+                "interface {parent} is not on the node; it may be gone, or in the network of another pod of the claim"
+            )
+        })?;
+    if mac_text(&link.mac) != planned.parent_mac {
+        return Err(format!(
+            "interface {parent} is another one than that of the claim"
+        ));
+    }
+    let interim = planned.interim_name(uid);
+    let config = &planned.config;
+    let kind = match config.mode {
+        Mode::HostDevice => {
+            if let Some((other, ..)) = read_alias(&link.alias).filter(|(other, ..)| *other != uid) {
+                return Err(format!(
+                    "interface {parent} belongs to the claim with UID {other}"
+                ));
+            }
+            step(
+                || format!("set {parent} down"),
+                node.set_up(link.index, false),
+            )?;
+            step(
+                || format!("alias of {parent}"),
+                node.set_alias(link.index, &alias),
+            )?;
+            return step(
+                || format!("move {parent} to the pod"),
+                node.move_to(link.index, &interim, namespace),
+            );
+        }
+        Mode::Macvlan => {
+            let mode = match config.macvlan_mode.unwrap_or_default() {
+                MacvlanMode::Bridge => MacVlanMode::Bridge,
+                MacvlanMode::Private => MacVlanMode::Private,
+                MacvlanMode::Vepa => MacVlanMode::Vepa,
+            };
+            Kind::MacVlan(mode, planned.mac(uid))
+        }
+        Mode::Ipvlan => Kind::IpVlan(match config.ipvlan_mode.unwrap_or_default() {
+            IpvlanMode::L2 => IpVlanMode::L2,
+            IpvlanMode::L3 => IpVlanMode::L3,
+            IpvlanMode::L3s => IpVlanMode::L3S,
+        }),
+        Mode::Vlan => Kind::Vlan(config.vlan_id.ok_or("a VLAN without a tag")?),
+    };
+    let made = node.make(&interim, link.index, &kind, namespace);
+    step(
+        || format!("make an interface on {parent}"),
+        made.map_err(|error| match error.raw_os_error() {
+            Some(libc_errno::EOPNOTSUPP) => io::Error::other(format!(
+                "the node's kernel has no interfaces of this kind ({error})"
+            )),
+            Some(libc_errno::EEXIST) => {
+                io::Error::other("there is one with this tag already, perhaps in another pod")
+            }
+            _ => error,
+        }),
+    )
+}
+
+/// Numbers of errors that have no name in the standard library.
+mod libc_errno {
+    pub(super) const EEXIST: i32 = 17;
+    pub(super) const EOPNOTSUPP: i32 = 95;
+}
+
+/// The name in the pod: the one that is asked for, that of the device for the device itself, or a free one.
+fn choose_name(planned: &Planned, links: &[Link]) -> Result<String, String> {
+    let taken = |name: &str| links.iter().any(|it| it.name == name);
+    if let Some(name) = &planned.config.interface_name {
+        return match taken(name) {
+            true => Err(format!("the pod has an interface {name} already")),
+            false => Ok(name.clone()),
+        };
+    }
+    if planned.config.mode == Mode::HostDevice && !taken(&planned.parent) {
+        return Ok(planned.parent.clone());
+    }
+    (1..INTERFACES)
+        .map(|number| format!("net{number}"))
+        .find(|name| !taken(name))
+        .ok_or_else(|| "the pod has too many interfaces".to_owned())
+}

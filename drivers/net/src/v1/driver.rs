@@ -1,0 +1,361 @@
+//! Claims: what is planned for their devices, with addresses, and how it is undone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use allot_driver::{
+    Boot, Claim, ClaimRef, ContainerEdits, Driver, Failure, Hook, Prepared, PreparedClaim,
+    PreparedDevice,
+};
+use ipnet::IpNet;
+use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::give_back;
+use super::inventory::{Found, SHARES, Selection, discover};
+use super::netlink::mac_text;
+use super::parameters::{InterfaceConfig, Mode};
+use super::plan::{Original, Plan, Planned, Plans, key};
+use super::pools::{Lease, Store, User, lease, release};
+use super::status::News;
+use super::store::Pools;
+use super::{DRIVER_NAME, POD_NETWORK};
+
+/// Seconds that the hook may take.
+const HOOK_TIMEOUT: i64 = 30;
+
+/// What the driver and those who publish have in common.
+#[derive(Default)]
+pub(super) struct Held {
+    /// What is published about interfaces that are in pods, by claim.
+    devices: Mutex<BTreeMap<String, Vec<Device>>>,
+    /// Something changed.
+    pub(super) changed: Notify,
+}
+
+impl Held {
+    fn set(&self, uid: &str, interfaces: &[Planned]) {
+        let moved = interfaces
+            .iter()
+            .filter(|it| it.config.mode == Mode::HostDevice)
+            .map(|it| it.published.clone());
+        self.devices.lock().insert(uid.to_owned(), moved.collect());
+        self.changed.notify_one();
+    }
+
+    fn forget(&self, uid: &str) {
+        self.devices.lock().remove(uid);
+        self.changed.notify_one();
+    }
+
+    /// The devices of the node: those that are there, and those that are in pods.
+    pub(super) fn complete(&self, found: Vec<Found>) -> Vec<Device> {
+        let mut all: BTreeMap<String, Device> = BTreeMap::new();
+        for device in self.devices.lock().values().flatten() {
+            all.insert(device.name.clone(), device.clone());
+        }
+        for one in found {
+            all.insert(one.device.name.clone(), one.device);
+        }
+        all.into_values().collect()
+    }
+}
+
+/// The driver.
+pub(super) struct Interfaces {
+    pub(super) node: String,
+    pub(super) selection: Selection,
+    pub(super) plans: Plans,
+    pub(super) hook: PathBuf,
+    pub(super) pools: Pools,
+    pub(super) held: Arc<Held>,
+    /// Claims about which there is news.
+    pub(super) news: Arc<News>,
+}
+
+impl Interfaces {
+    /// What is to be made of one device, without addresses of pools.
+    fn plan(
+        &self,
+        claim: &Claim,
+        result: &DeviceRequestAllocationResult,
+        found: &[Found],
+        before: Option<&Plan>,
+    ) -> Result<Planned, Failure> {
+        let name = &result.device;
+        // All of them are read, so that none is wrong without a word; the last one has the highest priority.
+        let mut config = InterfaceConfig::default();
+        for parameters in claim.configs(DRIVER_NAME, result) {
+            config = InterfaceConfig::parse(parameters)?;
+        }
+        let key = key(name, result.share_id.as_deref());
+        let earlier = before.and_then(|plan| plan.interfaces.iter().find(|it| it.key == key));
+        if let Some(earlier) = earlier.filter(|it| it.config == config) {
+            // The interface may be in the pod by now; what it was on the node is written down.
+            return Ok(earlier.clone());
+        }
+        let device = found.iter().find(|it| it.device.name == *name);
+        let device = device.ok_or_else(|| format!("device {name}: there is no such interface"))?;
+        check_use(device, &config, result, self.selection.shares)?;
+        let mut addresses = config.addresses.clone();
+        if config.mode == Mode::HostDevice && addresses.is_empty() && config.ip_pools.is_empty() {
+            addresses.clone_from(&device.addresses);
+        }
+        Ok(Planned {
+            key,
+            pool: result.pool.clone(),
+            device: name.clone(),
+            share_id: result.share_id.clone(),
+            parent: device.link.name.clone(),
+            parent_mac: mac_text(&device.link.mac),
+            config,
+            addresses,
+            original: Original {
+                alias: device.link.alias.clone(),
+                mtu: device.link.mtu,
+                up: device.link.up,
+                addresses: device.addresses.clone(),
+                hardware: device.hardware.clone(),
+            },
+            published: device.device.clone(),
+        })
+    }
+
+    /// Addresses of pools for an interface; and those it names itself are taken from the pools that have them.
+    async fn addresses(
+        &self,
+        planned: &mut Planned,
+        owner: &Lease,
+        user: &User,
+    ) -> Result<(), Failure> {
+        let mut own = owner.clone();
+        own.device.clone_from(&planned.key);
+        if !planned.config.addresses.is_empty() {
+            let pools = self.pools.list().await?;
+            for address in planned.config.addresses.iter().map(IpNet::addr) {
+                for pool in &pools {
+                    if pool.covers(address)? {
+                        let mut fixed = own.clone();
+                        fixed.device = format!("{} {address}", own.device);
+                        lease(&self.pools, &pool.name, &fixed, Some(address), user).await?;
+                    }
+                }
+            }
+        }
+        let mut leased: Vec<IpNet> = Vec::new();
+        for name in &planned.config.ip_pools {
+            let address = lease(&self.pools, name, &own, None, user).await?;
+            let six = address.addr().is_ipv6();
+            if leased.iter().any(|it| it.addr().is_ipv6() == six) {
+                let family = if six { "IPv6" } else { "IPv4" };
+                return Err(format!("ipPools: two pools of {family}").into());
+            }
+            leased.push(address);
+        }
+        for address in leased {
+            if !planned.addresses.contains(&address) {
+                planned.addresses.push(address);
+            }
+        }
+        Ok(())
+    }
+
+    fn edits(&self, planned: &Planned, uid: &str) -> ContainerEdits {
+        let plan = self.plans.file(uid);
+        ContainerEdits {
+            hooks: vec![Hook {
+                hook_name: "createRuntime".to_owned(),
+                path: self.hook.to_string_lossy().into_owned(),
+                args: [
+                    "allot",
+                    "driver",
+                    "net",
+                    "attach",
+                    "--plan",
+                    &plan.to_string_lossy(),
+                    "--device",
+                    &planned.key,
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+                timeout: Some(HOOK_TIMEOUT),
+                ..Hook::default()
+            }],
+            ..ContainerEdits::default()
+        }
+    }
+
+    /// Takes the plan away, puts interfaces back, and only then gives the addresses to others.
+    async fn undo(&self, claim: &ClaimRef, plan: Option<Plan>) -> Result<(), Failure> {
+        let uid = &claim.uid;
+        self.plans.remove_plan(uid)?;
+        for planned in plan.iter().flat_map(|plan| &plan.interfaces) {
+            give_back::restore(planned, uid)?;
+        }
+        release(&self.pools, |lease| lease.claim_uid == *uid).await?;
+        self.plans.remove_outcomes(uid)?;
+        self.held.forget(uid);
+        self.news.tell(claim.clone());
+        Ok(())
+    }
+}
+
+/// Whether a device can be used like this.
+fn check_use(
+    device: &Found,
+    config: &InterfaceConfig,
+    result: &DeviceRequestAllocationResult,
+    shares: u32,
+) -> Result<(), Failure> {
+    let name = &device.link.name;
+    if let Some(mtu) = config.mtu.filter(|mtu| *mtu > device.link.mtu)
+        && config.mode != Mode::HostDevice
+    {
+        let most = device.link.mtu;
+        return Err(format!("interface {name}: MTU {mtu} is more than its {most}").into());
+    }
+    if config.mode != Mode::HostDevice {
+        return match device.link.up {
+            true => Ok(()),
+            false => Err(format!("interface {name} is down").into()),
+        };
+    }
+    if device.uplink {
+        return Err(format!(
+            "interface {name} has a default route of the node, which would be cut off; use another mode"
+        )
+        .into());
+    }
+    if device.link.controller.is_some() {
+        return Err(format!("interface {name} is a part of another one").into());
+    }
+    let consumed = result.consumed_capacity.as_ref();
+    let consumed = consumed.and_then(|all| all.get(SHARES)).map(|it| &it.0);
+    if shares > 1 && consumed.map(String::as_str) != Some(&*shares.to_string()) {
+        return Err(format!(
+            "interface {name} is shared: the mode host-device needs all of it, a request with capacity {SHARES}: {shares}"
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// The pod for which a claim is. Interfaces are in one network namespace.
+fn user(claim: &Claim) -> Result<(String, String), Failure> {
+    let users = claim.object()["status"]["reservedFor"].as_array();
+    let users: Vec<_> = users
+        .into_iter()
+        .flatten()
+        .filter(|user| user["resource"] == "pods")
+        .collect();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    match users[..] {
+        [user] => Ok((text(&user["name"]), text(&user["uid"]))),
+        [] => Err("the claim is not reserved for a pod".into()),
+        _ => Err("several pods share the claim, and an interface is in the network of one".into()),
+    }
+}
+
+impl Driver for Interfaces {
+    async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
+        let reference = claim.reference();
+        let uid = &reference.uid;
+        let (pod, pod_uid) = user(claim)?;
+        let before: Option<Plan> = claim.saved_state().await?;
+        let found = discover(&self.selection)?;
+        let used = |result: &&DeviceRequestAllocationResult| result.admin_access != Some(true);
+        let results = claim.results(DRIVER_NAME).filter(used);
+        let mut plan = Plan {
+            claim: reference.clone(),
+            interfaces: Vec::new(),
+        };
+        let mut devices = Vec::new();
+        for result in results {
+            let planned = self.plan(claim, result, &found, before.as_ref())?;
+            let device = PreparedDevice::from_result(result)
+                .edits(self.edits(&planned, uid))
+                .cdi_annotation(POD_NETWORK, "pod");
+            devices.push(device);
+            // One device can satisfy several requests.
+            if !plan.interfaces.iter().any(|it| it.key == planned.key) {
+                plan.interfaces.push(planned);
+            }
+        }
+        // What is about to be taken; a process that is killed after this finds it again.
+        claim.save_state(&plan).await?;
+        let owner = Lease {
+            claim: reference.to_string(),
+            claim_uid: uid.clone(),
+            node: self.node.clone(),
+            pod: format!("{}/{pod}", reference.namespace),
+            pod_uid,
+            ..Lease::default()
+        };
+        let user = User {
+            node: self.node.clone(),
+            namespace: reference.namespace.clone(),
+            pod,
+        };
+        for planned in &mut plan.interfaces {
+            self.addresses(planned, &owner, &user).await?;
+        }
+        self.plans.write(&plan)?;
+        self.held.set(uid, &plan.interfaces);
+        self.news.tell(reference.clone());
+        tracing::info!(claim = %reference, interfaces = plan.interfaces.len(), "prepared");
+        Prepared::from(devices).with_state(&plan)
+    }
+
+    async fn unprepare(&self, claim: &PreparedClaim) -> Result<(), Failure> {
+        // The file tells as much as the checkpoint, where that was lost.
+        let plan = match claim.state::<Plan>()? {
+            Some(plan) => Some(plan),
+            None => self.plans.read(&claim.reference().uid)?,
+        };
+        self.undo(claim.reference(), plan).await
+    }
+
+    async fn restore(&self, claims: &[PreparedClaim], _: Boot) -> Result<(), Failure> {
+        let mut known = BTreeSet::new();
+        for claim in claims {
+            let uid = claim.reference().uid.as_str();
+            known.insert(uid);
+            let Some(plan) = claim.state::<Plan>()? else {
+                continue;
+            };
+            self.held.set(uid, &plan.interfaces);
+            if claim.is_complete() {
+                self.plans.write(&plan)?;
+            }
+        }
+        // A plan whose claim the checkpoint does not know: it was lost, and a pod may run with it. The kubelet asks again.
+        let planned = self.plans.claims();
+        known.extend(planned.iter().map(String::as_str));
+        if let Err(error) = give_back::restore_unknown(&known) {
+            tracing::warn!(error, "interfaces of claims that are gone are not put back");
+        }
+        Ok(())
+    }
+}
+
+/// Copies the program that is the hook to where the container runtime finds it.
+///
+/// # Errors
+/// Those of the file system.
+pub(super) fn install_hook(directory: &Path) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let program = std::env::current_exe()?;
+    let target = directory.join("allot-net-hook");
+    let interim = directory.join(".allot-net-hook.new");
+    std::fs::create_dir_all(directory)?;
+    let _ = std::fs::remove_file(&interim);
+    // On one file system no copy is needed.
+    if std::fs::hard_link(&program, &interim).is_err() {
+        std::fs::copy(&program, &interim)?;
+        std::fs::set_permissions(&interim, std::fs::Permissions::from_mode(0o755))?;
+    }
+    std::fs::rename(&interim, &target)?;
+    Ok(target)
+}

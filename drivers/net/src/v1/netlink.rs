@@ -1,0 +1,447 @@
+//! Links, addresses and routes of a network namespace, through the kernel's route netlink.
+//!
+//! A socket belongs for good to the namespace in which it was opened: [`Netlink::inside`] opens one in another namespace,
+//! on a thread that ends right after, so that no other code of the process ever runs in that namespace.
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use ipnet::IpNet;
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+use netlink_packet_route::link::{
+    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+mod link;
+
+use link::read;
+pub use link::{Kind, Link, mac_text};
+
+/// The kernel answers at once; a socket that says nothing for this long is broken.
+const DEADLINE: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
+};
+/// Answers to one question at most: a machine has fewer links, addresses and routes.
+const ANSWERS: usize = 1 << 20;
+
+/// Groups of messages about changes: links, IPv4 addresses, IPv6 addresses (`RTMGRP_*`).
+const CHANGES: u32 = 0x1 | 0x10 | 0x100;
+
+/// A socket to the kernel.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// In the namespace of this process.
+    ///
+    /// # Errors
+    /// The kernel has no such socket.
+    pub fn here() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
+    }
+
+    /// In another namespace, given by its file (`/proc/PID/ns/net`).
+    ///
+    /// # Errors
+    /// The namespace may not be entered.
+    pub fn inside(namespace: &File) -> io::Result<Self> {
+        let namespace = namespace.try_clone()?;
+        let opened = std::thread::spawn(move || {
+            use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+            use std::os::fd::AsFd;
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Self::here()
+        });
+        let ended = opened.join();
+        ended.map_err(|_| io::Error::other("the thread in the namespace ended"))?
+    }
+
+    /// Calls `changed` whenever a link or an address may have changed, on a thread that ends soon after it returned false.
+    ///
+    /// # Errors
+    /// The kernel has no such socket.
+    pub fn watch(changed: impl Fn(bool) -> bool + Send + 'static) -> io::Result<()> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind(&SocketAddr::new(0, CHANGES))?;
+        socket.set_non_blocking(true)?;
+        std::thread::Builder::new()
+            .name("links".to_owned())
+            .spawn(move || {
+                let second = Timespec {
+                    tv_sec: 1,
+                    tv_nsec: 0,
+                };
+                loop {
+                    let mut watched = [PollFd::new(&socket, PollFlags::IN)];
+                    let ready = matches!(poll(&mut watched, Some(&second)), Ok(1..));
+                    // What changed is looked at as a whole; that messages were lost (ENOBUFS) is no matter.
+                    while ready && socket.recv_from_full().is_ok() {}
+                    if !changed(ready) {
+                        return;
+                    }
+                }
+            })?;
+        Ok(())
+    }
+
+    fn ask(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | flags;
+        request.header.sequence_number = self.sequence;
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        let mut answers = Vec::new();
+        loop {
+            let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
+            if poll(&mut watched, Some(&DEADLINE))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let (received, _) = self.socket.recv_from_full()?;
+            let mut rest = &received[..];
+            while !rest.is_empty() {
+                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                    .map_err(io::Error::other)?;
+                let length = (answer.header.length as usize).next_multiple_of(4);
+                rest = rest.get(length.max(16)..).unwrap_or_default();
+                if answer.header.sequence_number != self.sequence {
+                    continue;
+                }
+                match answer.payload {
+                    NetlinkPayload::Done(_) => return Ok(answers),
+                    NetlinkPayload::Error(error) => match error.code {
+                        None => return Ok(answers),
+                        Some(code) => {
+                            return Err(io::Error::from_raw_os_error(code.get().wrapping_neg()));
+                        }
+                    },
+                    NetlinkPayload::InnerMessage(message) => answers.push(message),
+                    _ => {}
+                }
+                if answers.len() > ANSWERS {
+                    return Err(io::Error::other("the answer has no end"));
+                }
+            }
+        }
+    }
+
+    /// All links.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn links(&mut self) -> io::Result<Vec<Link>> {
+        let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.ask(question, NLM_F_DUMP)?;
+        let links = answers.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(read(link)),
+            _ => None,
+        });
+        Ok(links.collect())
+    }
+
+    /// The addresses of all links, with the number of the link; only those that reach further than it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn addresses(&mut self) -> io::Result<Vec<(u32, IpNet)>> {
+        let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let answers = self.ask(question, NLM_F_DUMP)?;
+        let addresses = answers.into_iter().filter_map(|answer| {
+            let RouteNetlinkMessage::NewAddress(message) = answer else {
+                return None;
+            };
+            if message.header.scope != AddressScope::Universe {
+                return None;
+            }
+            let (mut address, mut local) = (None, None);
+            for attribute in &message.attributes {
+                match attribute {
+                    AddressAttribute::Address(found) => address = Some(*found),
+                    AddressAttribute::Local(found) => local = Some(*found),
+                    _ => {}
+                }
+            }
+            // On links with a peer `address` is the peer's.
+            let network = IpNet::new(local.or(address)?, message.header.prefix_len).ok()?;
+            Some((message.header.index, network))
+        });
+        Ok(addresses.collect())
+    }
+
+    /// Numbers of the links over which the default routes go.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn uplinks(&mut self) -> io::Result<Vec<u32>> {
+        let routes = self.routes()?;
+        let default = routes
+            .into_iter()
+            .filter(|(_, destination)| destination.is_none());
+        Ok(default.map(|(link, _)| link).collect())
+    }
+
+    /// Link and destination of the routes in the main table; the default routes have none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn routes(&mut self) -> io::Result<Vec<(u32, Option<IpNet>)>> {
+        let question = RouteNetlinkMessage::GetRoute(RouteMessage::default());
+        let answers = self.ask(question, NLM_F_DUMP)?;
+        let routes = answers.into_iter().filter_map(|answer| {
+            let RouteNetlinkMessage::NewRoute(route) = answer else {
+                return None;
+            };
+            if route.header.table != RouteHeader::RT_TABLE_MAIN {
+                return None;
+            }
+            let (mut link, mut destination) = (None, None);
+            for attribute in &route.attributes {
+                match attribute {
+                    RouteAttribute::Oif(index) => link = Some(*index),
+                    RouteAttribute::Destination(RouteAddress::Inet(address)) => {
+                        destination = Some(IpAddr::from(*address));
+                    }
+                    RouteAttribute::Destination(RouteAddress::Inet6(address)) => {
+                        destination = Some(IpAddr::from(*address));
+                    }
+                    _ => {}
+                }
+            }
+            let prefix = route.header.destination_prefix_length;
+            let destination = destination.and_then(|it| IpNet::new(it, prefix).ok());
+            Some((link?, destination))
+        });
+        Ok(routes.collect())
+    }
+
+    /// Makes a link on top of `parent`, in another namespace, set down.
+    ///
+    /// # Errors
+    /// The kernel's: it has no such links, or there is one of this name.
+    pub fn make(
+        &mut self,
+        name: &str,
+        parent: u32,
+        kind: &Kind,
+        namespace: &File,
+    ) -> io::Result<()> {
+        let (info, data) = match kind {
+            Kind::MacVlan(mode, _) => (
+                InfoKind::MacVlan,
+                InfoData::MacVlan(vec![InfoMacVlan::Mode(*mode)]),
+            ),
+            Kind::IpVlan(mode) => (
+                InfoKind::IpVlan,
+                InfoData::IpVlan(vec![InfoIpVlan::Mode(*mode)]),
+            ),
+            Kind::Vlan(tag) => (InfoKind::Vlan, InfoData::Vlan(vec![InfoVlan::Id(*tag)])),
+        };
+        let mut message = LinkMessage::default();
+        let attributes = &mut message.attributes;
+        attributes.push(LinkAttribute::IfName(name.to_owned()));
+        attributes.push(LinkAttribute::Link(parent));
+        if let Kind::MacVlan(_, mac) = kind {
+            attributes.push(LinkAttribute::Address(mac.to_vec()));
+        }
+        attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
+        attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(info),
+            LinkInfo::Data(data),
+        ]));
+        self.change(
+            RouteNetlinkMessage::NewLink(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// Moves a link into another namespace, where it gets this name.
+    ///
+    /// # Errors
+    /// The kernel's: the link may not be moved, or there is one of this name.
+    pub fn move_to(&mut self, link: u32, name: &str, namespace: &File) -> io::Result<()> {
+        self.set(
+            link,
+            vec![
+                LinkAttribute::NetNsFd(namespace.as_raw_fd()),
+                LinkAttribute::IfName(name.to_owned()),
+            ],
+        )
+    }
+
+    /// Gives a link that is down another name.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn rename(&mut self, link: u32, name: &str) -> io::Result<()> {
+        self.set(link, vec![LinkAttribute::IfName(name.to_owned())])
+    }
+
+    /// Gives a link the text that goes with it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_alias(&mut self, link: u32, alias: &str) -> io::Result<()> {
+        self.set(link, vec![LinkAttribute::IfAlias(alias.to_owned())])
+    }
+
+    /// Sets the largest packet.
+    ///
+    /// # Errors
+    /// The kernel's: the driver of the link has bounds.
+    pub fn set_mtu(&mut self, link: u32, mtu: u32) -> io::Result<()> {
+        self.set(link, vec![LinkAttribute::Mtu(mtu)])
+    }
+
+    /// Sets a link up or down.
+    ///
+    /// # Errors
+    /// The kernel's, such as `EADDRINUSE` for the second of two links with one hardware address on one parent.
+    pub fn set_up(&mut self, link: u32, up: bool) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = link;
+        message.header.change_mask = LinkFlags::Up;
+        if up {
+            message.header.flags = LinkFlags::Up;
+        }
+        self.change(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    fn set(&mut self, link: u32, attributes: Vec<LinkAttribute>) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = link;
+        message.attributes = attributes;
+        self.change(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.ask(message, NLM_F_ACK | flags).map(drop)
+    }
+
+    /// Adds an address; one that is there already stays.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add_address(&mut self, link: u32, address: IpNet) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(address.addr());
+        message.header.prefix_len = address.prefix_len();
+        message.header.index = link;
+        // Nobody else has the address: there is no need to ask the network first.
+        message.header.flags = AddressHeaderFlags::Nodad;
+        message.attributes = vec![
+            AddressAttribute::Local(address.addr()),
+            AddressAttribute::Address(address.addr()),
+        ];
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        exists_already(self.change(RouteNetlinkMessage::NewAddress(message), flags))
+    }
+
+    /// Adds a route over a link; one that is there already stays.
+    ///
+    /// # Errors
+    /// The kernel's, such as `ENETUNREACH` for a gateway that is in no network of the link.
+    pub fn add_route(
+        &mut self,
+        link: u32,
+        destination: IpNet,
+        gateway: Option<IpAddr>,
+    ) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        let header = &mut message.header;
+        header.address_family = family(destination.addr());
+        header.destination_prefix_length = destination.prefix_len();
+        header.table = RouteHeader::RT_TABLE_MAIN;
+        header.protocol = RouteProtocol::Static;
+        header.kind = RouteType::Unicast;
+        header.scope = match gateway {
+            None if destination.addr().is_ipv4() => RouteScope::Link,
+            _ => RouteScope::Universe,
+        };
+        message.attributes.push(RouteAttribute::Oif(link));
+        if destination.prefix_len() > 0 {
+            let address = destination.addr().into();
+            message
+                .attributes
+                .push(RouteAttribute::Destination(address));
+        }
+        if let Some(gateway) = gateway {
+            message
+                .attributes
+                .push(RouteAttribute::Gateway(gateway.into()));
+        }
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        exists_already(self.change(RouteNetlinkMessage::NewRoute(message), flags))
+    }
+}
+
+#[cfg(test)]
+impl Netlink {
+    /// Makes a pair of links, which are each other's wire.
+    pub(super) fn make_pair(&mut self, name: &str, peer: &str) -> io::Result<()> {
+        use netlink_packet_route::link::InfoVeth;
+        let mut other = LinkMessage::default();
+        other
+            .attributes
+            .push(LinkAttribute::IfName(peer.to_owned()));
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Veth),
+                LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
+            ]),
+        ];
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.change(RouteNetlinkMessage::NewLink(message), flags)
+    }
+
+    /// The link with this name.
+    pub(super) fn link(&mut self, name: &str) -> Option<Link> {
+        let links = self.links().expect("links");
+        links.into_iter().find(|it| it.name == name)
+    }
+}
+
+fn exists_already(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}

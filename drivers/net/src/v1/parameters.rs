@@ -1,0 +1,293 @@
+//! The opaque parameters of a claim or class, `net.allot.dev/v1alpha1` `InterfaceConfig`: what is made of a device, and how
+//! it looks in the pod.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[cfg(test)]
+mod tests;
+
+/// API version of the parameters.
+pub const API_VERSION: &str = "net.allot.dev/v1alpha1";
+/// Their kind.
+pub const KIND: &str = "InterfaceConfig";
+
+/// Static addresses of an interface at most.
+const ADDRESSES: usize = 16;
+/// Routes of an interface at most.
+const ROUTES: usize = 32;
+/// Pools of an interface at most: one for each family.
+const POOLS: usize = 2;
+
+/// What becomes of a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// The interface itself is moved into the pod.
+    #[default]
+    HostDevice,
+    /// The pod gets an interface on top of it, with a hardware address of its own.
+    Macvlan,
+    /// The pod gets an interface on top of it, with the same hardware address.
+    Ipvlan,
+    /// The pod gets a VLAN of it.
+    Vlan,
+}
+
+/// Who sees whose frames on one parent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MacvlanMode {
+    /// Interfaces on one parent reach each other.
+    #[default]
+    Bridge,
+    /// They do not.
+    Private,
+    /// They do through the switch outside.
+    Vepa,
+}
+
+/// Where packets are looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IpvlanMode {
+    /// As on a network of one's own.
+    #[default]
+    L2,
+    /// Routed by the parent; no broadcasts.
+    L3,
+    /// Likewise, and seen by the node's packet filter.
+    L3s,
+}
+
+/// A route of the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Route {
+    /// Where to; `0.0.0.0/0` and `::/0` are the default routes.
+    #[serde(with = "super::text")]
+    pub destination: IpNet,
+    /// Over which neighbour; without it the destination is on the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+}
+
+/// What is made of a device. [`InterfaceConfig::parse`] is the one way to get it from parameters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InterfaceConfig {
+    #[serde(default, skip_serializing)]
+    api_version: String,
+    #[serde(default, skip_serializing)]
+    kind: String,
+    /// What becomes of the device.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Name in the pod; the first free one of `net1`, `net2`, … when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_name: Option<String>,
+    /// Largest packet; that of the device when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// For the mode `macvlan`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macvlan_mode: Option<MacvlanMode>,
+    /// For the mode `ipvlan`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipvlan_mode: Option<IpvlanMode>,
+    /// For the mode `vlan`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan_id: Option<u16>,
+    /// Static addresses with the length of their network's prefix.
+    #[serde(
+        default,
+        with = "super::text::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub addresses: Vec<IpNet>,
+    /// SpiderIPPools, of each of which the interface gets an address; one for each family at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ip_pools: Vec<String>,
+    /// Routes over the interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Route>,
+}
+
+/// Parameters that a claim or class must not contain.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not of this shape.
+    #[error("InterfaceConfig: {0}")]
+    Decode(#[from] serde_json::Error),
+    /// Another kind of object.
+    #[error("expected apiVersion {API_VERSION:?} and kind {KIND:?}, got {version:?} and {kind:?}")]
+    Kind {
+        /// What it says it is.
+        kind: String,
+        /// And its version.
+        version: String,
+    },
+    /// A value that is not possible.
+    #[error("InterfaceConfig: {field}: {reason}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// Why not.
+        reason: String,
+    },
+}
+
+fn invalid(field: &'static str, reason: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid {
+        field,
+        reason: reason.into(),
+    }
+}
+
+impl InterfaceConfig {
+    /// Reads and checks parameters. Whatever this accepts can be carried out, as far as that does not depend on the node.
+    ///
+    /// # Errors
+    /// What is wrong with them, by field.
+    pub fn parse(parameters: &Value) -> Result<Self, ConfigError> {
+        let text = |field: &str| parameters[field].as_str().unwrap_or_default().to_owned();
+        let (kind, version) = (text("kind"), text("apiVersion"));
+        if kind != KIND || version != API_VERSION {
+            return Err(ConfigError::Kind { kind, version });
+        }
+        let mut config = Self::deserialize(parameters)?;
+        config.check()?;
+        // They are the same for all, and are not written down with the rest.
+        config.kind.clear();
+        config.api_version.clear();
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if let Some(name) = &self.interface_name {
+            check_name(name).map_err(|reason| invalid("interfaceName", reason))?;
+        }
+        let only_for = |field, is_set: bool, mode: Mode, name| match is_set && self.mode != mode {
+            true => Err(invalid(field, format!("is for the mode {name} only"))),
+            false => Ok(()),
+        };
+        only_for(
+            "macvlanMode",
+            self.macvlan_mode.is_some(),
+            Mode::Macvlan,
+            "macvlan",
+        )?;
+        only_for(
+            "ipvlanMode",
+            self.ipvlan_mode.is_some(),
+            Mode::Ipvlan,
+            "ipvlan",
+        )?;
+        only_for("vlanId", self.vlan_id.is_some(), Mode::Vlan, "vlan")?;
+        match (self.mode, self.vlan_id) {
+            (Mode::Vlan, None) => return Err(invalid("vlanId", "is required in the mode vlan")),
+            (_, Some(0 | 4095..)) => return Err(invalid("vlanId", "must be from 1 to 4094")),
+            _ => {}
+        }
+        self.check_addresses()?;
+        let six = self.addresses.iter().any(|it| it.addr().is_ipv6());
+        match self.mtu {
+            Some(mtu) if !(68..=65_535).contains(&mtu) => {
+                return Err(invalid("mtu", "must be from 68 to 65535"));
+            }
+            Some(mtu) if six && mtu < 1280 => {
+                return Err(invalid("mtu", "must be at least 1280 for IPv6"));
+            }
+            _ => {}
+        }
+        self.check_routes()
+    }
+
+    fn check_addresses(&self) -> Result<(), ConfigError> {
+        if self.addresses.len() > ADDRESSES {
+            return Err(invalid("addresses", format!("at most {ADDRESSES}")));
+        }
+        let mut seen = BTreeSet::new();
+        for network in &self.addresses {
+            let address = network.addr();
+            if address.is_unspecified() || address.is_loopback() || address.is_multicast() {
+                return Err(invalid(
+                    "addresses",
+                    format!("{address} is no address of an interface"),
+                ));
+            }
+            if !seen.insert(address) {
+                return Err(invalid("addresses", format!("{address} is there twice")));
+            }
+        }
+        if self.ip_pools.len() > POOLS {
+            return Err(invalid(
+                "ipPools",
+                "at most 2: one for IPv4 and one for IPv6",
+            ));
+        }
+        let mut seen = BTreeSet::new();
+        for pool in &self.ip_pools {
+            let bad = |byte: u8| !matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+            if pool.is_empty() || pool.len() > 253 || pool.bytes().any(bad) {
+                return Err(invalid(
+                    "ipPools",
+                    format!("{pool:?} is no name of an object"),
+                ));
+            }
+            if !seen.insert(pool) {
+                return Err(invalid("ipPools", format!("{pool:?} is there twice")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_routes(&self) -> Result<(), ConfigError> {
+        if self.routes.len() > ROUTES {
+            return Err(invalid("routes", format!("at most {ROUTES}")));
+        }
+        let mut seen = BTreeSet::new();
+        for Route {
+            destination,
+            gateway,
+        } in &self.routes
+        {
+            if destination.trunc() != *destination {
+                let network = destination.trunc();
+                return Err(invalid(
+                    "routes",
+                    format!("{destination} is no network; {network} is"),
+                ));
+            }
+            if gateway.is_some_and(|it| it.is_ipv4() != destination.addr().is_ipv4()) {
+                let reason = format!("the gateway to {destination} is of the other family");
+                return Err(invalid("routes", reason));
+            }
+            if gateway.is_some_and(|it| it.is_unspecified() || it.is_multicast()) {
+                let reason = format!("the gateway to {destination} is no address");
+                return Err(invalid("routes", reason));
+            }
+            if !seen.insert(destination) {
+                return Err(invalid("routes", format!("{destination} is there twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the kernel takes a text as the name of an interface, and nothing else can mean something by it.
+fn check_name(name: &str) -> Result<(), &'static str> {
+    let allowed =
+        |byte: u8| matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+    match name {
+        "lo" => Err("lo is the loopback interface"),
+        "." | ".." | "all" | "default" => Err("is not the name of an interface"),
+        _ if name.is_empty() || name.len() > 15 => Err("must have from 1 to 15 characters"),
+        _ if !name.bytes().all(allowed) => Err("must consist of letters, digits, '-', '_' and '.'"),
+        _ => Ok(()),
+    }
+}
