@@ -188,6 +188,7 @@ pub struct Noted<S> {
     /// Who hears of it.
     pub noted: Option<Arc<Connection>>,
     /// Its place among the connections. It outlives the requests: an upgrade hands the stream on.
+    #[allow(dead_code, reason = "is given up when it is dropped")]
     pub place: Arc<Place>,
 }
 

@@ -62,6 +62,8 @@ pub struct Core {
     pub answers: Budget,
     /// What decoding large bodies may take.
     pub(crate) decoding: Budget,
+    /// Work on large bodies.
+    turns: Arc<tokio::sync::Semaphore>,
     /// Counts of what was sent in pieces.
     pub counters: Arc<Counters>,
     /// Bodies that are read to be thrown away.
@@ -92,6 +94,7 @@ impl Server {
             authorizer: Authorizer::new(&config),
             answers: Budget::new(config.limits.answer_bytes),
             decoding: Budget::new(config.limits.decode_bytes),
+            turns: crate::large::turns(),
             counters: Arc::default(),
             discards: Arc::new(tokio::sync::Semaphore::new(DISCARDS)),
             config,
@@ -390,7 +393,12 @@ impl Server {
             0..=CHUNK => None,
             size => Some(core.decoding.reserve(size * TREE_FACTOR).await?),
         };
-        rest::dispatch(core, request, body).await
+        let large = body.len() > CHUNK;
+        let answer = rest::dispatch(core, request, body);
+        match large {
+            true => crate::large::aside(core.turns.clone(), answer).await,
+            false => answer.await,
+        }
     }
 
     async fn other_path(&self, request: &Incoming) -> Result<Response<Body>> {

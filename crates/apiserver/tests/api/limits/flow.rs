@@ -347,7 +347,11 @@ async fn by_websocket(behind: &Behind) -> TlsStream<TcpStream> {
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let path = format!("{MAPS}?watch=true");
-    write(&mut stream, head("GET", &path, "secret", upgrade).as_bytes()).await;
+    write(
+        &mut stream,
+        head("GET", &path, "secret", upgrade).as_bytes(),
+    )
+    .await;
     let answer = answer(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
     stream
