@@ -55,6 +55,24 @@ impl std::io::Write for Output {
     }
 }
 
+/// Libraries that log the content of what they send and receive, and the level at which they do not: the output of a
+/// command in a container, Secrets, headers with tokens. No level that somebody asks for shows these.
+const WITHOUT_CONTENT: [&str; 3] = [
+    "tungstenite=debug",
+    "tokio_tungstenite=debug",
+    "kube_client::client=error",
+];
+
+fn without_content(filter: EnvFilter) -> EnvFilter {
+    WITHOUT_CONTENT.iter().fold(filter, |filter, directive| {
+        match directive.parse() {
+            Ok(directive) => filter.add_directive(directive),
+            // A test parses them.
+            Err(_) => filter,
+        }
+    })
+}
+
 /// Starts logging. `default` is the level of a command without a level flag. Colours are for terminals, unless the log
 /// goes to a file later.
 pub fn init(args: &Args, default: &str, into_file: bool) {
@@ -69,6 +87,7 @@ pub fn init(args: &Args, default: &str, into_file: bool) {
     // error that the client logs is an answer that its caller handles.
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(format!("warn,allot={level},kube_client=off")));
+    let filter = without_content(filter);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(!into_file && std::io::stderr().is_terminal())
@@ -80,4 +99,25 @@ pub fn init(args: &Args, default: &str, into_file: bool) {
         Format::Text => builder.try_init(),
         Format::Json => builder.json().try_init(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer of `exec` was in the log of a node agent that traced everything.
+    #[test]
+    fn regression_no_level_logs_what_is_sent() {
+        for asked in ["trace", "tungstenite=trace,kube_client::client=trace"] {
+            let filter = without_content(EnvFilter::new(asked)).to_string();
+            let directives: Vec<&str> = filter.split(',').collect();
+            for wanted in WITHOUT_CONTENT {
+                let (target, _) = wanted.split_once('=').unwrap();
+                let found = directives
+                    .iter()
+                    .filter(|it| it.split_once('=').is_some_and(|(known, _)| known == target));
+                assert_eq!(found.collect::<Vec<_>>(), [&wanted], "{filter}");
+            }
+        }
+    }
 }

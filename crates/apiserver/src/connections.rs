@@ -51,6 +51,11 @@ impl Connection {
         InFlight(self.clone())
     }
 
+    /// It goes on in another protocol: it is never idle again, and has its place until its stream ends.
+    pub fn upgraded(&self) {
+        self.requests.lock().active += 1;
+    }
+
     /// Bytes were received; between requests they are the start of the next one.
     pub fn received(&self) {
         let mut requests = self.requests.lock();
@@ -182,6 +187,9 @@ pub struct Noted<S> {
     pub stream: S,
     /// The connection to notify.
     pub noted: Option<Arc<Connection>>,
+    /// Its place among the connections. It outlives the requests: an upgrade hands the stream on.
+    #[allow(dead_code, reason = "is given up when it is dropped")]
+    pub place: Arc<Place>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
@@ -256,6 +264,22 @@ mod tests {
         assert!(first.connection.abort.is_cancelled());
         drop((first, second, third));
         assert_eq!(all.count(), 0);
+    }
+
+    #[test]
+    fn an_upgraded_connection_keeps_its_place_until_its_stream_ends() {
+        let all = Connections::new(1);
+        let place = Arc::new(all.admit(PEER).unwrap());
+        let stream = Noted {
+            stream: tokio::io::empty(),
+            noted: None,
+            place: place.clone(),
+        };
+        place.connection.upgraded();
+        drop(place);
+        assert!(all.admit(PEER).is_none());
+        drop(stream);
+        assert!(all.admit(PEER).is_some());
     }
 
     #[test]

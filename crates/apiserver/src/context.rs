@@ -19,7 +19,7 @@ use crate::registry::Resource;
 use crate::request::Incoming;
 use crate::state::ServerState;
 use crate::view::View;
-use crate::{conversion, openapi, services, table};
+use crate::{conversion, large, openapi, services, table};
 
 /// What all requests share. It has what [`Admission`] has, which has what [`ServerState`] has: a function names the
 /// lowest of them that is enough for it.
@@ -38,6 +38,8 @@ pub struct Core {
     pub(crate) services: services::Pending,
     /// How many requests are served at the same time.
     pub flow: Arc<FlowControl>,
+    /// Turns of requests with large bodies.
+    pub(crate) turns: Arc<Semaphore>,
     /// Bodies that are read to be thrown away.
     pub(crate) discards: Arc<Semaphore>,
 }
@@ -61,6 +63,7 @@ impl Core {
             openapi: openapi::Cache::default(),
             services: services::Pending::default(),
             flow,
+            turns: large::turns(),
             discards: Arc::new(Semaphore::new(DISCARDS)),
         }
     }

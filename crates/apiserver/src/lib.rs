@@ -60,6 +60,7 @@ mod health;
 pub mod identity;
 mod jobs;
 mod kubelet;
+mod large;
 pub mod limits;
 mod managed;
 mod metrics;

@@ -106,10 +106,7 @@ pub async fn dispatch(
         if request.method == Method::HEAD || info.verb.is_empty() {
             return Err(ApiError::method_not_allowed());
         }
-        if info.resource != "namespaces"
-            && (!resource.namespaced && !info.namespace.is_empty()
-                || resource.namespaced && info.namespace.is_empty() && !collection_request)
-        {
+        if !is_in_place(&resource, &info) {
             return Err(ApiError::no_such_path());
         }
     }
@@ -204,12 +201,17 @@ pub async fn dispatch(
         "get" => read::get(call).await,
         "list" => read::list(call).await,
         "watch" => {
-            let socket = watch::Socket::of(call.request, core.config.limits.stall_timeout);
-            let answer = watch::watch(call).await?;
-            Ok(match socket {
-                Some(socket) => socket.carry(answer),
-                None => answer,
-            })
+            let request = call.request;
+            let socket = watch::Socket::of(request, core.config.limits.stall_timeout);
+            let mut answer = watch::watch(call).await?;
+            let Some(socket) = socket else {
+                return Ok(answer);
+            };
+            // What is answered is the change of protocols, which is over at once: the watch counts with its events.
+            if let Some(watching) = core.flow.watching(request) {
+                answer.body_mut().hold(Box::new(watching));
+            }
+            Ok(socket.carry(answer))
         }
         "update" => update::update(call, body).await,
         "patch" => patch::patch(call, body).await,
@@ -224,6 +226,16 @@ fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
     match info.subresource.as_str() {
         "" => resource.verbs.iter().any(|verb| verb != "create"),
         subresource => !matches!(subresource, "token" | "eviction" | "binding"),
+    }
+}
+
+/// The path of a built-in resource has a namespace where it must have one. That of a namespace is its own name: the rights that
+/// somebody has in one namespace must not reach another one through `namespaces/own/namespaces/other`.
+fn is_in_place(resource: &Resource, info: &RequestInfo) -> bool {
+    match info.namespace.as_str() {
+        "" => !resource.namespaced || info.name.is_empty(),
+        namespace if resource.is("", "namespaces") => namespace == info.name,
+        _ => resource.namespaced,
     }
 }
 

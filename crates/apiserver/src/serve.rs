@@ -106,7 +106,7 @@ pub async fn serve(
         let _ = stream.set_nodelay(true);
         let (server, acceptor, shutdown) = (server.clone(), acceptor.clone(), shutdown.clone());
         tasks.spawn(async move {
-            let connection = place.connection.clone();
+            let (connection, place) = (place.connection.clone(), Arc::new(place));
             tokio::select! {
                 () = connection.abort.cancelled() => tracing::debug!(%peer, "connection closed"),
                 () = one(server, acceptor, stream, peer, &place, &shutdown) => {}
@@ -131,7 +131,7 @@ async fn one(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     peer: SocketAddr,
-    place: &Place,
+    place: &Arc<Place>,
     shutdown: &CancellationToken,
 ) {
     let limits = server.0.config.limits.clone();
@@ -154,9 +154,13 @@ async fn one(
     let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
         let (server, user) = (server.clone(), user.clone());
         let in_flight = connection.request();
+        let connection = connection.clone();
         request.extensions_mut().insert(connection.clone());
         async move {
             let response = server.handle_remote(request, user).await;
+            if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+                connection.upgraded();
+            }
             drop(in_flight);
             Ok::<_, Infallible>(response)
         }
@@ -179,7 +183,11 @@ async fn one(
     };
     // Bytes that arrive over HTTP/2 between requests are not an incomplete head.
     let noted = (!http2).then(|| place.connection.clone());
-    let io = TokioIo::new(Noted { stream, noted });
+    let io = TokioIo::new(Noted {
+        stream,
+        noted,
+        place: place.clone(),
+    });
     let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(io, service));
     let tick = limits.idle_timeout.min(limits.header_timeout);
     let mut check = std::pin::pin!(tokio::time::sleep(tick));

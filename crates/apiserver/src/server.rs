@@ -321,7 +321,12 @@ impl Server {
             0..=CHUNK => None,
             size => Some(core.decoding.reserve(size * TREE_FACTOR).await?),
         };
-        rest::dispatch(core, request, body).await
+        let large = body.len() > CHUNK;
+        let answer = rest::dispatch(core, request, body);
+        match large {
+            true => crate::large::aside(core.turns.clone(), answer).await,
+            false => answer.await,
+        }
     }
 
     async fn other_path(&self, request: &Incoming) -> Result<Response<Body>> {

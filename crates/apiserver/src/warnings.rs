@@ -1,6 +1,6 @@
 //! What an accepted write is warned about: texts of upstream, in its order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use allot_apimachinery::names;
 use allot_apimachinery::quote::quote;
@@ -288,13 +288,14 @@ pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let mut kept: Vec<Value> = Vec::new();
     let mut repeated: Vec<String> = Vec::new();
+    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
     for owner in owners {
-        if !kept.contains(owner) {
+        if seen.insert(owner.to_string()) {
             kept.push(owner.clone());
             continue;
         }
         let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
-        if !repeated.contains(&uid) {
+        if told.insert(uid.clone()) {
             repeated.push(uid);
         }
     }

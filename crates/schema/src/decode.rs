@@ -116,6 +116,9 @@ impl Shape<'_> {
     }
 }
 
+/// Unknown and duplicate fields that are told of an object, as upstream's decoder tells.
+pub const MAX_STRICT: usize = 100;
+
 struct Context {
     /// The path as strict errors print it.
     path: String,
@@ -178,7 +181,7 @@ impl Context {
             quote(&format!("{}.{key}", self.path))
         };
         let text = format!("{what} field {path}");
-        if !self.strict.contains(&text) {
+        if self.strict.len() < MAX_STRICT && !self.strict.contains(&text) {
             self.strict.push(text);
         }
     }

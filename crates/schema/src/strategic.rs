@@ -2,6 +2,8 @@
 //!
 //! Directives: `$patch` (`replace`, `delete`), `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use crate::merge::{go_type, go_value};
@@ -108,7 +110,8 @@ fn merge_map(
             if let (Some(Value::Array(items)), Value::Array(gone)) =
                 (original.get_mut(list), &value)
             {
-                items.retain(|item| !gone.contains(item));
+                let gone: HashSet<String> = gone.iter().map(Value::to_string).collect();
+                items.retain(|item| !gone.contains(&item.to_string()));
             }
             continue;
         }
@@ -156,7 +159,8 @@ fn retain_keys(
     let Value::Array(list) = list else {
         return Err(BAD_RETAIN_KEYS);
     };
-    let named = |key: &String| list.iter().any(|item| item.as_str() == Some(key));
+    let list: HashSet<&str> = list.iter().filter_map(Value::as_str).collect();
+    let named = |key: &String| list.contains(key.as_str());
     for (key, value) in patch.iter() {
         if !value.is_null()
             && !key.starts_with(DELETE_FROM)
@@ -230,8 +234,9 @@ fn merge_list(
     let live = original.clone();
     if !objects {
         let mut merged: Vec<Value> = Vec::new();
+        let mut seen = HashSet::new();
         for item in original.into_iter().chain(patch.iter().cloned()) {
-            if !merged.contains(&item) {
+            if seen.insert(item.to_string()) {
                 merged.push(item);
             }
         }
@@ -243,6 +248,7 @@ fn merge_list(
         ));
     };
     let mut plain = Vec::new();
+    let mut deleted = HashSet::new();
     let mut replace = false;
     for item in patch {
         let Value::Object(map) = item else { continue };
@@ -253,7 +259,7 @@ fn merge_list(
                     let value = map
                         .get(merge_key)
                         .ok_or_else(|| no_merge_key(&map, merge_key))?;
-                    original.retain(|item| item.get(merge_key) != Some(value));
+                    deleted.insert(value.to_string());
                 }
                 Some("replace") => replace = true,
                 Some("merge") => {
@@ -268,20 +274,24 @@ fn merge_list(
     if replace {
         return Ok(plain.into_iter().map(Value::Object).collect());
     }
+    let identity = |item: &Value| item.get(merge_key).map(Value::to_string);
+    let stays = |item: &Value| identity(item).is_none_or(|it| !deleted.contains(&it));
+    original.retain(stays);
     let wanted: Vec<Value> = plain.iter().cloned().map(Value::Object).collect();
-    let live: Vec<Value> = live
-        .into_iter()
-        .filter(|item| original.contains(item))
-        .collect();
+    let live: Vec<Value> = live.into_iter().filter(stays).collect();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (at, item) in original.iter().enumerate() {
+        if let Some(identity) = identity(item) {
+            places.entry(identity).or_insert(at);
+        }
+    }
     for map in plain {
         let value = map
             .get(merge_key)
             .ok_or_else(|| no_merge_key(&map, merge_key))?
             .clone();
-        match original
-            .iter_mut()
-            .find(|item| item.get(merge_key) == Some(&value))
-        {
+        let place = places.entry(value.to_string()).or_insert(original.len());
+        match original.get_mut(*place) {
             Some(Value::Object(found)) => {
                 *found = merge_map(std::mem::take(found), map, element)?;
             }

@@ -1,23 +1,61 @@
 //! Warnings for the client.
 
+use std::collections::HashSet;
+
 use http::HeaderMap;
+
+/// Characters of all warnings of an answer together; from there on each is cut, and at last they are left out. As upstream.
+const MOST: usize = 4 * 1024;
+/// Characters of a warning that is cut.
+const CUT: usize = 256;
 
 /// `Warning` headers of an answer, each text once.
 #[derive(Debug, Default)]
-pub struct Warnings(parking_lot::Mutex<Vec<String>>);
+pub struct Warnings(parking_lot::Mutex<Recorded>);
+
+#[derive(Debug, Default)]
+struct Recorded {
+    seen: HashSet<String>,
+    texts: Vec<String>,
+    /// Characters of the texts.
+    written: usize,
+    /// There are so many that each is cut.
+    cutting: bool,
+}
+
+impl Recorded {
+    fn push(&mut self, text: String) {
+        let length = text.chars().count();
+        if self.cutting && length > CUT {
+            self.texts.push(text.chars().take(CUT).collect());
+            self.written += CUT;
+        } else {
+            self.texts.push(text);
+            self.written += length;
+        }
+    }
+}
 
 impl Warnings {
-    /// Adds a warning.
+    /// Adds a warning. What one client sends can give rise to any number of them.
     pub fn add(&self, text: impl Into<String>) {
         let text = text.into();
-        let mut texts = self.0.lock();
-        if !text.is_empty() && !texts.contains(&text) {
-            texts.push(text);
+        let mut recorded = self.0.lock();
+        let full = recorded.cutting && recorded.written >= MOST;
+        if full || text.is_empty() || !recorded.seen.insert(text.clone()) {
+            return;
+        }
+        recorded.push(text);
+        if recorded.written > MOST && !recorded.cutting {
+            recorded.cutting = true;
+            recorded.written = 0;
+            let texts = std::mem::take(&mut recorded.texts);
+            texts.into_iter().for_each(|text| recorded.push(text));
         }
     }
 
     pub(crate) fn write_to(&self, headers: &mut HeaderMap) {
-        for text in self.0.lock().iter() {
+        for text in &self.0.lock().texts {
             let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
             let clean: String = escaped
                 .chars()
@@ -27,5 +65,50 @@ impl Warnings {
                 headers.append(http::header::WARNING, value);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(warnings: &Warnings) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        warnings.write_to(&mut headers);
+        let values = headers.get_all(http::header::WARNING).iter();
+        values
+            .map(|value| value.to_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn each_text_is_told_once() {
+        let warnings = Warnings::default();
+        for text in ["a", "b\"\n", "a", ""] {
+            warnings.add(text);
+        }
+        assert_eq!(written(&warnings), ["299 - \"a\"", "299 - \"b\\\" \""]);
+    }
+
+    /// A body with as many unknown fields as it could hold made a header of each: more than there can be.
+    #[test]
+    fn regression_any_number_of_warnings_makes_few_headers() {
+        let warnings = Warnings::default();
+        for number in 0..100_000 {
+            warnings.add(format!("unknown field {number}"));
+        }
+        let all = written(&warnings);
+        assert!(all.len() < 400, "{}", all.len());
+        assert_eq!(all[0], "299 - \"unknown field 0\"");
+        let warnings = Warnings::default();
+        warnings.add("a".repeat(MOST));
+        assert_eq!(written(&warnings)[0].len(), MOST + "299 - \"\"".len());
+        warnings.add("b".repeat(1000));
+        let all = written(&warnings);
+        assert_eq!(all.len(), 2);
+        assert!(
+            all.iter()
+                .all(|text| text.len() == CUT + "299 - \"\"".len())
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Nodes.
 
+use std::collections::HashSet;
+
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use serde_json::Value;
 
@@ -34,8 +36,9 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
         let detail = "may specify no more than one CIDR for each IP family";
         errors.push(Error::invalid(&path, &node["spec"]["podCIDRs"], detail));
     }
+    let mut seen = HashSet::new();
     for (index, cidr) in cidrs.iter().enumerate() {
-        if cidrs[..index].contains(cidr) {
+        if !seen.insert(cidr.to_string()) {
             errors.push(Error::duplicate(&path.index(index), cidr));
         }
     }
@@ -61,13 +64,9 @@ pub(super) fn validate_status(node: &Value, errors: &mut ErrorList) {
 fn addresses(node: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("addresses");
     let all = list(&node["status"], "addresses");
+    let mut seen = HashSet::new();
     for (index, address) in all.iter().enumerate() {
-        let same = |other: &Value| {
-            ["type", "address"]
-                .iter()
-                .all(|key| text(other, key) == text(address, key))
-        };
-        if all[..index].iter().any(same) {
+        if !seen.insert((text(address, "type"), text(address, "address"))) {
             let shown = format!(
                 "{{\"Type\":{},\"Address\":{}}}",
                 address["type"], address["address"]

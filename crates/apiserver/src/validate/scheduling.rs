@@ -1,6 +1,6 @@
 //! Affinity, tolerations, taints, spread.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
@@ -305,6 +305,16 @@ fn node_field(requirement: &Value, path: &Path, errors: &mut ErrorList) {
 
 /// Checks the spread constraints of a pod.
 pub(super) fn spread_constraints(constraints: &[Value], path: &Path, errors: &mut ErrorList) {
+    // Upstream names the first of two that are the same.
+    let mut later = HashSet::new();
+    let mut is_last = vec![true; constraints.len()];
+    for (index, constraint) in constraints.iter().enumerate().rev() {
+        let what = (
+            text(constraint, "topologyKey"),
+            text(constraint, "whenUnsatisfiable"),
+        );
+        is_last[index] = later.insert(what);
+    }
     for (index, constraint) in constraints.iter().enumerate() {
         let at = path.index(index);
         let skew = constraint["maxSkew"].as_i64().unwrap_or_default();
@@ -328,11 +338,7 @@ pub(super) fn spread_constraints(constraints: &[Value], path: &Path, errors: &mu
             let at = at.child("whenUnsatisfiable");
             errors.push(Error::not_supported(&at, action, &actions));
         }
-        // Upstream names the first of two that are the same.
-        let same = |other: &Value| {
-            text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action
-        };
-        if constraints[index + 1..].iter().any(same) {
+        if !is_last[index] {
             let shown = format!("{{{key}, {action}}}");
             errors.push(Error::duplicate(
                 &at.child("{topologyKey, whenUnsatisfiable}"),

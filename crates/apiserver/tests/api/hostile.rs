@@ -248,3 +248,93 @@ async fn abandoned_watches_cost_nothing_lasting() {
         "{metrics}"
     );
 }
+
+/// What grows with the square of a list: a body of less than a megabyte kept the whole server busy for minutes.
+#[tokio::test]
+async fn regression_long_lists_are_answered_in_time() {
+    use serde_json::{Value, json};
+    const MANY: usize = 20_000;
+    let server = Server::in_memory().await.unwrap();
+    let ask = async |method: &str, path: &str, kind: &str, body: Value| {
+        let text = body.to_string();
+        let user = User::admin();
+        let answer = send(&server, user, method, path, kind, text.as_bytes());
+        let limit = std::time::Duration::from_secs(60);
+        tokio::time::timeout(limit, answer)
+            .await
+            .expect("an answer")
+    };
+    let maps = "/api/v1/namespaces/default/configmaps?dryRun=All";
+    let pods = "/api/v1/namespaces/default/pods?dryRun=All";
+    let json = "application/json";
+    let each = |make: &dyn Fn(usize) -> Value| (0..MANY).map(make).collect::<Vec<Value>>();
+    let named = |more: Value| {
+        let mut metadata = more;
+        metadata["name"] = "x".into();
+        json!({"metadata": metadata})
+    };
+    let pod = |key: &str, list: Vec<Value>| {
+        let mut pod = json!({
+            "metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        pod["spec"][key] = list.into();
+        pod
+    };
+    let unknown: serde_json::Map<String, Value> = (0..MANY)
+        .map(|n| (format!("unknown{n}"), json!("")))
+        .collect();
+    let mut object = named(json!({}));
+    object.as_object_mut().unwrap().extend(unknown);
+    let (code, refused) = ask(
+        "POST",
+        &format!("{maps}&fieldValidation=Strict"),
+        json,
+        object.clone(),
+    )
+    .await;
+    assert_eq!(code, 400);
+    let told = refused["message"]
+        .as_str()
+        .unwrap()
+        .matches("unknown field");
+    assert_eq!(told.count(), 100);
+    let (code, _) = ask(
+        "POST",
+        &format!("{maps}&fieldValidation=Warn"),
+        json,
+        object,
+    )
+    .await;
+    assert_eq!(code, 201);
+    let labels: serde_json::Map<String, Value> =
+        (0..MANY).map(|n| (format!("@{n}"), json!(""))).collect();
+    let wrong = named(json!({"labels": labels}));
+    assert_eq!(ask("POST", maps, json, wrong).await.0, 422);
+    let owner =
+        |n: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": n.to_string()});
+    let owners = &each(&owner)[..8_000];
+    let owned = named(json!({"ownerReferences": owners}));
+    assert_eq!(ask("POST", maps, json, owned).await.0, 201);
+    let sources = each(&|n| {
+        let path = format!("p{n}");
+        json!({"configMap": {"name": "c", "items": [{"key": "k", "path": path}]}})
+    });
+    let projected = pod(
+        "volumes",
+        vec![json!({"name": "v", "projected": {"sources": sources}})],
+    );
+    ask("POST", pods, json, projected).await;
+    let spread = each(&|n| {
+        let key = format!("k{n}");
+        json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"})
+    });
+    ask("POST", pods, json, pod("topologySpreadConstraints", spread)).await;
+    let map = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(ask("POST", map, json, named(json!({}))).await.0, 201);
+    let finalizers = each(&|n| json!(format!("a.b/f{n}")));
+    let patch =
+        json!({"metadata": {"finalizers": finalizers, "$setElementOrder/finalizers": finalizers}});
+    let kind = "application/strategic-merge-patch+json";
+    let path = "/api/v1/namespaces/default/configmaps/x?dryRun=All";
+    assert_eq!(ask("PATCH", path, kind, patch).await.0, 200);
+}

@@ -46,7 +46,11 @@ pub async fn server(limits: Limits) -> Server {
 
 impl Behind {
     pub async fn start(limits: Limits) -> Self {
-        let server = server(limits).await;
+        Self::of(server(limits).await).await
+    }
+
+    /// That server behind a socket.
+    pub async fn of(server: Server) -> Self {
         let keys = tempfile::tempdir().unwrap();
         let authority = Authority::load_or_generate(keys.path(), "ca").unwrap();
         let names = ["localhost".to_owned()];

@@ -74,13 +74,63 @@ fn library_regex(args: Args<'_, '_>) -> Result<Regex, Fault> {
         .map_err(|error| Fault::new(format!("Illegal regex: error parsing regexp: {error}")))
 }
 
+/// How often the parts of a pattern are repeated, one in another: all together no more than one repetition may, as in Go.
+/// Otherwise a short pattern is a program of millions of steps for each character of a text.
+struct Repetitions {
+    /// The highest count in each open group, and outside of all.
+    groups: Vec<u32>,
+    /// That of what has been read last.
+    last: u32,
+}
+
+impl Repetitions {
+    fn new() -> Self {
+        Self {
+            groups: vec![1],
+            last: 1,
+        }
+    }
+
+    /// The last part has that count.
+    fn count(&mut self, count: u32) {
+        self.last = count;
+        if let Some(most) = self.groups.last_mut() {
+            *most = count.max(*most);
+        }
+    }
+
+    fn open(&mut self) {
+        self.groups.push(1);
+        self.last = 1;
+    }
+
+    fn close(&mut self) {
+        if self.groups.len() > 1
+            && let Some(most) = self.groups.pop()
+        {
+            self.count(most);
+        }
+    }
+
+    /// The last part is repeated so often.
+    fn repeat(&mut self, times: u32) -> bool {
+        let count = self.last.saturating_mul(times.max(1));
+        self.count(count);
+        count <= MAX_REPEAT
+    }
+}
+
 /// Rewrites syntax with another meaning in Rust's dialect: classes such as `\d` are ASCII in Go, brackets and `&&` have
 /// no meaning inside a class, `\Q…\E` quotes.
 fn translate(pattern: &str) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len());
     let mut rest = pattern;
     let mut in_class = false;
+    let mut repetitions = Repetitions::new();
     while let Some(c) = rest.chars().next() {
+        if !in_class && !matches!(c, '{' | '*' | '+' | '?' | '(' | ')') {
+            repetitions.count(1);
+        }
         if let Some(after) = rest.strip_prefix("\\Q")
             && !in_class
         {
@@ -127,7 +177,21 @@ fn translate(pattern: &str) -> Result<String, String> {
             }
             '{' => {
                 let repeat = repeat(rest)?;
-                out.push_str(if repeat.is_some() { "{" } else { "\\{" });
+                match repeat {
+                    Some(times) if !repetitions.repeat(times) => {
+                        let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+                        return Err(format!("invalid repeat count: `{}`", &rest[..end]));
+                    }
+                    Some(_) => {
+                        // The numbers are no parts of their own.
+                        let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+                        out.push_str(&rest[..end]);
+                        rest = &rest[end..];
+                        continue;
+                    }
+                    None => repetitions.count(1),
+                }
+                out.push_str("\\{");
                 rest = &rest[1..];
             }
             '(' if rest.starts_with("(?") => {
@@ -146,10 +210,16 @@ fn translate(pattern: &str) -> Result<String, String> {
                         &rest[2..2 + flags.max(1)]
                     ));
                 }
+                repetitions.open();
                 out.push('(');
                 rest = &rest[1..];
             }
             c => {
+                match c {
+                    '(' => repetitions.open(),
+                    ')' => repetitions.close(),
+                    _ => {}
+                }
                 out.push(c);
                 rest = &rest[c.len_utf8()..];
             }
@@ -217,8 +287,8 @@ fn escape(c: char, in_class: bool) -> String {
     }
 }
 
-/// Whether a brace starts a repetition, which must not count too far.
-fn repeat(rest: &str) -> Result<Option<()>, String> {
+/// How far the repetition that a brace starts counts, which must not be too far; none where it is a brace.
+fn repeat(rest: &str) -> Result<Option<u32>, String> {
     let Some((inside, _)) = rest[1..].split_once('}') else {
         return Ok(None);
     };
@@ -233,7 +303,8 @@ fn repeat(rest: &str) -> Result<Option<()>, String> {
     if too_many(low) || too_many(high) {
         return Err(format!("invalid repeat count: `{{{inside}}}`"));
     }
-    Ok(Some(()))
+    let most = if high.is_empty() { low } else { high };
+    Ok(Some(most.parse().unwrap_or(MAX_REPEAT)))
 }
 
 /// Go's error for a pattern that does not compile, as far as it can be determined.
@@ -346,5 +417,44 @@ fn bad_group(rest: &str) -> Option<String> {
             &inside[..flags],
             next.unwrap_or(' ')
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rust's limit is one of memory: a pattern of twelve characters was a program of nine thousand states.
+    #[test]
+    fn regression_repetitions_in_one_another_count_together() {
+        for pattern in [
+            "a{1000}",
+            "(a{10}){100}",
+            "(a{10}b{100}){10}",
+            "((a{2}){2,5}){3,100}",
+            "a{1000}b{1000}",
+            "(a{1000})(b{1000})",
+            "[{2}]{1000}",
+            "(a{5}){10,}",
+            "a\\{1000}{2}",
+            "(?:a{30}){30}",
+            "(?i)a{1000}",
+            "a{,5}",
+            "x{a}{2}",
+            "\\Qa{\\E{900}",
+        ] {
+            assert!(Regex::new(pattern).is_ok(), "{pattern}");
+        }
+        for (pattern, wrong) in [
+            ("(a{1000}){2}", "{2}"),
+            ("(a{11}){100}", "{100}"),
+            ("((a{10}){10}){11}", "{11}"),
+            ("(b|(a{10}c){20}){10}", "{10}"),
+            ("(a{500}b*){3,}", "{3,}"),
+            ("(?:a{100}){2,100}", "{2,100}"),
+        ] {
+            let expected = format!("invalid repeat count: `{wrong}`");
+            assert_eq!(Regex::new(pattern).unwrap_err(), expected, "{pattern}");
+        }
     }
 }

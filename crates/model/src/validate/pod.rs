@@ -118,7 +118,8 @@ pub fn container_claims(claims: &[Value], pod_claims: &BTreeSet<String>, path: &
                 errors.push(Error::duplicate(&path, key.as_str()));
             } else if request.is_empty() {
                 let prefix = format!("{name}/");
-                let overlapping = seen.iter().filter(|key| key.starts_with(&prefix));
+                let after = seen.range(prefix.clone()..);
+                let overlapping = after.take_while(|key| key.starts_with(&prefix));
                 errors.extend(overlapping.map(|_| Error::duplicate(&path, name)));
             }
             seen.insert(key);

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
+    AppArmorProfile, Container, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 use kube::ResourceExt;
 
@@ -67,6 +67,7 @@ pub(super) fn decide(
     image: &ImageConfig,
 ) -> Result<Decided, String> {
     let spec = pod.spec.clone().unwrap_or_default();
+    check_system(&spec)?;
     let of_pod = spec.security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let mut decided = Decided::default();
@@ -136,6 +137,18 @@ pub(super) fn check_user(
     let own = container.security_context.clone().unwrap_or_default();
     let context = (&own, &of_pod.unwrap_or_default());
     user(&mut Security::default(), pod, container, context, image)
+}
+
+/// Refuses pods for another operating system: Pod Security asks less of those, because nothing here would run them.
+fn check_system(spec: &PodSpec) -> Result<(), String> {
+    const OWN: &str = "linux";
+    match &spec.os {
+        Some(os) if os.name != OWN => Err(format!(
+            "the OS field of the pod ({:?}) does not match the OS of the node ({OWN:?})",
+            os.name
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn user(
@@ -319,6 +332,9 @@ fn possible(isolation: Isolation, security: &Security, separate_users: bool) -> 
         Isolation::None => {
             const WHY: &str =
                 "containers are plain processes, because namespaces are not permitted";
+            if separate_users {
+                return refuse("hostUsers: false", WHY);
+            }
             let default = Security {
                 user: security.user,
                 group: security.group,

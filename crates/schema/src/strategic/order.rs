@@ -1,5 +1,7 @@
 //! The order of merged lists: that of the patch for what the patch names, that of the original for the rest, interleaved.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::{BAD_SET_ORDER, DIRECTIVE, Error, no_merge_key};
@@ -17,8 +19,23 @@ impl By {
         }
     }
 
-    fn place(self, list: &[Value], item: &Value) -> Option<usize> {
-        list.iter().position(|other| self.same(other, item))
+    /// What equals where elements are the same; none where an element is the same as no other.
+    fn identity(self, item: &Value) -> Option<String> {
+        match self.0 {
+            Some(key) => item.get(key).map(Value::to_string),
+            None => Some(item.to_string()),
+        }
+    }
+
+    /// The first place of each element of a list. A patch may be as long as a body: nothing is looked for one by one.
+    fn places(self, list: &[Value]) -> HashMap<String, usize> {
+        let mut places = HashMap::with_capacity(list.len());
+        for (at, item) in list.iter().enumerate() {
+            if let Some(identity) = self.identity(item) {
+                places.entry(identity).or_insert(at);
+            }
+        }
+        places
     }
 
     /// Orders the merged list.
@@ -37,22 +54,33 @@ impl By {
                 }
             }
         }
-        let (mut named, mut rest): (Vec<Value>, Vec<Value>) = merged
-            .into_iter()
-            .partition(|item| self.place(wanted, item).is_some());
-        named.sort_by_key(|item| self.place(wanted, item));
-        rest.sort_by_key(|item| self.place(live, item));
+        let (wanted, live) = (self.places(wanted), self.places(live));
+        let (mut named, mut rest) = (Vec::new(), Vec::new());
+        for item in merged {
+            let identity = self.identity(&item);
+            let place = |places: &HashMap<String, usize>| {
+                identity.as_ref().and_then(|it| places.get(it).copied())
+            };
+            let (in_wanted, in_live) = (place(&wanted), place(&live));
+            match in_wanted {
+                Some(at) => named.push((at, in_live, item)),
+                None => rest.push((in_live, item)),
+            }
+        }
+        named.sort_by_key(|(at, ..)| *at);
+        rest.sort_by_key(|(in_live, _)| *in_live);
         let mut out = Vec::with_capacity(named.len() + rest.len());
         let mut rest = rest.into_iter().peekable();
-        for item in named {
-            while let Some(next) = rest.peek() {
-                match (self.place(live, next), self.place(live, &item)) {
-                    (Some(a), Some(b)) if a < b => out.extend(rest.next()),
+        for (_, in_live, item) in named {
+            while let Some((next, _)) = rest.peek() {
+                match (*next, in_live) {
+                    (Some(a), Some(b)) if a < b => out.extend(rest.next().map(|(_, item)| item)),
                     _ => break,
                 }
             }
             out.push(item);
         }
+        let rest = rest.map(|(_, item)| item);
         out.extend(rest);
         Ok(out)
     }

@@ -198,3 +198,30 @@ proptest! {
         prop_assert_eq!(result, containers(json!(to)));
     }
 }
+
+/// Everything was looked for in everything: a patch of a megabyte took minutes.
+#[test]
+fn regression_long_lists_merge_in_one_go() {
+    const MANY: usize = 40_000;
+    let finalizers = |from: usize| -> Vec<Value> {
+        let names = (from..from + MANY).map(|number| format!("a.b/f{number}"));
+        names.map(Value::from).collect()
+    };
+    let (old, new) = (finalizers(0), finalizers(MANY / 2));
+    let original = json!({"metadata": {"finalizers": old}});
+    let change = json!({"metadata": {"finalizers": new, "$setElementOrder/finalizers": new}});
+    let merged = patch(&original, &change, pod()).expect("a patch");
+    let merged = merged["metadata"]["finalizers"].as_array().expect("a list");
+    assert_eq!(merged.len(), MANY + MANY / 2);
+    assert_eq!(merged[0], old[0]);
+    let named = |from: usize| -> Vec<Value> {
+        let range = from..from + MANY;
+        range.map(|n| json!({"name": format!("c{n}")})).collect()
+    };
+    let original = containers(named(0).into());
+    let mut change = named(MANY / 2);
+    change.extend((0..MANY / 4).map(|n| json!({"name": format!("c{n}"), "$patch": "delete"})));
+    let merged = patch(&original, &containers(change.into()), pod()).expect("a patch");
+    let merged = merged["spec"]["containers"].as_array().expect("a list");
+    assert_eq!(merged.len(), MANY + MANY / 2 - MANY / 4);
+}

@@ -78,15 +78,14 @@ pub(in crate::validate) fn configuration(
 ) {
     let hooks = list(object, "webhooks");
     let lenient = Lenient::of(hooks, old);
+    let mut seen = std::collections::HashSet::new();
     for (index, hook) in hooks.iter().enumerate() {
         let path = Path::new("webhooks").index(index);
         webhook(hook, &lenient, &path, errors);
         let at = path.child("admissionReviewVersions");
         review_versions(hook, &lenient, &at, errors);
         let name = text(hook, "name");
-        let repeated = hooks[..index]
-            .iter()
-            .any(|other| text(other, "name") == name);
+        let repeated = !seen.insert(name);
         if !lenient.names && !name.is_empty() && repeated {
             errors.push(Error::duplicate(&path.child("name"), name));
         }

@@ -1,6 +1,7 @@
 //! Files of a volume that lie on or in one another.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use serde_json::Value;
 
@@ -11,21 +12,34 @@ fn paths(source: &Value) -> Option<Vec<&str>> {
     Some(items.iter().map(|item| text(item, "path")).collect())
 }
 
-/// Whether one path is the other or leads into it.
-fn overlap(one: &str, two: &str) -> bool {
-    let within = |inner: &str, outer: &str| {
-        inner
-            .strip_prefix(outer)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    !one.is_empty() && !two.is_empty() && (within(one, two) || within(two, one))
+/// Longest path that is compared with others; longer ones are the names of no files.
+const LONGEST: usize = 4096;
+/// Warnings that are enough: few of them are told.
+const ENOUGH: usize = 1000;
+
+/// The first of the paths, in order, that is the path, leads to it or lies below it.
+fn first_overlap<'a>(seen: &BTreeSet<&'a str>, path: &str) -> Option<&'a str> {
+    if path.is_empty() || path.len() > LONGEST {
+        return None;
+    }
+    let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+    let known = |path: &str| seen.get(path).copied().filter(|it| !it.is_empty());
+    above.chain([path]).find_map(known).or_else(|| {
+        let below = format!("{path}/");
+        let from = (Bound::Included(below.as_str()), Bound::Unbounded);
+        let next = seen.range::<str, _>(from).next().copied();
+        next.filter(|it| it.starts_with(&below))
+    })
 }
 
 fn collisions(paths: &[&str], volume: &str, found: &mut Vec<String>) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     for path in paths {
         let path = path.trim_end_matches('/');
-        if let Some(other) = seen.iter().find(|other| overlap(other, path)) {
+        if found.len() >= ENOUGH {
+            return;
+        }
+        if let Some(other) = first_overlap(&seen, path) {
             found.push(format!(
                 "{volume}: overlapping paths: {path:?} with {other:?}"
             ));
@@ -35,7 +49,8 @@ fn collisions(paths: &[&str], volume: &str, found: &mut Vec<String>) {
 }
 
 fn projected(volume: &Value, name: &str, found: &mut Vec<String>) {
-    let mut all = BTreeSet::new();
+    let (mut all, mut together) = (BTreeSet::new(), BTreeSet::new());
+    let mut fits = true;
     for (_, source) in list(&volume["projected"], "sources") {
         let mut kinds = source.as_object().into_iter().flatten();
         let Some((kind, of)) = kinds.find(|(_, of)| of.is_object()) else {
@@ -63,12 +78,21 @@ fn projected(volume: &Value, name: &str, found: &mut Vec<String>) {
             continue;
         };
         let place = format!("volume {name:?} (Projected {what})");
+        let before = found.len();
         collisions(&paths, &place, found);
-        // Its own again, with those of the sources before it.
+        // Its own once more, with those of the sources before it. There may be thousands of sources: where nothing is wrong,
+        // all of them are not looked at again for each.
         let own: BTreeSet<&str> = paths.into_iter().collect();
-        let mut together: Vec<&str> = own.iter().chain(&all).copied().collect();
-        together.sort_unstable();
-        collisions(&together, &place, found);
+        fits &= found.len() == before
+            && own
+                .iter()
+                .all(|path| first_overlap(&together, path.trim_end_matches('/')).is_none());
+        together.extend(own.iter().map(|path| path.trim_end_matches('/')));
+        if !fits && found.len() < ENOUGH {
+            let mut sorted: Vec<&str> = own.iter().chain(&all).copied().collect();
+            sorted.sort_unstable();
+            collisions(&sorted, &place, found);
+        }
         all.extend(own);
     }
 }

@@ -99,6 +99,59 @@ async fn no_spelling_of_a_path_leads_around_the_rules() {
     }
 }
 
+/// The rights of somebody in one namespace reached every other one as `namespaces/own/namespaces/other`.
+#[tokio::test]
+async fn regression_a_namespace_is_in_no_other() {
+    let server = world().await;
+    let binding = json!({
+        "metadata": {"name": "owner"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": "owner", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    let bindings = format!("{RBAC}/namespaces/team/rolebindings");
+    assert_eq!(admin(&server, "POST", &bindings, binding).await.0, 201);
+    let other = json!({"metadata": {"name": "other"}});
+    let (code, _) = admin(&server, "POST", "/api/v1/namespaces", other.clone()).await;
+    assert_eq!(code, 201);
+    let root = allot_apiserver::identity::User::admin();
+    for user in [&user("owner"), &root] {
+        for (request, body) in [
+            ("GET namespaces", &Value::Null),
+            ("POST namespaces", &json!({"metadata": {"name": "new"}})),
+            ("GET namespaces/other", &Value::Null),
+            ("GET namespaces/other/status", &Value::Null),
+            ("PUT namespaces/other", &other),
+            ("PUT namespaces/other/status", &other),
+            ("PUT namespaces/other/finalize", &other),
+            ("PATCH namespaces/other", &other),
+            ("PATCH namespaces/other?fieldManager=m", &other),
+            ("PATCH namespaces/other/status", &other),
+            ("DELETE namespaces/other", &Value::Null),
+            ("DELETE namespaces", &Value::Null),
+            ("GET nodes", &Value::Null),
+        ] {
+            let (method, path) = request.split_once(' ').unwrap();
+            let request = format!("{method} {TEAM}/{path}");
+            let found = ask(&server, user, &request, body).await;
+            assert!(found.starts_with("404"), "{request}: {found}");
+            let watched = format!("GET /api/v1/watch/namespaces/team/{path}");
+            let found = ask(&server, user, &watched, &Value::Null).await;
+            assert!(found.starts_with("40"), "{watched}: {found}");
+        }
+        for request in [format!("GET {TEAM}"), format!("GET {TEAM}/status")] {
+            assert_eq!(ask(&server, user, &request, &Value::Null).await, "200");
+        }
+    }
+    let refused = ask(
+        &server,
+        &user("owner"),
+        "GET /api/v1/namespaces/other",
+        &Value::Null,
+    )
+    .await;
+    assert!(refused.starts_with("403"), "{refused}");
+}
+
 #[tokio::test]
 async fn no_spelling_of_a_query_leads_around_the_rules() {
     let server = world().await;

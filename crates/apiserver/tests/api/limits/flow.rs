@@ -6,8 +6,10 @@ use bytes::Bytes;
 use http::Response;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
-use super::{metric, server, within};
+use super::{Behind, answer, head, metric, server, within, write};
 use crate::admin;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -337,4 +339,79 @@ async fn a_change_that_many_watch_is_wider() {
     // The seats are given up when all have been told.
     let used = "apiserver_flowcontrol_current_executing_seats{priority_level=\"global-default\"}";
     wait_for(&server, used, 0.0).await;
+}
+
+/// Opens a watch by WebSocket and waits until the protocol has changed.
+async fn by_websocket(behind: &Behind) -> TlsStream<TcpStream> {
+    let mut stream = behind.tls("http/1.1").await;
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let path = format!("{MAPS}?watch=true");
+    write(
+        &mut stream,
+        head("GET", &path, "secret", upgrade).as_bytes(),
+    )
+    .await;
+    let answer = answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    stream
+}
+
+/// They were not counted, and cost nobody anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_watches_by_websocket_make_a_change_wider() {
+    let server = with_people(Limits::default()).await;
+    let behind = Behind::of(server.clone()).await;
+    let labels = "{priority_level=\"global-default\",flow_schema=\"global-default\"}";
+    let name = format!("apiserver_flowcontrol_work_estimated_seats_sum{labels}");
+    let mut watches = Vec::new();
+    for _ in 0..30 {
+        watches.push(by_websocket(&behind).await);
+    }
+    let width = async |map: &str| {
+        let before = metric(&server, &name).await;
+        let request = http::Request::post(MAPS).header("content-type", "application/json");
+        let body = json!({"metadata": {"name": map}}).to_string();
+        let request = request
+            .body(http_body_util::Full::new(Bytes::from(body)))
+            .unwrap();
+        let made = within(server.handle(request, Some(person("modest")))).await;
+        assert_eq!(made.status(), 201);
+        metric(&server, &name).await - before
+    };
+    assert_eq!(width("one").await, 3.0);
+    drop(watches);
+    behind
+        .wait_for("apiserver_longrunning_requests", |it| it == 0.0)
+        .await;
+    assert_eq!(width("two").await, 1.0);
+    behind.stop().await;
+}
+
+/// A connection that had changed its protocol had no place among the others: there could be any number.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_upgraded_connections_have_a_place() {
+    let behind = Behind::start(Limits {
+        max_connections: 4,
+        ..Limits::default()
+    })
+    .await;
+    let mut watches = Vec::new();
+    for _ in 0..4 {
+        watches.push(by_websocket(&behind).await);
+    }
+    // All are busy: the new one is refused, and the watches go on.
+    assert!(behind.try_tls("http/1.1").await.is_err());
+    watches.pop();
+    behind
+        .wait_for("apiserver_longrunning_requests", |it| it == 3.0)
+        .await;
+    let served = async {
+        while behind.try_tls("http/1.1").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(served).await;
+    drop(watches);
+    behind.stop().await;
 }

@@ -178,8 +178,30 @@ fn what_cannot_be_given_is_refused() {
         "",
         "plain processes",
     );
+    refused(
+        Isolation::None,
+        json!({"containers": [], "hostUsers": false}),
+        json!({}),
+        "",
+        "hostUsers: false is not possible",
+    );
     let notes = decided(user, none(), json!({"privileged": true}), "")
         .unwrap()
         .notes;
     assert_eq!(notes.len(), 1);
+}
+
+/// Pod Security lets them have the rights that they do not give up by their security context.
+#[test]
+fn regression_pods_for_another_system_do_not_run() {
+    for isolation in [
+        Isolation::Namespaces,
+        Isolation::UserNamespace,
+        Isolation::None,
+    ] {
+        let windows = json!({"containers": [], "os": {"name": "windows"}});
+        refused(isolation, windows, json!({}), "", "does not match the OS");
+    }
+    let linux = json!({"containers": [], "os": {"name": "linux"}});
+    assert!(decided(Isolation::Namespaces, linux, json!({}), "").is_ok());
 }
