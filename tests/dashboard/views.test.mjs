@@ -59,6 +59,16 @@ test("utilisation and fragmentation of each class are drawn", async () => {
   assert.deepEqual(page.problems, []);
 });
 
+test("regression: the first sample of the history is of all devices with their claims, in all classes", async () => {
+  const page = await open(served.link, { hash: "#history" });
+  await page.locator(".chart").first().waitFor();
+  const first = await page.locator(".chart svg").evaluateAll((all) => all.map((svg) => svg.getAttribute("aria-label")));
+  assert.ok(first.length >= 4, `classes were not known: ${first}`);
+  const [all] = first.filter((text) => text.startsWith("All devices: "));
+  assert.doesNotMatch(all, /^All devices: 0% in use/, "claims were not known");
+  assert.deepEqual(page.problems, []);
+});
+
 test("where rights are missing, the page says so and shows the rest", async () => {
   const own = await dashboard({ namespace: "research" });
   own.api.forbidden.add("resourceclaims");

@@ -89,11 +89,24 @@ func TestChartRefusesWrongValues(t *testing.T) {
 	for _, wrong := range []string{
 		"scheduler.replica=3", "controllers.mode=both", "metrics.schedulerPort=70000", "image.digest=sha256:1",
 		"gpuDriver.kubeletDir=relative", "scheduler.leaderElection.leaseDuration=soon", "surprise=true",
-		"scheduler.featureGates.DRADeviceTaints=maybe",
+		"scheduler.featureGates.DRADeviceTaints=maybe", "scheduler.resources.limit.memory=1Gi", "scheduler.resources.limits.memory=lots",
+		"scheduler.nodeSelector.pool=1", "scheduler.tolerations[0].oprator=Exists", "scheduler.config.profils=1",
+		"networkPolicy.metricsFrom[0].pods=all", "image.tag=a b", "controllers.priorityClassName=Critical_",
+		"scheduler.leaderElection.leaseDuration=5s", "scheduler.leaderElection.renewDeadline=2s",
+		"scheduler.config.leaderElection.leaderElect=false",
 	} {
 		if out, err := runHelm(t, nil, "template", "allot", chartDir, "--kube-version", "1.36.2", "--set", wrong); err == nil {
 			t.Errorf("%s is accepted: %.200s", wrong, out)
 		}
+	}
+}
+
+// An empty list of peers in a NetworkPolicy admits everybody.
+func TestRegressionAnEmptyListOfPeersAdmitsNobody(t *testing.T) {
+	out := mustHelm(t, nil, "template", "allot", chartDir, "--kube-version", "1.36.2",
+		"--set", "networkPolicy.enabled=true", "--set-json", "networkPolicy.metricsFrom=[]")
+	if strings.Count(out, "ingress: []") != 2 || strings.Contains(out, "from:") {
+		t.Errorf("%s", out)
 	}
 }
 

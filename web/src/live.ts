@@ -187,6 +187,11 @@ export class Live {
     this.fleet.apply(line.kind, line.type === "DELETED", line.object);
   }
 
+  /** Devices, claims and classes are known: what is counted from now on is true. */
+  get known(): boolean {
+    return this.classified !== "";
+  }
+
   /** Asks which devices are in which class, some time after either has changed. */
   private classify(): void {
     const version = this.version();

@@ -112,7 +112,7 @@ function Dashboard({ session, leave }: { session: Session; leave: () => void }) 
 
   useEffect(() => {
     const changed = () => {
-      if ((live.current?.progress ?? 0) >= 1) history.sample(fleet, Date.now());
+      if (live.current?.known) history.sample(fleet, Date.now());
       redraw((count) => count + 1);
     };
     const running = (live.current = new Live(fleet, session, changed, leave));

@@ -15,7 +15,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test [OPTIONS] [-- FILTER...]   builds and runs the tests; what fails runs again alone, once
                                   OPTIONS are those of `cargo test`: -p CRATE, --test NAME, --lib, --release
   check                           formatting, tidy, and lints and unit tests of the crates that differ from HEAD's parent
-  tidy                            the invariants of docs/ARCHITECTURE.md that a reader of text can check
+  tidy                            the invariants of docs/ARCHITECTURE.md that a reader of text can check, and that documents
+                                  name files that exist
   image [OPTIONS]                 a container image as an OCI layout, with its bill of materials; no container engine
   dist [OPTIONS]                  a tarball and a Debian package, with manual pages, completions and systemd units";
 

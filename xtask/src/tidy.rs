@@ -1,6 +1,7 @@
 //! The invariants of docs/ARCHITECTURE.md that a reader of text can check.
 
 mod circles;
+mod docs;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,6 +112,7 @@ pub fn run() -> bool {
             );
         }
     }
+    docs::check(&root, &mut findings);
     for finding in &findings {
         println!("tidy: {finding}");
     }

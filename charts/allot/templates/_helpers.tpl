@@ -53,6 +53,31 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{/* A time of whole seconds, minutes or hours in seconds; empty for others. */}}
+{{- define "allot.seconds" -}}
+{{- if regexMatch "^[0-9]+[smh]$" . -}}
+{{- $count := regexFind "^[0-9]+" . | int -}}
+{{- mul $count (get (dict "s" 1 "m" 60 "h" 3600) (regexFind "[smh]$" .)) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Refuses values that each may be, and together not: the scheduler would end at its start, or two would run at once. */}}
+{{- define "allot.checkScheduler" -}}
+{{- $election := merge (dict) (.config.leaderElection | default dict) .leaderElection -}}
+{{- if and (gt (int .replicas) 1) (eq (toString (get $election "leaderElect")) "false") -}}
+{{- fail "scheduler.config.leaderElection.leaderElect=false: without a leader several replicas schedule the same pods; set scheduler.replicas=1" -}}
+{{- end -}}
+{{- $lease := include "allot.seconds" $election.leaseDuration -}}
+{{- $renew := include "allot.seconds" $election.renewDeadline -}}
+{{- $retry := include "allot.seconds" $election.retryPeriod -}}
+{{- if and $lease $renew (le (int $lease) (int $renew)) -}}
+{{- fail (printf "scheduler.leaderElection: leaseDuration %s must be longer than renewDeadline %s" $election.leaseDuration $election.renewDeadline) -}}
+{{- end -}}
+{{- if and $renew $retry (ge (mul (int $retry) 12) (mul (int $renew) 10)) -}}
+{{- fail (printf "scheduler.leaderElection: renewDeadline %s must be longer than 1.2 times retryPeriod %s" $election.renewDeadline $election.retryPeriod) -}}
+{{- end -}}
+{{- end }}
+
 {{/* Where the pods of a component may run. By default its replicas prefer different nodes. */}}
 {{- define "allot.placement" -}}
 {{- with .values.priorityClassName }}
@@ -205,10 +230,15 @@ spec:
   podSelector:
     matchLabels: {{ include "allot.selector" . | nindent 6 }}
   policyTypes: [Ingress]
+  {{- with .root.Values.networkPolicy.metricsFrom }}
   ingress:
   - ports:
     - {protocol: TCP, port: https}
-    from: {{ toYaml .root.Values.networkPolicy.metricsFrom | nindent 4 }}
+    from: {{ toYaml . | nindent 4 }}
+  {{- else }}
+  # Nobody: a rule with an empty list of peers would admit everybody.
+  ingress: []
+  {{- end }}
 {{- end }}
 
 {{- define "allot.disruptionBudget" -}}

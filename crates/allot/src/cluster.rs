@@ -384,6 +384,7 @@ impl Cluster {
             merged_into: None,
             nodes: self.nodes,
             log: None,
+            dashboard: None,
             started: jiff::Timestamp::now(),
             ready: false,
         }

@@ -127,7 +127,10 @@ fn main() -> ExitCode {
     };
     logging::init(&cli.log, level, into_file);
     let result = match cli.command {
-        Command::Up(args) => cmd::up::run(*args),
+        Command::Up(args) => match cmd::up::run(*args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Status(args) => match cmd::status::run(args) {
             Ok(code) => return code,
             Err(error) => Err(error),
@@ -248,6 +251,18 @@ mod tests {
             text.starts_with("f.yaml: line ") && !text.contains('\n'),
             "{text}"
         );
+    }
+
+    #[test]
+    fn every_command_is_in_the_readme() {
+        let readme = include_str!("../../../README.md");
+        let command = super::Cli::command();
+        let commands = command.get_subcommands().filter(|it| !it.is_hide_set());
+        for name in commands.map(clap::Command::get_name) {
+            let told = |form: &str| readme.contains(form);
+            let listed = told(&format!("`allot {name}")) || told(&format!(", `{name}`"));
+            assert!(listed, "README.md does not list `allot {name}`");
+        }
     }
 
     #[test]

@@ -149,7 +149,7 @@ function shapes(context: CanvasRenderingContext2D, scene: Scene, visible: readon
   if (scale < ROUND) return;
   for (const tiles of byState) {
     for (const [unit, x, y] of tiles) {
-      if (unit.partitioned) partitions(context, unit, x, y, size, palette);
+      if (unit.partitioned) partitions(context, unit, x, y, size, scale >= NAMED, palette);
       if (scale >= NAMED) name(context, unit, x, y, size, palette);
       else if (unit.state === UNHEALTHY) mark(context, "!", x, y, size, palette);
     }
@@ -170,13 +170,13 @@ function levels(
   context.fill();
 }
 
-/** Partitions of a device, small inside of it, with a bar for what is used of the whole. */
+/** Partitions of a device, small inside of it, with a bar for what is used of the whole, below its name if it is drawn. */
 function partitions(
-  context: CanvasRenderingContext2D, unit: Unit, x: number, y: number, size: number, palette: Palette,
+  context: CanvasRenderingContext2D, unit: Unit, x: number, y: number, size: number, named: boolean, palette: Palette,
 ): void {
   const count = unit.devices.length;
   const inset = size * 0.1;
-  const top = size >= NAMED ? Math.min(18, size * 0.3) : inset;
+  const top = named ? Math.min(18, size * 0.3 + 2) : inset;
   const bar = Math.max(2, size * 0.07);
   const [w, h] = [size - 2 * inset, size - top - inset - bar - 2];
   const columns = Math.max(1, Math.ceil(Math.sqrt((count * w) / Math.max(1, h))));
@@ -230,7 +230,7 @@ function mark(
 
 /** As much of a text as has space; estimated, because measuring thousands of texts is slow. */
 function fitting(text: string, room: number, height: number): string {
-  const most = Math.floor(room / (height * 0.56));
+  const most = Math.floor(room / (height * 0.6));
   if (text.length <= most) return text;
   // Names with equal beginnings differ in their ends.
   return most < 5 ? text.slice(-Math.max(0, most)) : `${text.slice(0, most - 5)}…${text.slice(-4)}`;

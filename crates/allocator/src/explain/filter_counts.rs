@@ -1,5 +1,6 @@
 //! The filter counts of one request: how many devices each check leaves.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -104,7 +105,9 @@ pub(super) fn explain<O: Observer>(
     let alternative = &claims.alternatives[id as usize];
     let mut stages = stages(attempt, alternative);
     let mut passed = Vec::new();
-    let (mut in_use, mut nearest): (Vec<InUse>, Option<(Failed, String)>) = (Vec::new(), None);
+    let mut in_use = Vec::new();
+    // Of the devices that fail at a check, the one that comes nearest.
+    let mut nearest: BTreeMap<usize, (Failed, String)> = BTreeMap::new();
     for part in 0..attempt.parts.len() {
         if attempt.parts[part].view.state != ViewState::Usable {
             continue;
@@ -136,15 +139,16 @@ pub(super) fn explain<O: Observer>(
                     by: dedicated(&place).map(ToString::to_string).collect(),
                 });
             }
-            let nearer = nearest.as_ref().is_none_or(|(best, _)| {
-                failed.stage > best.stage || failed.stage == best.stage && failed.wrong < best.wrong
-            });
-            if nearer {
-                nearest = Some((failed, shown_device(&place)));
+            let best = nearest.get(&failed.stage);
+            if best.is_none_or(|(best, _)| failed.wrong < best.wrong) {
+                nearest.insert(failed.stage, (failed, shown_device(&place)));
             }
         }
     }
     let needs = fixed_count(alternative).unwrap_or_else(|| wanted_by_all(&stages));
+    // What fails later would not help, whatever became of it.
+    let last = hopeless(&stages, needs).unwrap_or(usize::MAX);
+    let nearest = nearest.into_iter().rev().find(|(stage, _)| *stage <= last);
     constraints(attempt, alternative, &passed, &mut stages);
     let (claim, request) = shown_request(claims, alternative);
     let mut explanation = RequestExplanation {
@@ -156,12 +160,19 @@ pub(super) fn explain<O: Observer>(
         nearest: None,
     };
     if explanation.short() {
-        explanation.nearest = nearest.map(|(failed, device)| NearMiss {
+        explanation.nearest = nearest.map(|(_, (failed, device))| NearMiss {
             device,
             reason: failed.reason,
         });
     }
     explanation
+}
+
+/// The check after which there are too few devices even if nobody used any: not waiting helps, but another request or more
+/// devices.
+fn hopeless(stages: &[Stage], needs: i64) -> Option<usize> {
+    let short = stages.iter().position(|stage| stage.left < needs.max(1));
+    short.filter(|at| stages[*at].kind <= StageKind::Node)
 }
 
 /// "All" is everything that is selected, so that later checks must not lose any.
@@ -446,7 +457,9 @@ pub(super) fn sentence(request: &RequestExplanation) -> String {
         plural(needs)
     );
     let mut before = 0;
-    for (index, stage) in request.filter_counts.iter().enumerate() {
+    let last = hopeless(&request.filter_counts, needs);
+    let told = last.map_or(request.filter_counts.len(), |last| last + 1);
+    for (index, stage) in request.filter_counts.iter().take(told).enumerate() {
         if index == 0 {
             let _ = match stage.left {
                 0 => write!(text, ", the node has none"),
@@ -456,6 +469,9 @@ pub(super) fn sentence(request: &RequestExplanation) -> String {
             let _ = write!(text, ", {}", stage.words(shorten));
         }
         before = stage.left;
+    }
+    if last == Some(0) && before > 0 {
+        text += "; the node has no more";
     }
     if let Some(near) = &request.nearest {
         let _ = write!(text, "; nearest is {}: {}", near.device, near.reason);

@@ -45,6 +45,9 @@ pub struct Record {
     pub nodes: usize,
     /// Its log file, unless it logs to standard error.
     pub log: Option<PathBuf>,
+    /// The link to its dashboard, if it serves one: as secret as the kubeconfig.
+    #[serde(default)]
+    pub dashboard: Option<String>,
     /// When it was started.
     pub started: Timestamp,
     /// It was ready for pods.
@@ -243,6 +246,7 @@ pub(super) mod tests {
             merged_into: None,
             nodes: 1,
             log: None,
+            dashboard: None,
             started: Timestamp::UNIX_EPOCH,
             ready: true,
         }

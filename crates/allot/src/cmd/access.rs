@@ -11,6 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use super::component::{self, Watches};
 use super::some;
 use crate::clusters::default_directory;
+use crate::clusters::record::{self, Record};
 
 /// The selected cluster and identity.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -79,7 +80,17 @@ impl Access {
                 return kube::Config::incluster().context("the pod's service account");
             }
             Place::Up(file) => {
-                eprintln!("no kubeconfig found: using {} of allot up", file.display());
+                let directory = file.parent().unwrap_or(&file);
+                let record = Record::of(directory);
+                let runs = record.and_then(|record| record.alive()).is_some();
+                let hint = match runs || record::holder(directory).is_some() {
+                    true => "",
+                    false => ", which does not run: `allot up` starts it",
+                };
+                eprintln!(
+                    "no kubeconfig found: using {} of allot up{hint}",
+                    file.display()
+                );
                 vec![file]
             }
             Place::Files(files) => files,

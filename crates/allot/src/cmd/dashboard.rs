@@ -83,7 +83,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let dashboard = Arc::new(Dashboard::new(Config {
             login,
             hosts,
-            client,
+            client: client.clone(),
             explain: explainer(),
             cluster,
         }));
@@ -94,6 +94,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
             _ => address,
         };
+        // The page says so too, and tries again; who started the command looks here first.
+        tokio::spawn(async move {
+            match client.apiserver_version().await {
+                // A server that refuses its version answers all the same.
+                Ok(_) | Err(kube::Error::Api(_)) => {}
+                Err(error) => eprintln!("warning: {:#}", super::snapshot::told(error)),
+            }
+        });
         // The server continues even if standard output is closed.
         let _ = writeln!(
             std::io::stdout(),

@@ -68,10 +68,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
         let client = args.access.client("allot-drain-driver").await?;
         // Watches would wait for it silently.
-        client
-            .apiserver_version()
-            .await
-            .context("the API server does not answer")?;
+        let answer = client.apiserver_version().await;
+        answer.map_err(super::snapshot::told)?;
         let rules = rules(&client).await?;
         rights::check(&client, args.undo, rules.is_some()).await?;
         let mut what = Drain {

@@ -55,6 +55,9 @@ struct Status {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<String>,
+    /// The link to its dashboard, which gives its reader the rights of the kubeconfig.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dashboard: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +118,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let directory = args.which.directory()?;
     let known = Record::known(&directory, &records);
-    let found = runtime.block_on(status(&directory, known));
+    let mut found = runtime.block_on(status(&directory, known));
+    found.name = found.name.or_else(|| args.which.name.clone());
     match args.output.as_str() {
         "json" => writeln!(stdout(), "{}", serde_json::to_string_pretty(&found)?)?,
         _ => write!(stdout(), "{}", text(&found, args.which.name.as_deref()))?,
@@ -156,6 +160,7 @@ async fn status(directory: &Path, record: Option<Record>) -> Status {
     status.pid = Some(process.pid());
     status.version = Some(record.version);
     status.server = Some(record.server);
+    status.dashboard = record.dashboard;
     status.log = record.log.map(|log| log.display().to_string());
     status.started = Some(record.started.to_string());
     status.age_seconds = Some(age.max(0));
@@ -297,6 +302,7 @@ fn text(status: &Status, name: Option<&str>) -> String {
     add("containers", containers);
     add("directory", Some(status.data_dir.clone()));
     add("kubeconfig", status.kubeconfig.clone());
+    add("dashboard", status.dashboard.clone());
     add("log", status.log.clone());
     add("problem", status.problem.clone());
     lines.concat()

@@ -6,6 +6,7 @@ mod detach;
 
 use std::io::{Write as _, stderr, stdout};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use allot_node::remains;
@@ -64,16 +65,20 @@ impl Args {
 }
 
 /// Runs the cluster until it is asked to stop.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.detach && !args.detached {
-        return detach::run(&args.shown());
+        return detach::run(&args.shown()).map(|()| ExitCode::SUCCESS);
     }
     let detached = args.detached;
     let result = here(args);
     if let (true, Err(error)) = (detached, &result) {
         detach::tell_failure(error);
+        if !logging::file::is_used() {
+            // The process in the foreground has the same standard error, and tells it there.
+            return Ok(ExitCode::FAILURE);
+        }
     }
-    result
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 impl Args {
@@ -127,7 +132,9 @@ fn here(mut args: Args) -> anyhow::Result<()> {
     let mut record = None;
     let result = super::component::block_on(async |shutdown| {
         let mut cluster = tokio::select! {
-            started = Cluster::start_at(place, args.cluster, progress) => started?,
+            started = Cluster::start_at(place, args.cluster, progress) => {
+                started.map_err(|error| end.explain(error))?
+            }
             () = shutdown.cancelled() => return Ok(()),
         };
         let current = record.insert(Record {
@@ -156,6 +163,8 @@ fn here(mut args: Args) -> anyhow::Result<()> {
                     let (client, stop) = (cluster.client.clone(), shutdown.clone());
                     let link = super::dashboard::beside(client, "allot up".to_owned(), stop).await?;
                     let _ = writeln!(stdout(), "dashboard: {link}");
+                    current.dashboard = Some(link);
+                    write(current);
                 }
                 if end.detached {
                     detach::leave_output();
@@ -199,6 +208,32 @@ struct End {
 }
 
 impl End {
+    /// Why the cluster did not start, with what to do where another process has the directory, and with the directory where
+    /// there is no space left in it.
+    fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let Self { flags, .. } = self;
+        let locked = |cause: &(dyn std::error::Error + 'static)| {
+            matches!(
+                cause.downcast_ref::<allot_store::Error>(),
+                Some(allot_store::Error::Locked { .. })
+            )
+        };
+        if error.chain().any(locked) {
+            return anyhow::anyhow!(
+                "{}; `allot status{flags}` says what it is, `allot down{flags}` ends it, and --name NAME starts another cluster",
+                crate::describe(&error)
+            );
+        }
+        let full = |cause: &(dyn std::error::Error + 'static)| {
+            let io = cause.downcast_ref::<std::io::Error>();
+            io.is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
+        };
+        match error.chain().any(full) {
+            true => error.context(format!("cannot write into {}", quoted(&self.directory))),
+            false => error,
+        }
+    }
+
     /// What continues after its end, for the ready message.
     fn promise(&self) -> String {
         let Self { flags, .. } = self;

@@ -83,12 +83,16 @@ pub fn connect(
     if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
         return Ok(kube::Client::try_from(config)?);
     }
+    let server = config.cluster_url.to_string();
+    let server = server.trim_end_matches('/').to_owned();
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .layer(RetryLayer::new(patient()?))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(|error: BoxError| BoxError::from(with_causes(&*error)))
+        .map_err(move |error: BoxError| {
+            BoxError::from(format!("{server}: {}", with_causes(&*error)))
+        })
         .service(Transport::new(&config, watches)?);
     Ok(kube::Client::new(service, config.default_namespace))
 }
@@ -269,10 +273,27 @@ pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
                 .await
                 .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
         }
-        None => kube::Config::infer()
-            .await
-            .context("no kubeconfig found; name one with --kubeconfig")?,
+        None => kube::Config::infer().await.map_err(|error| {
+            if is_anywhere() {
+                anyhow::Error::new(error).context("cannot use the kubeconfig")
+            } else {
+                // What the library says about each place that it has looked at helps nobody then.
+                anyhow::anyhow!(
+                    "no cluster found: there is no $KUBECONFIG, no ~/.kube/config and no service account of a pod; \
+                     name a kubeconfig with --kubeconfig"
+                )
+            }
+        })?,
     })
+}
+
+/// Something in the environment says where the cluster is.
+fn is_anywhere() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
+    is_set("KUBECONFIG")
+        || is_set("KUBERNETES_SERVICE_HOST")
+        || home.is_some_and(|file| file.exists())
 }
 
 /// A kubeconfig file.

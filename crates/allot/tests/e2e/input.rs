@@ -185,7 +185,7 @@ fn regression_a_driver_is_not_drained_without_an_api_server() {
             "--kubeconfig",
             &unreachable(directory.path()),
         ],
-        "the API server does not answer",
+        "the API server does not answer: http://127.0.0.1:1: ",
     );
 }
 
@@ -374,7 +374,7 @@ fn regression_the_problem_in_the_help_is_one() {
     let answer = allot(&["allocate", "--explain", "-o", "text", path]);
     assert_eq!(
         String::from_utf8_lossy(&answer.stdout),
-        "a: claim c, request gpus needs 2 devices, 1 seen\n"
+        "a: claim c, request gpus needs 2 devices, 1 seen; the node has no more\n"
     );
 }
 

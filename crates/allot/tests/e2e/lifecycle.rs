@@ -156,6 +156,10 @@ async fn a_cluster_in_the_background_is_asked_and_ended() {
 
     let second = home.refused(&["up", "--detach", "--listen=127.0.0.1:0"]);
     assert!(second.contains("in use by another process"), "{second}");
+    assert!(
+        second.contains("`allot down` ends it, and --name NAME starts another"),
+        "{second}"
+    );
 
     let down = home.told(&["down", "--grace-period=0"]);
     assert!(down.contains("ended the server, process "), "{down}");
@@ -194,6 +198,7 @@ fn a_start_in_the_background_that_fails_says_why() {
     assert!(error.contains("NoSuchGate"), "{error}");
     let error = home.refused(&["up", "--detach", "--data-dir=/dev/null/x"]);
     assert!(error.contains("/dev/null/x"), "{error}");
+    assert_eq!(error.matches("error: ").count(), 1, "told once: {error}");
     let (running, _) = home.status(&["--all"]);
     assert!(!running);
 }
@@ -315,6 +320,32 @@ fn the_lock_also_holds_for_a_cluster_in_memory() {
         home.refused(&[&["up", "--in-memory", "--listen=127.0.0.1:0"], &quiet[..]].concat());
     assert!(error.contains("in use by another process"), "{error}");
     assert_eq!(std::fs::read(&kubeconfig).expect("a kubeconfig"), before);
+}
+
+/// The link was printed once and nowhere else; a cluster that had ended had lost its name.
+#[test]
+fn regression_status_tells_the_link_and_the_name() {
+    let home = Home::new();
+    let up = ["up", "--detach", "--listen=127.0.0.1:0", "--name=a"];
+    let started = home.told(&[&up[..], &["--nodes=0", "--no-driver", "--dashboard"]].concat());
+    let mut lines = started.lines();
+    let link = lines.find_map(|line| line.strip_prefix("dashboard: "));
+    let (runs, status) = home.status(&["--name=a"]);
+    assert!(runs);
+    assert_eq!(status["dashboard"].as_str(), Some(link.expect("a link")));
+    let record = home.path().join(".local/share/allot-a/cluster.json");
+    let mode = std::fs::metadata(record).expect("a record").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600, "the link is a secret");
+    home.told(&["down", "--name=a"]);
+    let (runs, status) = home.status(&["--name=a"]);
+    assert!(!runs);
+    assert_eq!(status["name"], "a");
+    assert_eq!(status["dashboard"], Value::Null);
+    let error = home.refused(&["scheduler"]);
+    assert!(
+        error.contains("no cluster found: there is no $KUBECONFIG"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(crate) const CASES: &[Case] = &[
         source: "kubernetes/kubernetes#141433, ROCm/k8s-gpu-dra-driver#75",
         hint: "write the CDI file also when the answer comes from a checkpoint"),
     case!(restart, "cdi-restart", process: true, devices: 1,
-        rule: "A restart of the driver alone brings back the CDI files of prepared claims: their containers restart without another NodePrepareResources.",
+        rule: "When the CDI directory was emptied while the driver did not run, its start brings back the files of prepared claims: their containers restart without another NodePrepareResources.",
         source: "kubelet: NodePrepareResources only with a new sandbox; kubernetes/kubernetes#141433",
         hint: "at the start write the files of all prepared claims again"),
 ];

@@ -77,6 +77,36 @@ fn every_check_shows_what_it_leaves() {
     );
 }
 
+/// Devices that are in use do not matter where there are too few even without their users.
+#[test]
+fn regression_a_request_for_more_than_there_is_does_not_blame_users() {
+    let devices = || {
+        vec![
+            gpu("a", "80Gi", json!({})),
+            gpu("b", "80Gi", json!({})),
+            gpu("c", "40Gi", json!({})),
+        ]
+    };
+    let used = read(json!([{"driver": DRIVER, "pool": "p", "device": "a"}]));
+    let mut made = problem(vec![slice("p", devices(), json!({}))], selecting(3));
+    made.allocated_devices = used;
+    let explanation = explain(&made);
+    assert_eq!(
+        explanation.line,
+        format!(
+            "claim default/c, request r needs 3 devices, 3 seen, 2 selected by `{BIG}`; \
+             nearest is p/c: memory 40Gi, selector needs >= 80Gi"
+        )
+    );
+    made = problem(vec![slice("p", devices(), json!({}))], selecting(4));
+    made.allocated_devices = read(json!([{"driver": DRIVER, "pool": "p", "device": "a"}]));
+    let explanation = explain(&made);
+    assert_eq!(
+        explanation.line,
+        "claim default/c, request r needs 4 devices, 3 seen; the node has no more"
+    );
+}
+
 #[test]
 fn the_nearest_device_and_the_value_that_fails() {
     let devices = vec![gpu("a", "20Gi", json!({})), gpu("b", "40Gi", json!({}))];

@@ -40,6 +40,9 @@ pub struct Report {
     /// The node that it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
+    /// Containers of it have run.
+    #[serde(skip)]
+    started: bool,
     /// It ran to its end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     finished: bool,
@@ -152,6 +155,7 @@ impl Report {
         if let Some(node) = pod.node_name() {
             report.problems = bound::problems(loaded, &pod, node, &report.events);
             report.fits = report.problems.is_empty();
+            report.started = bound::has_started(&pod);
             if loaded.unseen("ResourceClaim", namespace).is_some() {
                 report.claims.retain(|claim| !claim.devices.is_empty());
             }
@@ -179,6 +183,7 @@ impl Report {
         Self {
             pod: pod.key.to_string(),
             node: pod.node_name().map(str::to_owned),
+            started: false,
             finished: pod.is_finished(),
             claims: held(loaded, pod),
             fits: false,

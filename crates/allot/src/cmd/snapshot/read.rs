@@ -166,6 +166,8 @@ pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Res
 pub fn told(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        // The library's own words before the cause say nothing.
+        kube::Error::Service(cause) => anyhow::anyhow!("the API server does not answer: {cause}"),
         other => anyhow::Error::new(other).context("the API server does not answer"),
     }
 }

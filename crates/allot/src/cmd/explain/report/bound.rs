@@ -17,7 +17,7 @@ const REGISTERED: &str = "/metadata/annotations/allot.dev~1registered-drivers";
 /// The kubelet's event about claims that it cannot prepare.
 const NOT_PREPARED: &str = "FailedPrepareDynamicResources";
 
-/// What keeps a pod on a node from starting; nothing once it has started.
+/// What keeps a pod on a node from starting; once it has started, which of its containers do not run.
 pub(super) fn problems(
     loaded: &Loaded,
     pod: &PodInfo,
@@ -25,7 +25,7 @@ pub(super) fn problems(
     events: &[PodEvent],
 ) -> Vec<String> {
     if has_started(pod) {
-        return Vec::new();
+        return container_problems(pod);
     }
     let mut problems = node_problems(loaded, node);
     let claims = claims(loaded, pod, &mut problems);
@@ -102,7 +102,7 @@ pub(super) fn conditions(loaded: &Loaded, pod: &PodInfo) -> Vec<String> {
     problems
 }
 
-fn has_started(pod: &PodInfo) -> bool {
+pub(super) fn has_started(pod: &PodInfo) -> bool {
     let Some(status) = &pod.pod.status else {
         return false;
     };
@@ -232,8 +232,15 @@ fn container_problems(pod: &PodInfo) -> Vec<String> {
         }
         let message = waiting.message.as_deref().unwrap_or_default();
         let separator = if message.is_empty() { "" } else { ": " };
+        let last = container.last_state.as_ref();
+        let last = last.and_then(|last| last.terminated.as_ref());
+        let ended = last.map_or(String::new(), |last| {
+            let message = last.message.as_deref().unwrap_or_default().trim();
+            let separator = if message.is_empty() { "" } else { ": " };
+            format!("; it ended with {}{separator}{message}", last.exit_code)
+        });
         Some(format!(
-            "container {}: {reason}{separator}{message}",
+            "container {}: {reason}{separator}{message}{ended}",
             container.name
         ))
     };

@@ -24,10 +24,12 @@ impl Report {
             return writeln!(out, "pod {pod} has finished");
         }
         if let Some(node) = &self.node {
-            match self.problems.is_empty() {
-                true => writeln!(out, "pod {pod} is on node {node}")?,
-                false => writeln!(out, "pod {pod} is on node {node}, and does not start")?,
-            }
+            let end = match (self.problems.is_empty(), self.started) {
+                (true, _) => "",
+                (false, false) => ", and does not start",
+                (false, true) => ", and not all of its containers run",
+            };
+            writeln!(out, "pod {pod} is on node {node}{end}")?;
             print_claims(out, &self.claims)?;
             return self.print_problems(out);
         }

@@ -53,6 +53,25 @@ fn a_driver_that_is_not_registered_is_named() {
     check(&with_slices, &["pod default/p is on node a\n"]);
 }
 
+/// A pod that has started and falls over again and again is not well.
+#[test]
+fn regression_a_container_that_ends_again_and_again_is_told() {
+    let mut objects = on_node(Some("d"));
+    objects[1]["status"] = json!({"phase": "Running", "containerStatuses": [{"name": "c", "image": "x",
+        "imageID": "", "ready": false, "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+        "lastState": {"terminated": {"exitCode": 127, "message": "no such program\n"}}}]});
+    check(
+        &objects,
+        &[
+            "pod default/p is on node a, and not all of its containers run\n",
+            "  container c: CrashLoopBackOff: back-off 40s; it ended with 127: no such program\n",
+        ],
+    );
+    objects[1]["status"]["containerStatuses"][0]["state"] = json!({"running": {}});
+    check(&objects, &["pod default/p is on node a\n"]);
+}
+
 #[test]
 fn messages_of_the_kubelet_are_reported() {
     let mut objects = on_node(Some("d"));

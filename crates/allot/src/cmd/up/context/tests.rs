@@ -45,6 +45,7 @@ fn files(name: Option<&str>) -> Files {
         merged_into: None,
         nodes: 1,
         log: None,
+        dashboard: None,
         started: jiff::Timestamp::UNIX_EPOCH,
         ready: true,
     };
