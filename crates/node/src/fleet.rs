@@ -69,6 +69,7 @@ pub(crate) async fn run(
     let port = server::start(&node, &mut tasks).await?;
     let facts = Facts::of(&*runtime, port);
     let names: HashSet<String> = nodes.iter().map(|node| node.node_name.clone()).collect();
+    let of_fleet = names.clone();
     let keep = move |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         node.is_some_and(|node| names.contains(node))
@@ -85,6 +86,7 @@ pub(crate) async fn run(
         facts,
         uids: Mutex::default(),
         slices: Mutex::default(),
+        drivers: Mutex::default(),
     };
     let (count, heartbeat) = (nodes.len(), config.heartbeat);
     let all = stream::iter(nodes.into_iter().map(Ok))
@@ -93,13 +95,15 @@ pub(crate) async fn run(
         result = all => result?,
         () = shutdown.cancelled() => return Ok(()),
     }
-    let (uids, slices) = (
+    let (uids, slices, drivers) = (
         registration.uids.into_inner(),
         registration.slices.into_inner(),
+        registration.drivers.into_inner(),
     );
     tasks.spawn({
         let client = client.clone();
         async move {
+            plugins::remove_slices_of_real_drivers(&client, &drivers, &of_fleet).await;
             plugins::remove_slices_unless(&client, None, |name| slices.contains(name)).await;
         }
     });
@@ -129,6 +133,8 @@ struct Registration {
     uids: Mutex<Vec<(String, String)>>,
     /// Names of the slices.
     slices: Mutex<BTreeSet<String>>,
+    /// Drivers whose devices are modelled.
+    drivers: Mutex<BTreeSet<String>>,
 }
 
 impl Registration {
@@ -151,6 +157,12 @@ impl Registration {
                 .iter()
                 .filter_map(|slice| slice["metadata"]["name"].as_str());
             self.slices.lock().extend(names.map(str::to_owned));
+            let mut drivers = self.drivers.lock();
+            for driver in slices.iter().filter_map(|s| s["spec"]["driver"].as_str()) {
+                if !drivers.contains(driver) {
+                    drivers.insert(driver.to_owned());
+                }
+            }
         }
         // Set already if a configuration is run again.
         let _ = config.registered.set(());

@@ -27,7 +27,10 @@ mod tests;
 
 pub(crate) use resources::publish;
 pub use simulated::UNHEALTHY;
-pub(crate) use simulated::{follow_health, keep_slices, remove_other_slices, remove_slices_unless};
+pub(crate) use simulated::{
+    follow_health, keep_slices, remove_other_slices, remove_slices_of_real_drivers,
+    remove_slices_unless,
+};
 pub use slices::{ANY_OTHER, REGISTERED_DRIVERS};
 pub(crate) use slices::{announce, clean_at_start, clean_when_gone};
 

@@ -1,5 +1,6 @@
 //! Settings of the scheduler, and how they are read from a KubeSchedulerConfiguration file.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use allot_model::features::Feature;
 
 use crate::framework::{Plugin, PluginSet};
 use crate::plugins::affinity::AddedAffinity;
-use crate::plugins::fit::FitArgs;
+use crate::plugins::fit::{FitArgs, Strategy};
 use crate::plugins::spread::Defaults;
 use crate::queue::Backoff;
 use crate::sources::Sources;
@@ -112,6 +113,23 @@ impl Profile {
             .iter()
             .find(|(p, _)| *p == plugin)
             .map_or(0, |(_, w)| *w)
+    }
+
+    /// How NodeResourcesFit scores. A policy that keeps devices together is of no use where pods, also those without
+    /// devices, take processors and memory on all nodes alike: soon devices are left without processors beside them. So
+    /// nodes that are used come first under such a policy, unless the configuration says how to score.
+    pub(crate) fn fit_args(&self) -> Cow<'_, FitArgs> {
+        let packs = matches!(
+            self.dynamic_resources.placement,
+            Policy::BestFit | Policy::LeastFragmentation
+        );
+        match packs && !self.fit.is_stated {
+            true => Cow::Owned(FitArgs {
+                strategy: Strategy::MostAllocated,
+                ..self.fit.clone()
+            }),
+            false => Cow::Borrowed(&self.fit),
+        }
     }
 }
 

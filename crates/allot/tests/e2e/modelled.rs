@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::Api;
 use kube::api::DeleteParams;
+use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 use super::hardware::{allocated, pod, pod_with, request, unschedulable, up};
-use super::harness::{ALLOT, Up};
+use super::harness::{ALLOT, PATIENCE, Up, directory};
 
 /// Runs a command of the program; its output, or its error.
 fn allot(up: &Up, arguments: &[&str]) -> Result<String, String> {
@@ -164,5 +167,46 @@ async fn a_fleet_runs_pods_and_stops() {
     allot(&up, &["hardware", "fail", node, "gpu-0"]).expect("done");
     up.until(evicted, "be evicted", |pod: Option<&Pod>| pod.is_none())
         .await;
+    assert!(up.stop(), "it stops well");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_takes_the_place_of_drivers_that_are_modelled_now() {
+    let directory = directory();
+    // More nodes than have an agent of their own.
+    let fleet = ["--runtime", "simulated", "--nodes", "66"];
+    let up = Up::start(directory.path(), &[&fleet[..], &["--no-driver"]].concat()).await;
+    let slice = |name: &str, driver: &str, node: &str| {
+        format!(
+            "
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {{name: {name}}}
+spec:
+  driver: {driver}
+  nodeName: {node}
+  pool: {{name: {node}, generation: 1, resourceSliceCount: 1}}
+  devices: [{{name: a}}]
+"
+        )
+    };
+    for (name, driver, node) in [
+        ("real", "gpu.example.com", "node-65"),
+        ("elsewhere", "gpu.example.com", "another-node"),
+        ("other", "other.example.com", "node-65"),
+    ] {
+        up.create(&slice(name, driver, node)).await;
+    }
+    assert!(up.stop(), "it stops well");
+    let up = Up::start(directory.path(), &fleet).await;
+    let slices: Api<ResourceSlice> = Api::all(up.client.clone());
+    let gone = await_condition(slices.clone(), "real", |slice: Option<&ResourceSlice>| {
+        slice.is_none()
+    });
+    let gone = tokio::time::timeout(PATIENCE, gone).await;
+    gone.expect("in time").expect("a watch");
+    for name in ["elsewhere", "other"] {
+        slices.get(name).await.expect("it stays");
+    }
     assert!(up.stop(), "it stops well");
 }

@@ -1,7 +1,7 @@
 //! Simulated drivers of a simulated node: publishes their ResourceSlices, and applies the health of their devices that
 //! a user sets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +94,61 @@ pub(crate) async fn remove_other_slices(client: &Client, node: &str, slices: &[V
     }
 }
 
+/// The same for a fleet that shares an agent: slices that drivers published for its nodes before these drivers were modelled.
+/// One list for each driver, which is empty nearly always.
+pub(crate) async fn remove_slices_of_real_drivers(
+    client: &Client,
+    drivers: &BTreeSet<String>,
+    nodes: &HashSet<String>,
+) {
+    for driver in drivers {
+        let selector = format!("spec.driver={driver}");
+        let params = ListParams::default()
+            .fields(&selector)
+            .labels(&format!("!{HARDWARE}"));
+        for _ in 0..TRIES {
+            match try_remove_of(client, &params, nodes).await {
+                Ok(()) => break,
+                // A cluster without DRA has no slices.
+                Err(kube::Error::Api(status)) if status.code == 404 => return,
+                Err(error) => {
+                    let error = text(&error);
+                    tracing::warn!(driver, error, "slices of a real driver were not removed");
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+async fn try_remove_of(
+    client: &Client,
+    params: &ListParams,
+    nodes: &HashSet<String>,
+) -> Result<(), kube::Error> {
+    let api: Api<ResourceSlice> = Api::all(client.clone());
+    for slice in api.list(params).await?.items {
+        let of_fleet = slice
+            .spec
+            .node_name
+            .is_some_and(|node| nodes.contains(&node));
+        if let Some(name) = slice.metadata.name.filter(|_| of_fleet) {
+            remove(&api, &name).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn remove<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        result => result.map(drop),
+    }
+}
+
 /// Removes slices of hardware that nodes had in an earlier run. `selector` is a field selector.
 pub(crate) async fn remove_slices_unless(
     client: &Client,
@@ -132,10 +187,7 @@ async fn try_remove(
         .into_iter()
         .filter_map(|slice| slice.metadata.name);
     for name in names.filter(|name| !keep(name)) {
-        match api.delete(&name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            result => drop(result?),
-        }
+        remove(&api, &name).await?;
     }
     Ok(())
 }

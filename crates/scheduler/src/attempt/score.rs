@@ -134,9 +134,10 @@ impl Attempt<'_> {
                     Some(s)
                 }
                 Plugin::NodeResourcesFit => {
-                    let counts = self.counts(&profile.fit.resources);
+                    let args = profile.fit_args();
+                    let counts = self.counts(&args.resources);
                     let devices = |r: &str, n: &NodeInfo| counts.as_ref()?.of(r, n);
-                    Some(each(&|n| fit::score(pod, n, &profile.fit, &devices)))
+                    Some(each(&|n| fit::score(pod, n, &args, &devices)))
                 }
                 Plugin::NodeResourcesBalancedAllocation
                     if !fit::is_best_effort(pod, &profile.balanced) =>

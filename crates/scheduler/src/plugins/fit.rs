@@ -29,6 +29,8 @@ pub enum Strategy {
 pub struct FitArgs {
     /// How to score.
     pub strategy: Strategy,
+    /// Whether the configuration says how to score. A placement policy decides where it does not.
+    pub is_stated: bool,
     /// Resources that count, with weights.
     pub resources: Vec<(Arc<str>, i64)>,
     /// Extended resources that the filter leaves alone.
@@ -41,6 +43,7 @@ impl Default for FitArgs {
     fn default() -> Self {
         Self {
             strategy: Strategy::default(),
+            is_stated: false,
             resources: vec![("cpu".into(), 1), ("memory".into(), 1)],
             ignored_resources: Vec::new(),
             ignored_groups: Vec::new(),

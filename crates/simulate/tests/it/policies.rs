@@ -155,3 +155,32 @@ fn a_partition_is_taken_where_it_blocks_the_least() {
         ["p0 a 0 - gpu/a/one-3", "p1 a 0 - gpu/a/three"]
     );
 }
+
+#[test]
+fn pods_without_devices_leave_processors_beside_devices() {
+    let mut cluster = vec![class(), template("one", 1, waits())];
+    for name in ["a", "b", "c", "d"] {
+        cluster.push(node(name, "8"));
+        cluster.push(slice(name, devices(1)));
+    }
+    // Four small pods come first, which could all be on one node.
+    let sized = |name: &str, claim: &str, cpu: &str| {
+        let mut pod = pod(name, claim, waits(), waits());
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        pod
+    };
+    let mut pods: Vec<Value> = (0..4).map(|i| sized(&format!("a{i}"), "", "2")).collect();
+    pods.extend((0..3).map(|i| sized(&format!("b{i}"), "template:one", "8")));
+    let waiting = |config: Config| {
+        let options = Options::default();
+        let report = simulate_with(config, options, cluster.clone(), pods.clone());
+        report.summary.waiting
+    };
+    assert_eq!(waiting(config(Policy::FirstFit)), 3);
+    assert_eq!(waiting(config(Policy::BestFit)), 0);
+    assert_eq!(waiting(config(Policy::LeastFragmentation)), 0);
+    // What the configuration says counts.
+    let mut stated = config(Policy::BestFit);
+    stated.profiles[0].fit.is_stated = true;
+    assert_eq!(waiting(stated), 3);
+}

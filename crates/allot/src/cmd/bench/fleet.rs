@@ -44,7 +44,7 @@ struct Figures {
     peak: u64,
     /// CPU time until it was ready.
     cpu: Duration,
-    /// Lines of its log.
+    /// Warnings and errors in its log.
     warnings: usize,
 }
 
@@ -172,6 +172,13 @@ fn measure(nodes: usize, hardware: &str) -> anyhow::Result<Figures> {
         memory,
         peak,
         cpu,
-        warnings: log.len(),
+        warnings: log.iter().filter(|line| is_warning(line)).count(),
     })
+}
+
+/// Whether a line of the log is a warning or worse. Others say what goes on, such as that the cluster stops.
+fn is_warning(line: &str) -> bool {
+    [" WARN ", " ERROR ", "panicked"]
+        .iter()
+        .any(|mark| line.contains(mark))
 }

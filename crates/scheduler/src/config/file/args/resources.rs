@@ -163,6 +163,7 @@ fn scoring(path: &str, file: ScoringStrategy, out: &mut FitArgs) -> Result<(), C
         ("MostAllocated", None) => Strategy::MostAllocated,
         (_, None) => Strategy::LeastAllocated,
     };
+    out.is_stated = true;
     Ok(())
 }
 
