@@ -4,6 +4,9 @@ pub(crate) mod flow;
 mod kubernetes;
 pub(crate) mod registered;
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use allot_store::{Error as StoreError, Expect, Write};
 use serde_json::{Value, json};
 
@@ -47,7 +50,23 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
         kubernetes::run(server, address).await?;
     }
     crate::services::start(&server.0).await?;
-    crate::custom::lifecycle::start(server).await
+    crate::custom::lifecycle::start(server).await?;
+    tidy(server.0.clone());
+    Ok(())
+}
+
+/// How often the store is told to give back what recent changes took.
+const TIDY_EVERY: Duration = Duration::from_secs(15);
+
+fn tidy(core: Arc<Core>) {
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = core.shutdown.cancelled() => return,
+                () = tokio::time::sleep(TIDY_EVERY) => core.backend.tidy(Instant::now()),
+            }
+        }
+    });
 }
 
 /// Priority classes for what keeps a cluster running.
