@@ -8,6 +8,7 @@ use allot_store::Draft;
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Result};
+use crate::ordered::Owners;
 
 mod parts;
 
@@ -147,10 +148,15 @@ pub fn draft(object: &Value) -> Draft {
 
 /// As [`draft`], with the owners of the fields apart.
 pub fn draft_owned(object: &Value, owners: &Managed) -> Draft {
-    compose(object, Some(owners))
+    compose(object, Some(Owners::Read(owners)))
 }
 
-fn compose(object: &Value, owners: Option<&Managed>) -> Draft {
+/// As [`draft_owned`], with the owners as they are stored: those of an object that changes and nobody comes to own.
+pub fn draft_kept(object: &Value, owners: &str) -> Draft {
+    compose(object, Some(Owners::Text(owners)))
+}
+
+fn compose(object: &Value, owners: Option<Owners<'_>>) -> Draft {
     let (group, version) = split_api_version(text(object, &["apiVersion"]));
     let schema = allot_schema::types::lookup(group, version, text(object, &["kind"]));
     let own = (schema.is_none() && !crate::registry::is_builtin_group(group))
@@ -176,6 +182,14 @@ impl Owned {
     /// What the store holds was written by this server: only damage makes it fail.
     pub fn read(bytes: &[u8]) -> serde_json::Result<Self> {
         parts::read(bytes)
+    }
+
+    /// Reads a stored object of a built-in kind without its owners, whose text is the second part of the answer.
+    ///
+    /// # Errors
+    /// As [`Owned::read`].
+    pub fn read_object(bytes: &[u8]) -> serde_json::Result<(Value, Box<str>)> {
+        parts::read_object(bytes)
     }
 
     /// The stored form.

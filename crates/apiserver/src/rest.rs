@@ -20,6 +20,7 @@ use crate::server::{Core, Incoming};
 use crate::table;
 
 mod body;
+mod change;
 mod create;
 mod delete;
 mod options;

@@ -20,7 +20,7 @@ use crate::object::{self, Owned, meta, metadata_mut};
 use crate::{managed, services, strategy, versions};
 
 /// The largest object that etcd takes with its default limit of 1.5 MiB for a request.
-const MAX_STORED: usize = 1536 * 1024;
+pub(super) const MAX_STORED: usize = 1536 * 1024;
 
 /// How often a generated name may collide before the client is told to try again.
 const NAME_ATTEMPTS: usize = 8;

@@ -19,7 +19,7 @@ use crate::strategy::{self, Part};
 use crate::{managed, services, versions};
 
 /// How often a change is tried again because somebody else was faster.
-const ATTEMPTS: usize = 30;
+pub(super) const ATTEMPTS: usize = 30;
 
 pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let part = Part::Main;
@@ -34,7 +34,7 @@ pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     {
         return call.create_by_update(object).await;
     }
-    let stored = call.modify(part, |_| Ok(object.clone())).await?;
+    let stored = call.replace(part, object).await?;
     call.stored_response(200, stored).await
 }
 
