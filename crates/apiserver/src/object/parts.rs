@@ -59,7 +59,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Part<'_, T> {
         while let Some(key) = map.next_key::<String>()? {
             let value = match &mut self {
                 Part::Object(owners) if key == "metadata" => {
-                    map.next_value_seed(Part::Metadata(owners))?
+                    map.next_value_seed(Part::Metadata(&mut **owners))?
                 }
                 Part::Metadata(owners) if key == "managedFields" => {
                     **owners = map.next_value()?;
