@@ -3,6 +3,7 @@
 mod kubernetes;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use allot_store::{Embedded, Expect, Write};
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::object::{self, meta};
 use crate::server::Server;
+use crate::state::ServerState;
 use crate::storage::{self, ensure};
 
 impl Server {
@@ -70,7 +72,23 @@ async fn run(server: &Server) -> Result<()> {
         kubernetes::run(server, address).await?;
     }
     crate::services::start(&server.0).await?;
-    crate::apiextensions::start(server.0.state.clone()).await
+    crate::apiextensions::start(server.0.state.clone()).await?;
+    tidy(server.0.state.clone());
+    Ok(())
+}
+
+/// Interval at which the store is asked to free what recent changes took.
+const TIDY_EVERY: Duration = Duration::from_secs(15);
+
+fn tidy(state: Arc<ServerState>) {
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = state.shutdown.cancelled() => return,
+                () = tokio::time::sleep(TIDY_EVERY) => state.backend.tidy(Instant::now()),
+            }
+        }
+    });
 }
 
 /// Priority classes for system-critical pods.

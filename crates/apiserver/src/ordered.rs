@@ -124,12 +124,38 @@ pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>)
     out.push(b'}');
 }
 
+/// The owners of an object's fields, apart from it.
+#[derive(Clone, Copy)]
+pub enum Owners<'a> {
+    /// To be written.
+    Read(&'a Managed),
+    /// As they are stored, of an object of a built-in type: they need not be read to stay as they are.
+    Text(&'a str),
+}
+
+impl Owners<'_> {
+    fn is_empty(self) -> bool {
+        match self {
+            Owners::Read(owners) => owners.is_empty(),
+            Owners::Text(text) => text.is_empty(),
+        }
+    }
+
+    fn write(self, out: &mut Vec<u8>, typed: bool) {
+        match self {
+            Owners::Read(owners) if typed => owners.write_json(out),
+            Owners::Read(owners) => owners.write_sorted_json(out),
+            Owners::Text(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
+}
+
 /// The stored form of an object: without kind, and with an empty resourceVersion whose offset is the second part of the
 /// result. Managed fields that are passed separately replace those in it. With an `api_version`, which custom objects
 /// need, it is the output of [`object`] for an object without a type, apart from the kind.
 pub fn stored(
     value: &Value,
-    owners: Option<&Managed>,
+    owners: Option<Owners<'_>>,
     schema: Option<&'static Struct>,
     api_version: Option<&str>,
 ) -> (Vec<u8>, usize) {
@@ -181,7 +207,7 @@ pub fn stored(
 fn stored_metadata(
     out: &mut Vec<u8>,
     metadata: &Map<String, Value>,
-    owners: Option<&Managed>,
+    owners: Option<Owners<'_>>,
     typed: bool,
 ) -> usize {
     const VERSION: &str = "resourceVersion";
@@ -210,8 +236,7 @@ fn stored_metadata(
                 revision_at = out.len();
                 out.push(b'"');
             }
-            (OWNERS, Some(owners)) if typed => owners.write_json(out),
-            (OWNERS, Some(owners)) => owners.write_sorted_json(out),
+            (OWNERS, Some(owners)) => owners.write(out, typed),
             _ if typed => member(out, value, field),
             _ => plain(out, value),
         }

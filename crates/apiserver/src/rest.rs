@@ -18,6 +18,7 @@ use crate::registry::Resource;
 use crate::request::{Incoming, RequestInfo};
 
 mod body;
+mod change;
 mod create;
 mod delete;
 mod options;

@@ -1,5 +1,6 @@
 //! Selectors of lists and watches.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ use crate::registry::Resource;
 use crate::request::Query;
 use crate::versions;
 
+pub(crate) use extract::extract;
+
 mod extract;
 #[cfg(test)]
 mod tests;
@@ -25,7 +28,8 @@ const CLASSIC_DRIVER: &str = "driverName";
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
     labels: BTreeMap<String, String>,
-    fields: Vec<(String, String)>,
+    /// Those that are not empty: there is one set for each stored version.
+    fields: Box<[(Cow<'static, str>, Box<str>)]>,
     /// The state of the CRD that defines these fields, for custom objects.
     definition: Option<u64>,
 }
@@ -34,19 +38,18 @@ impl Attributes {
     /// Reads them from an object.
     pub fn of(resource: &Resource, object: &Value) -> Self {
         let labels = crate::object::string_map(&object["metadata"]["labels"]);
-        let mut fields = vec![
-            (
-                "metadata.name".to_owned(),
-                crate::object::meta(object, "name").to_owned(),
-            ),
-            (
-                "metadata.namespace".to_owned(),
-                crate::object::meta(object, "namespace").to_owned(),
-            ),
+        let name = crate::object::meta(object, "name").into();
+        let namespace = crate::object::meta(object, "namespace").into();
+        let mut fields: Vec<(Cow<'static, str>, Box<str>)> = vec![
+            ("metadata.name".into(), name),
+            ("metadata.namespace".into(), namespace),
         ];
         for field in selectable(resource) {
-            fields.push((field.clone(), field_value(resource, object, &field)));
+            let value = field_value(resource, object, &field).into();
+            fields.push((field, value));
         }
+        fields.retain(|(_, value)| !value.is_empty());
+        let fields = fields.into();
         Attributes {
             labels,
             fields,
@@ -54,12 +57,12 @@ impl Attributes {
         }
     }
 
-    /// The value of a selectable field.
+    /// The value of a selectable field; none where it is empty.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields
             .iter()
             .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
+            .map(|(_, value)| &**value)
     }
 
     /// The fields of a stored version, cached with it.
@@ -68,7 +71,7 @@ impl Attributes {
             // What the store holds was written by this server as JSON.
             let object = match resource.custom {
                 Some(_) => versions::stored(resource, &entry.value).unwrap_or(Value::Null),
-                None => extract::extract(&entry.value, &visible(resource)),
+                None => extract(&entry.value, &visible(resource)),
             };
             Attributes::of(resource, &object)
         };
@@ -87,8 +90,8 @@ fn definition(resource: &Resource) -> Option<u64> {
 }
 
 /// Fields besides name and namespace, in upstream's names.
-fn selectable(resource: &Resource) -> Vec<String> {
-    let fixed: &[&str] = match (resource.group.as_str(), resource.plural.as_str()) {
+fn selectable(resource: &Resource) -> Vec<Cow<'static, str>> {
+    let fixed: &[&'static str] = match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -125,30 +128,33 @@ fn selectable(resource: &Resource) -> Vec<String> {
     };
     if crate::classic::is_apart(resource) {
         return ["spec.nodeName", "spec.driver", "nodeName", CLASSIC_DRIVER]
-            .map(str::to_owned)
+            .map(Cow::Borrowed)
             .to_vec();
     }
     match &resource.custom {
-        Some(custom) => custom.selectable_fields(),
-        None => fixed.iter().map(|field| (*field).to_owned()).collect(),
+        Some(custom) => {
+            let fields = custom.selectable_fields().into_iter();
+            fields.map(Cow::Owned).collect()
+        }
+        None => fixed.iter().copied().map(Cow::Borrowed).collect(),
     }
 }
 
 /// All paths that selectors of a built-in kind read.
-fn visible(resource: &Resource) -> Vec<Vec<String>> {
+fn visible(resource: &Resource) -> Vec<Cow<'static, str>> {
     let fixed = ["metadata.labels", "metadata.name", "metadata.namespace"];
-    let fields = selectable(resource);
-    let mut paths: Vec<&str> = fixed.into();
-    for field in &fields {
-        match field.as_str() {
-            "status.podIPs" => paths.push("status.podIP"),
-            "status.successful" => paths.push("status.succeeded"),
-            "source" => paths.extend(["source.component", "reportingComponent"]),
-            field => paths.push(field),
+    let mut paths: Vec<Cow<'static, str>> = fixed.map(Cow::Borrowed).into();
+    for field in selectable(resource) {
+        match &*field {
+            "status.podIPs" => paths.push("status.podIP".into()),
+            "status.successful" => paths.push("status.succeeded".into()),
+            "source" => {
+                paths.extend(["source.component", "reportingComponent"].map(Cow::Borrowed))
+            }
+            _ => paths.push(field),
         }
     }
-    let split = |path: &str| path.split('.').map(str::to_owned).collect();
-    paths.into_iter().map(split).collect()
+    paths
 }
 
 fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
@@ -231,7 +237,7 @@ impl Selection {
             if resource.group == versions::EVENTS {
                 // It has none for the component that older events name.
                 known.retain(|field| field != "source");
-                known = known.iter().map(|field| public_name(field)).collect();
+                known = known.iter().map(|field| public_name(field).into()).collect();
             }
             for requirement in fields.requirements() {
                 let field = requirement.field.as_str();

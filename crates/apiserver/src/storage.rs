@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::error::Result;
 use crate::object::{self, split_api_version, text};
+use crate::ordered::Owners;
 
 mod parts;
 
@@ -17,10 +18,15 @@ pub fn draft(object: &Value) -> Draft {
 
 /// As [`draft`], with the owners of the fields apart.
 pub fn draft_owned(object: &Value, owners: &Managed) -> Draft {
-    compose(object, Some(owners))
+    compose(object, Some(Owners::Read(owners)))
 }
 
-fn compose(object: &Value, owners: Option<&Managed>) -> Draft {
+/// As [`draft_owned`], with the owners as stored: for a change that alters no ownership.
+pub fn draft_kept(object: &Value, owners: &str) -> Draft {
+    compose(object, Some(Owners::Text(owners)))
+}
+
+fn compose(object: &Value, owners: Option<Owners<'_>>) -> Draft {
     let (group, version) = split_api_version(text(object, &["apiVersion"]));
     let schema = allot_schema::types::lookup(group, version, text(object, &["kind"]));
     let own = (schema.is_none() && !crate::registry::is_builtin_group(group))
@@ -46,6 +52,14 @@ impl Owned {
     /// What the store holds was written by this server: only damage makes it fail.
     pub fn read(bytes: &[u8]) -> serde_json::Result<Self> {
         parts::read(bytes)
+    }
+
+    /// Reads a stored object of a built-in kind without its owners, whose text is the second part of the result.
+    ///
+    /// # Errors
+    /// As [`Owned::read`].
+    pub fn read_object(bytes: &[u8]) -> serde_json::Result<(Value, Box<str>)> {
+        parts::read_object(bytes)
     }
 
     /// The stored form.

@@ -81,8 +81,8 @@ fn null_empty_lists(value: &mut Value, schema: &'static allot_schema::types::Str
         }
     }
     let Value::Object(map) = value else { return };
-    for field in &schema.fields {
-        let Some(value) = map.get_mut(field.name) else {
+    for (name, value) in map.iter_mut() {
+        let Some(field) = schema.field(name) else {
             continue;
         };
         if value.as_array().is_some_and(Vec::is_empty) && !field.omit_empty {

@@ -79,6 +79,18 @@ pub fn load(resource: &Resource, bytes: &[u8]) -> Result<Owned> {
     Ok(Owned { object, owners })
 }
 
+/// As [`load`] for an object of a built-in kind whose owners stay as they are: they are not read, and the second part of the
+/// answer is their text.
+///
+/// # Errors
+/// 500 if it is no JSON.
+pub fn load_object(resource: &Resource, bytes: &[u8]) -> Result<(Value, Box<str>)> {
+    let (object, owners) = Owned::read_object(bytes).map_err(damaged)?;
+    let object = settled(resource, object)?;
+    crate::raw::stored(resource.schema(&resource.storage_version), bytes);
+    Ok((object, owners))
+}
+
 fn damaged(error: serde_json::Error) -> ApiError {
     Status::internal(&error.to_string()).into()
 }

@@ -36,7 +36,7 @@ pub(super) trait Sink: Send {
     fn changed(
         &mut self,
         deleted: bool,
-        object: &RawValue,
+        object: &str,
         version: &mut String,
     ) -> serde_json::Result<bool>;
 }
@@ -55,6 +55,14 @@ struct Event<'a> {
     r#type: Cow<'a, str>,
     #[serde(borrow)]
     object: &'a RawValue,
+}
+
+/// Type and object of an event as servers write it, found without reading the object a first time. What looks like one and
+/// is not leaves text behind the object, or ends within it: that is no JSON.
+fn parts(line: &str) -> Option<(&str, &str)> {
+    let (kind, rest) = line.strip_prefix("{\"type\":\"")?.split_once('"')?;
+    let object = rest.strip_prefix(",\"object\":")?;
+    Some((kind, object.trim_end().strip_suffix('}')?))
 }
 
 #[derive(Deserialize)]
@@ -169,22 +177,33 @@ async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Nex
                 break;
             }
         };
+        let found = match parts(&line) {
+            Some(("ADDED" | "MODIFIED", object)) => sink.changed(false, object, &mut version).ok(),
+            Some(("DELETED", object)) => sink.changed(true, object, &mut version).ok(),
+            _ => None,
+        };
+        match found {
+            Some(true) => continue,
+            Some(false) => return Ok(Next::End),
+            // Anything else, and whatever is wrong with it.
+            None => {}
+        }
         let event: Event<'_> = match serde_json::from_str(&line) {
             Ok(event) => event,
             // So did this one, within a line.
             Err(error) if error.is_eof() => break,
             Err(error) => return Err(Error::SerdeError(error)),
         };
-        let text = event.object;
+        let text = event.object.get();
         let goes_on = match &*event.r#type {
             "ADDED" | "MODIFIED" => sink.changed(false, text, &mut version),
             "DELETED" => sink.changed(true, text, &mut version),
-            "BOOKMARK" => serde_json::from_str(text.get()).map(|Bookmark { metadata }| {
+            "BOOKMARK" => serde_json::from_str(text).map(|Bookmark { metadata }| {
                 version = metadata.resource_version.unwrap_or(version.clone());
                 true
             }),
             other => {
-                let status: Status = serde_json::from_str(text.get()).unwrap_or_default();
+                let status: Status = serde_json::from_str(text).unwrap_or_default();
                 tracing::debug!(
                     url = of.url,
                     r#type = other,

@@ -147,10 +147,10 @@ where
     fn changed(
         &mut self,
         deleted: bool,
-        object: &RawValue,
+        object: &str,
         version: &mut String,
     ) -> serde_json::Result<bool> {
-        let object = Box::new(K::read(object.get(), self.keep)?);
+        let object = Box::new(K::read(object, self.keep)?);
         if let Some(new) = object.resource_version() {
             *version = new;
         }

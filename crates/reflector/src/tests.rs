@@ -133,6 +133,24 @@ async fn lists_anew_when_the_history_is_gone() {
     .await;
 }
 
+/// Other servers may write events in another order, with other spaces, or with members that nobody knows.
+#[tokio::test(start_paused = true)]
+async fn events_are_read_however_they_are_written() {
+    let text = [
+        r#"{"object":{"metadata":{"name":"a","resourceVersion":"4"}},"type":"ADDED"}"#,
+        r#"{"type":"MODIFIED","object":{"metadata":{"name":"b","resourceVersion":"5"}},"more":{}}"#,
+        r#" { "type" : "DELETED", "object" : {"metadata":{"name":"c","resourceVersion":"6"}} } "#,
+        "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"d\",\"resourceVersion\":\"7\"}}}\r",
+        r#"{"type":"ADDED","object":{"metadata":{"name":"cut"}"#,
+    ];
+    check(
+        vec![list("3", "", &[]), (200, text.join("\n"))],
+        &["", "watch=true&resourceVersion=3"],
+        &[" at 3", "+a", "+b", "-c", "+d"],
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn tries_again_after_errors() {
     check(

@@ -63,7 +63,10 @@ fn walk(value: &mut Value, structure: &'static Struct) {
         {
             map.insert(field.name.to_owned(), default.clone());
         }
-        if let Some(value) = map.get_mut(field.name) {
+    }
+    // Most fields of most types are not there.
+    for (name, value) in map.iter_mut() {
+        if let Some(field) = structure.field(name) {
             walk_type(value, &field.ty);
         }
     }

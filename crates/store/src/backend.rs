@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::future::BoxFuture;
 
@@ -196,6 +197,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// All changes of keys with `prefix` after revision `from`.
     fn watch(&self, collection: &str, prefix: &str, from: u64) -> Result<Watcher, Error>;
+
+    /// Gives back what recent changes took that are not recent any more. Whoever serves from the store calls it now and then.
+    fn tidy(&self, _now: Instant) {}
 
     /// How many entries each collection holds.
     fn counts(&self) -> Vec<(Arc<str>, usize)>;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
@@ -61,6 +61,8 @@ pub(crate) struct Committer {
     options: Options,
     /// Left the windows, but still on disk: removed with the next write.
     trimmed: Trimmed,
+    /// The same of what left them because of its age.
+    aged: Arc<Mutex<Trimmed>>,
     reserve: Option<Box<dyn Reserve>>,
     /// Something has been written.
     begun: bool,
@@ -75,6 +77,7 @@ impl Committer {
             disk: None,
             options,
             trimmed: Trimmed::default(),
+            aged: Arc::default(),
             reserve: None,
             begun: false,
             short: None,
@@ -133,13 +136,24 @@ impl Committer {
         answers
     }
 
+    /// Where to say what left the windows without a write; `None` if nothing has to be forgotten.
+    pub fn aged(&self) -> Option<Arc<Mutex<Trimmed>>> {
+        self.disk.is_some().then(|| self.aged.clone())
+    }
+
     /// Writes records with what can be forgotten.
     fn append(&mut self, records: &[Record]) -> Result<(), Failure> {
+        self.take_aged();
         if let Some(disk) = &mut self.disk {
             disk.append(records, &self.trimmed)?;
             self.trimmed = Trimmed::default();
         }
         Ok(())
+    }
+
+    fn take_aged(&mut self) {
+        let aged = std::mem::take(&mut *self.aged.lock());
+        self.trimmed.append(aged);
     }
 
     /// Whether the disk is full: the reserve has been released and is still needed, or cannot be allocated.
@@ -318,6 +332,7 @@ impl Committer {
 
     /// Forgets on disk what left the windows; for an orderly end.
     pub fn flush(&mut self) {
+        self.take_aged();
         if let Some(disk) = &mut self.disk
             && !self.trimmed.is_empty()
             && disk.append(&[], &self.trimmed).is_ok()

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
@@ -13,7 +14,7 @@ use crate::commit::{Answer, Committer, Job};
 use crate::disk::{self, Disk, Opener};
 use crate::lock::DirectoryLock;
 use crate::reserve::{FileReserve, Reserve};
-use crate::state::State;
+use crate::state::{State, Trimmed};
 use crate::{Backend, Entry, Error, ListOptions, Page, Watcher, Write};
 
 /// Sizes of the store.
@@ -53,6 +54,8 @@ enum Writer {
 pub struct Embedded {
     state: Arc<RwLock<State>>,
     writer: Option<Writer>,
+    /// Tells the writer what it can forget.
+    aged: Option<Arc<Mutex<Trimmed>>>,
 }
 
 impl Embedded {
@@ -63,6 +66,7 @@ impl Embedded {
         Embedded {
             state,
             writer: Some(Writer::Inline(Mutex::new(committer))),
+            aged: None,
         }
     }
 
@@ -120,6 +124,7 @@ impl Embedded {
         let state = Arc::new(RwLock::new(state));
         let group = options.group.max(1);
         let mut committer = Committer::new(state.clone(), disk, garbage, reserve, options);
+        let aged = committer.aged();
         let (jobs, mut queue) = mpsc::channel::<Job>(4096);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
@@ -147,6 +152,7 @@ impl Embedded {
         Ok(Embedded {
             state,
             writer: Some(writer),
+            aged,
         })
     }
 
@@ -262,6 +268,14 @@ impl Backend for Embedded {
         let mut state = self.state.write();
         state.collection_mut(&name);
         known(&state).unwrap_or(Err(Error::Closed))
+    }
+
+    fn tidy(&self, now: Instant) {
+        let (events, trimmed) = self.state.write().age(now);
+        if let Some(aged) = &self.aged {
+            aged.lock().append(trimmed);
+        }
+        drop(events);
     }
 
     fn counts(&self) -> Vec<(Arc<str>, usize)> {

@@ -145,7 +145,15 @@ pub struct Event {
     pub entry: Arc<Entry>,
     /// The version before, if there was one.
     pub previous: Option<Arc<Entry>>,
-    encodings: Mutex<Vec<(u64, Bytes)>>,
+    encodings: Mutex<Encodings>,
+}
+
+/// What is known of an event's encodings.
+enum Encodings {
+    /// Kept for the other watchers, who are about to ask for them.
+    Shared(Vec<(u64, Bytes)>),
+    /// The event is old: whoever still comes for it makes its own.
+    Forgotten,
 }
 
 impl Event {
@@ -155,7 +163,7 @@ impl Event {
             kind,
             entry,
             previous,
-            encodings: Mutex::new(Vec::new()),
+            encodings: Mutex::new(Encodings::Shared(Vec::new())),
         }
     }
 
@@ -164,17 +172,27 @@ impl Event {
         self.entry.revision
     }
 
-    /// An encoding of the event, computed once per format and shared by all readers.
+    /// An encoding of the event, made once per format and shared by all who ask for it while the event is among the newest
+    /// of its collection.
     ///
     /// `format` is chosen by the caller; equal numbers must mean equal bytes.
     pub fn encoding(&self, format: u64, encode: impl FnOnce(&Event) -> Bytes) -> Bytes {
         let mut encodings = self.encodings.lock();
-        if let Some((_, bytes)) = encodings.iter().find(|(known, _)| *known == format) {
+        let Encodings::Shared(known) = &mut *encodings else {
+            drop(encodings);
+            return encode(self);
+        };
+        if let Some((_, bytes)) = known.iter().find(|(known, _)| *known == format) {
             return bytes.clone();
         }
         let bytes = encode(self);
-        encodings.push((format, bytes.clone()));
+        known.push((format, bytes.clone()));
         bytes
+    }
+
+    /// Gives up the shared encodings: they would double what the window of changes takes.
+    pub(crate) fn forget_encodings(&self) {
+        *self.encodings.lock() = Encodings::Forgotten;
     }
 }
 

@@ -3,11 +3,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 
 use crate::{Entry, Error, Event, EventKind, ListOptions, Options, Page};
+
+/// How many of the newest changes keep their encodings. Watchers that keep up read them there; those who are further behind
+/// encode for themselves.
+pub(crate) const SHARED_ENCODINGS: usize = 1024;
+
+/// How many changes of a collection are kept whatever their age, for watchers that come back after a pause.
+pub(crate) const KEPT: usize = 512;
+
+/// How long all changes are kept that fit into the window, as kube-apiserver's watch cache does.
+pub(crate) const FRESH: Duration = Duration::from_secs(75);
 
 /// One collection: its objects, and recent changes.
 pub(crate) struct Collection {
@@ -32,6 +43,14 @@ impl Collection {
         }
     }
 
+    /// Takes the oldest change out of the window: from now on nobody can ask for what was before it.
+    fn pop(&mut self) -> Option<Arc<Event>> {
+        let event = self.window.pop_front()?;
+        self.window_bytes -= event.entry.value.len();
+        self.floor = event.revision();
+        Some(event)
+    }
+
     /// The changes after `revision`, as an index into the window.
     pub fn position_after(&self, revision: u64) -> usize {
         self.window
@@ -44,6 +63,8 @@ impl Collection {
 pub(crate) struct State {
     pub revision: u64,
     pub collections: FxHashMap<Arc<str>, Collection>,
+    /// What the revision was at the last moments at which [`State::age`] ran, oldest first.
+    moments: VecDeque<(Instant, u64)>,
 }
 
 /// What left the windows and can be forgotten on disk.
@@ -56,6 +77,16 @@ pub(crate) struct Trimmed {
 impl Trimmed {
     pub fn is_empty(&self) -> bool {
         self.revisions.is_empty() && self.floors.is_empty()
+    }
+
+    /// A change has left a window, and with it the version that it replaced.
+    fn forget(&mut self, event: &Event) {
+        if let Some(previous) = &event.previous {
+            self.revisions.push(previous.revision);
+        }
+        if event.kind == EventKind::Deleted {
+            self.revisions.push(event.revision());
+        }
     }
 
     pub fn append(&mut self, mut other: Trimmed) {
@@ -96,6 +127,10 @@ impl State {
         collection
             .window
             .push_back(Arc::new(Event::new(kind, entry, previous)));
+        let newest = collection.window.len();
+        if let Some(old) = newest.checked_sub(SHARED_ENCODINGS + 1) {
+            collection.window[old].forget_encodings();
+        }
     }
 
     /// Shortens the window of a collection that has outgrown its limits.
@@ -114,21 +149,44 @@ impl State {
         while collection.window.len() > 1
             && (collection.window.len() > options.window_events
                 || collection.window_bytes > options.window_bytes)
+            && let Some(event) = collection.pop()
         {
-            let Some(event) = collection.window.pop_front() else {
-                break;
-            };
-            collection.window_bytes -= event.entry.value.len();
-            collection.floor = event.revision();
-            if let Some(previous) = &event.previous {
-                trimmed.revisions.push(previous.revision);
-            }
-            if event.kind == EventKind::Deleted {
-                trimmed.revisions.push(event.revision());
-            }
+            trimmed.forget(&event);
         }
         trimmed.floors.push((name.clone(), collection.floor));
         trimmed
+    }
+
+    /// Takes the changes out of the windows that are no longer fresh, so that what a burst took is given back; answers
+    /// them, to be dropped outside of the lock, with what can be forgotten on disk.
+    pub fn age(&mut self, now: Instant) -> (Vec<Arc<Event>>, Trimmed) {
+        let (mut events, mut trimmed) = (Vec::new(), Trimmed::default());
+        self.moments.push_back((now, self.revision));
+        let mut old = 0;
+        while let Some((moment, revision)) = self.moments.front()
+            && now.saturating_duration_since(*moment) >= FRESH
+        {
+            old = *revision;
+            self.moments.pop_front();
+        }
+        for (name, collection) in &mut self.collections {
+            let before = events.len();
+            while collection.window.len() > KEPT
+                && collection
+                    .window
+                    .front()
+                    .is_some_and(|event| event.revision() <= old)
+                && let Some(event) = collection.pop()
+            {
+                trimmed.forget(&event);
+                events.push(event);
+            }
+            if events.len() > before {
+                collection.window.shrink_to(KEPT);
+                trimmed.floors.push((name.clone(), collection.floor));
+            }
+        }
+        (events, trimmed)
     }
 
     /// Notifies the watchers of a collection about changes.

@@ -6,11 +6,13 @@ use allot_store::ListOptions;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, forbidden, stored};
+use super::{Attributes, forbidden, stored_parts};
 use crate::error::Result;
 use crate::object::{child_mut, generate_name, items_mut, text};
 
 const ACCOUNTS: &str = "serviceaccounts";
+/// What pods get from their account.
+const USED: [&str; 2] = ["automountServiceAccountToken", "imagePullSecrets"];
 /// The account of pods that name none; a controller creates it in every namespace.
 const DEFAULT: &str = "default";
 /// How long a pod waits for that controller; upstream gives up after two seconds at most, which a cluster that is just
@@ -106,7 +108,7 @@ fn mirror_fault(pod: &Value) -> Option<&'static str> {
 async fn account(core: &Admission, namespace: &str, name: &str) -> Result<Option<Value>> {
     let key = format!("{namespace}/{name}");
     let from = core.backend.revision();
-    let found = stored(core, ACCOUNTS, &key).await?;
+    let found = stored_parts(core, ACCOUNTS, &key, &USED).await?;
     if found.is_some() || name != DEFAULT || !accounts_are_made(core).await? {
         return Ok(found);
     }
@@ -121,7 +123,7 @@ async fn account(core: &Admission, namespace: &str, name: &str) -> Result<Option
     };
     // With or without a timeout, the store has the answer.
     let _ = tokio::time::timeout(PATIENCE, made).await;
-    stored(core, ACCOUNTS, &key).await
+    stored_parts(core, ACCOUNTS, &key, &USED).await
 }
 
 /// Somebody said so, or some namespace has its account: the controller that makes them is at work.

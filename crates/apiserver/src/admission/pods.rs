@@ -4,7 +4,7 @@ use allot_model::features::Release;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, Operation, forbidden, stored};
+use super::{Attributes, Operation, forbidden, stored, stored_parts};
 use crate::error::Result;
 use crate::object::{child_mut, meta, text};
 
@@ -26,7 +26,7 @@ pub(super) async fn topology_labels(
     if node.is_empty() || core.config.features.release() < Release::new(35) {
         return Ok(());
     }
-    let Some(node) = stored(core, "nodes", node).await? else {
+    let Some(node) = stored_parts(core, "nodes", node, &["metadata.labels"]).await? else {
         return Ok(());
     };
     for label in LABELS {
@@ -103,11 +103,11 @@ async fn default_class(core: &Admission) -> Result<Option<Value>> {
         .list(CLASSES, allot_store::ListOptions::default())
         .await?;
     // Few clusters have such a class: most entries need not be read.
-    const MARK: &[u8] = b"\"globalDefault\":true";
+    const MARK: &str = "\"globalDefault\":true";
     let classes = page
         .entries
         .iter()
-        .filter(|entry| entry.value.windows(MARK.len()).any(|part| part == MARK))
+        .filter(|entry| std::str::from_utf8(&entry.value).is_ok_and(|text| text.contains(MARK)))
         .filter_map(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
     Ok(classes
         .filter(|class| class["globalDefault"] == true)

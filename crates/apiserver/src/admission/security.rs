@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use self::checks::{Pod, details, findings, reasons};
 use super::Admission;
-use super::{Attributes, Operation, forbidden, stored, stored_in};
+use super::{Attributes, Operation, forbidden, stored_parts, stored_in};
 use crate::error::Result;
 use crate::object::text;
 use crate::request::Warnings;
@@ -142,7 +142,10 @@ pub(super) async fn check(
     if is_pod && attributes.old.is_some_and(|old| !changes(old, object)) {
         return Ok(());
     }
-    let Some(namespace) = stored(core, "namespaces", attributes.namespace).await? else {
+    let namespace = attributes.namespace;
+    let Some(namespace) =
+        stored_parts(core, "namespaces", namespace, &["metadata.labels"]).await?
+    else {
         return Ok(());
     };
     let (policy, _) = Policy::of(&namespace);

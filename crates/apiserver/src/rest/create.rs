@@ -22,7 +22,7 @@ use crate::storage::Owned;
 use crate::{managed, services, strategy, versions};
 
 /// The largest object that etcd takes with its default limit of 1.5 MiB for a request.
-const MAX_STORED: usize = 1536 * 1024;
+pub(super) const MAX_STORED: usize = 1536 * 1024;
 
 /// How often a generated name may collide before the client must retry.
 const NAME_ATTEMPTS: usize = 8;

@@ -45,7 +45,7 @@ pub(super) async fn dispatch(
         "get" => read::get(call).await,
         "update" => {
             let object = call.object_for_update(&body)?;
-            let stored = call.modify(part, |_| Ok(object.clone())).await?;
+            let stored = call.replace(part, object).await?;
             call.stored_response(200, stored).await
         }
         "patch" => patch::patch_part(call, body, part).await,

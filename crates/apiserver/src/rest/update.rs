@@ -19,7 +19,7 @@ use crate::storage::Owned;
 use crate::{managed, services, strategy, versions};
 
 /// How often an update is retried after a conflict.
-const ATTEMPTS: usize = 30;
+pub(super) const ATTEMPTS: usize = 30;
 
 pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let part = Part::Main;
@@ -34,7 +34,7 @@ pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     {
         return call.create_by_update(object).await;
     }
-    let stored = call.modify(part, |_| Ok(object.clone())).await?;
+    let stored = call.replace(part, object).await?;
     call.stored_response(200, stored).await
 }
 

@@ -1,13 +1,15 @@
 //! Parts of a stored object, read without parsing the rest into a tree.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The object with only the values at some paths; null if it cannot be read.
-pub(super) fn extract(bytes: &[u8], paths: &[Vec<String>]) -> Value {
-    let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
+/// The object with only what stands at some paths, as in `spec.nodeName`; null where it can not be read.
+pub(crate) fn extract(bytes: &[u8], paths: &[impl AsRef<str>]) -> Value {
+    let paths: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     Wanted(&paths)
         .deserialize(&mut deserializer)
@@ -15,7 +17,7 @@ pub(super) fn extract(bytes: &[u8], paths: &[Vec<String>]) -> Value {
 }
 
 /// The selected parts of a value: the remaining paths that lead through it.
-struct Wanted<'a>(&'a [&'a [String]]);
+struct Wanted<'a>(&'a [&'a str]);
 
 impl<'de> DeserializeSeed<'de> for Wanted<'_> {
     type Value = Value;
@@ -24,6 +26,10 @@ impl<'de> DeserializeSeed<'de> for Wanted<'_> {
         deserializer.deserialize_any(self)
     }
 }
+
+/// The name of a member, copied only where escapes make it necessary.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de> Visitor<'de> for Wanted<'_> {
     type Value = Value;
@@ -34,20 +40,28 @@ impl<'de> Visitor<'de> for Wanted<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut found = Map::new();
-        while let Some(key) = map.next_key::<String>()? {
-            let below: Vec<&[String]> = self
-                .0
-                .iter()
-                .filter_map(|path| path.split_first())
-                .filter(|(first, _)| **first == key)
-                .map(|(_, rest)| rest)
-                .collect();
-            if below.is_empty() {
-                map.next_value::<IgnoredAny>()?;
-            } else if below.iter().any(|path| path.is_empty()) {
-                found.insert(key, map.next_value()?);
+        let mut below: Vec<&str> = Vec::new();
+        while let Some(Name(key)) = map.next_key()? {
+            below.clear();
+            let (mut leads, mut ends) = (false, false);
+            for path in self.0 {
+                match path.strip_prefix(&*key) {
+                    Some("") => ends = true,
+                    Some(rest) => {
+                        if let Some(rest) = rest.strip_prefix('.') {
+                            leads = true;
+                            below.push(rest);
+                        }
+                    }
+                    None => {}
+                }
+            }
+            if ends {
+                found.insert(key.into_owned(), map.next_value()?);
+            } else if leads {
+                found.insert(key.into_owned(), map.next_value_seed(Wanted(&below))?);
             } else {
-                found.insert(key, map.next_value_seed(Wanted(&below))?);
+                map.next_value::<IgnoredAny>()?;
             }
         }
         Ok(Value::Object(found))

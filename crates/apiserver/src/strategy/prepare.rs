@@ -471,6 +471,8 @@ fn keep(object: &mut Value, old: &Value, key: &str) {
                 map.remove(key);
             }
         }
+        // To compare is cheaper than to copy, and a patch usually leaves it alone.
+        value if object[key] == *value => {}
         value => object[key] = value.clone(),
     }
 }

@@ -440,7 +440,8 @@ impl<K: Cached> Informer<K> {
 }
 
 /// Drops `managedFields` of objects that are kept as JSON as well, which [`slim::keep`] does not filter.
-fn strip<K: Resource>(mut obj: K) -> K {
+fn strip<K: Resource + 'static>(mut obj: K) -> K {
     obj.managed_fields_mut().clear();
+    slim::tidy(&mut obj);
     obj
 }

@@ -19,10 +19,9 @@ pub struct RawText {
 /// The raw fields of an object that is known to be of this type, such as a stored one, in the order of the text.
 pub fn raw_texts(object: &[u8], schema: &'static Struct) -> Vec<RawText> {
     // Most objects have none, and need not be read for that.
-    let named = names(schema).iter().any(|name| {
-        let key = [b"\"", name.as_bytes(), b"\":"].concat();
-        object.windows(key.len()).any(|part| part == key)
-    });
+    let text = std::str::from_utf8(object).unwrap_or_default();
+    let mut names = names(schema).iter();
+    let named = names.any(|name| text.contains(&format!("\"{name}\":")));
     match named {
         true => decode_json(object, Some(schema)).map_or_else(|_| Vec::new(), |it| it.raws),
         false => Vec::new(),

@@ -101,8 +101,9 @@ fn written_zero(field: &Field) -> Value {
 /// Brings an object that is known to fit its type into the stored form again, after something changed it in place.
 pub fn normalize(value: &mut Value, structure: &'static Struct) {
     let Value::Object(map) = value else { return };
-    for field in &structure.fields {
-        if let Some(value) = map.get_mut(field.name) {
+    // Most fields of most types are not there.
+    for (name, value) in map.iter_mut() {
+        if let Some(field) = structure.field(name) {
             normalize_type(value, &field.ty);
         }
     }

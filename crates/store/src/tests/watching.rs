@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Error, EventKind};
+use crate::{Error, Event, EventKind};
 
 #[test]
 fn a_watch_tells_what_changed() {
@@ -52,6 +52,81 @@ fn an_encoding_is_made_once_for_all_watchers() {
         }
     }
     assert_eq!(made, 1);
+}
+
+/// A burst once left every change in memory twice, as it is stored and as it was sent.
+#[test]
+fn encodings_of_old_changes_are_not_kept() {
+    use crate::state::SHARED_ENCODINGS;
+    let store = in_memory();
+    let mut watcher = store.watch(COLLECTION, "", 0).unwrap();
+    create(&store, "old", "x");
+    let old = watcher.poll_changes().unwrap();
+    let bytes = |event: &Event| event.entry.value.clone();
+    let kept = old[0].encoding(1, bytes);
+    for index in 0..SHARED_ENCODINGS {
+        create(&store, &format!("new-{index}"), "x");
+    }
+    let mut made = 0;
+    let again = old[0].encoding(1, |event| {
+        made += 1;
+        bytes(event)
+    });
+    assert_eq!((made, again), (1, kept));
+    let newest = watcher.poll_changes().unwrap();
+    assert_ne!(newest.len(), 0);
+    for _ in 0..2 {
+        newest[0].encoding(1, |event| {
+            made += 1;
+            bytes(event)
+        });
+    }
+    assert_eq!(made, 2);
+}
+
+/// A burst once stayed in memory until as many changes came after it.
+#[test]
+fn old_changes_are_given_back() {
+    use crate::state::{FRESH, KEPT};
+    let store = in_memory();
+    let start = std::time::Instant::now();
+    for index in 0..KEPT + 3 {
+        create(&store, &format!("a{index}"), "x");
+    }
+    let burst = store.revision();
+    store.tidy(start);
+    create(&store, "b", "x");
+    // Nothing is old yet.
+    store.tidy(start + FRESH / 2);
+    assert_eq!(all(&store, 0).unwrap().len() as u64, burst + 1);
+    store.tidy(start + FRESH);
+    assert!(matches!(
+        all(&store, 0),
+        Err(Error::Expired { oldest: 4, .. })
+    ));
+    // As many as are kept in any case, the newest among them.
+    assert_eq!(all(&store, 4).unwrap().len(), KEPT);
+    for index in 0..KEPT {
+        create(&store, &format!("c{index}"), "x");
+    }
+    store.tidy(start + FRESH + FRESH / 2 - std::time::Duration::from_secs(1));
+    // What came last is fresh, the rest of the burst is not older than it was.
+    assert_eq!(all(&store, 4).unwrap().len(), 2 * KEPT);
+    store.tidy(start + FRESH * 2);
+    assert_eq!(all(&store, burst + 1).unwrap().len(), KEPT);
+    assert!(all(&store, burst).is_err());
+}
+
+fn all(store: &Embedded, from: u64) -> Result<Vec<u64>, Error> {
+    let mut watcher = store.watch(COLLECTION, "", from)?;
+    let mut seen = Vec::new();
+    loop {
+        let events = watcher.poll_changes()?;
+        if events.is_empty() {
+            return Ok(seen);
+        }
+        seen.extend(events.iter().map(|event| event.revision()));
+    }
 }
 
 /// Writers and watchers at the same time, on a real file: every watcher sees every revision once, in order.

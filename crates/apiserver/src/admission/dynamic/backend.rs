@@ -72,6 +72,10 @@ impl Backend for Watched {
         self.inner.watch(collection, prefix, from)
     }
 
+    fn tidy(&self, now: std::time::Instant) {
+        self.inner.tidy(now);
+    }
+
     fn counts(&self) -> Vec<(Arc<str>, usize)> {
         self.inner.counts()
     }

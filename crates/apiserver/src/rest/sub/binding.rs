@@ -12,8 +12,7 @@ use crate::admission::Operation;
 use crate::body::Body;
 use crate::context::Call;
 use crate::error::{ApiError, Result};
-use crate::object::{child_mut, meta, metadata_mut, now, text};
-use crate::request::Part;
+use crate::object::{child_mut, meta, now, text};
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut binding = call.object_of(&body, "v1", "Binding")?;
@@ -59,7 +58,7 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
     if node.is_empty() {
         return Err(ApiError::unknown("target.name: Required value"));
     }
-    call.modify(Part::Sub, |pod| {
+    call.change(|pod| {
         let resource = GroupResource::new("", "pods/binding");
         let conflict =
             |why: String| Err(Status::conflict(&resource, meta(pod, "name"), &why).into());
@@ -90,8 +89,6 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
         {
             return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
         }
-        let mut pod = pod.clone();
-        metadata_mut(&mut pod).remove("resourceVersion");
         pod["spec"]["nodeName"] = node.into();
         if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
             child_mut(&mut pod["metadata"], "annotations").extend(annotations.clone());
@@ -99,11 +96,11 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
         if let Some(labels) = binding["metadata"]["labels"].as_object() {
             child_mut(&mut pod["metadata"], "labels").extend(labels.clone());
         }
-        mark_scheduled(&mut pod);
+        mark_scheduled(pod);
         if call.core.config.features.release() >= Release::new(35) {
-            child_mut(&mut pod, "status").remove("nominatedNodeName");
+            child_mut(pod, "status").remove("nominatedNodeName");
         }
-        Ok(pod)
+        Ok(())
     })
     .await?;
     Ok(())

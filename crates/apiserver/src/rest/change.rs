@@ -1,0 +1,61 @@
+//! Changes for which the object of the path is not copied.
+
+use allot_store::{Error as StoreError, Expect, Write};
+use serde_json::Value;
+
+use super::Call;
+use super::create::{MAX_STORED, Stored};
+use super::update::ATTEMPTS;
+use crate::error::Result;
+use crate::object::meta;
+use crate::request::Part;
+use crate::storage::{self, Owned};
+use crate::versions;
+
+impl Call<'_> {
+    /// Puts an object in the place of that of the path.
+    pub(super) async fn replace(&self, part: Part, mut object: Value) -> Result<Stored> {
+        // With a version there is one attempt; only a webhook's conversions are asked for again and again.
+        let once = self.resource.custom.is_none()
+            && !matches!(meta(&object, "resourceVersion"), "" | "0");
+        let sent = |_: &Value| match once {
+            true => Ok(object.take()),
+            false => Ok(object.clone()),
+        };
+        self.modify(part, sent).await
+    }
+
+    /// Changes the object of the path in place, whoever writes it meanwhile: for an endpoint of a built-in kind that makes
+    /// the change itself and always changes something. Nobody has to compare the object with what it was, so it need not
+    /// be copied, and nobody comes to own anything. What ends an object does not come this way.
+    pub(super) async fn change(
+        &self,
+        mut change: impl FnMut(&mut Value) -> Result<()>,
+    ) -> Result<Stored> {
+        let key = self.key();
+        let collection = &self.resource.collection;
+        for _ in 0..ATTEMPTS {
+            let entry = self.core.backend.get(collection, &key).await?;
+            let entry = entry.ok_or_else(|| self.not_found())?;
+            let (mut object, owners) = versions::load_object(&self.resource, &entry.value)?;
+            change(&mut object)?;
+            let mut draft = storage::draft_kept(&object, &owners);
+            if self.dry_run || draft.size() > MAX_STORED {
+                let owners = versions::load(&self.resource, &entry.value)?.owners;
+                if self.dry_run {
+                    return Ok(Stored::Value(Owned { object, owners }.whole()));
+                }
+                draft = self.draft(&object, &owners, false).await?;
+            }
+            let expect = Expect::Revision(entry.revision);
+            let write = Write::put(collection.clone(), key.as_str(), expect, draft);
+            match self.core.backend.commit(write).await {
+                Ok(entry) => return Ok(Stored::Entry(entry)),
+                Err(StoreError::Conflict(_)) => continue,
+                Err(StoreError::NotFound) => return Err(self.not_found()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.modified())
+    }
+}
