@@ -387,10 +387,10 @@ async fn stored(core: &Admission, collection: &str, key: &str) -> Result<Option<
     Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
 }
 
-/// As [`stored`], with only what stands at some paths. Every pod makes plugins look at a few fields of objects that may be
-/// large, and to skip the rest is much cheaper than to build it.
+/// As [`stored`], reduced to the values at some paths. For every pod, plugins read a few fields of objects that may be
+/// large; skipping the rest is much cheaper than building it.
 async fn stored_parts(
-    core: &Core,
+    core: &ServerState,
     collection: &str,
     key: &str,
     paths: &[&str],

@@ -148,9 +148,7 @@ fn visible(resource: &Resource) -> Vec<Cow<'static, str>> {
         match &*field {
             "status.podIPs" => paths.push("status.podIP".into()),
             "status.successful" => paths.push("status.succeeded".into()),
-            "source" => {
-                paths.extend(["source.component", "reportingComponent"].map(Cow::Borrowed))
-            }
+            "source" => paths.extend(["source.component", "reportingComponent"].map(Cow::Borrowed)),
             _ => paths.push(field),
         }
     }
@@ -237,7 +235,10 @@ impl Selection {
             if resource.group == versions::EVENTS {
                 // It has none for the component that older events name.
                 known.retain(|field| field != "source");
-                known = known.iter().map(|field| public_name(field).into()).collect();
+                known = known
+                    .iter()
+                    .map(|field| public_name(field).into())
+                    .collect();
             }
             for requirement in fields.requirements() {
                 let field = requirement.field.as_str();

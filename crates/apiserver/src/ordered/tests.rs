@@ -50,7 +50,12 @@ fn owners_apart_take_the_place_of_those_in_the_object() {
     let owners = |manager: &str| json!([{"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:a": {}}}}]);
     let config = json!({"metadata": {"name": "c", "managedFields": owners("two"), "labels": {"a": "b"}}, "data": {"a": "1"}});
     let apart: Managed = serde_json::from_value(owners("one")).unwrap();
-    let (bytes, at) = stored(&config, Some(Owners::Read(&apart)), schema("ConfigMap"), None);
+    let (bytes, at) = stored(
+        &config,
+        Some(Owners::Read(&apart)),
+        schema("ConfigMap"),
+        None,
+    );
     let read = crate::storage::Owned::read(&allot_store::Draft::at(bytes, at).complete(1)).unwrap();
     assert_eq!(read.owners, apart);
     assert!(read.object["metadata"].get("managedFields").is_none());

@@ -16,8 +16,8 @@ impl Call<'_> {
     /// Puts an object in the place of that of the path.
     pub(super) async fn replace(&self, part: Part, mut object: Value) -> Result<Stored> {
         // With a version there is one attempt; only a webhook's conversions are asked for again and again.
-        let once = self.resource.custom.is_none()
-            && !matches!(meta(&object, "resourceVersion"), "" | "0");
+        let once =
+            self.resource.custom.is_none() && !matches!(meta(&object, "resourceVersion"), "" | "0");
         let sent = |_: &Value| match once {
             true => Ok(object.take()),
             false => Ok(object.clone()),

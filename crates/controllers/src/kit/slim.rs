@@ -22,10 +22,14 @@ pub fn keep<K: 'static>() -> Keep {
 /// Takes out of a pod what is no use after reading: a container without ports is two kilobytes of fields that are not set.
 pub fn tidy<K: 'static>(object: &mut K) {
     let object: &mut dyn Any = object;
-    let Some(spec) = object.downcast_mut::<Pod>().and_then(|pod| pod.spec.as_mut()) else {
+    let Some(spec) = object
+        .downcast_mut::<Pod>()
+        .and_then(|pod| pod.spec.as_mut())
+    else {
         return;
     };
-    spec.containers.retain(|container| container.ports.is_some());
+    spec.containers
+        .retain(|container| container.ports.is_some());
     spec.containers.shrink_to_fit();
 }
 

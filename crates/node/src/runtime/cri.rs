@@ -171,7 +171,10 @@ impl Runtime for Cri {
 
     fn version(&self) -> String {
         let known = self.inner.identity.borrow();
-        known.as_ref().map_or("Unknown", |(_, it)| it.as_str()).to_owned()
+        known
+            .as_ref()
+            .map_or("Unknown", |(_, it)| it.as_str())
+            .to_owned()
     }
 
     fn complete(&self) -> Option<&dyn Complete> {

@@ -66,7 +66,9 @@ impl Dialled {
 impl Target {
     /// Connects to a port.
     async fn dial(&self, port: u16) -> Result<Dialled, String> {
-        let Self { name, uid, node } = self;
+        let Self {
+            name, uid, node, ..
+        } = self;
         if let Some(complete) = node.runtime.complete() {
             let made = complete.dial(uid, port).await.map_err(|error| {
                 format!("error forwarding port {port} to pod {name}, uid {uid}: {error}")

@@ -232,7 +232,7 @@ impl RuntimeService for Server {
         for id in inside {
             state.end(&id, 137, "Error");
         }
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 
     async fn remove_pod_sandbox(
@@ -243,7 +243,7 @@ impl RuntimeService for Server {
         let mut state = self.state();
         state.sandboxes.remove(&id);
         state.containers.retain(|_, it| it.sandbox != id);
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 
     async fn pod_sandbox_status(
@@ -351,7 +351,7 @@ impl RuntimeService for Server {
         }
         status.set_state(v1::ContainerState::ContainerRunning);
         status.started_at = now();
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 
     async fn stop_container(
@@ -366,7 +366,7 @@ impl RuntimeService for Server {
         let call = format!("StopContainer {}", request.timeout);
         state.calls.push(call);
         state.end(&request.container_id, 143, "Error");
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 
     async fn remove_container(
@@ -375,7 +375,7 @@ impl RuntimeService for Server {
     ) -> Answer<v1::RemoveContainerResponse> {
         let id = request.into_inner().container_id;
         self.state().containers.remove(&id);
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 
     async fn list_containers(
@@ -418,7 +418,7 @@ impl RuntimeService for Server {
         &self,
         _: Request<v1::ReopenContainerLogRequest>,
     ) -> Answer<v1::ReopenContainerLogResponse> {
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 
     async fn exec_sync(
