@@ -56,7 +56,7 @@ impl std::io::Write for Output {
 }
 
 /// Libraries that log the content of what they send and receive, and the level at which they do not: the output of a
-/// command in a container, Secrets, headers with tokens. No level that somebody asks for shows these.
+/// command in a container, Secrets, headers with tokens. No log level enables these.
 const WITHOUT_CONTENT: [&str; 3] = [
     "tungstenite=debug",
     "tokio_tungstenite=debug",

@@ -390,7 +390,7 @@ pub type ErrorList = Vec<Error>;
 /// texts once. `None` without errors.
 pub fn aggregate(errors: &[Error]) -> Option<String> {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    // There are as many errors as somebody cares to send.
+    // The client determines the number of errors.
     let mut seen = std::collections::HashSet::with_capacity(errors.len());
     for error in errors {
         let text = error.to_string();

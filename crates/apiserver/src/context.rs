@@ -1,4 +1,4 @@
-//! What a handler gets: the server as a whole, and the request that it answers.
+//! The context of a handler: the shared server state and the request being handled.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,31 +21,31 @@ use crate::state::ServerState;
 use crate::view::View;
 use crate::{conversion, large, openapi, services, table};
 
-/// What all requests share. It has what [`Admission`] has, which has what [`ServerState`] has: a function names the
-/// lowest of them that is enough for it.
+/// The state that all requests share. It dereferences to [`Admission`], which dereferences to [`ServerState`]: a
+/// function takes the lowest layer that is sufficient.
 pub struct Core {
-    /// What admission works with.
+    /// The state of admission.
     pub admission: Admission,
-    /// How identities are proven.
+    /// Authenticates requests.
     pub authenticator: Authenticator,
-    /// How identities act as others.
+    /// Handles user impersonation.
     pub impersonation: Impersonation,
-    /// Counts and times of requests.
+    /// Request counters and latencies.
     pub metrics: Metrics,
-    /// Documents that have been made.
+    /// The generated OpenAPI documents.
     pub openapi: openapi::Cache,
-    /// Services that have been given addresses and ports and are not stored yet.
+    /// Services with allocated addresses and ports that are not stored yet.
     pub(crate) services: services::Pending,
-    /// How many requests are served at the same time.
+    /// API Priority and Fairness: limits the number of concurrent requests.
     pub flow: Arc<FlowControl>,
-    /// Turns of requests with large bodies.
+    /// Limits the number of concurrent requests with large bodies.
     pub(crate) turns: Arc<Semaphore>,
-    /// Bodies that are read to be thrown away.
+    /// Limits the number of request bodies that are read and discarded.
     pub(crate) discards: Arc<Semaphore>,
 }
 
 impl Core {
-    /// Over a backend, which is watched for changes of what admission and flow control go by.
+    /// Creates the state for a backend and watches it for changes of the configuration of admission and flow control.
     pub(crate) fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
         let dynamic = Arc::default();
         let metrics = Metrics::default();
@@ -77,43 +77,43 @@ impl Deref for Core {
     }
 }
 
-/// A request on a resource that exists, with what every handler needs.
+/// A request for an existing resource, with the data that every handler needs.
 pub struct Call<'a> {
-    /// What all requests share.
+    /// The shared server state.
     pub core: &'a Arc<Core>,
     /// The request.
     pub request: &'a Incoming,
     /// The resource.
     pub resource: Arc<Resource>,
-    /// The version of the path.
+    /// The API version in the request path.
     pub version: String,
-    /// The representation of the answer.
+    /// The media type of the response.
     pub media: Media,
-    /// Nothing is stored.
+    /// Whether this is a dry run: no change is stored.
     pub dry_run: bool,
     /// How unknown and duplicate fields are treated.
     pub field_validation: FieldValidation,
-    /// Who the client says it is, for `managedFields`.
+    /// The field manager for `managedFields`.
     pub manager: String,
-    /// The object, where it is named by the body and not by the path.
+    /// The object name, if the body contains it and the path does not.
     pub object_name: Option<String>,
-    /// What a webhook has converted to find out who owns which field.
+    /// The objects that a webhook converted to determine the owners of fields.
     pub conversions: Known,
 }
 
-/// What happens to unknown and duplicate fields.
+/// The `fieldValidation` directive: the handling of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped.
+    /// The fields are dropped.
     Ignore,
-    /// They are dropped with a warning.
+    /// The fields are dropped with a warning.
     Warn,
-    /// They fail the request.
+    /// The request fails.
     Strict,
 }
 
 impl Call<'_> {
-    /// Stored objects as this request wants to see them.
+    /// The view of stored objects in the version of this request.
     pub fn view(&self) -> View<'_> {
         View {
             resource: &self.resource,
@@ -121,26 +121,26 @@ impl Call<'_> {
         }
     }
 
-    /// A stored entry in the version of the request, if a webhook makes it.
+    /// Converts a stored entry to the version of the request, if that requires a conversion webhook.
     ///
     /// # Errors
-    /// 500 where the webhook fails.
+    /// 500 if the webhook fails.
     pub async fn converted(&self, entry: Arc<Entry>) -> Result<Arc<Entry>> {
         conversion::entry(self.core, &self.resource, &self.version, entry).await
     }
 
-    /// As [`Call::converted`], for many.
+    /// Like [`Call::converted`], for several entries.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Call::converted`].
     pub async fn all_converted(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>> {
         conversion::entries(self.core, &self.resource, &self.version, entries).await
     }
 
-    /// Repeats work with the owners of fields until it has all the conversions that it needs.
+    /// Repeats work on field ownership until all conversions that it needs are available.
     ///
     /// # Errors
-    /// 500 where the webhook fails.
+    /// 500 if the webhook fails.
     pub async fn with_conversions<T>(&self, mut work: impl FnMut() -> T) -> Result<T> {
         let mut done = work();
         for _ in 1..ROUNDS {
@@ -152,7 +152,7 @@ impl Call<'_> {
         Ok(done)
     }
 
-    /// Namespace of the path.
+    /// The namespace in the request path.
     pub fn namespace(&self) -> &str {
         if self.resource.namespaced {
             &self.request.info.namespace
@@ -161,27 +161,27 @@ impl Call<'_> {
         }
     }
 
-    /// Name of the path.
+    /// The object name in the request path.
     pub fn name(&self) -> &str {
         self.object_name
             .as_deref()
             .unwrap_or(&self.request.info.name)
     }
 
-    /// Key of the object of the path.
+    /// The store key of the object that the request path names.
     pub fn key(&self) -> String {
         self.resource.key(self.namespace(), self.name())
     }
 
-    /// What tables show.
+    /// The options for responses in the table format.
     pub fn table_options(&self) -> table::Options {
         table::Options::of(&self.request.query)
     }
 
-    /// 400 for a name that can not stand in a path.
+    /// Rejects an object name that is not a valid path segment.
     ///
     /// # Errors
-    /// That.
+    /// 400 for an invalid name.
     pub fn check_path_name(&self) -> Result<()> {
         match allot_apimachinery::names::path_segment_name(self.name()).first() {
             Some(why) => Err(ApiError::bad_request(format!(
@@ -192,7 +192,7 @@ impl Call<'_> {
         }
     }
 
-    /// 404 for the object of the path.
+    /// The 404 error for the object that the request path names.
     pub fn not_found(&self) -> ApiError {
         allot_apimachinery::Status::not_found(&self.resource.group_resource(), self.name()).into()
     }

@@ -1,8 +1,8 @@
-//! Conversion webhooks: the versions of a custom resource as its author's program makes them.
+//! Conversion webhooks: conversion of custom resources between versions by the webhook of their CRD.
 //!
-//! What the store has is brought into the version of a request before anything else looks at it ([`entries`]), and what
-//! a request leaves behind into the stored version when it is written ([`draft`]). In between every step sees the
-//! version of the request, as upstream's do. What is in the wanted version already is never sent anywhere.
+//! Stored objects are converted to the version of the request before any other step reads them ([`entries`]), and the
+//! resulting object is converted to the storage version when it is written ([`draft`]). All steps in between see the
+//! version of the request, as upstream. Objects already in the desired version are never sent to the webhook.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ fn converter(resource: &Resource) -> Option<(&CustomResource, &Converter)> {
     Some((custom, custom.converter()?))
 }
 
-/// Stored objects in a version of their resource: those that are in another one and need a webhook are converted, the
-/// others stay as they are.
+/// Converts stored objects to a version of their resource: those in another version that need a webhook are converted,
+/// the others are unchanged.
 ///
 /// # Errors
-/// 500 in upstream's words, where the webhook fails.
+/// 500 with upstream's message if the webhook fails.
 pub async fn entries(
     core: &ServerState,
     resource: &Resource,
@@ -46,7 +46,7 @@ pub async fn entries(
             continue;
         }
         if custom.mark(version) == Some(entry.mark()) {
-            // It was shown in this version as it is stored.
+            // The entry is marked: this version serves it exactly as stored.
             continue;
         }
         let object = versions::stored(resource, &entry.value)?;
@@ -66,10 +66,10 @@ pub async fn entries(
     Ok(entries)
 }
 
-/// As [`entries`], for one.
+/// Like [`entries`], for one entry.
 ///
 /// # Errors
-/// As there.
+/// As for [`entries`].
 pub async fn entry(
     core: &ServerState,
     resource: &Resource,
@@ -80,10 +80,10 @@ pub async fn entry(
     Ok(one.into_iter().next().unwrap_or(entry))
 }
 
-/// As [`entries`], for what happened to objects.
+/// Like [`entries`], for the objects of watch events.
 ///
 /// # Errors
-/// As there.
+/// As for [`entries`].
 pub async fn events(
     core: &ServerState,
     resource: &Resource,
@@ -106,10 +106,10 @@ pub async fn events(
     Ok(seen)
 }
 
-/// Any object of a resource in another of its versions.
+/// Converts an object of a resource to another version of the resource.
 ///
 /// # Errors
-/// 400 if it has no such form, 500 where a webhook fails.
+/// 400 if the object cannot be converted, 500 if a webhook fails.
 pub async fn object(
     core: &ServerState,
     resource: &Resource,
@@ -131,10 +131,10 @@ pub async fn object(
     Ok(object)
 }
 
-/// The stored form of what a request leaves behind.
+/// The stored form of the object that a request writes.
 ///
 /// # Errors
-/// 500 where a webhook fails.
+/// 500 if a webhook fails.
 pub async fn draft(
     core: &ServerState,
     resource: &Resource,
@@ -151,7 +151,7 @@ pub async fn draft(
     Ok(storage::draft(&stored))
 }
 
-/// The object is stored in another version than objects are stored in now: the next write brings it there.
+/// Whether the object is not stored in the current storage version: the next write converts it.
 pub fn is_stale(resource: &Resource, entry: &Entry) -> bool {
     #[derive(serde::Deserialize)]
     struct Stored {
@@ -161,16 +161,16 @@ pub fn is_stale(resource: &Resource, entry: &Entry) -> bool {
     if resource.custom.is_none() {
         return false;
     }
-    // What the store holds was written by this server as JSON.
+    // Stored objects are JSON written by this server.
     let stored = serde_json::from_slice::<Stored>(&entry.value).ok();
     let version = stored.and_then(|it| it.api_version);
     version.is_some_and(|it| it != resource.api_version(&resource.storage_version))
 }
 
-/// Has what `known` lacked converted; says whether something was lacking.
+/// Converts the objects that `known` was missing; returns whether any were missing.
 ///
 /// # Errors
-/// 500 where the webhook fails.
+/// 500 if the webhook fails.
 pub async fn learn(known: &Known, core: &ServerState, resource: &Resource) -> Result<bool> {
     let wanted = known.take_wanted();
     let any = !wanted.is_empty();

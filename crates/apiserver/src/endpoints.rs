@@ -1,4 +1,4 @@
-//! Where the endpoints of a service are.
+//! The ready endpoints of services.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::error::Result;
 use crate::object::text;
 
-/// Addresses and ports that are ready behind a port of a service.
+/// The addresses and ports of the ready endpoints for a service port.
 pub(crate) async fn ready(
     backend: &dyn Backend,
     namespace: &str,

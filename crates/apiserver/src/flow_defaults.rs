@@ -49,7 +49,7 @@ pub(crate) fn condition(level: &str, exists: bool, since: &str) -> Value {
     })
 }
 
-/// The spec of one of the objects that every server relies on, which nobody can change.
+/// The spec of one of the objects that every server relies on, which clients cannot change.
 pub(crate) fn mandatory(plural: &str, name: &str) -> Option<Value> {
     if !matches!(name, "exempt" | "catch-all") {
         return None;

@@ -1,9 +1,9 @@
-//! Requests with large bodies: however long it takes to work on one, others get their turn.
+//! Requests with large bodies: processing one, however long it takes, does not block other requests.
 //!
-//! Reading, merging, validating and admitting an object is work that nothing interrupts. For a body of some megabytes, and
-//! with whatever grows with the square of a list, that can be seconds, in which a thread of the runtime serves nobody. Such
-//! a request is therefore worked on aside: the thread hands its other tasks on first, and few requests have a turn at the
-//! same time. The operating system shares the processors among the threads.
+//! Decoding, merging, validating and admitting an object is synchronous work. For a body of several megabytes, and for
+//! steps that are quadratic in the length of a list, it can block a runtime thread for seconds. Such a request is
+//! therefore processed with `block_in_place`: the thread's other tasks move to another thread first, and the number of
+//! concurrent requests of this kind is limited. The operating system schedules the threads on the processors.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio_util::sync::PollSemaphore;
 
-/// How many requests with large bodies are worked on at the same time: one for each processor, and at least two.
+/// The maximum number of requests with large bodies that are processed concurrently: one per processor, at least two.
 pub(crate) fn turns() -> Arc<Semaphore> {
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     Arc::new(Semaphore::new(processors.max(2)))
 }
 
-/// Does the work in turns, aside from other tasks. While it waits for something it has no turn.
+/// Polls `work` separately from other tasks, with a permit of `turns`. The permit is released while the work waits.
 pub(crate) async fn aside<T>(turns: Arc<Semaphore>, work: impl Future<Output = T>) -> T {
     let mut turns = PollSemaphore::new(turns);
     let mut work = std::pin::pin!(work);
@@ -34,7 +34,7 @@ pub(crate) async fn aside<T>(turns: Arc<Semaphore>, work: impl Future<Output = T
     .await
 }
 
-/// Calls `work` after the thread has handed its other tasks on, where there are other threads.
+/// Calls `work` after the other tasks of the thread have moved to another thread, if the runtime has several threads.
 fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// Work that does not end until another task has run on the only thread of the runtime.
+    /// The work does not end until another task has run on the only thread of the runtime.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn regression_others_get_their_turn_during_work_on_a_large_body() {
         let (sender, receiver) = mpsc::channel();

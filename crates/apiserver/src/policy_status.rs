@@ -1,7 +1,7 @@
-//! `status` of ValidatingAdmissionPolicies: their expressions, checked against the types of the kinds that they match.
+//! The `status` of ValidatingAdmissionPolicies: type checking of their expressions against the kinds that they match.
 //!
-//! A policy is enforced whatever the result; its author reads it with `kubectl get -o yaml`. Upstream's controller
-//! manager does this; here the server does, as a client of itself.
+//! A policy is enforced regardless of the result; its author reads the result with `kubectl get -o yaml`. Upstream this
+//! is a controller of kube-controller-manager; here the server does it, as a client of its own API.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,30 +22,30 @@ use crate::registry::Registry;
 use crate::server::Server;
 
 const PLURAL: &str = "validatingadmissionpolicies";
-/// Upstream's field manager of the status.
+/// The field manager of the status, as upstream.
 const MANAGER: &str = "validatingadmissionpolicy-status";
 const ACCOUNT: &str = "validatingadmissionpolicy-status-controller";
-/// Limit of kinds that are checked per rule.
+/// The maximum number of kinds that are checked per rule.
 const MOST_KINDS: usize = 10;
 
 /// Group, version and kind.
 type Kind = [String; 3];
 
 impl Server {
-    /// Checks from now on the expressions of ValidatingAdmissionPolicies against the types that they are about, and writes
-    /// what is found into their status. A controller upstream: who runs the server without controllers leaves it out.
+    /// Starts type checking of the expressions of ValidatingAdmissionPolicies against the kinds that they match, and writes
+    /// the warnings to their status. Upstream this is a controller: a server without controllers does not start it.
     pub fn check_policy_types(&self) {
         start(self.clone());
     }
 }
 
-/// Checks what is there, and from now on what changes.
+/// Checks the existing policies, then each policy that changes.
 fn start(server: Server) {
     tokio::spawn(async move {
         let collection = format!("{GROUP}/{PLURAL}");
         let core = server.0.clone();
         loop {
-            // Changes that a lagging watch missed are found in the list.
+            // The list contains changes that a lagging watch missed.
             let from = core.backend.revision();
             let Ok(mut watcher) = core.backend.watch(&collection, "", from) else {
                 return;
@@ -75,7 +75,7 @@ async fn check_all(server: &Server, collection: &str) -> Result<()> {
         .list(collection, ListOptions::default())
         .await?;
     for entry in page.entries {
-        // What the store holds was written by this server as JSON.
+        // Stored objects are JSON written by this server.
         let policy: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
         let generation = policy["metadata"]["generation"].as_i64().unwrap_or(0);
         if generation <= policy["status"]["observedGeneration"].as_i64().unwrap_or(0) {
@@ -149,7 +149,7 @@ fn warnings(policy: &Value, registry: &Registry) -> Vec<Value> {
     warnings
 }
 
-/// The errors of an expression for objects of a type.
+/// The type checking errors of an expression for a kind.
 fn issues(
     expression: &str,
     object: &DeclType,
@@ -177,7 +177,7 @@ fn param_kind(named: &Value) -> Option<Kind> {
     Some([group.to_owned(), version.to_owned(), kind.to_owned()])
 }
 
-/// The kinds that rules name; those with a wildcard in group or version name none.
+/// The kinds that the rules match; rules with a wildcard in the group or version are skipped.
 fn kinds(rules: &Value, registry: &Registry) -> BTreeSet<Kind> {
     let mut found = BTreeSet::new();
     for rule in rules.as_array().into_iter().flatten() {
@@ -226,7 +226,7 @@ fn named(registry: &Registry, group: &str, version: &str, name: &str) -> BTreeSe
     kinds.collect()
 }
 
-/// The types of kinds, from the documents that describe them.
+/// The CEL types of kinds, from their OpenAPI documents.
 struct Types<'a> {
     registry: &'a Registry,
     documents: BTreeMap<(String, String), Map<String, Value>>,
@@ -240,7 +240,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// The type of a kind, with a suffix that makes its name unique; `None` if no document has the kind.
+    /// The CEL type of a kind, with a suffix that makes its name unique; `None` if no OpenAPI document contains the kind.
     fn of(&mut self, [group, version, kind]: &Kind, end: &str) -> Option<DeclType> {
         let key = (group.clone(), version.clone());
         let schemas = self

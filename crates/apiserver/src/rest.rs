@@ -230,8 +230,8 @@ fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
     }
 }
 
-/// The path of a built-in resource has a namespace where it must have one. That of a namespace is its own name: the rights that
-/// somebody has in one namespace must not reach another one through `namespaces/own/namespaces/other`.
+/// The path of a built-in resource has a namespace where it must have one. That of a namespace is its own name: permissions
+/// in one namespace must not reach another one through `namespaces/own/namespaces/other`.
 fn is_in_place(resource: &Resource, info: &RequestInfo) -> bool {
     match info.namespace.as_str() {
         "" => !resource.namespaced || info.name.is_empty(),

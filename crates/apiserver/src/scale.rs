@@ -1,4 +1,4 @@
-//! The scale of a workload: its replicas as one small object.
+//! The scale subresource: the replicas of a workload as a `Scale` object.
 
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, Path};
@@ -11,10 +11,10 @@ use crate::error::{ApiError, Result};
 use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
 
-/// The version in which scales are served.
+/// The API version of `Scale` objects.
 pub(crate) const API_VERSION: &str = "autoscaling/v1";
 
-/// The definition of the scale subresource of a custom kind; built-in kinds have it in fixed places.
+/// The scale subresource definition of a custom resource; built-in kinds have fixed field paths.
 pub(crate) fn declared<'a>(resource: &'a Resource, version: &str) -> Result<Option<&'a Scale>> {
     match &resource.custom {
         Some(custom) => custom
@@ -25,18 +25,18 @@ pub(crate) fn declared<'a>(resource: &'a Resource, version: &str) -> Result<Opti
     }
 }
 
-/// An object's replicas, as the request's endpoint shows them.
+/// The `Scale` of an object in the requested version.
 ///
 /// # Errors
-/// 404 for an endpoint that is not there, 500 for an object without replicas.
+/// 404 if the version has no scale subresource, 500 if the object has no replicas.
 pub(crate) fn of_object(resource: &Resource, version: &str, object: &Value) -> Result<Value> {
     read(resource, object, declared(resource, version)?)
 }
 
-/// An object with the replicas of a scale.
+/// An object with the replicas of a `Scale`.
 ///
 /// # Errors
-/// 404 for an endpoint that is not there, 422 for replicas that there can not be.
+/// 404 if the version has no scale subresource, 422 if the number of replicas is invalid.
 pub(crate) fn with_replicas(
     resource: &Resource,
     version: &str,
@@ -44,18 +44,18 @@ pub(crate) fn with_replicas(
     scale: &Value,
 ) -> Result<Value> {
     let mut changed = write(object, scale, declared(resource, version)?)?;
-    // The request has said which version it is about.
+    // The resourceVersion of the request has already been checked.
     changed["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
     Ok(changed)
 }
 
-/// An object with the replicas of a scale, and with the version and UID that the scale is about.
+/// An object with the replicas of a `Scale`, and with the resourceVersion and UID that the `Scale` contains.
 ///
 /// # Errors
-/// 422 for replicas that there can not be.
+/// 422 if the number of replicas is invalid.
 pub(crate) fn write(current: &Value, wanted: &Value, declared: Option<&Scale>) -> Result<Value> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    // Custom objects are validated with their replicas in place.
+    // The replicas of custom objects are validated with the whole object.
     if replicas < 0 && declared.is_none() {
         let path = Path::new("spec").child("replicas");
         let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
@@ -80,10 +80,10 @@ pub(crate) fn write(current: &Value, wanted: &Value, declared: Option<&Scale>) -
     Ok(object)
 }
 
-/// The scale of an object, where the definition of its kind declares it or the built-in kinds have it.
+/// The `Scale` of an object, read from the paths in the CRD or from the fixed paths of built-in kinds.
 ///
 /// # Errors
-/// 500 for an object without replicas.
+/// 500 if the object has no replicas.
 pub(crate) fn read(resource: &Resource, object: &Value, declared: Option<&Scale>) -> Result<Value> {
     if let Some(scale) = declared {
         let missing = || {
@@ -116,7 +116,7 @@ pub(crate) fn read(resource: &Resource, object: &Value, declared: Option<&Scale>
         scale["spec"]["replicas"] = replicas.into();
     }
     let selector = match &object["spec"]["selector"] {
-        // A replication controller has a plain map.
+        // The selector of a replication controller is a plain map.
         map if resource.is("", "replicationcontrollers") => json!({"matchLabels": map}),
         selector => selector.clone(),
     };

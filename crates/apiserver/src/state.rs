@@ -1,4 +1,4 @@
-//! What every layer of the server shares: the store, the resources that there are, the options, and budgets of memory.
+//! The state that all layers of the server share: the store, the resource registry, the options, and memory budgets.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use crate::answers::{Budget, Counters};
 use crate::config::Config;
 use crate::registry::{self, Registry};
 
-/// State of one server, below authorization, admission and handlers.
+/// The state of one server below authorization, admission and handlers.
 pub struct ServerState {
-    /// Where objects are kept.
+    /// The storage backend.
     pub backend: Arc<dyn Backend>,
-    /// Which resources there are.
+    /// The registry of served resources.
     pub registry: ArcSwap<Registry>,
-    /// Options.
+    /// The server options.
     pub config: Config,
-    /// What all large answers together may hold.
+    /// The memory budget of all large responses together.
     pub answers: Budget,
-    /// What decoding large bodies may take.
+    /// The memory budget for decoding large request bodies.
     pub(crate) decoding: Budget,
-    /// Counts of what was sent in pieces.
+    /// Counters of chunked responses.
     pub counters: Arc<Counters>,
-    /// Ends watches and other streams when the server stops.
+    /// Cancels watches and other streams on shutdown.
     pub shutdown: CancellationToken,
 }
 
 impl ServerState {
-    /// Over a backend, with the built-in resources that the options select.
+    /// Creates the state for a backend, with the built-in resources that the options select.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
         let registry = registry::builtin(&config.runtime_config, config.features.release());
         ServerState {

@@ -1,4 +1,4 @@
-//! The stored form of objects, and what the server itself stores.
+//! The stored form of objects, and the objects that the server itself creates.
 
 use allot_schema::apply::Managed;
 use allot_store::{Backend, Draft, Error as StoreError, Expect, Write};
@@ -10,18 +10,18 @@ use crate::ordered::Owners;
 
 mod parts;
 
-/// The stored form, see [`crate::ordered::stored`]; the kind that the object names says how fields are ordered. Custom
-/// objects say in which version they are.
+/// Encodes an object in its stored form, see [`crate::ordered::stored`]; the object's kind determines the field order.
+/// Custom objects contain their version.
 pub fn draft(object: &Value) -> Draft {
     compose(object, None)
 }
 
-/// As [`draft`], with the owners of the fields apart.
+/// Like [`draft`], with the field owners passed separately.
 pub fn draft_owned(object: &Value, owners: &Managed) -> Draft {
     compose(object, Some(Owners::Read(owners)))
 }
 
-/// As [`draft_owned`], with the owners as stored: for a change that alters no ownership.
+/// Like [`draft_owned`], with the field owners in their stored form: for changes that do not affect ownership.
 pub fn draft_kept(object: &Value, owners: &str) -> Draft {
     compose(object, Some(Owners::Text(owners)))
 }
@@ -35,13 +35,13 @@ fn compose(object: &Value, owners: Option<Owners<'_>>) -> Draft {
     Draft::at(bytes, revision_at)
 }
 
-/// An object and, apart from it, the owners of its fields: the largest part of most objects, which most steps of a
-/// write carry along unread.
+/// An object with its field owners stored separately: they are the largest part of most objects, and most steps of a
+/// write do not read them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Owned {
     /// The object without `metadata.managedFields`.
     pub object: Value,
-    /// What stands there.
+    /// The content of `metadata.managedFields`.
     pub owners: Managed,
 }
 
@@ -49,15 +49,15 @@ impl Owned {
     /// Reads a stored object.
     ///
     /// # Errors
-    /// What the store holds was written by this server: only damage makes it fail.
+    /// Fails only for corrupt data, since all stored objects were written by this server.
     pub fn read(bytes: &[u8]) -> serde_json::Result<Self> {
         parts::read(bytes)
     }
 
-    /// Reads a stored object of a built-in kind without its owners, whose text is the second part of the result.
+    /// Reads a stored object of a built-in kind without its field owners; their JSON text is the second part of the result.
     ///
     /// # Errors
-    /// As [`Owned::read`].
+    /// As for [`Owned::read`].
     pub fn read_object(bytes: &[u8]) -> serde_json::Result<(Value, Box<str>)> {
         parts::read_object(bytes)
     }
@@ -67,7 +67,7 @@ impl Owned {
         draft_owned(&self.object, &self.owners)
     }
 
-    /// The object as clients see it.
+    /// The object including `metadata.managedFields`, as clients see it.
     pub fn whole(self) -> Value {
         let Owned { mut object, owners } = self;
         owners.write(&mut object);
@@ -75,7 +75,7 @@ impl Owned {
     }
 }
 
-/// Stores an object unless its key is taken.
+/// Creates an object unless its key exists.
 pub(crate) async fn ensure(
     backend: &dyn Backend,
     collection: impl Into<String>,
@@ -89,7 +89,7 @@ pub(crate) async fn ensure(
     let metadata = object::metadata_mut(&mut object);
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), object::now().into());
-    // Without it there is no server to delete anything on a full disk.
+    // The server needs this object to start, also on a full disk, where only a running server can delete objects.
     let write = Write::put(collection, key, Expect::Absent, draft(&object)).frees(true);
     match backend.commit(write).await {
         Ok(_) | Err(StoreError::Exists(_)) => Ok(()),

@@ -1,4 +1,4 @@
-//! How stored objects appear through a version of the API.
+//! The representation of stored objects in a served API version.
 
 use allot_store::Entry;
 use serde_json::{Value, json};
@@ -8,30 +8,30 @@ use crate::negotiate::Shape;
 use crate::registry::Resource;
 use crate::{object, ordered, versions};
 
-/// How stored objects of one resource appear through one version.
+/// The representation of the stored objects of a resource in one API version.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     /// The resource.
     pub resource: &'a Resource,
-    /// The version asked for.
+    /// The requested version.
     pub version: &'a str,
 }
 
 impl View<'_> {
-    /// `apiVersion` of the objects.
+    /// The `apiVersion` of the objects.
     pub fn api_version(&self) -> String {
         self.resource.api_version(self.version)
     }
 
-    /// The stored bytes can be served without looking at them.
+    /// Whether the stored bytes can be served without decoding them.
     fn is_stored_form(&self) -> bool {
         versions::same_shape(self.resource, self.version)
     }
 
-    /// A stored version as an object in the version asked for.
+    /// Decodes a stored entry into an object in the requested version.
     ///
     /// # Errors
-    /// 500 if it can not be converted.
+    /// 500 if the object cannot be converted.
     pub fn object(&self, entry: &Entry) -> Result<Value> {
         if self.mark().is_some_and(|mark| mark == entry.mark()) {
             return versions::unchanged(self.resource, self.version, &entry.value);
@@ -39,10 +39,10 @@ impl View<'_> {
         versions::decode(self.resource, self.version, &entry.value)
     }
 
-    /// JSON of a stored version, kind and apiVersion included.
+    /// Writes a stored entry as JSON, including `kind` and `apiVersion`.
     ///
     /// # Errors
-    /// As [`View::object`].
+    /// As for [`View::object`].
     pub fn write_json(&self, out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
         if self.is_stored_form() {
             object::write_with_kind(out, &entry.value, &self.api_version(), &self.resource.kind);
@@ -57,19 +57,19 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Does what writes an entry with the texts of its raw fields.
+    /// Runs `write`, which encodes an entry, with access to the original text of the entry's raw JSON fields.
     pub fn with_texts<T>(&self, entry: &Entry, write: impl FnOnce() -> T) -> T {
         let schema = self.resource.schema(&self.resource.storage_version);
         crate::raw::of_stored(schema, &entry.value, write)
     }
 
-    /// What entries of a custom resource are marked with that this version shows as they are stored.
+    /// The mark of custom resource entries that this version serves exactly as stored.
     fn mark(&self) -> Option<u64> {
         self.resource.custom.as_ref()?.mark(self.version)
     }
 
-    /// A custom object. Once it has turned out that its definition changes nothing in what is stored, the bytes are
-    /// served until the definition is another one.
+    /// Writes a custom object. If applying the schema of the CRD did not change the stored object, the stored bytes are
+    /// served from then on until the CRD changes.
     fn write_custom(&self, out: &mut Vec<u8>, entry: &Entry, mark: u64) -> Result<()> {
         let stored = |out: &mut Vec<u8>| {
             let api_version = self.api_version();
@@ -87,7 +87,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// As [`View::write_json`], in the form for lists: without kind and apiVersion for built-in kinds.
+    /// Like [`View::write_json`], in the form for list items: without `kind` and `apiVersion` for built-in kinds.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
         if self.resource.custom.is_some() {
             return self.write_json(out, entry);
@@ -107,13 +107,13 @@ impl View<'_> {
         Ok(())
     }
 
-    /// An object of the resource reduced to its metadata, as upstream keeps it inside.
+    /// Reduces an object of the resource to its metadata in upstream's internal representation.
     pub fn metadata_only(&self, object: Value, shape: Shape) -> Value {
         let mut partial = metadata_only(object, shape);
         if self.resource.is("apps", "daemonsets")
             && let Some(annotations) = partial["metadata"]["annotations"].as_object_mut()
         {
-            // Upstream keeps this one outside of the metadata and writes it last.
+            // Upstream stores this annotation outside of the metadata and writes it last.
             annotations.remove("deprecated.daemonset.template.generation");
             if annotations.is_empty()
                 && let Some(metadata) = partial["metadata"].as_object_mut()
@@ -125,7 +125,7 @@ impl View<'_> {
     }
 }
 
-/// The version of what has metadata only.
+/// The `apiVersion` of metadata-only objects.
 pub(crate) fn metadata_version(shape: Shape) -> &'static str {
     match shape {
         Shape::MetadataV1beta1 | Shape::TableV1beta1 => "meta.k8s.io/v1beta1",
@@ -133,7 +133,7 @@ pub(crate) fn metadata_version(shape: Shape) -> &'static str {
     }
 }
 
-/// An object reduced to its metadata.
+/// Reduces an object to a `PartialObjectMetadata`.
 pub fn metadata_only(mut object: Value, shape: Shape) -> Value {
     json!({
         "kind": "PartialObjectMetadata", "apiVersion": metadata_version(shape),

@@ -115,7 +115,7 @@ pub enum Extension {
     Cidr(std::net::IpAddr, u8),
     /// A named format.
     Format(&'static Format),
-    /// A question about what somebody may do, or its answer.
+    /// An authorization check, or its decision.
     Access(Box<crate::authorization::Access>),
 }
 

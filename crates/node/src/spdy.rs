@@ -2,7 +2,7 @@
 //! to a container runtime with an API of its own. And the channels that the streams stand for.
 //!
 //! Only what those speak is here: the client opens streams, both sides send data and end streams. Flow control is left to
-//! TCP: none of the peers sends window updates, so waiting for one would wait for ever.
+//! TCP: none of the peers sends window updates, so waiting for one would wait forever.
 
 mod codec;
 mod headers;

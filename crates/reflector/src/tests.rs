@@ -133,7 +133,7 @@ async fn lists_anew_when_the_history_is_gone() {
     .await;
 }
 
-/// Other servers may write events in another order, with other spaces, or with members that nobody knows.
+/// Other servers may write events in another order, with other spaces, or with unknown members.
 #[tokio::test(start_paused = true)]
 async fn events_are_read_however_they_are_written() {
     let text = [

@@ -198,7 +198,7 @@ pub trait Backend: Send + Sync + 'static {
     /// All changes of keys with `prefix` after revision `from`.
     fn watch(&self, collection: &str, prefix: &str, from: u64) -> Result<Watcher, Error>;
 
-    /// Gives back what recent changes took that are not recent any more. Whoever serves from the store calls it now and then.
+    /// Frees the memory of changes that are no longer recent. The server calls it at intervals.
     fn tidy(&self, _now: Instant) {}
 
     /// How many entries each collection holds.

@@ -41,7 +41,7 @@ impl Default for Options {
 /// How writes reach the committer.
 enum Writer {
     /// The caller commits synchronously.
-    Inline(Mutex<Committer>),
+    Inline(Box<Mutex<Committer>>),
     /// A dedicated thread drains the queue, so that writes that wait for one sync share the next.
     Thread {
         jobs: mpsc::Sender<Job>,
@@ -65,7 +65,7 @@ impl Embedded {
         let committer = Committer::in_memory(state.clone(), options);
         Embedded {
             state,
-            writer: Some(Writer::Inline(Mutex::new(committer))),
+            writer: Some(Writer::Inline(Box::new(Mutex::new(committer)))),
             aged: None,
         }
     }

@@ -152,7 +152,7 @@ pub struct Event {
 enum Encodings {
     /// Kept for the other watchers, who are about to ask for them.
     Shared(Vec<(u64, Bytes)>),
-    /// The event is old: whoever still comes for it makes its own.
+    /// The event is old: a watcher that still needs the encoding creates its own.
     Forgotten,
 }
 

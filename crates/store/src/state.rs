@@ -43,7 +43,7 @@ impl Collection {
         }
     }
 
-    /// Takes the oldest change out of the window: from now on nobody can ask for what was before it.
+    /// Removes the oldest change from the window: from now on no watch can start before it.
     fn pop(&mut self) -> Option<Arc<Event>> {
         let event = self.window.pop_front()?;
         self.window_bytes -= event.entry.value.len();

@@ -168,7 +168,7 @@ pub(super) fn explain<O: Observer>(
     explanation
 }
 
-/// The check after which there are too few devices even if nobody used any: not waiting helps, but another request or more
+/// The check after which there are too few devices even if none were in use: waiting does not help, only another request or more
 /// devices.
 fn hopeless(stages: &[Stage], needs: i64) -> Option<usize> {
     let short = stages.iter().position(|stage| stage.left < needs.max(1));

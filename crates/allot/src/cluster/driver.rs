@@ -97,7 +97,7 @@ async fn test_driver(client: &Client, name: String) -> anyhow::Result<children::
     Ok(children::Driver::Test { name, instances })
 }
 
-/// The network driver for what the API server has, whose kinds have to be there before somebody uses them.
+/// The network driver for the API that the server offers. Its kinds are created first, so that clients can use them.
 async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
     let version = allot_driver::classic::discover(client)
         .await

@@ -277,7 +277,7 @@ pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
             if is_anywhere() {
                 anyhow::Error::new(error).context("cannot use the kubeconfig")
             } else {
-                // What the library says about each place that it has looked at helps nobody then.
+                // The library's account of each place that it searched does not help then.
                 anyhow::anyhow!(
                     "no cluster found: there is no $KUBECONFIG, no ~/.kube/config and no service account of a pod; \
                      name a kubeconfig with --kubeconfig"

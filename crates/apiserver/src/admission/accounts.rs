@@ -126,7 +126,7 @@ async fn account(core: &Admission, namespace: &str, name: &str) -> Result<Option
     stored_parts(core, ACCOUNTS, &key, &USED).await
 }
 
-/// Somebody said so, or some namespace has its account: the controller that makes them is at work.
+/// Whether the controller that creates default accounts runs: the configuration says so, or some namespace has one.
 async fn accounts_are_made(core: &Admission) -> Result<bool> {
     if core.config.accounts_are_made {
         return Ok(true);

@@ -152,8 +152,8 @@ fn judge(
     Ok(quota::admit(quota, delta).map_err(refuse)?)
 }
 
-/// Writes the new amounts; says whether nobody was faster. What was written before somebody was stays, and is
-/// counted again with the next attempt: the recount corrects it, and until then less is allowed, never more.
+/// Writes the new usage; returns whether there was no conflict. Quotas written before a conflict keep the usage, and the
+/// next attempt charges it again: the recount corrects that, and until then less is permitted, never more.
 async fn commit(core: &Admission, writes: Vec<(std::sync::Arc<str>, u64, Value)>) -> Result<bool> {
     for (key, revision, quota) in writes {
         let write = Write::put(

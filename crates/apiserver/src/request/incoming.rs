@@ -1,4 +1,4 @@
-//! A request on its way to its handler.
+//! A request before it is handled.
 
 use http::{HeaderMap, Method};
 use tokio::time::Instant;
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::{Query, RequestInfo, Warnings};
 use crate::identity::User;
 
-/// The answer goes on until somebody ends it: kube-apiserver's list.
+/// Whether the request is long-running, as defined by kube-apiserver.
 pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
     const SUBRESOURCES: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
     info.is_resource
@@ -18,24 +18,24 @@ pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
 pub struct Incoming {
     /// HTTP method.
     pub method: Method,
-    /// Target as sent.
+    /// The request target as sent by the client.
     pub uri: http::Uri,
     /// Headers.
     pub headers: HeaderMap,
     /// Query parameters.
     pub query: Query,
-    /// What it asks for.
+    /// The request attributes: verb, resource and object.
     pub info: RequestInfo,
-    /// Who asks.
+    /// The authenticated user.
     pub user: User,
-    /// The connection, for exec and the like.
+    /// The connection upgrade, for exec and similar subresources.
     pub upgrade: parking_lot::Mutex<Option<hyper::upgrade::OnUpgrade>>,
     /// Warnings for the client.
     pub warnings: Warnings,
-    /// It comes from a component of this process.
+    /// Whether the request comes from a component in this process.
     pub in_process: bool,
-    /// When the answer must be there, unless the request is long-running.
+    /// The deadline of the response, unless the request is long-running.
     pub deadline: Option<Instant>,
-    /// The other end of its connection, if it has one.
+    /// The remote address of the connection, if the request came over one.
     pub peer: Option<std::net::SocketAddr>,
 }

@@ -25,9 +25,9 @@ impl Call<'_> {
         self.modify(part, sent).await
     }
 
-    /// Changes the object of the path in place, whoever writes it meanwhile: for an endpoint of a built-in kind that makes
-    /// the change itself and always changes something. Nobody has to compare the object with what it was, so it need not
-    /// be copied, and nobody comes to own anything. What ends an object does not come this way.
+    /// Changes the object of the path in place, retrying on conflicts: for an endpoint of a built-in kind that makes
+    /// the change itself and always changes something. The object is not compared with its
+    /// previous state, so it is not copied, and field ownership does not change. Deletions take another path.
     pub(super) async fn change(
         &self,
         mut change: impl FnMut(&mut Value) -> Result<()>,

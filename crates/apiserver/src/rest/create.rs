@@ -170,7 +170,7 @@ impl Call<'_> {
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
         let service = strategy::allocates_addresses(&self.resource);
-        // Until the service is stored, nobody else gets what it has been given.
+        // Until the service is stored, no other service is allocated the same addresses and ports.
         let _reserved = if service {
             Some(
                 services::allocate(

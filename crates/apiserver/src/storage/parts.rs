@@ -16,7 +16,7 @@ pub(super) fn read(bytes: &[u8]) -> serde_json::Result<Owned> {
     Ok(Owned { object, owners })
 }
 
-/// The object, and the text of the owners.
+/// The object, and the JSON text of its field owners.
 pub(super) fn read_object(bytes: &[u8]) -> serde_json::Result<(Value, Box<str>)> {
     let mut owners: Option<Box<RawValue>> = None;
     let object = read_into(bytes, &mut owners)?;

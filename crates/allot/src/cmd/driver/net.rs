@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{KUBELET_DIR, Shared, cdi_dir};
 use crate::cmd::{bounds, component};
 
-/// Flags of `allot driver net`; they may precede or follow the name of the part.
+/// Flags of `allot driver net`; they may precede or follow the subcommand.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 For resource.k8s.io/v1, net.allot.dev, on every node:
@@ -36,54 +36,54 @@ pub struct Args {
 enum Part {
     /// Run the driver for resource.k8s.io/v1, once per node
     Node(Node),
-    /// Make an interface of a claim in the network of a container: the hook that container runtimes run
+    /// Attach an interface of a claim to the network namespace of a container: the hook that container runtimes run
     #[command(hide = true)]
     Attach(Attach),
-    /// Run the part that answers the scheduler, once per cluster (1.27 to 1.30)
+    /// Run the controller that answers the scheduler, once per cluster (1.27 to 1.30)
     Controller(Controller),
-    /// Run the part that prepares claims, once per node (1.27 to 1.30)
+    /// Run the kubelet plugin that prepares claims, once per node (1.27 to 1.30)
     KubeletPlugin(Plugin),
 }
 
 #[derive(Debug, clap::Args)]
 struct Node {
-    /// The node this process runs on
+    /// Name of the node this process runs on
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
     /// Root directory of the kubelet or node agent
     #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
     kubelet_dir: PathBuf,
-    /// Directory for CDI files; /var/run/cdi, or cdi in another --kubelet-dir, when absent
+    /// Directory for CDI files; defaults to /var/run/cdi, or to cdi in another --kubelet-dir
     #[arg(long, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
-    /// Publish interfaces with this name, in which * stands for any characters. May be repeated; hardware, bonds and VLANs when
-    /// absent
+    /// Publish interfaces whose name matches this pattern, in which * stands for any characters. May be repeated; defaults to
+    /// hardware, bonds and VLANs
     #[arg(long, value_name = "PATTERN")]
     interface: Vec<String>,
-    /// How many interfaces can be made of each; with more than one, several claims share a device
+    /// Maximum number of interfaces created from each device; with more than one, several claims share a device
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     shares: u32,
-    /// Program that container runtimes run to attach pods; a copy of this one in the driver's directory when absent
+    /// Program that container runtimes run to attach pods; defaults to a copy of this one in the driver's directory
     #[arg(long, value_name = "FILE")]
     hook: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 struct Attach {
-    /// What is planned for the claim
+    /// File with the plan of the claim
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
-    /// Which of its devices
+    /// Key of the device in the plan
     #[arg(long, value_name = "NAME")]
     device: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct Controller {
-    /// How many claims and pods are worked on at the same time
+    /// How many claims and pods are processed concurrently
     #[arg(long, value_name = "N", default_value_t = controller::Config::default().workers, value_parser = bounds::within(bounds::PARALLEL))]
     workers: usize,
-    /// Work only while holding a Lease, so that several processes can stand by
+    /// Work only while holding a Lease, so that other replicas can stand by
     #[arg(long)]
     leader_elect: bool,
     /// Namespace of the Lease
@@ -93,13 +93,13 @@ struct Controller {
 
 #[derive(Debug, clap::Args)]
 struct Plugin {
-    /// The node this process runs on
+    /// Name of the node this process runs on
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
     /// Root directory of the kubelet or node agent
     #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
     kubelet_dir: PathBuf,
-    /// Directory for CDI files; /var/run/cdi, or cdi in another --kubelet-dir, when absent
+    /// Directory for CDI files; defaults to /var/run/cdi, or to cdi in another --kubelet-dir
     #[arg(long, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
     /// Report this interface instead of those of the machine: NAME=ADDRESS/PREFIX,rdma,down. May be repeated
@@ -133,7 +133,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 Ok(controller::run(client, config, shutdown).await?)
             }
             Part::Node(args) => Ok(v1::run(client, args.config(), shutdown).await?),
-            // Done above.
+            // Handled above.
             Part::Attach(_) => Ok(()),
             Part::KubeletPlugin(args) => Ok(plugin::run(client, args.config(), shutdown).await?),
         }

@@ -1,4 +1,4 @@
-//! Real namespaces: one is the node's, others are those of pods. Needs root; elsewhere the tests say that they are skipped.
+//! Tests with real network namespaces for a node and its pods. They need root; otherwise they report that they are skipped.
 
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
@@ -13,12 +13,12 @@ use super::super::parameters::{API_VERSION, InterfaceConfig, KIND};
 use super::super::plan::{Original, key};
 use super::*;
 
-/// A process in a network namespace of its own. It ends with the value.
+/// A process in its own network namespace. It ends when the value is dropped.
 struct Space(Child);
 
 impl Space {
     fn new() -> Option<Self> {
-        // Writes when it is there, and waits for the end of its input.
+        // Writes a line when the namespace exists, then waits for the end of its input.
         let child = Command::new("unshare")
             .args(["-n", "sh", "-c", "echo; read wait"])
             .stdin(Stdio::piped())
@@ -52,15 +52,15 @@ impl Drop for Space {
     }
 }
 
-/// A node with an interface `wire0`, which is up and in 10.9.0.0/24; its other end is `switch0`.
+/// A node with an interface `wire0`, which is up and in 10.9.0.0/24; its peer is `switch0`.
 struct Node {
-    // Held for as long as the test runs.
+    // Keeps the namespace alive for the duration of the test.
     _space: Space,
     netlink: Netlink,
     plans: tempfile::TempDir,
 }
 
-/// Runs a test on a thread in the namespace of a node.
+/// Runs a test on a thread in the network namespace of a node.
 fn on_node(test: impl FnOnce(&mut Node) + Send + 'static) {
     let Some(space) = Space::new() else {
         eprintln!("skipped: network namespaces are not permitted here");
@@ -150,7 +150,7 @@ impl Node {
     }
 }
 
-/// The links of a namespace besides the loopback interface.
+/// Names of the links in a namespace, without the loopback interface.
 fn names(netlink: &mut Netlink) -> Vec<String> {
     let links = netlink.links().expect("links").into_iter();
     let mut names: Vec<String> = links
@@ -184,11 +184,11 @@ fn a_macvlan_interface_is_made_in_the_pod() {
             "{routes:?}"
         );
         assert!(routes.contains(&(link.index, None)), "{routes:?}");
-        // Another container of the pod.
+        // The hook for another container of the pod.
         let again = node.attach("u1", &planned, &pod).expect("still attached");
         assert_eq!(again, outcome, "the outcome keeps its time");
         assert_eq!(names(&mut inside), ["data0"]);
-        // Nothing of it is on the node.
+        // No interface was created on the node.
         assert_eq!(names(&mut node.netlink), ["switch0", "wire0"]);
         give_back::restore(&planned, "u1").expect("given back");
     });
@@ -197,7 +197,7 @@ fn a_macvlan_interface_is_made_in_the_pod() {
 #[test]
 fn an_interface_that_was_begun_is_completed() {
     on_node(|node| {
-        // How far the hook may come before it is killed: made, marked, named, addressed.
+        // Number of steps completed before the hook is killed: create, set the alias, rename, add addresses.
         for steps in 0..5 {
             let uid = format!("u{steps}");
             let planned = node.plan(&uid, json!({"mode": "macvlan"}), &["10.9.0.8/24"]);
@@ -246,7 +246,7 @@ fn two_pods_never_have_one_interface() {
         );
         let said = node.plans().outcome("u1", &planned.key).expect("read");
         assert_eq!(said.expect("an outcome").error, Some(refused));
-        // Of another claim there may be one on the same parent.
+        // Another claim can use the same parent.
         let other = node.plan("u2", json!({"mode": "macvlan"}), &[]);
         node.attach("u2", &other, &second).expect("attached");
     });
@@ -263,7 +263,7 @@ fn the_interface_itself_is_moved_and_comes_back_as_it_was() {
             let pod = Space::new().expect("a namespace");
             let mut inside = pod.netlink();
             match steps {
-                // Killed before anything was done, or after it was marked.
+                // Killed before the first step, or after the alias was set.
                 0 => {}
                 1 => {
                     let wire = before.link.index;
@@ -271,7 +271,7 @@ fn the_interface_itself_is_moved_and_comes_back_as_it_was() {
                     node.netlink.set_up(wire, false).expect("down");
                     node.netlink.set_alias(wire, &alias).expect("marked");
                 }
-                // Killed when it was in the pod, or not at all.
+                // Killed after the move into the pod, or not killed.
                 2 => bring(&planned, &uid, &pod.file()).expect("moved"),
                 _ => {
                     let outcome = node.attach(&uid, &planned, &pod).expect("attached");
@@ -280,9 +280,10 @@ fn the_interface_itself_is_moved_and_comes_back_as_it_was() {
                     assert_eq!(inside.link("moved0").expect("a link").mtu, 1300);
                 }
             }
-            // As the kernel does for hardware when a namespace ends, with another name where that is taken.
+            // Simulates the kernel returning hardware when a namespace ends, under another name if its name is already in use.
             let ours = inside.links().expect("links").into_iter();
-            if let Some(link) = ours.filter(|it| it.alias == planned.alias(&uid)).last() {
+            let mut ours = ours.filter(|it| it.alias == planned.alias(&uid));
+            if let Some(link) = ours.next_back() {
                 assert_eq!(names(&mut node.netlink), ["switch0"]);
                 let node_file = File::open("/proc/thread-self/ns/net").expect("a namespace");
                 inside
@@ -314,9 +315,9 @@ fn an_interface_in_a_pod_is_waited_for_unless_it_went_with_it() {
         let mut planned = node.plan("u1", json!({}), &[]);
         let pod = Space::new().expect("a namespace");
         node.attach("u1", &planned, &pod).expect("attached");
-        // Made of nothing: it goes with the namespace.
+        // A virtual interface is removed with the namespace.
         give_back::restore(&planned, "u1").expect("nothing to wait for");
-        // Hardware comes back.
+        // A hardware interface returns to the node.
         planned.original.hardware = Some("/sys".into());
         let waits = give_back::restore(&planned, "u1").expect_err("not yet");
         assert!(waits.to_string().contains("has not come back"), "{waits}");
@@ -357,7 +358,7 @@ fn what_must_not_be_attached_is_refused() {
         check(r#"{"pid": 0}"#, &planned.key, "has no process");
         check(r#"{"pid": -1}"#, &planned.key, "has no process");
         check(&pod.state(), "eth7", "claim ns/u1 has no device eth7");
-        // A container in the network of the node.
+        // A container in the host network.
         let here = rustix::thread::gettid().as_raw_nonzero();
         check(
             &json!({"pid": here.get()}).to_string(),
@@ -365,7 +366,7 @@ fn what_must_not_be_attached_is_refused() {
             "in the network of the node",
         );
         assert_eq!(names(&mut node.netlink), ["switch0", "wire0"]);
-        // Another interface that has the name by now.
+        // Another interface now has the name.
         let mut other = planned.clone();
         other.parent_mac = "02:00:00:00:00:01".to_owned();
         let refused = bring(&other, "u1", &pod.file()).expect_err("another one");
@@ -373,13 +374,13 @@ fn what_must_not_be_attached_is_refused() {
             refused.contains("is another one than that of the claim"),
             "{refused}"
         );
-        // A name that the pod has already.
+        // The name is already in use in the pod.
         let first = node.plan("u2", json!({"mode": "macvlan", "interfaceName": "x"}), &[]);
         let second = node.plan("u3", json!({"mode": "macvlan", "interfaceName": "x"}), &[]);
         node.attach("u2", &first, &pod).expect("attached");
         let refused = node.attach("u3", &second, &pod).expect_err("taken");
         assert_eq!(refused, "the pod has an interface x already");
-        // The claim was given back.
+        // The claim was unprepared.
         node.plans().remove_plan("u2").expect("removed");
         let gone = node.attach("u2", &first, &pod).expect_err("gone");
         assert!(gone.contains("u2.plan.json"), "{gone}");
