@@ -153,7 +153,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 part.first_counter = scratch.counters.len();
                 let range = part.pool.info.counters_of(part.view.generation);
                 let available = &part.pool.usage.available()[range];
-                // The consumption of an allocated device that is not published any longer is unknown.
+                // The consumption of an allocated device that is no longer published is unknown.
                 let unknown = !cluster.features().upstream_errors
                     && !available.is_empty()
                     && part.pool.usage.has_unpublished();

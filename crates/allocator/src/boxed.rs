@@ -1,6 +1,6 @@
 //! Boxed slices of a known length.
 
-/// Collects so many values without asking for memory more than once.
+/// Collects this many values with a single memory allocation.
 pub(crate) fn exactly<T>(len: usize, values: impl Iterator<Item = T>) -> Box<[T]> {
     let mut list = Vec::with_capacity(len);
     list.extend(values);

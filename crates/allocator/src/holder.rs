@@ -32,7 +32,7 @@ impl Holder {
 }
 
 /// The claims that hold a device, for a message that is read in `namespace`. Claims of other namespaces are counted and
-/// not named: events must not tell one tenant the names of another tenant's objects.
+/// not named: events must not reveal the names of another tenant's objects.
 pub(crate) fn name_holders<'a>(
     namespace: &str,
     holders: impl Iterator<Item = &'a Holder>,

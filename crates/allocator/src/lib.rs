@@ -3,7 +3,7 @@
 //! This crate decides which devices a pod gets (Kubernetes Dynamic Resource Allocation). [`Cluster`] is the model of
 //! devices and allocations, [`Claims`] are the claims of a pod, and an [`Allocator`] allocates devices for them on a
 //! node. The result is that of Kubernetes 1.36, device for device; see `docs/allocator.md` for the order and for how
-//! the search gets there with less work.
+//! the search needs less work.
 //!
 //! Invariants: the same input gives the same result; no I/O, no clock, no randomness (share IDs come from the caller);
 //! the work of an attempt does not grow with the cluster; "does not fit" is only returned if it was proven.

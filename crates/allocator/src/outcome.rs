@@ -1,4 +1,4 @@
-//! What an attempt is asked for, and how it can end.
+//! The options and outcomes of an allocation attempt.
 
 use crate::allocation::Allocation;
 
@@ -8,12 +8,12 @@ pub enum Policy {
     /// The first in the order of drivers, pools, slices and devices. That is what Kubernetes does, and drivers rely on it.
     #[default]
     FirstFit,
-    /// The one that leaves the least behind that others could need: devices that are shared already and have the least capacity to spare, partitions of what is partitioned
-    /// already, small devices. Pools with binding conditions still come last, and among equals the first is taken.
+    /// Best fit: prefers shared devices with the least spare capacity, then partitions of devices that are already
+    /// partitioned, then small devices. Pools with binding conditions still come last; the first of equals is chosen.
     BestFit,
     /// The opposite: unused devices first, the largest of them before the others. Claims share as little as possible.
     Spread,
-    /// As [`Policy::BestFit`], but of partitions the one that keeps the fewest others from being taken, weighted by their
+    /// Like [`Policy::BestFit`], but of partitions the one that blocks the fewest other partitions, weighted by their
     /// sizes.
     LeastFragmentation,
 }
@@ -42,11 +42,11 @@ pub enum Outcome<A = Allocation> {
         /// How much work was done.
         steps: u64,
     },
-    /// [`Limits::interrupt`] said to stop.
+    /// [`Limits::interrupt`] stopped the attempt.
     Interrupted,
 }
 
-/// What kept an attempt from having an answer, with the text that Kubernetes gives.
+/// The error that prevented an attempt from completing, with the message of Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Error {
@@ -86,7 +86,7 @@ impl Error {
 pub struct Limits<'a> {
     /// The budget in steps of the search (decisions that are taken). Deterministic: the same input gives up at the same place on every machine.
     pub steps: u64,
-    /// Asked now and then whether to stop, for deadlines. `None` = never.
+    /// Called periodically to determine whether to stop, for deadlines. `None` = never.
     pub interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 

@@ -36,13 +36,13 @@ use crate::registry::Resource;
 use crate::request::{DeleteOptions, Incoming, Warnings};
 use crate::state::ServerState;
 
-/// What admission works with: the state of the server, who may do what, and what users have installed.
+/// The state of admission: the server state, the authorizer, and the configured policies and webhooks.
 pub struct Admission {
     /// The state of the server.
     pub state: Arc<ServerState>,
-    /// What identities may do.
+    /// Authorizes requests.
     pub authorizer: Authorizer,
-    /// Policies and webhooks that users have installed.
+    /// The configured admission policies and webhooks.
     pub dynamic: Arc<dynamic::Dynamic>,
 }
 
@@ -83,7 +83,7 @@ pub struct Attributes<'a> {
     pub user: &'a User,
     /// The present object.
     pub old: Option<&'a Value>,
-    /// Dry run: nothing is stored.
+    /// Whether this is a dry run: no change is stored.
     pub dry_run: bool,
     /// The client's request; absent for a step of another request, which has been admitted as a whole.
     pub asked: Option<Asked<'a>>,
@@ -110,7 +110,7 @@ pub struct Asked<'a> {
     pub(crate) resource: &'a Arc<Resource>,
     /// See `resource`.
     pub(crate) version: &'a str,
-    /// What a webhook has converted to find out who owns which field.
+    /// The objects that a webhook converted to determine the owners of fields.
     pub(crate) conversions: &'a Known,
     /// In what form the objects are shown.
     pub(crate) shown: Shown,

@@ -1,4 +1,4 @@
-//! From definitions to served resources, and their end.
+//! The controller of CustomResourceDefinitions: serves established CRDs and finalizes deleted ones.
 //!
 //! One task follows all CRDs. It accepts names, writes conditions, adds established resources to the registry, and
 //! deletes the objects of CRDs that are being deleted before it removes their finalizer.
@@ -20,22 +20,22 @@ use crate::versions;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
-/// Upstream's field manager.
+/// The field manager, as upstream.
 const MANAGER: &str = "kube-apiserver";
-/// The collection of CRDs.
+/// The store collection of CRDs.
 const COLLECTION: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 /// Serves the existing CRDs and starts to follow changes.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub async fn start(core: Arc<ServerState>) -> Result<()> {
     let mut state = State::default();
     let from = core.backend.revision();
     state.sync(&core).await?;
     tokio::spawn(async move {
         let mut from = from;
-        // A watch that fell behind is restarted; missed changes are found in the list.
+        // A watch that fell behind is restarted; the list contains the missed changes.
         while let Ok(mut watcher) = core.backend.watch(COLLECTION, "", from) {
             loop {
                 if let Err(error) = state.sync(&core).await {
@@ -89,7 +89,7 @@ impl Instances {
 }
 
 impl State {
-    /// Brings statuses and registry in line with the definitions that are stored.
+    /// Updates the status of the CRDs and the registry to match the stored CRDs.
     async fn sync(&mut self, core: &Arc<ServerState>) -> Result<()> {
         let page = core
             .backend
@@ -126,11 +126,11 @@ impl State {
                     Expect::Revision(entry.revision),
                     draft(core, entry, &new)?,
                 )
-                // A CRD that is not served keeps its objects from being deleted.
+                // Objects of a CRD that is not served cannot be deleted, so deletions depend on this write.
                 .frees(true);
                 match core.backend.commit(write).await {
                     Ok(written) => entries[index] = (written, new),
-                    // It was changed concurrently; the watch reports it.
+                    // The CRD was changed concurrently; the watch reports the change.
                     Err(StoreError::Conflict(_) | StoreError::NotFound) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -145,7 +145,7 @@ impl State {
         crate::apiservices::sync(core).await
     }
 
-    /// Puts the established resources into the registry and takes the others out.
+    /// Adds the established resources to the registry and removes all other custom resources.
     fn publish<'a>(
         &mut self,
         core: &ServerState,
@@ -164,7 +164,7 @@ impl State {
                     if let Some((served, made)) = before {
                         let same = (0..2).all(|part| served[part] == basis[part]);
                         if same && let (Some(new), Some(old)) = (&mut new.custom, &made.custom) {
-                            // It is not shared yet.
+                            // The value is not shared yet.
                             if let Some(new) = Arc::get_mut(new) {
                                 new.follows(old);
                             }
@@ -177,7 +177,7 @@ impl State {
             };
             current.insert(key, (basis, made));
         }
-        // The remaining ones were deleted, or have changed.
+        // The remaining CRDs were deleted or have changed.
         let ended = std::mem::take(&mut self.compiled);
         self.compiled = current;
         core.registry.rcu(|registry| {
@@ -200,7 +200,7 @@ impl State {
         }
     }
 
-    /// Deletes the objects of a definition that is being deleted, then the definition.
+    /// Deletes the objects of a CRD that is being deleted, then removes the CRD's finalizer.
     async fn finish(
         &mut self,
         core: &Arc<ServerState>,
@@ -262,7 +262,7 @@ impl State {
     }
 }
 
-/// The stored form of a definition whose status this server has changed, which comes to own that.
+/// The stored form of a CRD whose status this server has changed, with the server as the owner of the changed fields.
 fn draft(core: &ServerState, entry: &Entry, new: &Value) -> Result<Draft> {
     let registry = core.registry.load();
     let Some(resource) = registry.get(GROUP, PLURAL) else {
@@ -279,7 +279,8 @@ fn draft(core: &ServerState, entry: &Entry, new: &Value) -> Result<Draft> {
     Ok(storage::draft_owned(&new, &owners))
 }
 
-/// Deletes all objects of a collection; those with finalizers are marked. Answers how many are left.
+/// Deletes all objects of a collection; objects with finalizers get a deletion timestamp. Returns the number of
+/// remaining objects.
 async fn delete_all(core: &ServerState, collection: &str) -> Result<usize> {
     let page = core
         .backend

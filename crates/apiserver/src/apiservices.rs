@@ -1,5 +1,5 @@
-//! The APIService objects of the versions that this server serves itself. They follow the registry: those of CRDs are
-//! created and deleted with them.
+//! The APIService objects of the group versions that this server serves itself. They follow the registry: those of CRDs
+//! are created and deleted together with the CRDs.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::state::ServerState;
 use crate::storage::{self, ensure};
 
 const COLLECTION: &str = "apiregistration.k8s.io/apiservices";
-/// Says that the server maintains the object: built-in ones from the start, others while their CRDs exist.
+/// The label of APIServices that the server maintains: `onstart` for built-in ones, `true` for those of CRDs.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-/// Places of versions that definitions bring.
+/// The priorities of group versions that CRDs define.
 const CUSTOM: (u32, u32) = (1000, 100);
 
-/// Brings the objects to the versions that are served.
+/// Creates and deletes APIServices to match the served group versions.
 pub(crate) async fn sync(core: &ServerState) -> Result<()> {
     let registry = core.registry.load_full();
     let mut wanted = BTreeMap::new();
@@ -44,13 +44,13 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
         if wanted.remove(&*entry.key).is_some() {
             continue;
         }
-        // What the store holds was written by this server as JSON.
+        // Stored objects are JSON written by this server.
         let gone: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
         if gone["metadata"]["labels"][MANAGED].is_string() {
             let last = storage::draft(&gone);
             let write = Write::delete(COLLECTION, &*entry.key, entry.revision, last);
             match core.backend.commit(write).await {
-                // It was changed concurrently; the next round sees the new version.
+                // The object was changed concurrently; the next sync sees the new version.
                 Ok(_) | Err(StoreError::NotFound | StoreError::Conflict(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -89,7 +89,7 @@ fn local(name: &str, group: &str, version: &str, custom: bool) -> Value {
     })
 }
 
-/// Upstream's places of a built-in group among the groups and of a version in it.
+/// Upstream's group priority minimum and version priority of a built-in group version.
 fn places(group: &str, version: &str) -> (u32, u32) {
     let place = match group {
         "" => return (18000, 1),

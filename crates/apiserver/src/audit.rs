@@ -1,4 +1,4 @@
-//! The audit log: who requested what, when, and the result, in the format of `audit.k8s.io/v1`.
+//! The audit log: the user, time, target and result of requests, in the format of `audit.k8s.io/v1`.
 //!
 //! A [`Policy`] determines what is logged about a request; bodies are only omitted by the policy. Events are written by
 //! a dedicated thread ([`Log`]) in the order in which they happen.

@@ -17,10 +17,10 @@ use crate::state::ServerState;
 use crate::storage::{self, ensure};
 
 impl Server {
-    /// A server in memory with default options, ready for requests: for tests.
+    /// Creates an in-memory server with default options for tests.
     ///
     /// # Errors
-    /// None in practice; those of [`Server::bootstrap`].
+    /// As for [`Server::bootstrap`]; they do not occur in practice.
     pub async fn in_memory() -> Result<Self> {
         let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
         let server = Server::new(backend, Config::default());
@@ -28,10 +28,10 @@ impl Server {
         Ok(server)
     }
 
-    /// Makes what every cluster has: system namespaces, default roles, priority classes.
+    /// Creates the objects that every cluster has: system namespaces, default roles and priority classes.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn bootstrap(&self) -> Result<()> {
         run(self).await
     }
@@ -77,7 +77,7 @@ async fn run(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Interval at which the store is asked to free what recent changes took.
+/// Interval at which the store releases the memory of changes that are no longer recent.
 const TIDY_EVERY: Duration = Duration::from_secs(15);
 
 fn tidy(state: Arc<ServerState>) {

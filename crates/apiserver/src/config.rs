@@ -33,7 +33,7 @@ pub struct Config {
     pub kubelet_client: Option<KubeletClient>,
     /// Address of this server for the service `kubernetes`; no such service if absent.
     pub advertise: Option<std::net::SocketAddr>,
-    /// A controller creates the service account `default` of every namespace, so that pods wait for it from the start.
+    /// Whether a controller creates the service account `default` of every namespace, so that pods always wait for it.
     pub accounts_are_made: bool,
     /// Addresses that services get.
     pub service_addresses: ServiceAddresses,
@@ -41,7 +41,7 @@ pub struct Config {
     pub node_ports: NodePorts,
     /// Feature gates of the resource API.
     pub features: allot_model::features::Features,
-    /// What is logged about requests, and where.
+    /// The audit policy and the destination of the audit log.
     pub audit: Option<std::sync::Arc<crate::audit::Audit>>,
     /// Limits and time-outs.
     pub limits: Limits,

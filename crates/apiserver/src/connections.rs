@@ -51,7 +51,7 @@ impl Connection {
         InFlight(self.clone())
     }
 
-    /// It goes on in another protocol: it is never idle again, and has its place until its stream ends.
+    /// Marks an upgraded connection: it is never idle again, and keeps its slot until its stream ends.
     pub fn upgraded(&self) {
         self.requests.lock().active += 1;
     }
@@ -162,7 +162,7 @@ impl Connections {
         true
     }
 
-    /// Logs it, not too often.
+    /// Logs the closed or rejected connection, rate-limited.
     pub fn tell(&self, why: &str) {
         let mut told = self.told.lock();
         if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
@@ -187,7 +187,7 @@ pub struct Noted<S> {
     pub stream: S,
     /// The connection to notify.
     pub noted: Option<Arc<Connection>>,
-    /// Its place among the connections. It outlives the requests: an upgrade hands the stream on.
+    /// The slot of the connection. It outlives the requests, since an upgrade moves the stream.
     #[allow(dead_code, reason = "is given up when it is dropped")]
     pub place: Arc<Place>,
 }

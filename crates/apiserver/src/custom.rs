@@ -95,7 +95,7 @@ impl CustomResource {
         }
     }
 
-    /// Ends watches when the CRD has changed, or was deleted.
+    /// Ends watches when the CRD is changed or deleted.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
     }
@@ -110,12 +110,12 @@ impl CustomResource {
         self.converter.as_ref()
     }
 
-    /// The status endpoint of some version exists.
+    /// Whether a version has the status subresource.
     pub(crate) fn has_any_status(&self) -> bool {
         self.versions.iter().any(|version| version.status)
     }
 
-    /// The scale endpoint of some version exists.
+    /// Whether a version has the scale subresource.
     pub(crate) fn has_any_scale(&self) -> bool {
         self.versions.iter().any(|version| version.scale.is_some())
     }

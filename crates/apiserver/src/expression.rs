@@ -1,4 +1,4 @@
-//! The expressions of policies and webhooks: what they may refer to, and what they have to give.
+//! The CEL expressions of policies and webhooks: their environments and result types.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,10 @@ use allot_cel::env::{DeclType, Env};
 use allot_cel::program::Program;
 use allot_cel::types::Type;
 
-/// Unlimited sizes: costs are not estimated here, only counted.
+/// Unlimited size: costs are not estimated here, only measured during evaluation.
 const UNLIMITED: u64 = i64::MAX as u64;
 
-/// What an expression may refer to beyond the request and its objects.
+/// Variables that an expression can use in addition to the request and its objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
     /// `params`.
@@ -20,7 +20,7 @@ pub(crate) struct Extras {
     pub authorizer: bool,
 }
 
-/// What an expression has to give.
+/// The required result type of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// A bool.
@@ -31,7 +31,7 @@ pub(crate) enum Wanted {
     TextOrNull,
     /// The operations of a JSON patch.
     Operations,
-    /// An object that is applied.
+    /// An apply configuration.
     Applied,
     /// Any type.
     Anything,
@@ -40,20 +40,20 @@ pub(crate) enum Wanted {
 /// A compiled expression.
 #[derive(Debug)]
 pub(crate) struct Expression {
-    /// As it was written.
+    /// The source text.
     pub text: String,
     /// The compiled program, or the compilation error.
     pub program: Result<Program, String>,
 }
 
-/// Compiles the expressions of one policy or webhook; its variables are declared one after the other.
+/// Compiles the expressions of one policy or webhook; its variables are declared in order.
 pub(crate) struct Compiler {
     variables: Option<Vec<(String, DeclType)>>,
     params: bool,
 }
 
 impl Compiler {
-    /// For expressions with or without `params` and `variables`.
+    /// Creates a compiler for expressions with or without `params` and `variables`.
     pub fn new(params: bool, variables: bool) -> Self {
         Compiler {
             variables: variables.then(Vec::new),
@@ -66,7 +66,7 @@ impl Compiler {
         self.checked(text, wanted, authorizer).0
     }
 
-    /// Compiles a variable; the expressions that follow may refer to it, also if it is wrong.
+    /// Compiles a variable; later expressions can refer to it even if it does not compile.
     pub fn variable(&mut self, name: &str, text: &str) -> Expression {
         let (expression, ty) = self.checked(text, Wanted::Anything, true);
         if let Some(variables) = &mut self.variables {
@@ -102,14 +102,14 @@ impl Compiler {
     }
 }
 
-/// Declares a variable, again if it has been; one that does not compile can be anything.
+/// Declares a variable and replaces an earlier declaration; a variable that does not compile has a dynamic type.
 pub(crate) fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
     let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(ty, MAX_TYPE));
     variables.retain(|(known, _)| known != name);
     variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
 }
 
-/// The error if an expression does not have the required type.
+/// The error if an expression does not have the required result type.
 fn unsuitable(found: &Type, wanted: Wanted) -> Option<String> {
     let (suits, expected) = match wanted {
         Wanted::Anything => (true, ""),
@@ -129,8 +129,8 @@ fn unsuitable(found: &Type, wanted: Wanted) -> Option<String> {
     (!suits).then(|| format!("must evaluate to {expected} but got {found}"))
 }
 
-/// Depth to which the type of a variable is known. Variables that contain each other could nest it as deep as there are
-/// variables.
+/// The maximum depth of the type of a variable. Otherwise variables that contain each other could nest types as deep
+/// as the number of variables.
 const MAX_TYPE: usize = 32;
 
 /// The type of a variable in expressions: upstream loses types that are not plain data.
@@ -156,7 +156,7 @@ fn seen_through_variable(ty: &Type, levels: usize) -> Type {
     }
 }
 
-/// Anything, of which nothing is known before it is there.
+/// The dynamic type: the fields are unknown at compile time.
 pub(crate) static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
 
 /// Variables of all expressions, whatever the kind of the object.
@@ -175,8 +175,8 @@ fn base(object: &DeclType) -> Env {
         .with_variable("request", request)
 }
 
-/// The expressions of a policy are checked in it against the types of an object and of its parameters, where there are
-/// any. Upstream does not declare `authorizer.requestResource` there.
+/// The environment for type checking the expressions of a policy against the types of an object and of the parameters,
+/// if any. Upstream does not declare `authorizer.requestResource` in it.
 pub(crate) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
     let mut env = base(object);
     if let Some(params) = params {
@@ -198,7 +198,7 @@ pub(crate) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env 
         .with_variable("variables", variables)
 }
 
-/// The environment; values are given in the order of `Scene::values` in `admission::dynamic`.
+/// Creates an environment; values are passed in the order of `Scene::values` in `admission::dynamic`.
 fn environment(extras: Extras, variables: &[(String, DeclType)]) -> Env {
     let mut env = BASE.clone();
     if extras.params {
@@ -273,7 +273,7 @@ fn request() -> DeclType {
     )
 }
 
-/// A namespace, with the fields that upstream has chosen and their names in its spelling.
+/// The type of `namespaceObject`, with upstream's selection of fields and spelling of their names.
 fn namespace() -> DeclType {
     let map = || DeclType::map(text(), text(), UNLIMITED);
     let condition = object(

@@ -168,7 +168,7 @@ impl FlowControl {
         })
     }
 
-    /// Waits for the request's turn. `classified` says how it was classified, also if it is refused.
+    /// Waits until the request can be executed. `classified` receives its classification, even if it is rejected.
     ///
     /// # Errors
     /// The answer 429.

@@ -1,12 +1,12 @@
-//! Priority levels and flow schemas as kube-apiserver 1.36 creates them.
+//! The default priority levels and flow schemas of kube-apiserver 1.36.
 
 use allot_apimachinery::quote::quote;
 use serde_json::{Value, json};
 
-/// The type of the condition that tells whether the priority level of a schema exists.
+/// The type of the condition that reports a flow schema whose priority level does not exist.
 pub(crate) const DANGLING: &str = "Dangling";
 
-/// Collections, names and objects.
+/// The default objects, with their collections and names.
 pub(crate) fn objects(now: &str) -> Vec<(String, String, Value)> {
     let group = "flowcontrol.apiserver.k8s.io";
     let mut objects = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn objects(now: &str) -> Vec<(String, String, Value)> {
     objects
 }
 
-/// The condition that says whether the priority level exists.
+/// The condition that reports whether the priority level of a flow schema is missing.
 pub(crate) fn condition(level: &str, exists: bool, since: &str) -> Value {
     let (status, reason, rest) = match exists {
         true => ("False", "Found", "and it exists"),
@@ -49,7 +49,7 @@ pub(crate) fn condition(level: &str, exists: bool, since: &str) -> Value {
     })
 }
 
-/// The spec of one of the objects that every server relies on, which clients cannot change.
+/// The spec of a mandatory object, which clients cannot change.
 pub(crate) fn mandatory(plural: &str, name: &str) -> Option<Value> {
     if !matches!(name, "exempt" | "catch-all") {
         return None;
@@ -60,7 +60,7 @@ pub(crate) fn mandatory(plural: &str, name: &str) -> Option<Value> {
     wanted.next().map(|(.., mut object)| object["spec"].take())
 }
 
-/// Adds missing mandatory objects to the stored ones, if they were deleted.
+/// Adds mandatory objects to the stored ones if they were deleted.
 pub(crate) fn add_mandatory(plural: &str, stored: &mut Vec<Value>) {
     for name in ["exempt", "catch-all"] {
         if stored
@@ -75,7 +75,7 @@ pub(crate) fn add_mandatory(plural: &str, stored: &mut Vec<Value>) {
     }
 }
 
-/// The annotation says that the server maintains the object.
+/// The metadata with the annotation that marks an object as maintained by the server.
 fn metadata(name: &str) -> Value {
     json!({"name": name, "generation": 1, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}})
 }
@@ -107,7 +107,7 @@ fn levels() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Name, level, precedence, distinguisher, rule.
+/// Name, priority level, matching precedence, distinguisher method, rule.
 type Schema = (&'static str, &'static str, u32, &'static str, Value);
 
 fn schemas() -> Vec<Schema> {
@@ -224,7 +224,7 @@ fn schemas() -> Vec<Schema> {
     ]
 }
 
-/// All requests of the subjects.
+/// A rule that matches all requests of the subjects.
 fn all(subjects: Vec<Value>) -> Value {
     json!({
         "subjects": subjects,
@@ -252,7 +252,7 @@ fn users(names: &[&str]) -> Vec<Value> {
     names.iter().map(subject).collect()
 }
 
-/// Service accounts of the system.
+/// Service accounts in `kube-system`.
 fn accounts(names: &[&str]) -> Vec<Value> {
     let subject = |name: &&str| json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": "kube-system", "name": name}});
     names.iter().map(subject).collect()

@@ -1,12 +1,12 @@
 //! The Kubernetes API as one tower service.
 //!
-//! What it is for: answer Kubernetes API requests over any [`allot_store::Backend`] so that real clients cannot
+//! Purpose: answer Kubernetes API requests over any [`allot_store::Backend`] so that real clients cannot
 //! tell it from kube-apiserver. [`Server`] is the whole of it; [`serve`] puts it behind TLS.
 //!
 //! A request passes, in this order: authentication, impersonation, flow control, authorization, the handler of its verb
 //! (`rest`), and for writes decoding, defaults, admission, preparation, validation, storage. One place per step.
 //!
-//! The modules are layers without circles, drawn in docs/ARCHITECTURE.md: requests and encodings; the registry of
+//! The modules form acyclic layers, shown in docs/ARCHITECTURE.md: requests and encodings; the registry of
 //! resources; stored objects and how they appear; the rules of kinds; [`ServerState`]; the steps of the chain; [`Core`];
 //! handlers; the server.
 //!

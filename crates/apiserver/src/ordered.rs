@@ -124,12 +124,12 @@ pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>)
     out.push(b'}');
 }
 
-/// The owners of an object's fields, apart from it.
+/// The field owners of an object, passed separately.
 #[derive(Clone, Copy)]
 pub enum Owners<'a> {
-    /// To be written.
+    /// Decoded owners, which are encoded.
     Read(&'a Managed),
-    /// As they are stored, of an object of a built-in type: they need not be read to stay as they are.
+    /// The stored text of an object of a built-in kind: unchanged owners need not be decoded.
     Text(&'a str),
 }
 

@@ -32,8 +32,9 @@ const MOST_KINDS: usize = 10;
 type Kind = [String; 3];
 
 impl Server {
-    /// Starts type checking of the expressions of ValidatingAdmissionPolicies against the kinds that they match, and writes
-    /// the warnings to their status. Upstream this is a controller: a server without controllers does not start it.
+    /// Starts type checking of the expressions of ValidatingAdmissionPolicies against the kinds that they match; the
+    /// warnings are written to their status. Upstream this is a controller: a server without controllers does not call
+    /// this.
     pub fn check_policy_types(&self) {
         start(self.clone());
     }
@@ -240,7 +241,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// The CEL type of a kind, with a suffix that makes its name unique; `None` if no OpenAPI document contains the kind.
+    /// The CEL type of a kind, with a suffix that makes its name unique; `None` if no OpenAPI document contains it.
     fn of(&mut self, [group, version, kind]: &Kind, end: &str) -> Option<DeclType> {
         let key = (group.clone(), version.clone());
         let schemas = self

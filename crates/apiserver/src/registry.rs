@@ -114,7 +114,7 @@ impl Resource {
         }
     }
 
-    /// The kind that an invalid object says it is, in the group of its resource.
+    /// The kind in an invalid object, in the group of the resource.
     pub fn claimed_kind(&self, object: &serde_json::Value) -> GroupKind {
         match crate::object::text(object, &["kind"]) {
             kind if self.custom.is_some() && !kind.is_empty() => {
@@ -124,7 +124,7 @@ impl Resource {
         }
     }
 
-    /// A webhook converts the objects of this resource.
+    /// Whether a webhook converts the objects of this resource.
     pub fn is_converted_by_webhook(&self) -> bool {
         self.custom
             .as_ref()
@@ -252,7 +252,7 @@ const UNSERVED: [&str; 4] = [
     "storagemigration.k8s.io",
 ];
 
-/// Which versions are served beyond the default, as `--runtime-config` sets.
+/// The versions enabled or disabled by `--runtime-config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig(BTreeMap<String, bool>);
 

@@ -1,4 +1,4 @@
-//! The meaning of a request, from its method and path.
+//! Request attributes derived from the method and path.
 //!
 //! The path grammar is Kubernetes': `/api/{version}` or `/apis/{group}/{version}`, then optionally
 //! `namespaces/{namespace}`, then `{resource}[/{name}[/{subresource}[/…]]]`; a leading `watch` is the deprecated form
@@ -25,7 +25,7 @@ pub use warnings::Warnings;
 pub struct RequestInfo {
     /// The path, decoded: what rules about paths are compared with.
     pub path: String,
-    /// It is a resource request, not discovery, health and the like.
+    /// Whether this is a resource request, as opposed to discovery, health checks and similar.
     pub is_resource: bool,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for other paths the
     /// method in lower case.
@@ -46,7 +46,7 @@ pub struct RequestInfo {
     pub rest: Vec<String>,
 }
 
-/// Subresources of namespaces, which would otherwise be read as resources in them.
+/// Subresources of namespaces, which would otherwise be parsed as resources in a namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl RequestInfo {

@@ -208,7 +208,8 @@ pub async fn dispatch(
             let Some(socket) = socket else {
                 return Ok(answer);
             };
-            // What is answered is the change of protocols, which is over at once: the watch counts with its events.
+            // The response is only the protocol upgrade, which completes immediately: the watch is measured with its
+            // events.
             if let Some(watching) = core.flow.watching(request) {
                 answer.body_mut().hold(Box::new(watching));
             }

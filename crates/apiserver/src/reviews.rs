@@ -26,7 +26,7 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 /// The answer if the resource is a review.
 ///
 /// # Errors
-/// 422 for a review without a question.
+/// 422 for a review without attributes.
 pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<Body>>> {
     let mut review = object.clone();
     let status = match (call.resource.group.as_str(), call.resource.plural.as_str()) {
@@ -333,7 +333,8 @@ async fn token(call: &Call<'_>, review: &Value) -> Result<Value> {
                 }
                 status
             }
-            // Upstream asks two authenticators, the first of which does not know such tokens; equal errors count once.
+            // Upstream calls two authenticators, the first of which does not support such tokens; equal errors are
+            // merged.
             Err(error) if error == UNKNOWN_TOKEN => json!({"user": {}, "error": error}),
             Err(error) => json!({"user": {}, "error": format!("[{UNKNOWN_TOKEN}, {error}]")}),
         },

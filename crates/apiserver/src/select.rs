@@ -28,7 +28,7 @@ const CLASSIC_DRIVER: &str = "driverName";
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
     labels: BTreeMap<String, String>,
-    /// Those that are not empty: there is one set for each stored version.
+    /// The fields that are not empty, since there is one set for each stored version.
     fields: Box<[(Cow<'static, str>, Box<str>)]>,
     /// The state of the CRD that defines these fields, for custom objects.
     definition: Option<u64>,
@@ -57,7 +57,7 @@ impl Attributes {
         }
     }
 
-    /// The value of a selectable field; none where it is empty.
+    /// The value of a selectable field; `None` if it is empty.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields
             .iter()

@@ -26,9 +26,9 @@ use crate::limits::DRAIN;
 use crate::pki::Identity;
 use crate::server::Server;
 
-/// How long a connection may take to end after it was asked to.
+/// Timeout of the graceful shutdown of a connection.
 const CLOSING: Duration = Duration::from_secs(10);
-/// How often HTTP/2 clients are pinged, and how long they may take to answer.
+/// The interval of HTTP/2 pings, and the timeout of their responses.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// After the system has refused a connection and no other could be closed.

@@ -349,7 +349,7 @@ fn timed_out() -> ApiError {
     Status::failure(504, "Timeout", message).into()
 }
 
-/// A request on its way through the server, with what is not for its handler to see.
+/// A request in the server, with data that is not passed to its handler.
 struct Exchange {
     request: Incoming,
     /// The flow schema and priority level of the request.
@@ -360,7 +360,7 @@ struct Exchange {
     audit: Option<Trail>,
 }
 
-/// Asks the authorizer why it has decided so: requests themselves only need to know whether.
+/// The reason for the authorizer's decision; requests themselves only need the decision.
 async fn explain_decision(core: &Core, request: &Incoming, trail: &mut Trail) {
     let info = &request.info;
     let ask = Ask {

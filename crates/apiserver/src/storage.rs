@@ -54,7 +54,8 @@ impl Owned {
         parts::read(bytes)
     }
 
-    /// Reads a stored object of a built-in kind without its field owners; their JSON text is the second part of the result.
+    /// Reads a stored object of a built-in kind without decoding its field owners: the second part of the result is
+    /// their JSON text.
     ///
     /// # Errors
     /// As for [`Owned::read`].

@@ -1,4 +1,4 @@
-//! The version of Kubernetes that this server speaks.
+//! The Kubernetes version that this server implements.
 
-/// As `/version` names it.
+/// The version as reported by `/version`.
 pub const VERSION: &str = "v1.36.2+allot";

@@ -79,8 +79,8 @@ pub fn load(resource: &Resource, bytes: &[u8]) -> Result<Owned> {
     Ok(Owned { object, owners })
 }
 
-/// As [`load`] for an object of a built-in kind whose owners stay as they are: they are not read, and the second part of the
-/// answer is their text.
+/// Like [`load`], for an object of a built-in kind with unchanged field owners: they are not decoded, and the second
+/// part of the result is their text.
 ///
 /// # Errors
 /// 500 if it is no JSON.
@@ -110,13 +110,13 @@ fn settled(resource: &Resource, mut object: Value) -> Result<Value> {
 /// A custom object in the version that it was stored in.
 fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
     if object.get("kind").is_some() {
-        // The store leaves the kind out: this one has been converted, and gets no defaults any longer.
+        // Stored objects have no kind: an object with a kind has already been converted and defaulted.
         return Ok(object);
     }
     let found = object["apiVersion"].as_str();
     let (group, version) = crate::object::split_api_version(found.unwrap_or_default());
     let version = match found {
-        // From before objects of several versions were distinguished.
+        // An object stored before the stored version was recorded.
         None => resource.storage_version.clone(),
         Some(found) if group != resource.group || resource.version(version).is_none() => {
             return Err(no_such_version(found));
@@ -159,7 +159,7 @@ pub fn seen<'a>(resource: &Resource, object: &'a Value, version: &str) -> Result
     convert(resource, object.clone(), version).map(Cow::Owned)
 }
 
-/// An object of any version in another version.
+/// Converts an object from any version to another version.
 ///
 /// # Errors
 /// 400 if it cannot be converted.
@@ -259,14 +259,14 @@ pub fn dra_kind(resource: &Resource) -> Option<allot_model::Kind> {
     }
 }
 
-/// 500 for an object in a version that its definition does not have any more.
+/// 500 for an object in a version that has been removed from its CRD.
 fn no_such_version(api_version: &str) -> ApiError {
     ApiError::unknown(format!(
         "request to convert CR from an invalid group/version: {api_version}"
     ))
 }
 
-/// 500 for a conversion that only a webhook can make, in a place that has none.
+/// 500 for a conversion that requires a webhook, in code that cannot call one.
 fn not_at_hand(object: &Value, version: &str) -> ApiError {
     let kind = kind_of(object);
     ApiError::unknown(format!(

@@ -22,7 +22,7 @@ pub fn replace_annotations(resource: &Resource, object: &mut Value) -> Vec<Strin
     }
 }
 
-/// Warnings about a delete. Jobs leave their pods behind unless the client says otherwise, which is seldom meant.
+/// Warnings about a delete. By default jobs orphan their pods, which is rarely intended.
 pub fn on_delete(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
     (resource.is("batch", "jobs") && options.propagation.is_none()).then_some(
         "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
@@ -63,7 +63,7 @@ pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
     found
 }
 
-/// Warnings about a changed object. There are none for pods, which are seldom written by hand.
+/// Warnings about a changed object. Pods cause none, since they are rarely written by hand.
 pub fn on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
     if resource.is("", "pods") {
         return Vec::new();

@@ -25,7 +25,7 @@ use crate::object::text;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
-/// How many idle connections are kept.
+/// The maximum number of idle connections.
 const MAX_IDLE: usize = 8;
 /// Paths of the system's trusted certificates.
 const TRUSTED: [&str; 4] = [
@@ -65,7 +65,7 @@ impl Version {
 
 type Connection = SendRequest<Full<Bytes>>;
 
-/// The address of a webhook, and its open connections.
+/// The client of a webhook: its address and open connections.
 pub(crate) struct Client {
     host: String,
     port: u16,
@@ -123,7 +123,7 @@ impl Client {
     /// Sends a review and reads the answer.
     ///
     /// # Errors
-    /// The error, in Go's words if it has some.
+    /// The error, with Go's wording if available.
     pub async fn post(
         &self,
         backend: &dyn Backend,

@@ -1,4 +1,4 @@
-//! The Container Device Interface (CDI): how a device driver tells a container runtime which edits a device needs. A
+//! The Container Device Interface (CDI): how a device driver specifies the container edits that a device needs. A
 //! driver writes a spec file and returns names such as `vendor.com/gpu=gpu-0`; the runtime looks up the names and
 //! applies their edits.
 //!

@@ -1,4 +1,4 @@
-//! URLs, read and taken apart as Go's `net/url` does.
+//! URL parsing as in Go's `net/url`.
 
 use allot_apimachinery::quote::quote;
 
@@ -62,7 +62,7 @@ fn parse(text: &str) -> Result<Url, String> {
         return Ok(url);
     }
     let rest = scheme(text, &mut url)?;
-    // The reader of request URIs takes no fragment, the URL made afterwards has none in its path.
+    // `ParseRequestURI` does not parse a fragment; the path of the resulting URL contains none.
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     url.query = query.to_owned();
@@ -73,7 +73,7 @@ fn parse(text: &str) -> Result<Url, String> {
         return Ok(url);
     }
     let path = match rest.strip_prefix("//") {
-        // Without a scheme only the second, more lenient reading knows of a host.
+        // Without a scheme only the second, more lenient parser recognizes a host.
         Some(after) if !url.scheme.is_empty() || !after.starts_with('/') => {
             let end = after.find('/').unwrap_or(after.len());
             let (authority, path) = after.split_at(end);

@@ -127,7 +127,7 @@ impl ResourceApi {
         })
     }
 
-    /// Whether the API server reports that no claim of this name and UID exists any longer.
+    /// Whether the API server reports that no claim with this name and UID exists.
     pub(crate) async fn is_gone(&self, claim: &ClaimRef) -> Result<bool, AccessError> {
         let path = format!(
             "namespaces/{}/resourceclaims/{}",

@@ -45,7 +45,7 @@ pub enum Error {
     /// The machine has no such device, or does not report it.
     #[error("failed to resolve {what} for PCI Bus ID {address}: {path}: {source}", path = .path.display())]
     Io {
-        /// What was read.
+        /// The name of the value that was read.
         what: &'static str,
         /// Of which device.
         address: String,
@@ -57,7 +57,7 @@ pub enum Error {
     /// The content of a file is unexpected.
     #[error("failed to resolve {what} for PCI Bus ID {address}: {reason}")]
     Content {
-        /// What was read.
+        /// The name of the value that was read.
         what: &'static str,
         /// Of which device.
         address: String,

@@ -1,4 +1,4 @@
-//! What a driver says while it runs: which devices there are, and what is known about those of a claim.
+//! Updates from a running driver: its published devices, and the status of the devices of a claim.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// As [`crate::Plugin::publish`].
+    /// Like [`crate::Plugin::publish`].
     ///
     /// # Errors
     /// When neither a node name nor a pool for the whole cluster was configured.
@@ -40,7 +40,7 @@ impl Controls {
         Ok(())
     }
 
-    /// As [`crate::Plugin::set_device_status`].
+    /// Like [`crate::Plugin::set_device_status`].
     ///
     /// # Errors
     /// The claim was replaced by another one of the same name, it has no such device, or the API server refuses.

@@ -36,7 +36,7 @@ impl Plugin {
         self.controls.publish(resources)
     }
 
-    /// What can be said about devices, for a task of its own: it works for as long as the plugin does.
+    /// A handle to publish devices and set their status from a separate task: valid as long as the plugin runs.
     pub fn controls(&self) -> Controls {
         self.controls.clone()
     }

@@ -1,8 +1,8 @@
-//! What runs containers: the boundary between the workers of pods and runtimes.
+//! Container runtimes: the interface between the pod workers and whatever runs the containers.
 //!
-//! Every runtime implements [`Runtime`]: it starts, stops, finds and enters containers. One with a notion of pods and
-//! images of its own, such as containerd, also implements [`Complete`]; workers ask for that with [`Runtime::complete`] and
-//! leave to it what they do themselves elsewhere: images, security contexts, CDI devices, the network of a pod.
+//! Every runtime implements [`Runtime`], which starts, stops, recovers and execs into containers. A runtime that manages
+//! pods and images itself, such as containerd, also implements [`Complete`]. Pod workers get it from [`Runtime::complete`]
+//! and delegate to it what they otherwise do themselves: images, security contexts, CDI devices and the pod network.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,106 +25,106 @@ pub use cri::{Cri, Settings as CriSettings};
 pub use process::Process;
 pub use simulated::Simulated;
 
-/// A container that was started.
+/// A container that has been started.
 #[derive(Debug, Clone)]
 pub struct Running {
-    /// Identifies it to the runtime.
+    /// Container ID assigned by the runtime.
     pub id: String,
-    /// When its program was started.
+    /// When the container's process started.
     pub started: Timestamp,
-    /// What its status calls its image; empty for the host's files.
+    /// `imageID` in the container status; empty if the container uses the host's root filesystem.
     pub image_id: String,
-    /// Becomes `Some` when it ends.
+    /// Becomes `Some` when the container exits.
     pub exit: watch::Receiver<Option<Exit>>,
 }
 
-/// A container found after a restart of the agent, running or not.
+/// A container found after an agent restart, running or exited.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Whose it is.
+    /// The pod and container name that it belongs to.
     pub owner: Owner,
-    /// The container.
+    /// The container's ID, start time, image and exit.
     pub running: Running,
 }
 
-/// A program that runs in a container beside its main one.
+/// A process executed in a container in addition to the main process.
 pub enum Exec {
-    /// A process of this agent.
+    /// A child process of the agent.
     Child {
-        /// The process; its standard streams are pipes or a terminal.
+        /// The child process; its standard streams are pipes or a terminal.
         child: tokio::process::Child,
-        /// The other side of the terminal, if there is one.
+        /// The master side of the terminal, if one was requested.
         terminal: Option<std::os::fd::OwnedFd>,
     },
-    /// A process of somebody else. Frames as those of [`Runtime::attach`]; at the end one on the channel for errors, with a
-    /// `Status` as JSON.
+    /// A process that the runtime manages. Frames have the format of [`Runtime::attach`]; the last frame is on the error
+    /// channel and contains a `Status` as JSON.
     Stream(tokio::net::UnixStream),
 }
 
-/// A container to start.
+/// Parameters for starting a container.
 pub struct Start {
-    /// An id that was never used. A runtime that chooses ids itself has another one in [`Running::id`].
+    /// A unique container ID. A runtime that assigns IDs itself returns a different one in [`Running::id`].
     pub id: String,
-    /// What was decided about it.
+    /// The resolved container specification.
     pub spec: ContainerSpec,
-    /// Annotations of its pod.
+    /// Annotations of the pod.
     pub annotations: BTreeMap<String, String>,
-    /// What a [`Complete`] runtime decides by itself, and needs for that; `None` for others.
+    /// Input for the settings that a [`Complete`] runtime resolves itself; `None` for other runtimes.
     pub request: Option<Box<Request>>,
 }
 
 /// Why a container could not be started.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StartError {
-    /// It was made, and its program did not start: the container has ended.
+    /// The container was created, but its process failed to start: the container has terminated.
     #[error("{0}")]
     Failed(String),
-    /// It could not be made yet; it waits, and is tried again.
+    /// The container could not be created yet: it stays in the waiting state and the start is retried.
     #[error("{message}")]
     Obstacle {
-        /// Reason of the waiting state.
+        /// `reason` of the waiting state.
         reason: &'static str,
-        /// What went wrong.
+        /// `message` of the waiting state.
         message: String,
-        /// What an administrator can do about it, for an event of its own.
+        /// What an administrator can do about it; reported as a separate event.
         remedy: Option<String>,
     },
 }
 
 /// A container runtime.
 pub trait Runtime: Send + Sync + 'static {
-    /// Name for container ids and `nodeInfo`, such as `process`.
+    /// Runtime name used in container IDs and `nodeInfo`, such as `process`.
     fn name(&self) -> &str;
 
-    /// Its version, for `nodeInfo`.
+    /// Runtime version reported in `nodeInfo`.
     fn version(&self) -> String {
         env!("CARGO_PKG_VERSION").to_owned()
     }
 
-    /// The same runtime, if it knows pods and has images of its own.
+    /// This runtime as [`Complete`], if it manages pods and images itself.
     fn complete(&self) -> Option<&dyn Complete> {
         None
     }
 
-    /// Limitations of this runtime on this host, for users; empty without any.
+    /// User-facing descriptions of this runtime's limitations on this host; empty if it has none.
     fn limitations(&self) -> Vec<String>;
 
-    /// How much of the host is hidden from containers.
+    /// How strongly containers are isolated from the host.
     fn isolation(&self) -> Isolation {
         Isolation::None
     }
 
-    /// Whether limits for CPU, memory and processes are enforced by the kernel.
+    /// Whether the kernel enforces CPU, memory and PID limits.
     fn enforces_limits(&self) -> bool {
         false
     }
 
-    /// Whether overlay mounts of image layers are supported. Otherwise every container needs a copy.
+    /// Whether image layers can be mounted with overlayfs. If not, every container needs its own copy of the image.
     fn lays_layers(&self) -> bool {
         false
     }
 
-    /// Whether programs of a pod can listen on ports.
+    /// Whether processes in a pod can listen on ports.
     fn has_network(&self) -> bool {
         true
     }
@@ -132,19 +132,19 @@ pub trait Runtime: Send + Sync + 'static {
     /// Starts a container.
     fn start(&self, start: Start) -> BoxFuture<'_, Result<Running, StartError>>;
 
-    /// Containers of an earlier run of the agent.
+    /// Returns the containers that an earlier agent process started.
     fn recover(&self) -> BoxFuture<'_, Vec<Found>>;
 
-    /// Ends a container: politely, and after `grace` by force. Returns when it has ended.
+    /// Stops a container: sends its stop signal, and kills it after `grace`. Returns when the container has exited.
     fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()>;
 
-    /// Forgets a container that has ended.
+    /// Removes a container that has exited.
     fn remove(&self, id: &str);
 
-    /// Starts a further program in a running container.
+    /// Executes a command in a running container.
     ///
     /// # Errors
-    /// The container does not exist, or this runtime has no processes.
+    /// The container does not exist, or the runtime does not run processes.
     fn exec(
         &self,
         id: &str,
@@ -153,20 +153,20 @@ pub trait Runtime: Send + Sync + 'static {
         tty: bool,
     ) -> BoxFuture<'static, std::io::Result<Exec>>;
 
-    /// Connects to the streams of a running container, in frames: the channel as one byte, the length as four, data.
-    /// Channels are those of [`crate::spdy::channel`].
+    /// Attaches to the standard streams of a running container. Each frame is one byte for the channel, four bytes for the
+    /// length, and the data. Channel numbers are those of [`crate::spdy::channel`].
     fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<tokio::net::UnixStream>>;
 }
 
-/// A shared runtime.
+/// A reference-counted runtime.
 pub type DynRuntime = Arc<dyn Runtime>;
 
-/// A new container id: 32 hexadecimal digits.
+/// Generates a container ID of 32 hexadecimal digits.
 pub fn new_id() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-/// Waits for the end of a container.
+/// Waits until a container has exited.
 pub async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
     match exit.wait_for(Option::is_some).await {
         Ok(value) => value.clone().unwrap_or(Exit {
@@ -174,7 +174,7 @@ pub async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
             finished: Timestamp::now(),
             oom_killed: false,
         }),
-        // The shim that watched it has ended: the exit code is not known.
+        // The shim that monitored the container has exited, so the exit code is unknown.
         Err(_) => Exit {
             code: 255,
             finished: Timestamp::now(),

@@ -1,8 +1,8 @@
-//! The frames of SPDY/3.1, which carries several streams over one connection: those of clients of the HTTPS API, and those
-//! to a container runtime with an API of its own. And the channels that the streams stand for.
+//! SPDY/3.1 framing, which multiplexes several streams over one connection. It is used with clients of the node's HTTPS API
+//! and with CRI runtimes. Also defines the channels to which the streams correspond.
 //!
-//! Only what those speak is here: the client opens streams, both sides send data and end streams. Flow control is left to
-//! TCP: none of the peers sends window updates, so waiting for one would wait forever.
+//! Only the subset that these peers use is implemented: the client opens streams, and both sides send data and close
+//! streams. Flow control is left to TCP: none of the peers sends window updates, so waiting for one would block forever.
 
 mod codec;
 mod headers;
@@ -11,23 +11,23 @@ mod tests;
 
 pub(crate) use codec::{Codec, Frame};
 
-/// Token of the `Upgrade` header.
+/// Value of the `Upgrade` header.
 pub(crate) const TOKEN: &str = "SPDY/3.1";
-/// Header with the protocol that runs on the streams.
+/// Header that contains the stream protocol.
 pub(crate) const PROTOCOL_VERSION: &str = "x-stream-protocol-version";
 
-/// Channels of the WebSocket protocols; SPDY streams are translated to them.
+/// Channels of the WebSocket protocols, to which SPDY streams are mapped.
 pub(crate) mod channel {
     pub(crate) const STDIN: u8 = 0;
     pub(crate) const STDOUT: u8 = 1;
     pub(crate) const STDERR: u8 = 2;
     pub(crate) const ERROR: u8 = 3;
     pub(crate) const RESIZE: u8 = 4;
-    /// Since v5: the next byte is the channel that has ended.
+    /// Since v5: the next byte is the number of the channel that has been closed.
     pub(crate) const CLOSE: u8 = 255;
 }
 
-/// What a stream with this `streamType` carries.
+/// The channel of a stream with this `streamType`.
 pub(crate) fn carried(kind: &str) -> Option<u8> {
     KINDS.iter().find(|(_, name)| *name == kind).map(|it| it.0)
 }
@@ -45,7 +45,7 @@ const KINDS: [(u8, &str); 5] = [
     (channel::RESIZE, "resize"),
 ];
 
-/// See [`crate::fuzzing::spdy`].
+/// Fuzzing entry point; see [`crate::fuzzing::spdy`].
 pub(crate) fn fuzz(bytes: &[u8]) {
     use tokio_util::codec::Decoder as _;
 

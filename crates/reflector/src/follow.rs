@@ -57,8 +57,8 @@ struct Event<'a> {
     object: &'a RawValue,
 }
 
-/// Type and object of an event as servers write it, found without reading the object a first time. What looks like one and
-/// is not leaves text behind the object, or ends within it: that is no JSON.
+/// The type and object of a watch event in the layout that servers write, located without parsing the object first. For
+/// other input the object has trailing text or is truncated, so that parsing it as JSON fails.
 fn parts(line: &str) -> Option<(&str, &str)> {
     let (kind, rest) = line.strip_prefix("{\"type\":\"")?.split_once('"')?;
     let object = rest.strip_prefix(",\"object\":")?;
@@ -185,7 +185,7 @@ async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Nex
         match found {
             Some(true) => continue,
             Some(false) => return Ok(Next::End),
-            // Anything else, and whatever is wrong with it.
+            // Any other layout, and all invalid input.
             None => {}
         }
         let event: Event<'_> = match serde_json::from_str(&line) {

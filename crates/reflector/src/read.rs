@@ -89,7 +89,7 @@ pub fn everything(_of: &str, _field: &str) -> bool {
 /// Sends a request that is answered with an object.
 ///
 /// # Errors
-/// What the server answered, and when the answer cannot be read.
+/// The response of the server, or the error if it cannot be read.
 pub async fn request<K: Readable>(
     client: &Client,
     request: http::Request<Vec<u8>>,

@@ -105,7 +105,7 @@ pub struct Rejected {
     pub reason: &'static str,
     /// Why, in upstream's words.
     pub message: String,
-    /// What the nearest node lacks; reported in the event only.
+    /// The unsatisfied requests on the nearest node; reported in the event only.
     pub explanation: Option<String>,
     /// What to do with the pod's nominated node.
     pub nominate: Nominate,

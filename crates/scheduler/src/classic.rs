@@ -89,7 +89,7 @@ pub struct ClaimTask {
 }
 
 impl ClaimTask {
-    /// What happened to the claim, if it is not what the pod was placed with any longer.
+    /// The change of the claim, if it no longer matches the claim that the pod was placed with.
     pub fn is_lost(&self, now: &ResourceClaim) -> Option<&'static str> {
         if now.metadata.deletion_timestamp.is_some()
             || now.metadata.uid.as_deref() != Some(&*self.uid)

@@ -24,7 +24,7 @@ pub use file::{ConfigError, parse};
 pub struct DynamicResourcesArgs {
     /// How long one node may take; `None` for no limit.
     pub filter_timeout: Option<Duration>,
-    /// How long binding conditions may take to become true.
+    /// The timeout of binding conditions.
     pub binding_timeout: Duration,
     /// Which devices are taken, and which nodes are preferred for them. Upstream has the first fit alone.
     pub placement: Policy,
@@ -115,9 +115,9 @@ impl Profile {
             .map_or(0, |(_, w)| *w)
     }
 
-    /// How NodeResourcesFit scores. A policy that keeps devices together is of no use where pods, also those without
-    /// devices, take processors and memory on all nodes alike: soon devices are left without processors beside them. So
-    /// nodes that are used come first under such a policy, unless the configuration says how to score.
+    /// The scoring strategy of NodeResourcesFit. A policy that packs devices is ineffective if pods, including those
+    /// without devices, are spread over all nodes: then nodes with free devices run out of CPU and memory. So such a
+    /// policy prefers used nodes, unless the configuration sets a scoring strategy.
     pub(crate) fn fit_args(&self) -> Cow<'_, FitArgs> {
         let packs = matches!(
             self.dynamic_resources.placement,
@@ -179,7 +179,7 @@ pub struct ClientConnection {
 pub struct Config {
     /// Ways of scheduling; never empty.
     pub profiles: Vec<Profile>,
-    /// How long pods back off after a failure.
+    /// The backoff of pods after a failure.
     pub backoff: Backoff,
     /// How many bindings are written at the same time.
     pub parallel_bindings: usize,

@@ -1,7 +1,8 @@
 //! The text that explains to users why a pod is not scheduled.
 //!
 //! The condition has upstream's text to the letter (`0/5 nodes are available: 3 Insufficient cpu, …`), since tools
-//! parse and compare it. The event begins with the same text and ends with what the nearest node lacks.
+//! parse and compare it. The event begins with the same text and ends with the unsatisfied requests on the nearest
+//! node.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -346,7 +346,7 @@ impl PodInfo {
         self.pod.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether it has finished; it uses no resources of its node any longer.
+    /// Whether the pod has finished; it no longer uses resources of its node.
     pub fn is_finished(&self) -> bool {
         is_finished(&self.pod)
     }

@@ -99,7 +99,7 @@ pub fn is_allowed(pod: &PodInfo) -> bool {
     pod.spec().preemption_policy.as_deref() != Some("Never")
 }
 
-/// Position of the node that the pod is nominated to, unless preemption cannot help there any longer.
+/// Position of the node that the pod is nominated to, unless preemption can no longer help there.
 pub fn expected_at(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<usize> {
     let at = attempt.snapshot.position(attempt.nominated_node?)?;
     let rejection = unplaced.nodes.get(at).and_then(Option::as_ref);

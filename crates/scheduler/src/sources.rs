@@ -1,4 +1,4 @@
-//! Elapsed time and new identifiers: what a decision needs beside its inputs.
+//! Elapsed time and new identifiers, which decisions need in addition to their inputs.
 //!
 //! The core reads neither a clock nor a random number generator itself (clippy.toml bans both there), so that a run can be
 //! replayed: with [`Sources::replayable`], the same inputs lead to the same actions, identifiers included.
@@ -13,7 +13,7 @@ pub enum Sources {
     /// The monotonic clock and random UUIDs.
     #[default]
     System,
-    /// Time stands still, and identifiers are counted.
+    /// A source with constant time and sequential identifiers.
     Replayable(Arc<AtomicU64>),
 }
 

@@ -55,7 +55,7 @@ use podgroup::GroupWriter;
 use rejections::{Rejections, Report};
 use retry::{Failures, Pause, Turns, answered, code, text, until_known};
 
-/// A binding that takes longer than this does not count for the concurrency limit any longer.
+/// A binding that takes longer than this no longer counts for the concurrency limit.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Carries decisions out in the background; cheap to clone.

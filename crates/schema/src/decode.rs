@@ -116,7 +116,7 @@ impl Shape<'_> {
     }
 }
 
-/// Unknown and duplicate fields that are told of an object, as upstream's decoder tells.
+/// The maximum number of unknown and duplicate fields that are reported for an object, as in upstream's decoder.
 pub const MAX_STRICT: usize = 100;
 
 struct Context {

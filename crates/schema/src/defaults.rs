@@ -64,7 +64,7 @@ fn walk(value: &mut Value, structure: &'static Struct) {
             map.insert(field.name.to_owned(), default.clone());
         }
     }
-    // Most fields of most types are not there.
+    // Most fields of an object are usually unset.
     for (name, value) in map.iter_mut() {
         if let Some(field) = structure.field(name) {
             walk_type(value, &field.ty);

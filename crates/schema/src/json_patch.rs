@@ -24,7 +24,7 @@ struct Operation {
     value: Option<Value>,
 }
 
-/// Why a patch cannot be carried out; the texts are upstream's.
+/// The reason why a patch cannot be applied, with upstream's messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is no list of operations, or one of them does not apply.

@@ -11,7 +11,7 @@
 //! Invariants: built-in types and custom schemas merge by the same code (a [`Node`] is a place in either); decoding, pruning and
 //! defaulting are idempotent; texts that reach a client are upstream's. The crate is pure: objects and the time come in as values.
 //!
-//! What it must not depend on: requests, storage, identities, and the meaning of the kinds of `resource.k8s.io` (that
+//! It must not depend on requests, storage, identities, or the meaning of the kinds of `resource.k8s.io` (that
 //! is the `model` crate).
 //!
 //! ```

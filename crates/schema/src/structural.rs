@@ -115,7 +115,7 @@ pub struct Checks {
 pub struct Rule {
     /// The CEL expression.
     pub rule: String,
-    /// The message if it is false.
+    /// The message if the rule evaluates to false.
     pub message: String,
     /// A CEL expression for the message.
     pub message_expression: String,
@@ -210,7 +210,7 @@ impl Structural {
 }
 
 impl Structural {
-    /// There are CEL rules here or below.
+    /// Whether this schema or a schema below it has CEL rules.
     pub fn has_rules(&self) -> bool {
         let below = match &self.additional {
             Additional::Schema(sub) => sub.has_rules(),

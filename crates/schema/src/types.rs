@@ -68,7 +68,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// The encoder writes the field even where nothing was given for it.
+    /// Whether the encoder writes the field even if it is unset.
     pub(crate) fn is_always_written(&self) -> bool {
         if self.pointer {
             return !self.omit_empty;
@@ -76,7 +76,7 @@ impl Field {
         if self.omit_zero {
             return false;
         }
-        // Raw JSON stands for pointers and interfaces as well, which are left out.
+        // Raw JSON also represents pointers and interfaces, which the encoder omits.
         self.ty.is_struct() || !self.omit_empty
     }
 }
@@ -123,7 +123,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// Go has a struct for it, whose zero value the encoder writes unless it is a pointer.
+    /// Whether the Go type is a struct, whose zero value the encoder writes unless the field is a pointer.
     pub(crate) fn is_struct(&self) -> bool {
         matches!(
             self,

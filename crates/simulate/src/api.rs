@@ -82,7 +82,7 @@ impl Simulation {
     /// is gone with that. A pod that is in phase `Succeeded` or `Failed` with it has ended.
     ///
     /// # Errors
-    /// There is no such object, or it is not what its kind says any longer.
+    /// The object does not exist, or is no longer a valid object of its kind.
     pub fn patch(
         &mut self,
         kind: &str,

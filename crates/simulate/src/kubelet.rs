@@ -208,7 +208,7 @@ impl Simulation {
         self.forget_pod(uid, end);
     }
 
-    /// A pod is over, and nothing is kept for it any longer.
+    /// A pod has ended, and its state is dropped.
     pub(crate) fn forget_pod(&mut self, uid: &Uid, end: End) {
         let Some(live) = self.objects.pods.remove(uid) else {
             return;

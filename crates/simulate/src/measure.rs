@@ -20,7 +20,7 @@ pub struct Sample {
     pub devices_in_use: f64,
     /// Units of devices that there are.
     pub devices: u64,
-    /// The share of free devices that a request cannot use, in the mean over the sizes of requests; see
+    /// The share of free devices that a request cannot use, averaged over the sizes of requests; see
     /// [`Room::fragmentation`](allot_allocator::room::Room::fragmentation).
     pub fragmentation: f64,
     /// The share of processors that pods request.

@@ -37,7 +37,7 @@ pub struct Write {
     pub expect: Expect,
     /// The change.
     pub operation: Operation,
-    /// It is part of a deletion, or deletions depend on it: the space that is reserved for those may be used.
+    /// Whether the write is part of a deletion, or deletions depend on it: it may use the space reserved for deletions.
     pub frees: bool,
 }
 
@@ -107,7 +107,7 @@ pub struct Page {
     pub remaining: usize,
 }
 
-/// Why the store did not carry out a request.
+/// The reason why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// A create met an existing key.

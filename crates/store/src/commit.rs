@@ -59,9 +59,9 @@ pub(crate) struct Committer {
     state: Arc<RwLock<State>>,
     disk: Option<Disk>,
     options: Options,
-    /// Left the windows, but still on disk: removed with the next write.
+    /// Changes that left the windows but are still on disk: they are removed with the next write.
     trimmed: Trimmed,
-    /// The same of what left them because of its age.
+    /// The same for changes that left the windows because of their age.
     aged: Arc<Mutex<Trimmed>>,
     reserve: Option<Box<dyn Reserve>>,
     /// Something has been written.
@@ -136,7 +136,7 @@ impl Committer {
         answers
     }
 
-    /// Where to say what left the windows without a write; `None` if nothing has to be forgotten.
+    /// The channel for changes that left the windows without a write; `None` for a store without a disk.
     pub fn aged(&self) -> Option<Arc<Mutex<Trimmed>>> {
         self.disk.is_some().then(|| self.aged.clone())
     }
@@ -223,7 +223,7 @@ impl Committer {
             short.freed += freed;
         }
         if !self.trimmed.is_empty() {
-            // What is not removed now is removed with the next write.
+            // The remaining history is removed with the next write.
             let _ = self.append(&[]);
         }
         answers
@@ -239,7 +239,7 @@ impl Committer {
             };
             let key = &record.entry.key;
             let versions = collection.window.iter().filter(|event| {
-                // Not an object that was created again under the key.
+                // An object that was created again with this key is kept.
                 event.entry.key == *key && event.revision() <= record.entry.revision
             });
             for event in versions {

@@ -202,7 +202,7 @@ fn write(database: &Database, records: &[Record], trimmed: &Trimmed) -> Result<(
     if !trimmed.floors.is_empty() {
         let mut floors = write.open_table(FLOORS)?;
         for (collection, floor) in &trimmed.floors {
-            // It may have been raised above the value in memory.
+            // The value may have been raised above the one in memory.
             let known = floors.get(&**collection)?.map_or(0, |it| it.value());
             floors.insert(&**collection, known.max(*floor))?;
         }

@@ -54,7 +54,7 @@ enum Writer {
 pub struct Embedded {
     state: Arc<RwLock<State>>,
     writer: Option<Writer>,
-    /// Tells the writer what it can forget.
+    /// Notifies the writer of history that it can remove.
     aged: Option<Arc<Mutex<Trimmed>>>,
 }
 

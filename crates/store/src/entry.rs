@@ -85,8 +85,8 @@ impl Entry {
         }
     }
 
-    /// A number that a reader has stored with this version, 0 if none has: a finding about the bytes, and the rules it
-    /// depends on.
+    /// A number that a reader has stored with this version, 0 if none: it identifies a property of the bytes and the
+    /// rules that the property depends on.
     pub fn mark(&self) -> u64 {
         self.mark.load(Ordering::Relaxed)
     }
@@ -129,11 +129,11 @@ impl fmt::Debug for Entry {
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// It did not exist before.
+    /// The object did not exist before.
     Added,
     /// It replaced an older version.
     Modified,
-    /// It was deleted; the entry is its last state with the revision of the deletion.
+    /// The object was deleted; the entry is its last state with the revision of the deletion.
     Deleted,
 }
 
@@ -148,9 +148,9 @@ pub struct Event {
     encodings: Mutex<Encodings>,
 }
 
-/// What is known of an event's encodings.
+/// The state of an event's cached encoding.
 enum Encodings {
-    /// Kept for the other watchers, who are about to ask for them.
+    /// The encoding is cached for the other watchers, which are about to use it.
     Shared(Vec<(u64, Bytes)>),
     /// The event is old: a watcher that still needs the encoding creates its own.
     Forgotten,
@@ -172,7 +172,7 @@ impl Event {
         self.entry.revision
     }
 
-    /// An encoding of the event, made once per format and shared by all who ask for it while the event is among the newest
+    /// An encoding of the event, created once per format and shared by all watchers while the event is among the newest
     /// of its collection.
     ///
     /// `format` is chosen by the caller; equal numbers must mean equal bytes.
@@ -190,7 +190,7 @@ impl Event {
         bytes
     }
 
-    /// Gives up the shared encodings: they would double what the window of changes takes.
+    /// Drops the shared encodings: they would double the memory of the window of changes.
     pub(crate) fn forget_encodings(&self) {
         *self.encodings.lock() = Encodings::Forgotten;
     }

@@ -1,6 +1,6 @@
 //! Versioned object storage below the API server: a revision log with watch.
 //!
-//! What it is for: store opaque objects in named *collections* (one per API resource), assign every change the next
+//! Purpose: store opaque objects in named *collections* (one per API resource), assign every change the next
 //! *revision*, make it durable before answering, and notify watchers. A revision is what Kubernetes calls a
 //! `resourceVersion`.
 //!
@@ -11,7 +11,7 @@
 //! - a watcher that starts at revision *r* sees every change of its collection after *r* once, in order, or gets an
 //!   error if *r* is older than the window ([`Error::Expired`]).
 //!
-//! What it must not depend on: Kubernetes objects. Values are bytes; only the position of the revision in them is known
+//! It must not depend on Kubernetes objects. Values are bytes; only the position of the revision in them is known
 //! ([`Draft`]).
 //!
 //! ```

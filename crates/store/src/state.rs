@@ -10,14 +10,15 @@ use tokio::sync::watch;
 
 use crate::{Entry, Error, Event, EventKind, ListOptions, Options, Page};
 
-/// How many of the newest changes keep their encodings. Watchers that keep up read them there; those who are further behind
-/// encode for themselves.
+/// The number of newest changes that keep their encodings. Watchers that keep up use these encodings; those that are
+/// further behind encode the events themselves.
 pub(crate) const SHARED_ENCODINGS: usize = 1024;
 
-/// How many changes of a collection are kept whatever their age, for watchers that come back after a pause.
+/// The number of changes of a collection that are kept regardless of their age, for watchers that reconnect.
 pub(crate) const KEPT: usize = 512;
 
-/// How long all changes are kept that fit into the window, as kube-apiserver's watch cache does.
+/// The minimum age of changes before they are removed from a window that is not full, as in kube-apiserver's watch
+/// cache.
 pub(crate) const FRESH: Duration = Duration::from_secs(75);
 
 /// One collection: its objects, and recent changes.
@@ -63,7 +64,7 @@ impl Collection {
 pub(crate) struct State {
     pub revision: u64,
     pub collections: FxHashMap<Arc<str>, Collection>,
-    /// What the revision was at the last moments at which [`State::age`] ran, oldest first.
+    /// The revisions at the most recent runs of [`State::age`], oldest first.
     moments: VecDeque<(Instant, u64)>,
 }
 
@@ -79,7 +80,7 @@ impl Trimmed {
         self.revisions.is_empty() && self.floors.is_empty()
     }
 
-    /// A change has left a window, and with it the version that it replaced.
+    /// Records that a change, and with it the version that it replaced, has left a window.
     fn forget(&mut self, event: &Event) {
         if let Some(previous) = &event.previous {
             self.revisions.push(previous.revision);
@@ -157,8 +158,8 @@ impl State {
         trimmed
     }
 
-    /// Takes the changes out of the windows that are no longer fresh, so that what a burst took is given back; answers
-    /// them, to be dropped outside of the lock, with what can be forgotten on disk.
+    /// Removes changes that are no longer recent from the windows, so that memory used by a burst is released. Returns
+    /// them, to be dropped outside of the lock, with the history that can be removed from disk.
     pub fn age(&mut self, now: Instant) -> (Vec<Arc<Event>>, Trimmed) {
         let (mut events, mut trimmed) = (Vec::new(), Trimmed::default());
         self.moments.push_back((now, self.revision));

@@ -1,5 +1,5 @@
-//! Binding conditions (KEP-5007): pods are bound when the driver has said that their devices are ready. Modelled GPUs are at
-//! once; a real driver would look, or prepare what takes long.
+//! Binding conditions (KEP-5007): pods are bound when the driver has reported that their devices are ready. Modelled
+//! GPUs are ready immediately; a real driver would check the device, or prepare it if that takes long.
 
 use allot_driver::{ClaimRef, Controls};
 use futures::TryStreamExt;
@@ -13,10 +13,10 @@ use crate::{DRIVER_NAME, Gpus};
 
 /// The condition that a pod waits for.
 pub(crate) const CONDITION: &str = "BindingConditions";
-/// The condition with which the allocation is given up.
+/// The condition that causes the scheduler to release the allocation.
 pub(crate) const FAILURE: &str = "BindingFailureConditions";
 
-/// What is said about a device that is allocated with binding conditions.
+/// The conditions of a device that is allocated with binding conditions; `None` for other devices.
 pub(crate) fn conditions(result: &DeviceRequestAllocationResult) -> Option<Vec<Condition>> {
     let wanted = result.binding_conditions.as_ref()?;
     let ready = wanted.iter().map(|type_| Condition {
@@ -30,7 +30,7 @@ pub(crate) fn conditions(result: &DeviceRequestAllocationResult) -> Option<Vec<C
     Some(ready.collect())
 }
 
-/// Says of every device of this node that it is ready, as soon as it is allocated. Never ends.
+/// Reports every device of this node as ready as soon as it is allocated. Never returns.
 pub(crate) async fn keep(client: Client, controls: Controls, node: &str, gpus: &Gpus) {
     let claims: Api<ResourceClaim> = Api::all(client);
     let seen = watcher(claims, watcher::Config::default());
@@ -52,13 +52,13 @@ pub(crate) async fn keep(client: Client, controls: Controls, node: &str, gpus: &
             }
             Ok(Some(_)) => {}
             Ok(None) => std::future::pending().await,
-            // The watch goes on by itself, after a pause.
+            // The watch retries after a backoff.
             Err(error) => tracing::warn!(%error, "claims can not be watched"),
         }
     }
 }
 
-/// The devices of this node in a claim.
+/// The allocation results of a claim for devices of this node.
 fn own<'a>(
     claim: &'a ResourceClaim,
     node: &'a str,
@@ -71,7 +71,7 @@ fn own<'a>(
     results.filter(move |it| it.driver == DRIVER_NAME && it.pool == node)
 }
 
-/// Whether a pod waits for something that was not said yet.
+/// Whether a pod waits for a condition that has not been reported yet.
 fn lacks(claim: &ResourceClaim, node: &str) -> bool {
     let statuses = claim.status.as_ref().and_then(|it| it.devices.as_ref());
     own(claim, node).any(|result| {
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the driver of a node has something to say about a claim.
+    /// Checks whether the driver of a node has a condition to report for a claim.
     fn check(pool: &str, devices: serde_json::Value, expected: bool) {
         let text = devices.to_string();
         let claim: ResourceClaim = serde_json::from_value(json!({

@@ -15,24 +15,25 @@ use crate::binding::{CONDITION, FAILURE};
 const MEMORY: usize = 80;
 /// Compute units of a GPU.
 const COMPUTE: usize = 100;
-/// Sets of counters in one slice at most.
+/// The maximum number of counter sets in one ResourceSlice.
 const COUNTER_SETS: usize = 8;
 
-/// What GPUs a node has.
+/// The profile of a node: the number of GPUs, and how they can be allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Profile {
-    /// How many.
+    /// The number of GPUs.
     pub gpus: usize,
-    /// How many equal partitions each GPU can be divided into, beside the whole (KEP-4815); 0 for whole GPUs alone.
+    /// The number of equal partitions that each GPU can be divided into as an alternative to the whole GPU (KEP-4815);
+    /// 0 if GPUs cannot be partitioned.
     pub partitions: usize,
-    /// Whether several claims use a GPU or partition, each as much of it as it asks for (KEP-5075).
+    /// Whether several claims can share a GPU or partition, each with the capacity that it requests (KEP-5075).
     pub shared: bool,
-    /// Whether pods are bound only when the driver has said that their devices are ready (KEP-5007).
+    /// Whether pods are bound only after the driver has reported that their devices are ready (KEP-5007).
     pub binding_conditions: bool,
 }
 
 impl Profile {
-    /// Whole GPUs, one claim for each.
+    /// A profile of whole GPUs, each allocated to one claim.
     pub fn whole(gpus: usize) -> Self {
         Self {
             gpus,
@@ -42,10 +43,10 @@ impl Profile {
         }
     }
 
-    /// Whether the devices can be published: a partition has at least 1 GiB and one unit.
+    /// Checks that the devices can be published: a partition has at least 1 GiB of memory and one compute unit.
     ///
     /// # Errors
-    /// The bound, in words.
+    /// A message with the violated limit.
     pub fn check(&self) -> Result<(), String> {
         match self.partitions > MEMORY {
             true => Err(format!("a GPU has at most {MEMORY} partitions")),
@@ -69,7 +70,7 @@ impl Profile {
             .collect()
     }
 
-    /// The devices as they are published, with the counters that partitions draw from.
+    /// The published pool: the devices, and the shared counters that partitions consume.
     pub fn pool(&self, node: &str) -> Pool {
         let mut pool = Pool::new(self.devices(node));
         if self.partitions == 0 {
@@ -119,7 +120,7 @@ impl Profile {
         partitions.chain([full]).collect()
     }
 
-    /// A device with this much memory, in MiB, and these units.
+    /// Adds capacities to a device: memory in MiB, and compute units.
     fn sized(&self, mut device: Device, memory: usize, compute: usize) -> Device {
         let capacity = |value: String, least: &str| DeviceCapacity {
             request_policy: self.shared.then(|| CapacityRequestPolicy {
@@ -133,7 +134,7 @@ impl Profile {
             }),
             value: Quantity(value),
         };
-        // Whole GiB, so that any part of it is a multiple of the least.
+        // Whole GiB, so that every share is a multiple of the minimum.
         let memory = if self.shared {
             memory >> 10 << 10
         } else {

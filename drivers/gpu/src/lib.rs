@@ -1,5 +1,5 @@
 //! The GPU example driver, `gpu.example.com`: modelled GPUs that exist only as attributes and environment variables. It
-//! is an example of a driver on the `allot-driver` SDK, and gives a local cluster devices to allocate.
+//! is an example of a driver on the `allot-driver` SDK, and provides devices for a local cluster.
 //!
 //! Invariants:
 //! - devices of a node are a pure function of the node's name and their number: a restart publishes the same;
@@ -38,21 +38,21 @@ pub const DRIVER_NAME: &str = "gpu.example.com";
 /// Kind of the CDI devices.
 pub const CDI_KIND: &str = "k8s.gpu.example.com/gpu";
 
-/// Claims whose status is still to be written, at most.
+/// The maximum number of claims whose status has not been written yet.
 const WAITING: usize = 1024;
 
-/// How to run the driver.
+/// The options of the driver.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The node whose GPUs these are.
+    /// The name of the node that has the GPUs.
     pub node_name: String,
     /// The kubelet's root directory, with `plugins_registry` in it.
     pub kubelet_dir: PathBuf,
     /// Directory of the CDI files, which the node's runtime must read.
     pub cdi_dir: PathBuf,
-    /// How many GPUs the node has, and in which form.
+    /// The number of GPUs of the node, and how they can be allocated.
     pub profile: Profile,
-    /// Tell in the status of claims which GPU it is: model, UUID and driver version, as data of the device.
+    /// Whether to write the model, UUID and driver version of each allocated GPU to the device status of its claim.
     pub device_status: bool,
 }
 
@@ -112,7 +112,7 @@ pub async fn run(
     let controls = plugin.controls();
     let work = async {
         while let Some((claim, devices)) = tell.recv().await {
-            // The devices are prepared all the same.
+            // The devices are prepared even if this fails.
             if let Err(error) = controls.set_device_status(&claim, devices).await {
                 tracing::warn!(%claim, %error, "the claim's status is not written");
             }
@@ -135,7 +135,7 @@ pub async fn run(
     plugin.wait_until(stopped).await
 }
 
-/// What a container sees of its share of a GPU.
+/// The environment variables of a container for its share of a GPU.
 fn consumed(result: &DeviceRequestAllocationResult) -> Vec<String> {
     let name = parameters::variable(&result.device);
     let consumed = result.consumed_capacity.iter().flatten();
@@ -149,13 +149,13 @@ fn consumed(result: &DeviceRequestAllocationResult) -> Vec<String> {
 #[derive(Debug, Clone)]
 struct Gpus {
     devices: BTreeMap<String, Device>,
-    /// Where news about claims go.
+    /// The queue of device statuses to write to claims.
     told: Option<mpsc::Sender<(ClaimRef, Vec<AllocatedDeviceStatus>)>>,
 }
 
 impl Gpus {
-    /// What the status of a claim says about a device: which one it is, which can be looked up there when it is not published
-    /// any more, and that it is ready, where a pod waits for that.
+    /// The device status in a claim: the identity of the device, which remains available after the device is
+    /// unpublished, and its readiness, if a pod waits for that.
     fn status(&self, result: &DeviceRequestAllocationResult) -> Option<AllocatedDeviceStatus> {
         let attributes = self
             .devices
@@ -215,7 +215,7 @@ impl Driver for Gpus {
             prepared.push(device.metadata(metadata));
         }
         if let Some(told) = &self.told {
-            // It is for people; where the API server does not keep up, preparing does not wait for it.
+            // The status is informational: preparing a claim does not wait for a slow API server.
             let _ = told.try_send((claim.reference().clone(), statuses));
         }
         Ok(prepared.into())

@@ -67,20 +67,20 @@ const KIND: &str = "GpuConfig";
 /// Parameters that a claim or class must not contain.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not of this shape.
+    /// The parameters have the wrong structure.
     #[error("error decoding config parameters: {0}")]
     Decode(#[from] serde_json::Error),
-    /// Another kind of object.
+    /// The parameters are an object of another kind.
     #[error(
         "error decoding config parameters: no kind {kind:?} is registered for version {version:?}"
     )]
     Kind {
         /// The kind.
         kind: String,
-        /// And its version.
+        /// The `apiVersion`.
         version: String,
     },
-    /// A value out of range.
+    /// A value is out of range.
     #[error("error validating GPU config: {0}")]
     Invalid(&'static str),
 }
@@ -119,7 +119,7 @@ impl GpuConfig {
         Ok(config)
     }
 
-    /// What a container sees of the GPU or partition with this name.
+    /// The environment variables of a container for the GPU or partition with this name.
     pub(crate) fn environment(&self, device: &str) -> Vec<String> {
         let name = variable(device);
         let mut env = vec![format!("{name}={device}")];

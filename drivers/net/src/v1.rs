@@ -1,15 +1,15 @@
-//! The network driver for `resource.k8s.io/v1`: the node's interfaces as devices, and for each allocated one an interface in
-//! the network namespace of the pod.
+//! The network driver for `resource.k8s.io/v1`: publishes the node's network interfaces as devices and attaches an interface
+//! to the pod's network namespace for each allocated device.
 //!
-//! [`inventory`] says what the node has; [`parameters`] what a claim can ask for; `driver` plans what is made of a device,
-//! with addresses of [`pools`]; [`attach`], a hook of the container runtime, makes it when the namespace is there; `give_back`
-//! undoes it; `status` tells the claim.
+//! [`inventory`] discovers the node's interfaces; [`parameters`] parses the opaque parameters; `driver` plans interfaces
+//! and allocates addresses from [`pools`]; [`attach`], a hook of the container runtime, creates the interface once the
+//! namespace exists; `give_back` restores it; `status` reports it in the claim's status.
 //!
 //! Invariants:
-//! - everything that is taken is written down before it is used, and is found again by whoever comes later: addresses in
-//!   the pool's status, interfaces by an alias with the claim's UID, plans in files;
-//! - an address belongs to one device of one claim, from before the interface has it until after it is gone;
-//! - nothing is made on the node itself: what is made is made in the pod's namespace and goes with it.
+//! - every resource is recorded before it is used and can be found again after a restart: addresses in the pool's status,
+//!   interfaces by an alias containing the claim's UID, plans in files;
+//! - an address belongs to one device of one claim, from before the interface gets it until after the interface is gone;
+//! - no interface is created on the node itself: it is created in the pod's namespace and removed with that namespace.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,36 +41,36 @@ use plan::Plans;
 use status::News;
 use store::Pools;
 
-/// Name of the driver, and of its DeviceClass.
+/// Name of the driver and of its DeviceClass.
 pub const DRIVER_NAME: &str = "net.allot.dev";
-/// Kind of the CDI devices.
+/// Kind of the driver's CDI devices.
 pub const CDI_KIND: &str = "net.allot.dev/interface";
-/// Annotation of a CDI device: the pods that use it need a network namespace of their own. Runtimes that give every pod one
-/// need not know it.
+/// Annotation of a CDI device whose pods need their own network namespace. Runtimes that always create one for each pod
+/// can ignore it.
 pub const POD_NETWORK: &str = "allot.dev/network-namespace";
 
-/// What the kernel does not tell, such as the speed, is looked at this often.
+/// Polling interval for properties without change notifications from the kernel, such as the speed.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// Changes of interfaces come in crowds.
+/// Debounce interval, as interface changes arrive in bursts.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// How to run the driver.
+/// Configuration of the driver.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The node.
+    /// Name of the node.
     pub node_name: String,
     /// The kubelet's root directory.
     pub kubelet_dir: PathBuf,
-    /// Where CDI files go.
+    /// Directory for CDI files.
     pub cdi_dir: PathBuf,
-    /// Which interfaces to publish.
+    /// Selects the interfaces to publish.
     pub selection: Selection,
-    /// The program that runtimes run as the hook; a copy of this one, in the driver's directory, when absent.
+    /// Hook program for container runtimes; when unset, a copy of this binary in the driver's directory.
     pub hook: Option<PathBuf>,
 }
 
 impl Config {
-    /// A driver for the hardware of this machine, with everything below the kubelet's root directory.
+    /// A configuration for the hardware of this machine, with all paths below the kubelet's root directory.
     pub fn new(node_name: impl Into<String>, kubelet_dir: impl Into<PathBuf>) -> Self {
         let kubelet_dir = kubelet_dir.into();
         Self {
@@ -82,7 +82,7 @@ impl Config {
         }
     }
 
-    /// Where the driver keeps its files.
+    /// Directory for the driver's files.
     pub fn directory(&self) -> PathBuf {
         self.kubelet_dir.join("plugins").join(DRIVER_NAME)
     }
@@ -91,7 +91,7 @@ impl Config {
 /// Runs the driver until `shutdown`.
 ///
 /// # Errors
-/// When it cannot start, or one of its servers fails.
+/// Startup failed, or one of the servers failed.
 pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     let directory = config.directory();
     let io = |source| Error::Io {
@@ -138,7 +138,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     result.map_err(io).and(ended)
 }
 
-/// Keeps what is published what the node has.
+/// Keeps the published devices in sync with the node's interfaces.
 async fn publish(controls: &Controls, config: &Config, held: &Arc<Held>) -> std::io::Result<()> {
     let weak = Arc::downgrade(held);
     Netlink::watch(move |changed| {
@@ -174,14 +174,14 @@ async fn publish(controls: &Controls, config: &Config, held: &Arc<Held>) -> std:
     }
 }
 
-/// Hears of what hooks write.
+/// Watches for outcomes recorded by hooks.
 async fn watch_outcomes(plans: &Plans, news: &News) -> std::io::Result<()> {
     let inotify = Inotify::init()?;
     inotify
         .watches()
         .add(plans.directory(), WatchMask::MOVED_TO)?;
     let mut events = inotify.into_event_stream(vec![0; 4096])?;
-    // What was written while nobody looked.
+    // Outcomes that were recorded before the watch started.
     for uid in plans.claims() {
         tell(plans, &uid, news);
     }

@@ -16,7 +16,7 @@ const MOST_PAIRS: usize = 1 << 18;
 struct Rank {
     /// Pools with binding conditions come last under every policy.
     binding: bool,
-    /// How much cannot be had any longer when this is taken, in thousandths of counters.
+    /// The amount that is no longer available when this device is allocated, in thousandths of counters.
     blocks: u64,
     /// Partitioning a whole device ranks lower than using up a partitioned one.
     whole: bool,
@@ -139,7 +139,7 @@ impl Rank {
     }
 }
 
-/// How much of the other partitions of the pool cannot be had any longer when one is taken, by slot.
+/// The share of the pool's other partitions that is no longer available when a partition is allocated, by slot.
 fn blocks(part: &PoolPart<'_>) -> FxHashMap<u32, u64> {
     let (info, available) = (part.info(), part.pool.usage.available());
     let fits = |slot: u32| {

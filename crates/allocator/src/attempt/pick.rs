@@ -153,7 +153,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         let alternative = &claims.alternatives[pick.alternative as usize];
         self.remove_from_constraints(alternative, &alternative.constraints);
         if pick.shared && self.features.upstream_errors {
-            // Upstream forgets to give the counters back, and that a device without capacities is not shared any longer.
+            // Upstream neither releases the counters nor records that a device without capacities is no longer shared.
             let device = self.parts[pick.part as usize].info().device(pick.slot);
             if device.capacity.is_empty() {
                 self.scratch.left_behind.push(pick.device);

@@ -46,7 +46,7 @@ fn alike<T>(a: &[T], b: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
 }
 
-// What follows names all fields, so that a new one cannot be forgotten.
+// The patterns below name all fields, so that a new field causes a compile error.
 
 impl Claims {
     fn have_errors(&self) -> bool {

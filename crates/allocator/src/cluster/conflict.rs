@@ -99,7 +99,7 @@ impl Cluster {
         devices.any(|held| counts(by, held))
     }
 
-    /// By the newest generation of the pool that has the device: what an older one counted does not matter any longer.
+    /// By the newest generation of the pool that has the device: the counts of older generations are irrelevant.
     fn is_overdrawn(
         &self,
         pool: &Pool,

@@ -106,7 +106,7 @@ pub(super) fn explain<O: Observer>(
     let mut stages = stages(attempt, alternative);
     let mut passed = Vec::new();
     let mut in_use = Vec::new();
-    // Of the devices that fail at a check, the one that comes nearest.
+    // Of the devices that fail a check, the one that is nearest to passing it.
     let mut nearest: BTreeMap<usize, (Failed, String)> = BTreeMap::new();
     for part in 0..attempt.parts.len() {
         if attempt.parts[part].view.state != ViewState::Usable {
@@ -146,7 +146,7 @@ pub(super) fn explain<O: Observer>(
         }
     }
     let needs = fixed_count(alternative).unwrap_or_else(|| wanted_by_all(&stages));
-    // What fails later would not help, whatever became of it.
+    // Devices that fail a later check would not help, even if they passed it.
     let last = hopeless(&stages, needs).unwrap_or(usize::MAX);
     let nearest = nearest.into_iter().rev().find(|(stage, _)| *stage <= last);
     constraints(attempt, alternative, &passed, &mut stages);

@@ -161,7 +161,7 @@ impl Usage {
         self.devices.iter()
     }
 
-    /// Whether a device is in use that is not published any longer, so that the counters that it consumes are unknown.
+    /// Whether a device in use is no longer published, so that the counters that it consumes are unknown.
     pub(crate) fn has_unpublished(&self) -> bool {
         self.unpublished > 0
     }

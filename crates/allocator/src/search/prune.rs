@@ -22,7 +22,7 @@ use values::Values;
 pub(super) enum Survey {
     /// Some request can never be satisfied, and the search ends there before any error can occur.
     Infeasible,
-    /// Some check can fail with an error, so the order of the checks matters and all must be made.
+    /// Some check can fail with an error, so the order of the checks matters and all must be run.
     OrderSensitive,
     Clear(Box<Pruner>),
 }

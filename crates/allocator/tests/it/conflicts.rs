@@ -1,4 +1,4 @@
-//! What two claims cannot both have, however they got it.
+//! Devices that two claims cannot both have, however they were allocated.
 
 use allot_allocator::{Cluster, Features, Holder};
 use serde_json::{Value, json};

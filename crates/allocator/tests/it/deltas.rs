@@ -99,7 +99,7 @@ impl Known {
     }
 }
 
-/// A caller that asks repeatedly, and caches what it can.
+/// A caller that allocates repeatedly with caches.
 struct Asking {
     allocator: Allocator,
     shapes: ClaimShapes,

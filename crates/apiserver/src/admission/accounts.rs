@@ -11,9 +11,9 @@ use crate::error::Result;
 use crate::object::{child_mut, generate_name, items_mut, text};
 
 const ACCOUNTS: &str = "serviceaccounts";
-/// What pods get from their account.
+/// Pod fields that are set from the service account.
 const USED: [&str; 2] = ["automountServiceAccountToken", "imagePullSecrets"];
-/// The account of pods that name none; a controller creates it in every namespace.
+/// The service account of pods that specify none; a controller creates it in every namespace.
 const DEFAULT: &str = "default";
 /// How long a pod waits for that controller; upstream gives up after two seconds at most, which a cluster that is just
 /// starting on a busy machine may need.
@@ -126,7 +126,7 @@ async fn account(core: &Admission, namespace: &str, name: &str) -> Result<Option
     stored_parts(core, ACCOUNTS, &key, &USED).await
 }
 
-/// Whether the controller that creates default accounts runs: the configuration says so, or some namespace has one.
+/// Whether the controller that creates default accounts runs, per configuration or because such an account exists.
 async fn accounts_are_made(core: &Admission) -> Result<bool> {
     if core.config.accounts_are_made {
         return Ok(true);

@@ -63,7 +63,8 @@ impl Log {
         Ok(Log { queue, state })
     }
 
-    /// Writes an event. What the file cannot take fast enough is lost and counted: the log must not hold up requests.
+    /// Queues an event. If writes to the file are too slow, events are dropped and counted: the log must not block
+    /// requests.
     pub(super) fn write(&self, event: &Event) {
         let Ok(mut line) = serde_json::to_vec(event) else {
             self.state.lost.fetch_add(1, Ordering::Relaxed);
@@ -187,7 +188,7 @@ impl Rotated {
         std::fs::rename(&self.path, old)?;
         self.file = open(&self.path)?;
         self.size = 0;
-        // What cannot be removed now is tried again with the next file.
+        // The removal of remaining files is retried with the next rotation.
         let _ = self.remove_old();
         Ok(())
     }

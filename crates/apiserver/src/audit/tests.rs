@@ -310,7 +310,7 @@ async fn answers_that_are_streamed_are_told() {
     assert_eq!(events[1]["stage"], "ResponseComplete");
     let sent: Value = serde_json::from_slice(&sent).unwrap();
     assert_eq!(events[1]["responseObject"], sent);
-    // It is not read to its end.
+    // The body is not read to its end.
     drop(list().await);
     audit.flush();
     let last = lines(&file).pop().unwrap();

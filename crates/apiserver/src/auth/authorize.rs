@@ -269,7 +269,7 @@ impl Authorizer {
     }
 }
 
-/// The field selector of a request. One that cannot be parsed is rejected later; here it selects nothing in particular.
+/// The field selector of a request. An invalid selector is rejected later; here it is treated as absent.
 pub(super) fn selected(request: &Incoming) -> Option<FieldSelector> {
     FieldSelector::parse(request.query.text("fieldSelector")?).ok()
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 #[cfg(test)]
 mod tests;
 
-/// What the subprotocol of a WebSocket that holds a token starts with. Browsers cannot set `Authorization` there.
+/// The prefix of a WebSocket subprotocol that contains a token. Browsers cannot set `Authorization` for WebSockets.
 const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// A credential is present and cannot be used: the request is rejected, not treated as anonymous.

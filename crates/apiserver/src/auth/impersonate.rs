@@ -356,7 +356,7 @@ async fn require_extra(
     Ok(())
 }
 
-/// Why a key with its values cannot be taken over in a constrained way.
+/// The reason why an extra key with its values cannot be impersonated in a constrained mode.
 fn extra_error(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".to_owned());

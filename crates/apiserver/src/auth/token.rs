@@ -31,7 +31,7 @@ pub enum TokenError {
     /// Its time is over.
     #[error("service account token has expired")]
     Expired,
-    /// It is not valid yet.
+    /// The token is not valid yet.
     #[error("service account token is not valid yet")]
     Early,
     /// Its issue time is in the future.

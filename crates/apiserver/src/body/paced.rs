@@ -1,6 +1,6 @@
 //! Bodies with a minimum pace of their readers.
 //!
-//! A connection asks for the next piece of a body when it has space for it. A client that does not read therefore
+//! A connection polls for the next chunk of a body when it has buffer space. A client that does not read therefore
 //! blocks its body, and with it a snapshot of a collection, a seat among the requests in flight, and a share of the
 //! budget for answers. A task beside the body detects that and releases all of them.
 

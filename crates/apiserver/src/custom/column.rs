@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{json_path, text};
-/// A column.
+/// A printer column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Title.
@@ -12,9 +12,9 @@ pub struct Column {
     pub kind: String,
     /// Format within the kind.
     pub format: String,
-    /// Help text.
+    /// The description.
     pub description: String,
-    /// 0 is always shown, others only on request.
+    /// The priority: 0 is always shown, others only in wide output.
     pub priority: i64,
 }
 

@@ -1,4 +1,4 @@
-//! The conversion webhook of one definition.
+//! The conversion webhook of a CRD.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use crate::webhook::{Client, Version};
 
 mod review;
 
-/// How long a conversion may take.
+/// Timeout of a conversion.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How many objects are sent at once, and about how many bytes: the answer has to fit into what is read of one.
+/// Maximum number of objects, and approximate number of bytes, per conversion request: the response must not exceed the
+/// response size limit.
 const BATCH: usize = 250;
 const BATCH_BYTES: usize = 1 << 20;
-/// How many converted objects are kept at hand.
+/// Maximum number of cached converted objects.
 const REMEMBERED: usize = 4096;
 
-/// The webhook of one definition.
+/// The conversion webhook of a CRD.
 #[derive(Debug)]
 pub struct Converter {
     client: Client,
@@ -30,11 +31,11 @@ pub struct Converter {
     made: Mutex<Made>,
 }
 
-/// The last state of objects in other versions, by version and key.
+/// The cache of converted objects, by version and key.
 type Made = HashMap<(String, Arc<str>), Arc<Entry>>;
 
 impl Converter {
-    /// Of a definition, if a webhook converts its objects.
+    /// The webhook of a CRD, if its conversion strategy is `Webhook`.
     pub(super) fn of(definition: &Value) -> Option<Self> {
         let conversion = &definition["spec"]["conversion"];
         if conversion["strategy"] != "Webhook" {
@@ -63,10 +64,10 @@ impl Converter {
         made.insert((version.to_owned(), entry.key.clone()), entry.clone());
     }
 
-    /// Asks for objects in another version.
+    /// Converts objects to another version.
     ///
     /// # Errors
-    /// 500 in upstream's words.
+    /// 500 with upstream's message.
     pub(crate) async fn convert(
         &self,
         backend: &dyn Backend,
@@ -103,7 +104,7 @@ impl Converter {
     }
 }
 
-/// The objects in parts that are sent at once; a large one is alone.
+/// Splits the objects into batches for separate requests; a large object is a batch of its own.
 fn batches(objects: &[Value]) -> Vec<&[Value]> {
     let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (index, object) in objects.iter().enumerate() {
@@ -121,7 +122,7 @@ fn batches(objects: &[Value]) -> Vec<&[Value]> {
     parts
 }
 
-/// What an object is, as upstream prints it.
+/// The description of an object in upstream's messages.
 pub(crate) fn kind_of(object: &Value) -> String {
     let (group, version) = split_api_version(text(object, &["apiVersion"]));
     format!("{group}/{version}, Kind={}", text(object, &["kind"]))

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// All values at a path such as `.status.conditions[?(@.type=="Ready")].status`. An unsupported path finds nothing.
+/// All values at a path such as `.status.conditions[?(@.type=="Ready")].status`; empty for an unsupported path.
 pub fn find<'a>(object: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![object];
     let mut rest = path.trim();

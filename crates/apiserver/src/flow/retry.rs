@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(refuse(&refused, 0, 10), 1);
         // Ten in the second before.
         assert_eq!(refuse(&refused, 1, 10), 2);
-        // It was raised a second ago, and clients were told to wait two.
+        // The time was increased a second ago, and clients were sent a `Retry-After` of two seconds.
         assert_eq!(refuse(&refused, 2, 10), 2);
         let told: Vec<u64> = (3..100)
             .map(|second| refuse(&refused, second, 200))

@@ -17,7 +17,7 @@ const MOST_SEATS: usize = 10;
 /// The share of a level that one request may take at most.
 const SHARE_OF_LEVEL: f64 = 0.15;
 
-/// What distinguishes the flows of a schema.
+/// The method that distinguishes the flows of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Distinguisher {
     User,

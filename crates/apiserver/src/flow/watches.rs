@@ -1,4 +1,4 @@
-//! How many watches receive a change: the more, the wider the request.
+//! The number of watches that receive a change: it determines the width of a mutating request.
 
 use std::sync::Arc;
 

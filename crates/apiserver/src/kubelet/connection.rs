@@ -84,7 +84,7 @@ where
     Ok(sender)
 }
 
-/// The client requests an upgrade.
+/// Whether the client requests an upgrade.
 pub(super) fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(http::header::UPGRADE)
 }

@@ -1,4 +1,4 @@
-//! Converted objects for steps that cannot wait.
+//! Converted objects for synchronous code, which cannot call the conversion webhook.
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -26,7 +26,7 @@ impl Known {
         known.map(|(.., converted)| converted.clone())
     }
 
-    /// What was missing since this was asked last.
+    /// Returns and clears the list of missing objects.
     pub(crate) fn take_wanted(&self) -> Vec<(Value, String)> {
         std::mem::take(&mut *self.wanted.lock())
     }

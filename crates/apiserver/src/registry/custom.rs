@@ -1,4 +1,4 @@
-//! The row of the registry that a CustomResourceDefinition makes.
+//! The registry entry for a CustomResourceDefinition.
 
 use allot_schema::definition;
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// The row of the registry that a definition makes.
+/// The registry entry for a CRD.
 pub(crate) fn of_definition(object: &Value) -> Resource {
     let spec = &object["spec"];
     let names = &object["status"]["acceptedNames"];
@@ -79,7 +79,7 @@ pub(crate) fn of_definition(object: &Value) -> Resource {
     }
 }
 
-/// The warning that requests through a version get.
+/// The deprecation warning of a version.
 fn deprecation(group: &str, kind: &str, version: &Value, all: &[&Value]) -> String {
     if version["deprecated"] != true {
         return String::new();
@@ -99,7 +99,8 @@ fn deprecation(group: &str, kind: &str, version: &Value, all: &[&Value]) -> Stri
     format!("{group}/{name} {kind} is deprecated{advice}")
 }
 
-/// The order of versions: stable before beta before alpha, then by number; other names come last, in reverse order of their letters.
+/// The order of versions: stable before beta before alpha, then by number; other names last, in reverse alphabetical
+/// order.
 fn priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let parsed = name.strip_prefix('v').and_then(|rest| {
         let digits = rest

@@ -1,4 +1,4 @@
-//! The versions of `resource.k8s.io` that a release has, those from before 1.31 among them.
+//! The versions of `resource.k8s.io` in each release, including releases before 1.31.
 
 use allot_model::GROUP;
 use allot_model::availability::{self, Served};
@@ -7,7 +7,7 @@ use allot_model::features::Release;
 
 use super::{Resource, RuntimeConfig, Subresource, Version, collection_name};
 
-/// The release whose classic kinds the newest one serves beside its own when asked to.
+/// The release whose classic kinds the newest release can serve in addition.
 const LAST_CLASSIC: u8 = 30;
 
 /// A resource with the versions that a release has; `None` if it has none.
@@ -32,7 +32,7 @@ pub(super) fn in_release(
     (!resource.versions.is_empty()).then_some(resource)
 }
 
-/// Lets this cluster's own components, which speak v1 alone, reach what a release before 1.34 serves in other versions.
+/// Serves v1 to in-process components, which only support v1, for releases before 1.34, which serve other versions.
 fn serve_hub(resource: &mut Resource) {
     const HUB: &str = "v1";
     let newer =
@@ -56,7 +56,7 @@ fn serve_hub(resource: &mut Resource) {
     }
 }
 
-/// The resources that exist in classic versions only.
+/// The resources that only exist in classic versions.
 pub(super) fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resource> {
     let own = Kind::ALL
         .into_iter()
@@ -109,7 +109,7 @@ pub(super) fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resourc
     rows.collect()
 }
 
-/// The classic version that the newest release serves beside its own, if asked for by name.
+/// The classic version that the newest release serves in addition if it is enabled by name.
 fn beside(config: &RuntimeConfig, release: Release, kind: &str) -> Option<&'static str> {
     let last = availability::versions(Release::new(LAST_CLASSIC), kind);
     last.into_iter()

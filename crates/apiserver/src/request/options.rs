@@ -1,44 +1,44 @@
-//! The options of a delete.
+//! Options of delete requests.
 
 use serde_json::{Value, json};
 
-/// What must hold of an object that is to be deleted.
+/// Preconditions of a deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preconditions {
-    /// Its uid.
+    /// The required UID of the object.
     pub uid: Option<String>,
-    /// Its resourceVersion.
+    /// The required resourceVersion of the object.
     pub resource_version: Option<String>,
 }
 
-/// What happens to the dependents of a deleted object.
+/// The propagation policy for the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay.
+    /// Dependents are orphaned.
     Orphan,
-    /// They go after the owner.
+    /// Dependents are deleted after the owner.
     Background,
-    /// They go before the owner.
+    /// Dependents are deleted before the owner.
     Foreground,
 }
 
-/// Options of a delete.
+/// The options of a delete request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Seconds that the object gets to end; the kind's default if absent.
+    /// The grace period in seconds; the default of the kind if absent.
     pub grace_period_seconds: Option<i64>,
-    /// Conditions.
+    /// Preconditions of the deletion.
     pub preconditions: Preconditions,
-    /// Dependents; the kind's default if absent.
+    /// The propagation policy; the default of the kind if absent.
     pub propagation: Option<Propagation>,
-    /// The old way to say what happens to dependents; it is in `propagation` as well.
+    /// The deprecated `orphanDependents` option; `propagation` already reflects it.
     pub orphan_dependents: Option<bool>,
-    /// Nothing is stored.
+    /// Whether this is a dry run: no change is stored.
     pub dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// As an object, without kind and version.
+    /// Encodes the options as JSON, without `kind` and `apiVersion`.
     pub(crate) fn to_json(&self) -> Value {
         let mut value = json!({});
         if let Some(seconds) = self.grace_period_seconds {

@@ -1,15 +1,15 @@
-//! The part of an object that an endpoint writes.
+//! The part of an object that an endpoint can update.
 
-/// Which part of an object an update may change.
+/// The part of an object that an update can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Everything but the status.
+    /// Everything except the status.
     Main,
     /// Only the status.
     Status,
-    /// Another subresource that has made the change itself.
+    /// Another subresource, whose handler has already applied the change.
     Sub,
-    /// Namespace finalizers.
+    /// The finalizers in the spec of a namespace.
     Finalize,
     /// The ephemeral containers of a pod.
     EphemeralContainers,

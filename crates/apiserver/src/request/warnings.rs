@@ -1,15 +1,16 @@
-//! Warnings for the client.
+//! Warnings in responses.
 
 use std::collections::HashSet;
 
 use http::HeaderMap;
 
-/// Characters of all warnings of an answer together; from there on each is cut, and at last they are left out. As upstream.
+/// The maximum number of characters of all warnings of a response. Beyond it each warning is truncated; warnings that
+/// still do not fit are dropped. As upstream.
 const MOST: usize = 4 * 1024;
-/// Characters of a warning that is cut.
+/// The maximum number of characters of a truncated warning.
 const CUT: usize = 256;
 
-/// `Warning` headers of an answer, each text once.
+/// The `Warning` headers of a response, without duplicates.
 #[derive(Debug, Default)]
 pub struct Warnings(parking_lot::Mutex<Recorded>);
 
@@ -17,9 +18,9 @@ pub struct Warnings(parking_lot::Mutex<Recorded>);
 struct Recorded {
     seen: HashSet<String>,
     texts: Vec<String>,
-    /// Characters of the texts.
+    /// The total number of characters of the warnings.
     written: usize,
-    /// There are so many that each is cut.
+    /// Whether the limit is exceeded, so that each warning is truncated.
     cutting: bool,
 }
 
@@ -37,7 +38,7 @@ impl Recorded {
 }
 
 impl Warnings {
-    /// Adds a warning. What one client sends can give rise to any number of them.
+    /// Adds a warning. A single request can cause any number of warnings.
     pub fn add(&self, text: impl Into<String>) {
         let text = text.into();
         let mut recorded = self.0.lock();
@@ -90,7 +91,7 @@ mod tests {
         assert_eq!(written(&warnings), ["299 - \"a\"", "299 - \"b\\\" \""]);
     }
 
-    /// A body with as many unknown fields as it could hold made a header of each: more than there can be.
+    /// A body full of unknown fields caused one header per field, more than a response can contain.
     #[test]
     fn regression_any_number_of_warnings_makes_few_headers() {
         let warnings = Warnings::default();

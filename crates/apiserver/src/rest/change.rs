@@ -1,4 +1,4 @@
-//! Changes for which the object of the path is not copied.
+//! Updates that do not copy the current object.
 
 use allot_store::{Error as StoreError, Expect, Write};
 use serde_json::Value;
@@ -13,9 +13,9 @@ use crate::storage::{self, Owned};
 use crate::versions;
 
 impl Call<'_> {
-    /// Puts an object in the place of that of the path.
+    /// Replaces the object that the request path names.
     pub(super) async fn replace(&self, part: Part, mut object: Value) -> Result<Stored> {
-        // With a version there is one attempt; only a webhook's conversions are asked for again and again.
+        // A request with a resourceVersion is tried once; only the conversions by a webhook require repetition.
         let once =
             self.resource.custom.is_none() && !matches!(meta(&object, "resourceVersion"), "" | "0");
         let sent = |_: &Value| match once {
@@ -25,9 +25,9 @@ impl Call<'_> {
         self.modify(part, sent).await
     }
 
-    /// Changes the object of the path in place, retrying on conflicts: for an endpoint of a built-in kind that makes
-    /// the change itself and always changes something. The object is not compared with its
-    /// previous state, so it is not copied, and field ownership does not change. Deletions take another path.
+    /// Changes the object that the request path names in place, retrying on conflicts: for endpoints of built-in kinds
+    /// that always change the object. The object is not compared with its previous state, so it is not copied, and
+    /// field ownership does not change. Deletions do not use this function.
     pub(super) async fn change(
         &self,
         mut change: impl FnMut(&mut Value) -> Result<()>,

@@ -70,10 +70,10 @@ impl Call<'_> {
         }
     }
 
-    /// Lets policies and webhooks judge and change what was sent to a subresource that is no part of its object.
+    /// Runs policies and webhooks on the body of a subresource that is not part of its object.
     ///
     /// # Errors
-    /// The first refusal.
+    /// The first rejection.
     pub(super) async fn admit_sent(&self, operation: Operation, sent: &mut Value) -> Result<()> {
         let asked = Asked {
             shown: Shown::Sent,
@@ -329,7 +329,7 @@ impl Call<'_> {
         self.core.authorizer.require(self.core, &create).await
     }
 
-    /// The name is in use; the message says if the existing object is being deleted.
+    /// 409 for an existing name; the message mentions if the existing object is being deleted.
     fn taken(&self, found: Option<&Entry>, mut status: Status) -> ApiError {
         let found = found.and_then(|entry| versions::load(&self.resource, &entry.value).ok());
         if found.is_some_and(|old| old.object["metadata"]["deletionTimestamp"].is_string()) {

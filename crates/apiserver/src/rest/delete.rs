@@ -255,7 +255,7 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
         };
         match call.delete_one(name, namespace, &options).await {
             Ok(_) => {}
-            // It was deleted concurrently.
+            // The object was deleted concurrently.
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }

@@ -30,7 +30,7 @@ pub(super) fn invalid(kind: &str, errors: &ErrorList) -> ApiError {
 
 /// The options of a write other than a delete.
 pub(super) struct WriteOptions {
-    /// Dry run: nothing is stored.
+    /// Whether this is a dry run: no change is stored.
     pub(super) dry_run: bool,
     /// How unknown and duplicate fields are answered.
     pub(super) field_validation: FieldValidation,

@@ -136,7 +136,7 @@ async fn ended(resource: &Resource) {
     }
 }
 
-/// When an idle watch with this lifetime gets its first bookmark: its client must know where to continue.
+/// The time of the first bookmark of an idle watch with this lifetime: the client needs it to resume.
 fn first_bookmark(life: Duration) -> Duration {
     const BEFORE_END: Duration = Duration::from_secs(2);
     life.saturating_sub(BEFORE_END).max(life / 2)

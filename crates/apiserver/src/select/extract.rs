@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The object with only what stands at some paths, as in `spec.nodeName`; null where it can not be read.
+/// The object reduced to the values at some paths, such as `spec.nodeName`; null if it cannot be parsed.
 pub(crate) fn extract(bytes: &[u8], paths: &[impl AsRef<str>]) -> Value {
     let paths: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);

@@ -110,7 +110,7 @@ fn give_changed(service: &mut Value, old: &Value, free: &mut Free<'_>) -> Result
     keep_known(service, old);
     let allocates = allocates(service);
     let before: BTreeSet<i64> = node_ports(old).collect();
-    // The service may keep its ports, but none twice.
+    // The service may keep its ports, but must not use a port twice.
     free.taken.extend(&before);
     let mut mine = BTreeSet::new();
     let mut seen = BTreeSet::new();

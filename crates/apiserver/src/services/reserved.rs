@@ -11,7 +11,7 @@ use crate::object::meta;
 /// Services that are about to be stored.
 #[derive(Default)]
 pub(crate) struct Pending {
-    /// Held during an allocation, and only then: only the store is accessed meanwhile.
+    /// Locked only during an allocation, which accesses nothing but the store.
     choosing: tokio::sync::Mutex<()>,
     services: Arc<Mutex<Services>>,
 }

@@ -1,11 +1,11 @@
-//! The bookkeeping of decisions about certificate requests.
+//! Updates of the approval conditions of certificate signing requests.
 
 use serde_json::Value;
 
 use crate::object;
 use crate::request::Part;
 
-/// Keeps existing decisions, and sets the times of new conditions.
+/// Keeps existing approval and denial conditions, and sets the timestamps of new conditions.
 pub(super) fn prepare_status(request: &mut Value, old: &Value, part: Part) {
     if !matches!(part, Part::Status | Part::Approval) {
         return;

@@ -1,4 +1,4 @@
-//! What a delete does to an object, and what is told of it.
+//! Deletion: the changes to a deleted object, and the response.
 
 use allot_schema::definition;
 use serde_json::Value;
@@ -11,17 +11,17 @@ use crate::request::{DeleteOptions, Propagation};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// The priority classes that keep a cluster running.
+/// The priority classes of critical system pods.
 const SYSTEM_CLASSES: [&str; 2] = ["system-node-critical", "system-cluster-critical"];
 
-/// Why no client may delete an object of this name; none where it may.
+/// The reason why clients cannot delete the object with this name; `None` if they can.
 pub fn refuses_delete(resource: &Resource, name: &str) -> Option<&'static str> {
     let system_class =
         resource.is("scheduling.k8s.io", "priorityclasses") && SYSTEM_CLASSES.contains(&name);
     system_class.then_some("this is a system priority class and cannot be deleted")
 }
 
-/// Marks an object as deleted; says whether nothing holds it any more.
+/// Sets the deletion timestamp of an object; returns whether it can be removed immediately.
 pub fn prepare_for_delete(resource: &Resource, new: &mut Value, options: &DeleteOptions) -> bool {
     let defines = is_definition(resource);
     if defines && meta(new, "deletionTimestamp").is_empty() {
@@ -30,7 +30,7 @@ pub fn prepare_for_delete(resource: &Resource, new: &mut Value, options: &Delete
     let generation = new["metadata"].get("generation").cloned();
     let gone = mark(resource, new, options);
     if defines {
-        // Upstream marks a definition by an update that does no more than that.
+        // Upstream sets the deletion timestamp of a CRD with an update that changes only that.
         let metadata = metadata_mut(new);
         metadata.remove("deletionGracePeriodSeconds");
         if let Some(generation) = generation {
@@ -40,7 +40,7 @@ pub fn prepare_for_delete(resource: &Resource, new: &mut Value, options: &Delete
     gone
 }
 
-/// Marks a definition that a client deletes: its objects go first.
+/// Marks a CRD that a client deletes for deletion: its custom objects are deleted first.
 fn mark_definition_deleted(definition: &mut Value) {
     let metadata = metadata_mut(definition);
     let mut finalizers = strings(metadata.get("finalizers").unwrap_or(&Value::Null));
@@ -63,12 +63,12 @@ fn mark_definition_deleted(definition: &mut Value) {
     );
 }
 
-/// Kinds whose dependents stay when the client does not say what is to become of them. kubectl always says it.
+/// Kinds whose dependents are orphaned if the client sets no propagation policy. kubectl always sets one.
 fn orphans_by_default(resource: &Resource) -> bool {
     resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
 }
 
-/// Marks an object as deleted; says whether nothing holds it any more.
+/// Sets the deletion timestamp of an object; returns whether it can be removed immediately.
 fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
     let namespaces = resource.is("", "namespaces");
     let mut finalizers = strings(&object["metadata"]["finalizers"]);
@@ -119,7 +119,7 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
             "deletionTimestamp".to_owned(),
             object::timestamp(end).into(),
         );
-        // A namespace ends when it is empty, not after a time.
+        // A namespace has no grace period: it is removed when it is empty.
         if !namespaces {
             metadata.insert("deletionGracePeriodSeconds".to_owned(), seconds.into());
         }
@@ -130,7 +130,8 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
     !held && grace == 0
 }
 
-/// A marked object that nothing holds any more: the update that brought it here removes it.
+/// Whether an object that is being deleted has no finalizers and no grace period left: the update that causes this
+/// removes it.
 pub fn is_finished(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     metadata["deletionTimestamp"].is_string()
@@ -142,7 +143,7 @@ pub fn is_finished(resource: &Resource, object: &Value) -> bool {
                 .is_some_and(|list| !list.is_empty()))
 }
 
-/// Kinds whose deletion answers with the object instead of a Status.
+/// Kinds for which a delete returns the object instead of a `Status`.
 pub fn returns_deleted_object(resource: &Resource) -> bool {
     match resource.group.as_str() {
         "" => matches!(

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::object::items_mut;
 use crate::registry::Resource;
 
-/// Fields of features that this server does not have.
+/// Fields of features that this server does not support.
 const NEVER: [&str; 4] = [
     "schedulingConstraints",
     "disruptionMode",

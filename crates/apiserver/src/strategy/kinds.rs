@@ -1,9 +1,9 @@
-//! What handlers do differently for some kinds. They ask here and know no kind by name.
+//! Kind-specific behavior of handlers. The handlers themselves do not depend on the names of kinds.
 
 use super::is_definition;
 use crate::registry::Resource;
 
-/// Where upstream keeps the objects of a resource, which its messages about conflicts tell.
+/// Upstream's storage prefix of a resource, which its messages about conflicts contain.
 pub fn storage_prefix(resource: &Resource) -> String {
     let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
     match (group, plural) {
@@ -18,7 +18,7 @@ pub fn storage_prefix(resource: &Resource) -> String {
     }
 }
 
-/// Kinds that a `PUT` may create.
+/// Kinds that a `PUT` can create.
 pub fn allows_create_on_update(resource: &Resource) -> bool {
     matches!(
         (resource.group.as_str(), resource.plural.as_str()),
@@ -30,17 +30,17 @@ pub fn allows_create_on_update(resource: &Resource) -> bool {
     )
 }
 
-/// Objects get addresses and ports from the server before they are stored, and give them up when they go.
+/// Kinds for which the server allocates addresses and ports before objects are stored, and releases them on deletion.
 pub fn allocates_addresses(resource: &Resource) -> bool {
     resource.is("", "services")
 }
 
-/// An object without a name gets a UUID as one.
+/// Kinds for which the server generates a UUID as the name if the name is empty.
 pub fn names_by_uuid(resource: &Resource) -> bool {
     resource.is("", "limitranges")
 }
 
-/// The defaults of the status come from the spec, which a write of the status has to carry along.
+/// Kinds whose status is defaulted from the spec, so that a write of the status must include the spec.
 pub fn defaults_status_from_spec(resource: &Resource) -> bool {
     is_definition(resource)
 }

@@ -1,4 +1,4 @@
-//! What the server itself writes into objects, and what a write may not touch.
+//! Preparation of objects for create and update: fields that the server sets, and fields that a write cannot change.
 
 use allot_model::features::Features;
 use serde_json::{Map, Value, json};
@@ -34,7 +34,7 @@ fn has_generation(resource: &Resource) -> bool {
     }
 }
 
-/// What counts as a change of the spec for the generation.
+/// Whether the spec changed, which increments the generation.
 fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
     if resource.custom.is_some()
         || matches!(
@@ -51,7 +51,7 @@ fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
         };
         return strip(new) != strip(old);
     }
-    // Deployments count annotations too: they are copied to replica sets.
+    // The generation of a deployment also counts changes of annotations: they are copied to replica sets.
     if resource.is("", "podtemplates") {
         return new["template"] != old["template"];
     }
@@ -60,7 +60,7 @@ fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
     annotations || new["spec"] != old["spec"]
 }
 
-/// Brings a new object into the state in which it starts.
+/// Sets the initial state of a new object.
 pub fn prepare_for_create(features: &Features, resource: &Resource, object: &mut Value) {
     if let Some(kind) = classic::kind_of(resource, object) {
         return allot_model::classic::prepare_for_create(kind, object);
@@ -130,7 +130,7 @@ pub fn prepare_for_create(features: &Features, resource: &Resource, object: &mut
         drop_coordination(object, &Value::Null);
     }
     if resource.is("storage.k8s.io", "csidrivers") {
-        // Only changes are counted.
+        // This kind has no generation until its first change.
         metadata_mut(object).remove("generation");
     } else if has_generation(resource) {
         metadata_mut(object).insert("generation".to_owned(), 1.into());
@@ -162,7 +162,7 @@ fn data_sources(claim: &mut Value) {
     let Some(spec) = claim["spec"].as_object_mut() else {
         return;
     };
-    // The old field may only have the kinds that it always could.
+    // `dataSource` only allows the kinds that it has always allowed.
     let source = spec.get("dataSource").unwrap_or(&Value::Null);
     let part = |key: &str| crate::object::text(source, &[key]);
     if !matches!(
@@ -172,7 +172,7 @@ fn data_sources(claim: &mut Value) {
         spec.remove("dataSource");
     }
     let in_namespace = |source: &Value| !crate::object::text(source, &["namespace"]).is_empty();
-    // From other namespaces volumes cannot be filled yet.
+    // Volumes cannot be populated from other namespaces yet.
     if spec.get("dataSourceRef").is_some_and(in_namespace) {
         spec.remove("dataSourceRef");
     }
@@ -189,7 +189,7 @@ fn data_sources(claim: &mut Value) {
     }
 }
 
-/// Nodes are not configured through the server any longer.
+/// Removes the fields of dynamic kubelet configuration, which has been removed from Kubernetes.
 fn drop_node_config(node: &mut Value) {
     for (part, key) in [("spec", "configSource"), ("status", "config")] {
         if let Some(Value::Object(part)) = node.get_mut(part) {
@@ -212,7 +212,7 @@ fn drop_coordination(lease: &mut Value, old: &Value) {
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Counts the templates of a daemon set in the annotation that old clients read.
+/// Writes the template generation of a daemon set to the annotation that old clients read.
 fn set_template_generation(object: &mut Value, generation: i64) {
     metadata_mut(object);
     child_mut(&mut object["metadata"], "annotations").insert(
@@ -283,7 +283,7 @@ pub fn prepare_for_update(
                 let of = |pod: &Value| pod["spec"][list].as_array().cloned().unwrap_or_default();
                 let before = of(old);
                 let resized = of(object).into_iter().map(|new| {
-                    // Containers in another order, or others, are for validation to refuse.
+                    // Validation rejects reordered, added or removed containers.
                     match before.iter().find(|it| it["name"] == new["name"]) {
                         None => new,
                         Some(container) => {
@@ -348,7 +348,7 @@ pub fn prepare_for_update(
     }
 }
 
-/// What an update of the status leaves alone is as it was; most of it usually is.
+/// Restores everything except for the status. Most values are usually unchanged already.
 fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
     let (Value::Object(map), Value::Object(old)) = (object, old) else {
         return;
@@ -364,8 +364,8 @@ fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
                 status_keeps(resource, key)
             }
             "managedFields" | "resourceVersion" => false,
-            // They identify the object: validation compares them with those of the current one. Of custom objects and
-            // of flow control upstream takes the status alone.
+            // These fields identify the object: validation compares them with those of the current object. For custom
+            // objects and flow control upstream uses only the status of the request.
             _ if IDENTITY.contains(&key) => {
                 resource.custom.is_some() || resource.group == "flowcontrol.apiserver.k8s.io"
             }
@@ -382,7 +382,7 @@ fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
 /// deleted object must not reach its successor.
 const IDENTITY: [&str; 4] = ["uid", "name", "namespace", "deletionGracePeriodSeconds"];
 
-/// Kinds whose status endpoints ignore a time of deletion; others refuse it.
+/// Kinds whose status endpoints ignore a deletion timestamp; others reject it.
 fn resets_metadata(resource: &Resource) -> bool {
     resource.custom.is_some()
         || matches!(
@@ -400,7 +400,7 @@ fn resets_metadata(resource: &Resource) -> bool {
         )
 }
 
-/// Gives the chosen members the values they had.
+/// Restores the previous values of the chosen members.
 fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl Fn(&str) -> bool) {
     map.retain(|key, _| !choose(key) || old.contains_key(key));
     for (key, value) in old {
@@ -410,18 +410,18 @@ fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl 
     }
 }
 
-/// Metadata that a status update cannot change. Most kinds of Kubernetes let all of it be changed with the status;
-/// newer ones, by `ResetObjectMetaForStatus`, none.
+/// Metadata that a status update cannot change. Most built-in kinds allow a status update to change all metadata;
+/// newer kinds allow no change of it (`ResetObjectMetaForStatus`).
 fn status_keeps(resource: &Resource, key: &str) -> bool {
     match (resource.group.as_str(), resource.plural.as_str()) {
-        // The revision of a deployment is an annotation that is written with the status; its labels are not.
+        // The revision of a deployment is an annotation that is written with the status; labels are not.
         ("apps", "deployments") => key == "labels",
         ("", "pods") => key == "ownerReferences",
         _ => status_keeps_metadata(resource),
     }
 }
 
-/// Status subresources that cannot change the metadata.
+/// Kinds whose status subresource cannot change the metadata.
 pub fn status_keeps_metadata(resource: &Resource) -> bool {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("admissionregistration.k8s.io", "validatingadmissionpolicies")
@@ -435,7 +435,7 @@ pub fn status_keeps_metadata(resource: &Resource) -> bool {
     }
 }
 
-/// Reverts everything except for the value at a path.
+/// Restores everything except for the value at a path.
 fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
     let sent = path
         .iter()
@@ -450,7 +450,7 @@ fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
     adopt(object, kept);
 }
 
-/// Takes the old object, with the bookkeeping and the identifying metadata of the new one.
+/// Replaces the object with the old one, except for `managedFields`, `resourceVersion` and the identifying metadata.
 fn adopt(object: &mut Value, mut kept: Value) {
     for key in ["managedFields", "resourceVersion"].iter().chain(&IDENTITY) {
         let key = *key;
@@ -471,7 +471,7 @@ fn keep(object: &mut Value, old: &Value, key: &str) {
                 map.remove(key);
             }
         }
-        // To compare is cheaper than to copy, and a patch usually leaves it alone.
+        // Comparing is cheaper than copying, and a patch usually does not change the value.
         value if object[key] == *value => {}
         value => object[key] = value.clone(),
     }

@@ -8,7 +8,7 @@ fn kind(service: &Value) -> &str {
     service["spec"]["type"].as_str().unwrap_or("ClusterIP")
 }
 
-/// Removes fields that the new type of a changed service does not have, unless the update sets them; keeps the address.
+/// Removes fields that do not apply to the new type of a service, unless the update sets them; keeps the cluster IP.
 pub(super) fn follow_type(service: &mut Value, old: &Value) {
     keep_address(service, old);
     let (now, before) = (kind(service).to_owned(), kind(old).to_owned());
@@ -56,7 +56,7 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
     }
 }
 
-/// `clusterIP` and the first of `clusterIPs` are equal; an address that is omitted stays.
+/// Keeps `clusterIP` equal to the first of `clusterIPs`; an omitted address is unchanged.
 fn keep_address(service: &mut Value, old: &Value) {
     if kind(service) == "ExternalName" || kind(old) == "ExternalName" {
         return;

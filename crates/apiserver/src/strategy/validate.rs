@@ -27,7 +27,7 @@ pub fn validate_create(features: &Features, resource: &Resource, object: &Value)
     }
     let path = Path::new("metadata");
     if resource.is("", "events") {
-        // For old events upstream validates the metadata last, and only by the general rules.
+        // For legacy events upstream validates the metadata last, and only with the general rules.
         let errors = validate::create(&resource.group, &resource.plural, object);
         return match errors.is_empty() {
             true => meta_rules::any_object_meta(
@@ -55,7 +55,7 @@ pub fn validate_create(features: &Features, resource: &Resource, object: &Value)
         let mut event = object.clone();
         versions::events::from_core(&mut event);
         let mut found = validate::create(&resource.group, &resource.plural, &event);
-        // The rules of old events come first.
+        // The rules for legacy events are checked first.
         let old_rules = found
             .iter()
             .take_while(|error| error.field.starts_with("involvedObject"))
@@ -109,7 +109,7 @@ fn has_own_finalizers(resource: &Resource) -> bool {
     GROUPS.contains(&resource.group.as_str())
 }
 
-/// The version in an object.
+/// The `apiVersion` of an object.
 fn version_of(object: &Value) -> &str {
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     api_version.rsplit('/').next().unwrap_or_default()
@@ -193,7 +193,7 @@ fn validate_kind_update(
 fn checks_meta_change(resource: &Resource, event: &Value) -> bool {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "events") => false,
-        // Events from before `eventTime` was introduced.
+        // Events without `eventTime`, which predate that field.
         ("events.k8s.io", _) => !event["eventTime"].is_null(),
         ("", "limitranges" | "persistentvolumes")
         | ("storage.k8s.io", "csinodes" | "volumeattachments")
@@ -203,7 +203,7 @@ fn checks_meta_change(resource: &Resource, event: &Value) -> bool {
     }
 }
 
-/// Whether they check the metadata of the new object as a whole, too.
+/// Whether the update rules of a kind also validate the metadata of the new object as a whole.
 fn checks_meta_again(resource: &Resource) -> bool {
     !matches!(
         (resource.group.as_str(), resource.plural.as_str()),

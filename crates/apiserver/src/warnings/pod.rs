@@ -34,7 +34,7 @@ fn deprecated_label(label: &str) -> Option<String> {
     Some(format!("deprecated since {since}; use {instead:?} instead"))
 }
 
-/// Kinds of volumes that do not work any longer.
+/// Volume types that are no longer supported.
 const OLD_VOLUMES: [(&str, &str); 9] = [
     (
         "photonPersistentDisk",

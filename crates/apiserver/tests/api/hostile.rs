@@ -249,7 +249,7 @@ async fn abandoned_watches_cost_nothing_lasting() {
     );
 }
 
-/// What grows with the square of a list: a body of less than a megabyte kept the whole server busy for minutes.
+/// Quadratic work in the length of a list: a body of less than a megabyte blocked the whole server for minutes.
 #[tokio::test]
 async fn regression_long_lists_are_answered_in_time() {
     use serde_json::{Value, json};

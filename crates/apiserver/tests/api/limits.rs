@@ -1,4 +1,4 @@
-//! Clients cannot take the server down by sending much, reading nothing, or only waiting.
+//! Clients cannot overload the server by sending too much, not reading, or only waiting.
 
 mod bodies;
 mod connections;
@@ -49,7 +49,7 @@ impl Behind {
         Self::of(server(limits).await).await
     }
 
-    /// That server behind a socket.
+    /// The same server, listening on a socket.
     pub async fn of(server: Server) -> Self {
         let keys = tempfile::tempdir().unwrap();
         let authority = Authority::load_or_generate(keys.path(), "ca").unwrap();

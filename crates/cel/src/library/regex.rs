@@ -79,7 +79,7 @@ fn library_regex(args: Args<'_, '_>) -> Result<Regex, Fault> {
 struct Repetitions {
     /// The highest count in each open group, and outside of all.
     groups: Vec<u32>,
-    /// That of what has been read last.
+    /// The highest count of the expression that was parsed last.
     last: u32,
 }
 
@@ -287,7 +287,7 @@ fn escape(c: char, in_class: bool) -> String {
     }
 }
 
-/// How far the repetition that a brace starts counts, which must not be too far; none where it is a brace.
+/// The count of the repetition that a brace starts, which is limited; `None` if the brace is a literal.
 fn repeat(rest: &str) -> Result<Option<u32>, String> {
     let Some((inside, _)) = rest[1..].split_once('}') else {
         return Ok(None);

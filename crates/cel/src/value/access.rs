@@ -27,14 +27,14 @@ impl Answers {
 }
 
 impl Access {
-    /// The check with one more thing said.
+    /// The check with an additional restriction.
     pub(crate) fn then(&self, stage: Stage, say: impl FnOnce(&mut Check)) -> Value<'static> {
         let mut check = self.check.clone();
         say(&mut check);
         self.answers.value(stage, check)
     }
 
-    /// The answer, where it is known.
+    /// The decision, if available.
     pub(crate) fn decide(&self, verb: &str) -> Option<Value<'static>> {
         let mut check = self.check.clone();
         verb.clone_into(&mut check.verb);

@@ -1,4 +1,4 @@
-//! Named formats as values; which there are is a matter of the library.
+//! Named formats as values; the library defines the available formats.
 
 /// A named format.
 #[derive(Debug)]

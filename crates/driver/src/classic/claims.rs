@@ -15,7 +15,7 @@ use super::events::Recorder;
 use super::objects::{Claim, Class};
 use super::{Allocation, Driver, Wanted, describe};
 
-/// What to do with a key after it was handled.
+/// The next action for a key after it was handled.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Nothing until the next change.
@@ -243,7 +243,7 @@ impl<D: Driver> Core<D> {
         Trouble::join(troubles)
     }
 
-    /// The current claim, unless it was deleted. The cache may not have it any longer, or not yet.
+    /// The current claim, unless it was deleted. The cache may no longer contain it, or not yet.
     async fn current(&self, claim: &Claim) -> Result<Option<Claim>, Trouble> {
         let found = match self.known_claim(&name_of(&claim.0)) {
             Some(claim) => Some(claim),

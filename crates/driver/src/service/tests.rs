@@ -136,7 +136,7 @@ async fn unprepare_gets_what_prepare_returned_over_a_restart() {
     let unprepared = r#"unprepare ["vf-3"], state {"vf":3}, complete true"#;
     check(&core, &[unprepared]);
 
-    // The claim is not known any longer: the driver is asked all the same.
+    // The claim is no longer known: the driver is called anyway.
     core.unprepare_all(vec![claim()]).await.unwrap();
     check(&core, &["unprepare [], state null, complete false"]);
 }

@@ -1,4 +1,5 @@
-//! Images of a runtime that gets them by itself: what a kubelet does around pulls, with the pod's policies and secrets.
+//! Images of a runtime that pulls them itself. Implements what the kubelet does around a pull: pull policies, image pull
+//! secrets, back-off and events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use super::{credentials, secrets};
 use crate::events::{Kind, Recorder};
 use crate::runtime::{Complete, DynRuntime, Image};
 
-/// Images that are pulled at the same time.
+/// Maximum number of concurrent pulls.
 const TOGETHER: usize = 4;
-/// Most errors that are remembered.
+/// Maximum number of pull errors that are kept.
 const MOST: usize = 10_000;
 
-/// Images of the runtime.
+/// The image manager for a runtime that pulls images itself.
 pub(crate) struct Delegated {
     runtime: DynRuntime,
     client: Client,
@@ -33,7 +34,7 @@ pub(crate) struct Delegated {
 #[derive(Default)]
 struct Pauses {
     backoff: Backoff,
-    /// The last error by key of the back-off.
+    /// The last pull error by back-off key.
     errors: HashMap<String, String>,
 }
 
@@ -47,7 +48,7 @@ fn waiting(reason: &'static str, message: String) -> Waiting {
 }
 
 impl Delegated {
-    /// Images of `runtime`, if it has any.
+    /// Creates the image manager if `runtime` pulls images itself.
     pub(crate) fn of(
         runtime: &DynRuntime,
         client: Client,
@@ -67,10 +68,10 @@ impl Delegated {
         }))
     }
 
-    /// Sees to it that the image of a container is there.
+    /// Ensures that the image of a container exists, and pulls it if the pull policy requires it.
     ///
     /// # Errors
-    /// Why the container waits, in the kubelet's words.
+    /// The container's waiting state, with the kubelet's reasons and messages.
     pub(crate) async fn ensure(&self, pod: &Pod, container: &Container) -> Result<Image, Waiting> {
         let result = self.try_ensure(pod, container).await;
         if let Err(waiting) = &result {
@@ -151,7 +152,7 @@ impl Delegated {
         }
     }
 
-    /// Whether it is too early for another attempt.
+    /// The waiting state if the back-off has not expired yet.
     fn pause(&self, key: &str, name: &str) -> Option<Waiting> {
         let pauses = self.pauses.lock();
         let left = pauses.backoff.left(key, Instant::now())?;
@@ -164,7 +165,7 @@ impl Delegated {
         Some(waiting)
     }
 
-    /// Tries the credentials of the pod's secrets one after the other, as a kubelet does.
+    /// Pulls an image; like the kubelet, tries the credentials from the pod's image pull secrets one after another.
     async fn pull(
         &self,
         complete: &dyn Complete,

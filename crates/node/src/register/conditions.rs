@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::Facts;
 
-/// Condition that says whether containers are isolated as configured.
+/// Condition type that reports whether containers are isolated as configured.
 const ISOLATION: &str = "ContainerIsolation";
-/// Condition that says whether the limits of containers are enforced.
+/// Condition type that reports whether container limits are enforced.
 const LIMITS: &str = "ContainerLimits";
-/// Condition that says whether pods have a network of their own, for a runtime that can give them one.
+/// Condition type that reports whether pods have their own network, for runtimes that support pod networks.
 const NETWORK: &str = "NetworkReady";
 
-/// All of them, with the times of their last changes from `before`.
+/// All node conditions. The transition time of an unchanged condition is taken from `before`.
 pub(super) fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
     let now = Time(Timestamp::now());
     let isolated = facts.limitations.is_empty();

@@ -1,4 +1,4 @@
-//! Runtimes that know pods and have images of their own, such as those behind the container runtime interface.
+//! Runtimes that manage pods and images themselves, such as CRI runtimes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,105 +11,105 @@ use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::DropGuard;
 
-/// An image of the runtime.
+/// An image in the runtime's image store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
-    /// What identifies it to the runtime.
+    /// Image ID assigned by the runtime.
     pub id: String,
-    /// What the container asks for.
+    /// Image reference from the container spec.
     pub reference: String,
-    /// The user that its program runs as, number or name; empty if the image does not say.
+    /// User from the image configuration, numeric or by name; empty if the image does not set one.
     pub user: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// What a complete runtime is asked for beside the specification of a container.
+/// Input that a complete runtime needs in addition to the container specification.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The pod.
+    /// The pod that the container belongs to.
     pub pod: Arc<Pod>,
-    /// The container as the API has it.
+    /// The container as defined in the pod spec.
     pub container: Container,
-    /// What it runs from.
+    /// The container's image.
     pub image: Image,
-    /// Replaces the entrypoint of the image; empty if the container does not say.
+    /// Overrides the image's entrypoint; empty if the container does not set `command`.
     pub command: Vec<String>,
-    /// Replaces the arguments of the image; empty if the container does not say.
+    /// Overrides the image's default arguments; empty if the container does not set `args`.
     pub args: Vec<String>,
-    /// Qualified names of CDI devices, which the runtime looks up.
+    /// Fully qualified CDI device names, which the runtime resolves.
     pub cdi_devices: Vec<String>,
 }
 
-/// What a program that has ended has left.
+/// The result of a command that has exited.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
-    /// Exit code.
+    /// Exit code of the command.
     pub code: i32,
-    /// What it wrote, standard error last; of much the beginning.
+    /// Standard output followed by standard error, truncated at the end if too long.
     pub text: Vec<u8>,
 }
 
-/// How the runtime is.
+/// The condition of the runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// Whether containers can be run, or why not.
+    /// Whether the runtime can run containers; otherwise the reason.
     pub ready: Result<(), String>,
-    /// Whether pods have a network of their own, or why they share the host's.
+    /// Whether pods get their own network namespace; otherwise the reason why they share the host's.
     pub network: Result<(), String>,
 }
 
-/// A pod that containers can be started in.
+/// A pod sandbox that is ready for containers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Addresses of the pod, the first one counts most; none where it shares the host's network.
+    /// Pod IPs, the primary one first; empty if the pod shares the host's network.
     pub addresses: Vec<IpAddr>,
 }
 
 /// A connection to a port of a pod.
 #[derive(Debug)]
 pub struct Connection {
-    /// What the two sides say.
+    /// The data of both directions.
     pub stream: UnixStream,
-    /// What is wrong with the connection, if something is; it may come after the connection was made.
+    /// Error message of the connection, if any; it can arrive after the connection has been established.
     pub trouble: oneshot::Receiver<String>,
-    /// Ends it when it is dropped.
+    /// Closes the connection when dropped.
     pub guard: DropGuard,
 }
 
-/// What a runtime does that knows pods and has images of its own. Every call ends within a deadline of its own, also where
-/// the runtime does not answer, unless something else is said.
+/// Operations of a runtime that manages pods and images itself. Unless documented otherwise, every call has a deadline and
+/// returns even if the runtime does not respond.
 pub trait Complete: Send + Sync {
-    /// How it is; changes are told.
+    /// The runtime's condition; the receiver is notified of changes.
     fn condition(&self) -> watch::Receiver<Condition>;
 
-    /// An image that is there.
+    /// Looks up an image in the runtime's image store.
     fn image<'a>(&'a self, reference: &'a str) -> BoxFuture<'a, Result<Option<Image>, String>>;
 
-    /// Gets an image from its registry.
+    /// Pulls an image from its registry.
     fn pull<'a>(
         &'a self,
         reference: &'a str,
         credential: Option<&'a Credential>,
     ) -> BoxFuture<'a, Result<Image, String>>;
 
-    /// Makes a pod that containers can be started in, or goes on with the one that is there.
+    /// Creates a pod's sandbox, or reuses the existing one.
     fn open(&self, pod: Arc<Pod>) -> BoxFuture<'_, Result<Opened, String>>;
 
-    /// Addresses of a pod that was opened and does not share the host's network.
+    /// IPs of a pod that has a sandbox and does not share the host's network.
     fn addresses(&self, pod_uid: &str) -> Vec<IpAddr>;
 
-    /// Ends what is left of a pod whose containers have ended, with its network. Returns when that is done, however long the
-    /// runtime may be away.
+    /// Stops the sandbox and tears down the network of a pod whose containers have exited. Has no deadline: retries for as
+    /// long as the runtime is unavailable.
     fn close<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, ()>;
 
-    /// Forgets a pod that was closed, and its containers.
+    /// Removes a closed pod and its containers.
     fn forget(&self, pod_uid: &str);
 
-    /// UIDs of the pods that there are.
+    /// UIDs of the pods that have a sandbox.
     fn known(&self) -> Vec<String>;
 
-    /// Runs a further program in a container to its end, and ends it after `limit`.
+    /// Executes a command in a container and waits until it exits; kills it after `limit`.
     fn run(
         &self,
         id: &str,
@@ -117,6 +117,6 @@ pub trait Complete: Send + Sync {
         limit: Duration,
     ) -> BoxFuture<'static, Result<Output, String>>;
 
-    /// Connects to a port of a pod, as from inside of it.
+    /// Connects to a port of a pod from within its network namespace.
     fn dial(&self, pod_uid: &str, port: u16) -> BoxFuture<'static, std::io::Result<Connection>>;
 }

@@ -1,8 +1,8 @@
-//! Containers of a runtime behind the container runtime interface (CRI v1): containerd 1.7 or newer, CRI-O.
+//! Client of a container runtime that implements CRI v1: containerd 1.7 or newer, or CRI-O.
 //!
-//! What runs is the runtime's: nothing is kept on disk here. A new agent lists sandboxes and containers with its label and
-//! goes on with them. A runtime that is away makes the node not ready; nothing is concluded about its containers until it
-//! answers again.
+//! The runtime owns all state: this module stores nothing on disk. After a restart, the agent lists the sandboxes and
+//! containers that have its label and adopts them. While the runtime is unavailable, the node is not ready, and the state
+//! of its containers is left unchanged until the runtime responds again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -40,63 +40,64 @@ mod sandbox;
 mod stream;
 mod translate;
 
-/// How the runtime is reached, and what is told to it.
+/// The runtime's endpoint and the node's directories.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `unix:///PATH`.
+    /// CRI endpoint, as `unix:///PATH`.
     pub endpoint: String,
-    /// The node's directory: logs, profiles, and the label by which its containers are known again.
+    /// The node's directory, which contains logs and profiles. Its path is also the label value that identifies the node's
+    /// containers.
     pub directory: PathBuf,
-    /// Where drivers put CDI files.
+    /// Directories to which drivers write CDI specs.
     pub cdi_dirs: Vec<PathBuf>,
 }
 
-/// The runtime behind an endpoint.
+/// A container runtime that is reached through a CRI endpoint.
 pub struct Cri {
     inner: Arc<Inner>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
-/// What its tasks share with it.
+/// State shared with the background tasks.
 struct Inner {
     settings: Settings,
     calls: Calls,
     condition: watch::Sender<Condition>,
-    /// Name and version, as of the last look.
+    /// Runtime name and version from the last status query.
     identity: watch::Sender<Option<(String, String)>>,
     devices: Mutex<Devices>,
-    /// Containers that were started or found, by id.
+    /// Started and recovered containers by ID.
     containers: Mutex<HashMap<String, Known>>,
-    /// Sandboxes by UID of the pod.
+    /// Sandboxes by pod UID.
     sandboxes: Mutex<HashMap<String, Sandbox>>,
-    /// What is to be removed when the runtime answers.
+    /// Sandboxes and containers that are to be removed once the runtime responds.
     removals: Mutex<BTreeSet<Removal>>,
-    /// Something may have happened to a container.
+    /// Notified when the state of a container may have changed.
     look: Notify,
 }
 
-/// A container.
+/// A container that the agent tracks.
 #[derive(Debug)]
 struct Known {
     exit: watch::Sender<Option<Exit>>,
-    /// Its standard input is open.
+    /// Whether its standard input is open.
     stdin: bool,
-    /// It has a terminal.
+    /// Whether it has a terminal.
     tty: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Removal {
     Container(String),
-    /// With what is in it.
+    /// The sandbox including its containers.
     Sandbox(String),
 }
 
 impl Cri {
-    /// A runtime that is looked for from now on. It need not be there yet.
+    /// Starts connecting to the runtime, which need not be running yet.
     ///
     /// # Errors
-    /// The endpoint is none.
+    /// The endpoint is invalid.
     pub fn new(settings: Settings) -> Result<Self, String> {
         let socket = calls::socket(&settings.endpoint)?;
         let waiting = format!(
@@ -128,10 +129,10 @@ impl Cri {
 }
 
 impl Inner {
-    /// Waits until the runtime has answered.
+    /// Waits until the runtime is ready.
     async fn reached(&self) {
         let mut condition = self.condition.subscribe();
-        // The sender is in `self`.
+        // Cannot fail: `self` owns the sender.
         let _ = condition.wait_for(|it| it.ready.is_ok()).await;
     }
 
@@ -152,7 +153,7 @@ impl Inner {
     }
 }
 
-/// Nanoseconds since 1970; none if something has not happened yet.
+/// Converts a CRI time in nanoseconds since the epoch; zero, for an event that has not happened yet, becomes `None`.
 fn time(nanoseconds: i64) -> Option<Timestamp> {
     let time = Timestamp::from_nanosecond(nanoseconds.into()).ok()?;
     (nanoseconds > 0).then_some(time)
@@ -160,7 +161,7 @@ fn time(nanoseconds: i64) -> Option<Timestamp> {
 
 impl Runtime for Cri {
     fn name(&self) -> &str {
-        // It is asked for where there are containers, and so is known then.
+        // The name is only needed once containers exist, and by then it is known.
         let known = self.inner.identity.borrow();
         match known.as_ref().map(|(name, _)| name.as_str()) {
             Some("cri-o") => "cri-o",
@@ -214,7 +215,7 @@ impl Runtime for Cri {
     }
 
     fn remove(&self, id: &str) {
-        // Others were never made by the runtime.
+        // The runtime never created any other container.
         if self.inner.containers.lock().contains_key(id) {
             self.inner.remove(Removal::Container(id.to_owned()));
         }
@@ -255,7 +256,7 @@ impl Runtime for Cri {
         async move {
             let gone =
                 || std::io::Error::new(std::io::ErrorKind::NotFound, "container not running");
-            // The streams are those of the container, whatever the client wants of it.
+            // The container determines which streams exist, regardless of what the client requests.
             let (stdin, tty) = known.ok_or_else(gone)?;
             let request = v1::AttachRequest {
                 container_id,
@@ -272,7 +273,7 @@ impl Runtime for Cri {
     }
 }
 
-/// The streams of a program.
+/// The channels that a process uses.
 fn channels(stdin: bool, tty: bool) -> Vec<u8> {
     let all = [
         (channel::ERROR, true),

@@ -1,13 +1,13 @@
-//! Frames and their bytes.
+//! Encoding and decoding of SPDY frames.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio_util::codec::{Decoder, Encoder};
 
 use super::headers::{Headers, Reader, Writer};
 
-/// Longest control frame: a header block and a few numbers.
+/// Maximum length of a control frame, which is a header block and a few numbers.
 const LONGEST_CONTROL: usize = 64 * 1024;
-/// Data of one frame is passed on in pieces of at most this size, whatever the length of the frame.
+/// Maximum size of the pieces in which the data of a frame is forwarded, regardless of the frame's length.
 const PIECE: usize = 64 * 1024;
 const VERSION: u16 = 3;
 const FIN: u8 = 1;
@@ -21,27 +21,27 @@ mod kind {
     pub(super) const HEADERS: u16 = 8;
 }
 
-/// Why a connection cannot continue.
+/// Errors that terminate a connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The peer speaks another version.
+    /// The peer uses an unsupported SPDY version.
     #[error("SPDY version {0} is not supported")]
     Version(u16),
-    /// The bytes are no frame.
+    /// The bytes are not a valid frame.
     #[error("malformed SPDY frame")]
     Malformed,
     /// The headers cannot be decompressed.
     #[error("malformed SPDY headers")]
     Headers,
-    /// The connection broke.
+    /// I/O error on the connection.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
 
-/// A frame, as far as streams of containers need it.
+/// The SPDY frames that container streams use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Opens a stream; `fin` if its sender will send no data.
+    /// Opens a stream; `fin` means that the sender will not send any data on it.
     Open {
         id: u32,
         headers: Headers,
@@ -49,26 +49,26 @@ pub(crate) enum Frame {
     },
     /// Accepts a stream.
     Reply { id: u32 },
-    /// Breaks a stream off, for a reason.
+    /// Aborts a stream; `status` is the reason.
     Reset { id: u32, status: u32 },
-    /// A ping, to be answered with the same number.
+    /// A ping, which is answered with the same ID.
     Ping(u32),
-    /// No further streams will be accepted.
+    /// The sender will not accept further streams.
     GoAway { last: u32 },
-    /// Data of a stream; `fin` ends this direction of it.
+    /// Data of a stream; `fin` closes this direction of the stream.
     Data { id: u32, data: Bytes, fin: bool },
-    /// Settings, window updates, and what else needs no answer.
+    /// Settings, window updates and other frames that need no reply.
     Other,
 }
 
-/// A data frame of which not everything has arrived.
+/// A data frame that has not been received completely.
 struct Partial {
     id: u32,
     left: usize,
     fin: bool,
 }
 
-/// Reads and writes frames; each direction has its own compression state.
+/// Encodes and decodes frames; each direction has its own compression state.
 pub(crate) struct Codec {
     reader: Reader,
     writer: Writer,
@@ -89,7 +89,7 @@ impl Codec {
         Ok(match kind {
             kind::SYN_STREAM => {
                 let id = number(&mut body)? & 0x7fff_ffff;
-                // Associated stream, priority and slot are not used.
+                // The associated stream, priority and slot are ignored.
                 number(&mut body)?;
                 body.try_get_u16().map_err(|_| Error::Malformed)?;
                 Frame::Open {
@@ -100,8 +100,7 @@ impl Codec {
             }
             kind::SYN_REPLY | kind::HEADERS => {
                 let id = number(&mut body)? & 0x7fff_ffff;
-                // The block is part of the compressed stream, so it must be decoded even if it is
-                // not used.
+                // The block is part of the compressed stream, so it must be decoded even though the headers are not used.
                 self.reader.read(body)?;
                 if kind == kind::SYN_REPLY {
                     Frame::Reply { id }
@@ -193,7 +192,7 @@ impl Decoder for Codec {
     }
 }
 
-/// The eight bytes before a control frame's body.
+/// Appends the eight-byte header of a control frame.
 fn control(out: &mut BytesMut, kind: u16, flags: u8, length: usize) {
     out.put_u16(0x8000 | VERSION);
     out.put_u16(kind);

@@ -1,4 +1,4 @@
-//! Header blocks: name-value pairs, compressed with a zlib stream that lasts as long as the connection.
+//! Header blocks: name-value pairs, compressed with one zlib stream per direction for the lifetime of the connection.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 use super::codec::Error;
 
-/// Words of the protocol's compression dictionary; each is preceded by its length.
+/// Words of the protocol's compression dictionary, in which each word is preceded by its length.
 const WORDS: &str = "options head post put delete trace accept accept-charset accept-encoding accept-language \
     accept-ranges age allow authorization cache-control connection content-base content-encoding content-language \
     content-length content-location content-md5 content-range content-type date etag expect expires from host if-match \
@@ -15,7 +15,7 @@ const WORDS: &str = "options head post put delete trace accept accept-charset ac
     user-agent vary via warning www-authenticate method get status|200 OK|version HTTP/1.1 url public set-cookie \
     keep-alive origin";
 
-/// The rest of the dictionary, without lengths.
+/// The rest of the dictionary, which has no length prefixes.
 const TAIL: &str = "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 \
     Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not \
     Found500 Internal Server Error501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct \
@@ -23,18 +23,18 @@ const TAIL: &str = "100101201202205206300302303304305306307402405406407408409410
     application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,sdch\
     charset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
-/// Longest header block that is read, after decompression.
+/// Maximum size of a header block after decompression.
 const LONGEST: usize = 64 * 1024;
 
-/// Names (in lower case) and values.
+/// Lowercase header names and their values.
 pub(crate) type Headers = Vec<(String, String)>;
 
-/// The dictionary of both sides.
+/// The preset compression dictionary of SPDY/3.1.
 pub(super) fn dictionary() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
         let mut bytes = Vec::new();
-        // One word contains a space, and is delimited by bars.
+        // One word contains a space, so it is delimited by bars.
         for part in WORDS.split('|') {
             let words: Vec<&str> = match part {
                 "200 OK" => vec![part],
@@ -50,7 +50,7 @@ pub(super) fn dictionary() -> &'static [u8] {
 }
 
 fn put(out: &mut Vec<u8>, text: &str) {
-    // Header values that a node sends are a few bytes long.
+    // Header values sent by the node are only a few bytes long, so the cast does not truncate.
     out.extend_from_slice(&(text.len() as u32).to_be_bytes());
     out.extend_from_slice(text.as_bytes());
 }
@@ -61,12 +61,12 @@ pub(super) struct Writer(Compress);
 impl Writer {
     pub(super) fn new() -> Self {
         let mut stream = Compress::new(Compression::fast(), true);
-        // Only fails on a stream that has begun.
+        // Only fails if the stream has already been used.
         let _ = stream.set_dictionary(dictionary());
         Self(stream)
     }
 
-    /// The block for some headers.
+    /// Encodes headers as a compressed block.
     pub(super) fn write(&mut self, headers: &Headers) -> Result<Vec<u8>, Error> {
         let mut plain = (headers.len() as u32).to_be_bytes().to_vec();
         for (name, value) in headers {
@@ -80,7 +80,7 @@ impl Writer {
             self.0
                 .compress_vec(&plain[done..], &mut out, FlushCompress::Sync)
                 .map_err(|_| Error::Headers)?;
-            // Unused space means that everything was flushed.
+            // Unused output space means that everything has been flushed.
             if out.len() < out.capacity() {
                 return Ok(out);
             }
@@ -97,7 +97,7 @@ impl Reader {
         Self(Decompress::new(true))
     }
 
-    /// The headers of a block.
+    /// Decodes the headers of a compressed block.
     pub(super) fn read(&mut self, mut block: &[u8]) -> Result<Headers, Error> {
         let mut plain = Vec::with_capacity(1024);
         while !block.is_empty() {

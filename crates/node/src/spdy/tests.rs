@@ -32,7 +32,7 @@ fn open(id: u32, kind: &str) -> Frame {
     }
 }
 
-/// zlib names a preset dictionary by its Adler-32 checksum.
+/// zlib identifies a preset dictionary by its Adler-32 checksum.
 #[test]
 fn the_dictionary_is_that_of_the_protocol() {
     let (mut a, mut b) = (1u32, 0u32);
@@ -49,7 +49,7 @@ fn streams_opened_by_a_go_client_are_understood() {
     let bytes = hex(GO_CLIENT);
     let mut frames = decoded(&mut Codec::new(), &bytes).unwrap();
     for frame in &mut frames {
-        // Go's maps have no order.
+        // The iteration order of Go maps is random.
         if let Frame::Open { headers, .. } = frame {
             headers.sort();
         }
@@ -92,7 +92,7 @@ fn data_arrives_in_pieces_and_ends_once() {
 #[test]
 fn what_is_no_frame_is_an_error() {
     for bytes in [
-        // Another version, a frame that is too long, one that is too short, headers that are no zlib stream.
+        // An unsupported version, a frame that is too long, a frame that is too short, headers that are not a zlib stream.
         "8002 0001 00000000",
         "8003 0001 00ffffff",
         "8003 0006 00000002 0000",
@@ -132,7 +132,7 @@ fn frame() -> impl Strategy<Value = Frame> {
     ]
 }
 
-/// Pieces of the same data frame as one.
+/// Joins the pieces of a data frame.
 fn joined(frames: Vec<Frame>) -> Vec<(u32, Vec<u8>, bool, Option<Frame>)> {
     let mut all: Vec<(u32, Vec<u8>, bool, Option<Frame>)> = Vec::new();
     for frame in frames {
@@ -151,7 +151,7 @@ fn joined(frames: Vec<Frame>) -> Vec<(u32, Vec<u8>, bool, Option<Frame>)> {
 }
 
 proptest! {
-    /// What was written is read, however the bytes are cut.
+    /// Encoded frames decode to the same frames, however the bytes are split.
     #[test]
     fn frames_survive_the_wire(frames in proptest::collection::vec(frame(), 0..20), step in 1..50usize) {
         let (mut writer, mut reader) = (Codec::new(), Codec::new());
@@ -169,7 +169,7 @@ proptest! {
         prop_assert_eq!(joined(got), joined(frames));
     }
 
-    /// Bytes from anywhere end in an error or in waiting for more, never in a panic.
+    /// Arbitrary bytes cause an error or a wait for more input, never a panic.
     #[test]
     fn garbage_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = decoded(&mut Codec::new(), &bytes);

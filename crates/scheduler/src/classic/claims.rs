@@ -66,7 +66,7 @@ impl Claims {
         self.cache.entries().map(|(key, _)| key)
     }
 
-    /// What is in flight for a claim.
+    /// The writes in flight for a claim.
     pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
         self.in_flight.get(uid)
     }

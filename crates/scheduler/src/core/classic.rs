@@ -258,7 +258,7 @@ impl Core {
         }
     }
 
-    /// Has a claim deallocated that keeps a pod from its node.
+    /// Requests the deallocation of a claim that prevents a pod from using its node.
     pub(super) fn deallocate_classic(
         &mut self,
         pod: &Arc<PodInfo>,
@@ -282,7 +282,7 @@ impl Core {
             }));
     }
 
-    /// The binding of a pod has ended: none of its claims is in flight any longer.
+    /// The binding of a pod has ended: none of its claims is in flight anymore.
     pub(super) fn settle_classic(
         &mut self,
         pod: &Arc<PodInfo>,

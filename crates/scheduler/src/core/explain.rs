@@ -51,11 +51,11 @@ pub struct Expected {
 pub struct NodeVerdict {
     /// Name of the node.
     pub name: Arc<str>,
-    /// Why the node is not feasible.
+    /// The reasons why the node is not feasible.
     pub rejection: Option<Rejection>,
     /// Which check left no device, when that is the reason.
     pub explanation: Option<Explanation>,
-    /// Why claims that are allocated cannot be used there.
+    /// The reason why allocated claims cannot be used on the node.
     pub unavailable: Vec<String>,
     /// How near the node comes to being feasible, when it rejects the pod.
     pub rank: Option<Rank>,
@@ -113,7 +113,7 @@ impl Core {
     /// The verdict of each node about a pod, and the node that would be chosen.
     ///
     /// # Errors
-    /// Why no node is filtered.
+    /// The reason why no node is filtered.
     pub(super) fn ask_nodes(
         &self,
         pod: &Arc<PodInfo>,

@@ -337,7 +337,7 @@ fn in_turn(mut queued: Vec<QueuedPod>) -> Vec<Member> {
         .collect()
 }
 
-/// Why pods of a group cannot be placed together, in upstream's words.
+/// Upstream's message for pods of a group that cannot be placed together.
 fn differing_schedulers(members: &[Member]) -> Option<String> {
     let mut names = members.iter().map(|m| scheduler_name(&m.queued.info.pod));
     let first = names.next()?;

@@ -47,7 +47,7 @@ impl Core {
             return;
         };
         match before {
-            // Pods without nodes before are told why this one is not feasible.
+            // Pods that were rejected when no nodes existed get the reason why this node is not feasible.
             None if is_first => {
                 let all = [Plugin::NodeAffinity].into_iter().collect();
                 for pod in self.queue.waiting_for(all) {

@@ -24,11 +24,11 @@ pub(super) struct Refusal {
     pub(super) by: PluginSet,
     /// Upstream's text, for the condition.
     pub(super) message: String,
-    /// What the nearest node lacks, for the event.
+    /// The unsatisfied requests on the nearest node, for the event.
     pub(super) explanation: Option<String>,
     pub(super) nominate: Nominate,
     pub(super) cleanup: Option<ClaimCleanup>,
-    /// What to publish to drivers of classic claims.
+    /// The publication for drivers of classic claims.
     pub(super) publish: Option<SchedulingSpec>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
     /// All victims on the nominated node are terminating already.

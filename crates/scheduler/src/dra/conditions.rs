@@ -162,7 +162,7 @@ pub fn deadline(claim: &ResourceClaim, timeout: Duration) -> Option<Timestamp> {
     since.0.checked_add(timeout).ok()
 }
 
-/// Whether an allocated claim is of no use any longer: its devices failed, or took too long.
+/// Whether an allocated claim is unusable: its devices failed, or the binding conditions timed out.
 pub fn is_hopeless(claim: &ResourceClaim, timeout: Duration, now: Timestamp) -> bool {
     match readiness(claim) {
         Readiness::Ready => false,

@@ -43,7 +43,7 @@ struct Delayed<'a> {
     others: Vec<(&'a str, &'a Volume)>,
 }
 
-/// What to write before a pod can be bound to a node.
+/// The required writes before a pod can be bound to a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Choice {
     /// Volumes to bind to claims.
@@ -90,7 +90,7 @@ impl<'a> PodVolumes<'a> {
         Ok(Some(found))
     }
 
-    /// What to write before the pod can be bound to the node.
+    /// The required writes before the pod can be bound to the node.
     ///
     /// # Errors
     /// When a volume cannot be reached from there, or there is none for a claim.

@@ -13,7 +13,7 @@ pub fn demanded(claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
     sum
 }
 
-/// What a pod needs on its node for the node resources in its status. Pod-level requests cover it.
+/// The requests of a pod on its node for the node resources in its status. Pod-level requests include them.
 pub fn recorded(pod: &Pod, claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
     besides_pod_level(pod, demanded(claims))
 }

@@ -139,7 +139,7 @@ impl Writer {
             }
             let given_up = failures.is_final(&error);
             if given_up && on.is_none() && bound.is_some() && std::mem::take(&mut unknown) {
-                // The claims of the pod are about to be released: no earlier request may bind it any longer.
+                // The claims of the pod are about to be released: no earlier request may bind it from now on.
                 if let Ok(true) = self.fence(pod).await {
                     continue;
                 }

@@ -236,7 +236,7 @@ impl ClassicWriter {
         loop {
             match self.read(key).await {
                 Ok(found) => return Ok(found),
-                // What cannot be read now cannot be read later.
+                // Invalid data remains invalid: retrying does not help.
                 Err(error @ kube::Error::SerdeError(_)) => return Err(error),
                 Err(_) => pause.wait().await,
             }
@@ -248,7 +248,7 @@ impl ClassicWriter {
         api.get_opt(&key.name).await?.map(typed).transpose()
     }
 
-    /// Writes the reservation of a claim for a pod, preceded by the allocation if the scheduler made it.
+    /// Writes the reservation of a claim for a pod, preceded by the allocation if the scheduler allocated the claim.
     pub(super) async fn reserve(
         &self,
         task: &ClaimTask,

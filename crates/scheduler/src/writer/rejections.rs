@@ -13,7 +13,7 @@ use crate::actions::{Nominate, Rejected};
 /// How many are written at the same time.
 const PARALLEL: usize = 16;
 
-/// What to report about a pod.
+/// The report about a pod.
 pub(super) struct Report {
     pod: Arc<PodInfo>,
     /// Why it could not be scheduled: the reason and the message of the condition.
@@ -22,7 +22,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// A pod is not expected anywhere any longer.
+    /// The nomination of a pod is cleared.
     pub(super) fn cleared(pod: Arc<PodInfo>) -> Self {
         let (why, nominate) = (None, Nominate::Clear);
         Self { pod, why, nominate }
@@ -78,7 +78,7 @@ impl Rejections {
         }
     }
 
-    /// Takes a report over; an older one of the same pod that was not written yet is not needed any longer.
+    /// Queues a report; it replaces an older report about the same pod that has not been written yet.
     pub(super) fn put(&self, report: Report) {
         let mut state = self.state.lock();
         let uid = report.pod.uid.clone();

@@ -82,7 +82,7 @@ where
     loop {
         match read().await {
             Ok(found) => return Ok(found),
-            // What cannot be read now cannot be read later.
+            // Invalid data remains invalid: retrying does not help.
             Err(error @ kube::Error::SerdeError(_)) => return Err(error),
             Err(_) => pause.wait().await,
         }

@@ -254,7 +254,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Nodes on which nothing of this driver can be allocated any longer.
+    /// Nodes on which this driver cannot allocate any more devices.
     async fn is_full(&self, node: &str, wanted: usize) -> Result<bool, kube::Error> {
         let Some(capacity) = self.model.capacity else {
             return Ok(false);

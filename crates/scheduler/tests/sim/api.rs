@@ -287,7 +287,7 @@ impl Api {
         }) {
             return Ok(object);
         }
-        // Reports about devices that a claim does not have any longer go with them.
+        // The status of devices that are no longer allocated to a claim is removed.
         if object["status"]["allocation"].is_null()
             && let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
             && id.0 == "resourceclaims"

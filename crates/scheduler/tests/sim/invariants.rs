@@ -424,7 +424,8 @@ fn is_held_back(s: &State, pod: &Value) -> bool {
     claims.any(is_deleting)
 }
 
-/// What a pod without a node lacks, and the nodes on which it has something already; nothing for one that cannot be tried.
+/// The unsatisfied requests of a pod without a node, and the nodes on which it already has resources; `None` for a pod
+/// that cannot be tried.
 fn waits_for<'a>(s: &'a State, pod: &Value) -> Option<(Vec<Need>, Vec<&'a str>)> {
     if pod["spec"]["nodeName"].is_string() {
         return None;

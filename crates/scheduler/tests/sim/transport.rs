@@ -52,7 +52,8 @@ impl Peer {
         kube::Client::new(self.clone(), "default")
     }
 
-    /// The process dies: nothing is answered any longer. What it has sent before may still arrive ([`State::late`]).
+    /// The process dies: it gets no further responses. Requests that it has already sent may still arrive
+    /// ([`State::late`]).
     ///
     /// [`State::late`]: super::api::State::late
     pub fn kill(&self) {

@@ -101,7 +101,7 @@ fn written_zero(field: &Field) -> Value {
 /// Brings an object that is known to fit its type into the stored form again, after something changed it in place.
 pub fn normalize(value: &mut Value, structure: &'static Struct) {
     let Value::Object(map) = value else { return };
-    // Most fields of most types are not there.
+    // Most fields of an object are usually unset.
     for (name, value) in map.iter_mut() {
         if let Some(field) = structure.field(name) {
             normalize_type(value, &field.ty);

@@ -1,4 +1,4 @@
-//! Which names a CRD gets, and the conditions about them.
+//! The accepted names of a CRD, and the conditions that report them.
 
 use std::collections::BTreeSet;
 

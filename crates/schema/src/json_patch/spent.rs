@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Error, broken};
 
-/// The deepest place a value may be put at, counted to its innermost part: what is deeper cannot be read from its text.
+/// The maximum depth of a value after it is inserted, including its own depth: deeper JSON cannot be parsed.
 /// Operations build on each other, so no limit on the patch alone bounds what comes out of it.
 const MAX_DEPTH: usize = 127;
 /// The most values that all operations of one patch may look at to see how deep they are.

@@ -19,7 +19,7 @@ impl By {
         }
     }
 
-    /// What equals where elements are the same; none where an element is the same as no other.
+    /// The comparison key of an element: equal for equal elements; `None` if the element equals no other.
     fn identity(self, item: &Value) -> Option<String> {
         match self.0 {
             Some(key) => item.get(key).map(Value::to_string),
@@ -27,7 +27,8 @@ impl By {
         }
     }
 
-    /// The first place of each element of a list. A patch may be as long as a body: nothing is looked for one by one.
+    /// The first index of each element of a list. A patch can be as large as a request body, so linear searches are
+    /// avoided.
     fn places(self, list: &[Value]) -> HashMap<String, usize> {
         let mut places = HashMap::with_capacity(list.len());
         for (at, item) in list.iter().enumerate() {

@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// Everything was looked for in everything: a patch of a megabyte took minutes.
+/// Merging was quadratic: a patch of one megabyte took minutes.
 #[test]
 fn regression_long_lists_merge_in_one_go() {
     const MANY: usize = 40_000;

@@ -17,7 +17,7 @@ pub fn coerce_metadata(object: &mut Value) -> Result<Vec<String>, String> {
 /// Reads the metadata of all embedded objects; answers the fields that were dropped, sorted.
 ///
 /// # Errors
-/// What names the first one that cannot be read.
+/// A description of the first value that cannot be decoded.
 pub fn coerce_embedded(object: &mut Value, schema: &Structural) -> Result<Vec<String>, Box<Error>> {
     let mut unknown = Vec::new();
     walk(object, schema, &Path::root(), &mut unknown)?;

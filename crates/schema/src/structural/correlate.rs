@@ -44,7 +44,8 @@ impl<'a> Pair<'a> {
         Some(Self { new, old, schema })
     }
 
-    /// The value did not change. The order of a list of type `map` means nothing; fields that the schema does not know cannot be compared.
+    /// Whether the value is unchanged. The order of a list of type `map` is ignored; fields that are not in the schema
+    /// cannot be compared.
     pub(crate) fn unchanged(self) -> bool {
         match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) => {

@@ -322,7 +322,7 @@ fn pods_that_can_not_be_created_are_an_error() {
     assert_eq!(error.to_string(), "there is a pod default/a already");
 }
 
-/// Pods that are never tried would be drawn forever.
+/// Pods that are never tried would be generated forever.
 #[test]
 fn filling_ends_where_nothing_is_placed() {
     let options = Options {
@@ -335,7 +335,7 @@ fn filling_ends_where_nothing_is_placed() {
     assert!(report.summary.arrived < 2000, "{}", report.summary.arrived);
 }
 
-/// Pods without end that nothing can place must not keep the simulation busy forever.
+/// A pod that runs forever and pods that cannot be placed must not keep the simulation running forever.
 #[test]
 fn waiting_for_nothing_takes_no_time() {
     let report = simulate(

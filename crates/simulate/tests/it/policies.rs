@@ -179,7 +179,7 @@ fn pods_without_devices_leave_processors_beside_devices() {
     assert_eq!(waiting(config(Policy::FirstFit)), 3);
     assert_eq!(waiting(config(Policy::BestFit)), 0);
     assert_eq!(waiting(config(Policy::LeastFragmentation)), 0);
-    // What the configuration says counts.
+    // The configuration takes precedence.
     let mut stated = config(Policy::BestFit);
     stated.profiles[0].fit.is_stated = true;
     assert_eq!(waiting(stated), 3);

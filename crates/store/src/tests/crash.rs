@@ -266,8 +266,8 @@ fn space_that_comes_back_ends_the_shortage() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Whatever operation the power fails at while objects are deleted on a full disk: deleted objects are gone, the
-    /// rest exists.
+    /// For a power failure at any operation during deletions on a full disk: deleted objects do not exist, all other
+    /// objects do.
     #[test]
     fn a_power_cut_on_a_full_disk_loses_nothing(budget in 0i64..160, choice in any::<u64>()) {
         let platter = Platter::new();
@@ -323,7 +323,7 @@ proptest! {
         for key in acknowledged {
             prop_assert!(now(store.get(COLLECTION, &key)).unwrap().is_some(), "{} is lost", key);
         }
-        // And it continues.
+        // The store accepts writes again.
         prop_assert!(store.commit_blocking(put("after", Expect::Absent, "x")).is_ok());
     }
 }

@@ -29,7 +29,7 @@ fn a_restart_keeps_state_revisions_and_history() {
     assert_eq!(create(&store, "c", "x"), last + 1);
 }
 
-/// All users of the machine could read the secrets in it.
+/// All users of the machine could read the secrets in the store file.
 #[test]
 fn regression_the_file_is_its_owner_s_alone() {
     use std::os::unix::fs::PermissionsExt;

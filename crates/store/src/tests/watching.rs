@@ -54,7 +54,7 @@ fn an_encoding_is_made_once_for_all_watchers() {
     assert_eq!(made, 1);
 }
 
-/// A burst once left every change in memory twice, as it is stored and as it was sent.
+/// After a burst every change remained in memory twice, in its stored form and in its encoding for watchers.
 #[test]
 fn encodings_of_old_changes_are_not_kept() {
     use crate::state::SHARED_ENCODINGS;
@@ -84,7 +84,7 @@ fn encodings_of_old_changes_are_not_kept() {
     assert_eq!(made, 2);
 }
 
-/// A burst once stayed in memory until as many changes came after it.
+/// A burst remained in memory until the same number of changes followed.
 #[test]
 fn old_changes_are_given_back() {
     use crate::state::{FRESH, KEPT};
@@ -96,7 +96,7 @@ fn old_changes_are_given_back() {
     let burst = store.revision();
     store.tidy(start);
     create(&store, "b", "x");
-    // Nothing is old yet.
+    // No change has expired yet.
     store.tidy(start + FRESH / 2);
     assert_eq!(all(&store, 0).unwrap().len() as u64, burst + 1);
     store.tidy(start + FRESH);
@@ -104,13 +104,13 @@ fn old_changes_are_given_back() {
         all(&store, 0),
         Err(Error::Expired { oldest: 4, .. })
     ));
-    // As many as are kept in any case, the newest among them.
+    // The minimum number of changes is kept, including the newest.
     assert_eq!(all(&store, 4).unwrap().len(), KEPT);
     for index in 0..KEPT {
         create(&store, &format!("c{index}"), "x");
     }
     store.tidy(start + FRESH + FRESH / 2 - std::time::Duration::from_secs(1));
-    // What came last is fresh, the rest of the burst is not older than it was.
+    // The last change is recent, and the rest of the burst has the same age as before.
     assert_eq!(all(&store, 4).unwrap().len(), 2 * KEPT);
     store.tidy(start + FRESH * 2);
     assert_eq!(all(&store, burst + 1).unwrap().len(), KEPT);

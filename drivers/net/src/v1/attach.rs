@@ -1,10 +1,10 @@
-//! The hook that a container runtime runs when it has made a container's namespaces and not yet started its program
-//! (`createRuntime`): makes the planned interface in the pod's network namespace, or moves it there.
+//! The OCI hook (`createRuntime`) that a container runtime runs after creating a container's namespaces and before starting
+//! its program: creates the planned interface in the pod's network namespace, or moves it there.
 //!
-//! Every step can be the last one, and every container of the pod runs the hook: what is there already is found by the alias
-//! that tells the claim, and completed. Interfaces that are made are made in the pod's namespace, never on the node, so
-//! that they go with the pod. That two pods never have the same interface, the kernel sees to: one parent has no two
-//! interfaces with one hardware address, tag or address.
+//! The hook can be killed at any step and runs for every container of the pod: an existing interface is found by the alias
+//! that identifies the claim, and completed. Virtual interfaces are created in the pod's namespace, never on the node, so
+//! that they are removed with the pod. The kernel prevents two pods from having the same interface: it rejects a second
+//! interface with the same hardware address, VLAN ID or IP address on one parent.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,12 +23,12 @@ use super::plan::{Outcome, Plan, Planned, Plans, read_alias};
 #[cfg(test)]
 mod tests;
 
-/// The state of a container is a few hundred bytes; what is longer is none.
+/// Maximum size of the container state, which is normally a few hundred bytes.
 const STATE: u64 = 1 << 20;
-/// Interfaces of a pod at most.
+/// Maximum number of interfaces in a pod.
 const INTERFACES: u32 = 1024;
 
-/// What the runtime tells about a container.
+/// The container state passed by the runtime.
 #[derive(Debug, Deserialize)]
 struct State {
     pid: i32,
@@ -38,11 +38,11 @@ fn step<T>(what: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, St
     result.map_err(|error| format!("{}: {error}", what()))
 }
 
-/// Makes a device of the plan in `plan_file` an interface of the container whose state is read from `state`, and writes down
-/// what came of it.
+/// Attaches a device of the plan in `plan_file` to the container whose state is read from `state`, and records the
+/// outcome.
 ///
 /// # Errors
-/// Why the container must not start.
+/// The reason for which the container must not start.
 pub fn attach(plan_file: &Path, key: &str, state: impl Read) -> Result<(), String> {
     let mut text = Vec::new();
     step(
@@ -56,7 +56,7 @@ pub fn attach(plan_file: &Path, key: &str, state: impl Read) -> Result<(), Strin
     }
     let path = format!("/proc/{}/ns/net", state.pid);
     let namespace = step(|| path.clone(), File::open(&path))?;
-    // Two hooks of one claim do not work at the same time, and the plan is not taken away under them.
+    // The lock prevents two hooks from running concurrently for one claim, and the plan from being removed during a run.
     let file = step(|| plan_file.display().to_string(), File::open(plan_file))?;
     let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive);
     step(
@@ -102,7 +102,7 @@ pub fn attach(plan_file: &Path, key: &str, state: impl Read) -> Result<(), Strin
     made.map(drop)
 }
 
-/// Whether a namespace is another one than that of this program, which is the node's.
+/// Checks that a namespace differs from that of this process, which is the node's.
 fn is_own(namespace: &File) -> Result<(), String> {
     let of_pod = step(|| "network namespace".into(), namespace.metadata())?;
     let of_node = step(
@@ -119,7 +119,7 @@ fn is_own(namespace: &File) -> Result<(), String> {
     }
 }
 
-/// Makes the interface, or completes it.
+/// Creates the interface, or completes an existing one.
 fn make(planned: &Planned, uid: &str, namespace: &File) -> Result<Outcome, String> {
     let mut pod = step(
         || "network namespace of the pod".into(),
@@ -188,7 +188,7 @@ fn make(planned: &Planned, uid: &str, namespace: &File) -> Result<Outcome, Strin
     })
 }
 
-/// What the kernel means by `EADDRINUSE`.
+/// Adds an explanation to `EADDRINUSE`.
 fn in_use(result: io::Result<()>) -> io::Result<()> {
     result.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => io::Error::other(
@@ -198,7 +198,7 @@ fn in_use(result: io::Result<()>) -> io::Result<()> {
     })
 }
 
-/// Makes the link in the pod's namespace, or moves it there, under its interim name.
+/// Creates the link in the pod's namespace, or moves it there, under its interim name.
 fn bring(planned: &Planned, uid: &str, namespace: &File) -> Result<(), String> {
     let mut node = step(|| "network of the node".into(), Netlink::here())?;
     let links = step(|| "links of the node".into(), node.links())?;
@@ -269,13 +269,13 @@ fn bring(planned: &Planned, uid: &str, namespace: &File) -> Result<(), String> {
     )
 }
 
-/// Numbers of errors that have no name in the standard library.
+/// Error numbers without a constant in the standard library.
 mod libc_errno {
     pub(super) const EEXIST: i32 = 17;
     pub(super) const EOPNOTSUPP: i32 = 95;
 }
 
-/// The name in the pod: the one that is asked for, that of the device for the device itself, or a free one.
+/// The name in the pod: the requested one, for `host-device` the name on the node if free, or the first free `netN`.
 fn choose_name(planned: &Planned, links: &[Link]) -> Result<String, String> {
     let taken = |name: &str| links.iter().any(|it| it.name == name);
     if let Some(name) = &planned.config.interface_name {

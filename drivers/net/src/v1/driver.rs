@@ -1,4 +1,4 @@
-//! Claims: what is planned for their devices, with addresses, and how it is undone.
+//! Prepares claims by planning their interfaces and allocating addresses, and unprepares them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,15 +23,15 @@ use super::status::News;
 use super::store::Pools;
 use super::{DRIVER_NAME, POD_NETWORK};
 
-/// Seconds that the hook may take.
+/// Timeout of the hook, in seconds.
 const HOOK_TIMEOUT: i64 = 30;
 
-/// What the driver and those who publish have in common.
+/// State shared between the driver and the publishers.
 #[derive(Default)]
 pub(super) struct Held {
-    /// What is published about interfaces that are in pods, by claim.
+    /// Published devices whose interfaces are in pods, by claim.
     devices: Mutex<BTreeMap<String, Vec<Device>>>,
-    /// Something changed.
+    /// Notified when the held devices change.
     pub(super) changed: Notify,
 }
 
@@ -50,7 +50,7 @@ impl Held {
         self.changed.notify_one();
     }
 
-    /// The devices of the node: those that are there, and those that are in pods.
+    /// The devices of the node, including those whose interfaces are in pods.
     pub(super) fn complete(&self, found: Vec<Found>) -> Vec<Device> {
         let mut all: BTreeMap<String, Device> = BTreeMap::new();
         for device in self.devices.lock().values().flatten() {
@@ -63,7 +63,7 @@ impl Held {
     }
 }
 
-/// The driver.
+/// The DRA driver for network interfaces.
 pub(super) struct Interfaces {
     pub(super) node: String,
     pub(super) selection: Selection,
@@ -71,12 +71,12 @@ pub(super) struct Interfaces {
     pub(super) hook: PathBuf,
     pub(super) pools: Pools,
     pub(super) held: Arc<Held>,
-    /// Claims about which there is news.
+    /// Claims whose status needs an update.
     pub(super) news: Arc<News>,
 }
 
 impl Interfaces {
-    /// What is to be made of one device, without addresses of pools.
+    /// Plans the interface for one device, without addresses from pools.
     fn plan(
         &self,
         claim: &Claim,
@@ -85,7 +85,7 @@ impl Interfaces {
         before: Option<&Plan>,
     ) -> Result<Planned, Failure> {
         let name = &result.device;
-        // All of them are read, so that none is wrong without a word; the last one has the highest priority.
+        // Every config is parsed so that an invalid one is always reported; the last one has the highest priority.
         let mut config = InterfaceConfig::default();
         for parameters in claim.configs(DRIVER_NAME, result) {
             config = InterfaceConfig::parse(parameters)?;
@@ -93,7 +93,7 @@ impl Interfaces {
         let key = key(name, result.share_id.as_deref());
         let earlier = before.and_then(|plan| plan.interfaces.iter().find(|it| it.key == key));
         if let Some(earlier) = earlier.filter(|it| it.config == config) {
-            // The interface may be in the pod by now; what it was on the node is written down.
+            // The interface may already be in the pod; the earlier plan records its original state on the node.
             return Ok(earlier.clone());
         }
         let device = found.iter().find(|it| it.device.name == *name);
@@ -123,7 +123,7 @@ impl Interfaces {
         })
     }
 
-    /// Addresses of pools for an interface; and those it names itself are taken from the pools that have them.
+    /// Allocates addresses from pools for an interface. Static addresses are allocated from the pools that contain them.
     async fn addresses(
         &self,
         planned: &mut Planned,
@@ -187,7 +187,7 @@ impl Interfaces {
         }
     }
 
-    /// Takes the plan away, puts interfaces back, and only then gives the addresses to others.
+    /// Removes the plan, restores the interfaces, and only then releases the addresses.
     async fn undo(&self, claim: &ClaimRef, plan: Option<Plan>) -> Result<(), Failure> {
         let uid = &claim.uid;
         self.plans.remove_plan(uid)?;
@@ -202,7 +202,7 @@ impl Interfaces {
     }
 }
 
-/// Whether a device can be used like this.
+/// Checks whether a device can be used with this configuration.
 fn check_use(
     device: &Found,
     config: &InterfaceConfig,
@@ -242,7 +242,7 @@ fn check_use(
     Ok(())
 }
 
-/// The pod for which a claim is. Interfaces are in one network namespace.
+/// The pod that the claim is reserved for. An interface can only be in one network namespace.
 fn user(claim: &Claim) -> Result<(String, String), Failure> {
     let users = claim.object()["status"]["reservedFor"].as_array();
     let users: Vec<_> = users
@@ -283,7 +283,7 @@ impl Driver for Interfaces {
                 plan.interfaces.push(planned);
             }
         }
-        // What is about to be taken; a process that is killed after this finds it again.
+        // Records what is about to be allocated, so that it can be found again after the process is killed.
         claim.save_state(&plan).await?;
         let owner = Lease {
             claim: reference.to_string(),
@@ -309,7 +309,7 @@ impl Driver for Interfaces {
     }
 
     async fn unprepare(&self, claim: &PreparedClaim) -> Result<(), Failure> {
-        // The file tells as much as the checkpoint, where that was lost.
+        // The plan file contains the same data as the checkpoint, in case the checkpoint was lost.
         let plan = match claim.state::<Plan>()? {
             Some(plan) => Some(plan),
             None => self.plans.read(&claim.reference().uid)?,
@@ -330,7 +330,7 @@ impl Driver for Interfaces {
                 self.plans.write(&plan)?;
             }
         }
-        // A plan whose claim the checkpoint does not know: it was lost, and a pod may run with it. The kubelet asks again.
+        // If the checkpoint was lost, a pod may still use the claim of a remaining plan. The kubelet calls again.
         let planned = self.plans.claims();
         known.extend(planned.iter().map(String::as_str));
         if let Err(error) = give_back::restore_unknown(&known) {
@@ -340,10 +340,10 @@ impl Driver for Interfaces {
     }
 }
 
-/// Copies the program that is the hook to where the container runtime finds it.
+/// Copies the hook program to the path from which the container runtime executes it.
 ///
 /// # Errors
-/// Those of the file system.
+/// A file system operation failed.
 pub(super) fn install_hook(directory: &Path) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let program = std::env::current_exe()?;
@@ -351,7 +351,7 @@ pub(super) fn install_hook(directory: &Path) -> std::io::Result<PathBuf> {
     let interim = directory.join(".allot-net-hook.new");
     std::fs::create_dir_all(directory)?;
     let _ = std::fs::remove_file(&interim);
-    // On one file system no copy is needed.
+    // On the same file system, a hard link avoids the copy.
     if std::fs::hard_link(&program, &interim).is_err() {
         std::fs::copy(&program, &interim)?;
         std::fs::set_permissions(&interim, std::fs::Permissions::from_mode(0o755))?;

@@ -1,5 +1,5 @@
-//! The way back of an interface that was moved into a pod: the kernel returns hardware to the node when the pod's
-//! namespace is gone, under the name that it had there; interfaces that were made go with the namespace.
+//! Restores an interface that was moved into a pod. The kernel returns hardware to the node when the pod's namespace is
+//! gone, under the name it had in the pod; virtual interfaces are removed with the namespace.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use super::netlink::{Link, Netlink, mac_text};
 use super::parameters::Mode;
 use super::plan::{Planned, read_alias};
 
-/// Makes the interface of a device what it was, however far the hook came.
+/// Restores the original state of a device's interface, regardless of how many steps of the hook completed.
 ///
 /// # Errors
-/// It is still in the pod's namespace, or the kernel refuses.
+/// The interface is still in the pod's namespace, or the kernel rejects a change.
 pub(super) fn restore(planned: &Planned, uid: &str) -> Result<(), Failure> {
     if planned.config.mode != Mode::HostDevice {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) fn restore(planned: &Planned, uid: &str) -> Result<(), Failure> {
         let is_there = links.iter().find(same).is_some();
         let exists = original.hardware.as_ref().is_some_and(|it| it.exists());
         return match is_there || !exists {
-            // Nothing was done to it, or it is as it was; or it was made of nothing and went with the namespace.
+            // The interface was not changed, is already restored, or was virtual and was removed with the namespace.
             true => Ok(()),
             false => Err(format!(
                 "interface {parent} has not come back from the pod's network namespace yet"
@@ -42,16 +42,16 @@ pub(super) fn restore(planned: &Planned, uid: &str) -> Result<(), Failure> {
         node.add_address(link.index, *address)?;
     }
     node.set_up(link.index, original.up)?;
-    // Last: until here the next attempt finds it.
+    // The alias is reset last: until then a retry can find the interface.
     node.set_alias(link.index, &original.alias)?;
     tracing::info!(interface = parent, "is back on the node");
     Ok(())
 }
 
-/// Gives interfaces of claims that nobody knows any more, because the checkpoint was lost, their names back.
+/// Restores the names of interfaces whose claims are unknown because the checkpoint was lost.
 ///
 /// # Errors
-/// The kernel's.
+/// An error from the kernel.
 pub(super) fn restore_unknown(known: &BTreeSet<&str>) -> Result<(), Failure> {
     let mut node = Netlink::here()?;
     let links = node.links()?;

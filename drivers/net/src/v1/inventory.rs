@@ -1,4 +1,4 @@
-//! The interfaces of a node as devices, with the attribute names of DRANET where it has such.
+//! The interfaces of a node as devices. Attribute names follow DRANET where it defines them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,19 +18,19 @@ use super::plan::ALIAS;
 #[cfg(test)]
 mod tests;
 
-/// Texts in attributes at most.
+/// Maximum length of a string attribute.
 const TEXT: usize = 64;
-/// The capacity of a device that several claims use: each takes one unless it asks for more.
+/// The capacity of a shared device: each claim consumes one unless it requests more.
 pub const SHARES: &str = "interfaces";
 
-/// What to publish.
+/// Selects the interfaces to publish.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// Names of interfaces, with `*` for any characters; empty for hardware, bonds and VLANs.
+    /// Interface name patterns, in which `*` matches any characters; if empty, hardware, bonds and VLANs are selected.
     pub patterns: Vec<String>,
-    /// How many interfaces can be made of each; 1 for one claim alone.
+    /// Maximum number of interfaces created from each device; 1 means that a device is exclusive to one claim.
     pub shares: u32,
-    /// Where the kernel tells about hardware.
+    /// Mount point of sysfs.
     pub sysfs: PathBuf,
 }
 
@@ -44,32 +44,32 @@ impl Default for Selection {
     }
 }
 
-/// An interface of the node.
+/// An interface discovered on the node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// What is published of it.
+    /// The device as published.
     pub device: Device,
-    /// What the kernel says about it.
+    /// The link as reported by the kernel.
     pub link: Link,
-    /// Its addresses.
+    /// The interface's addresses.
     pub addresses: Vec<IpNet>,
-    /// A default route of the node goes over it.
+    /// Whether a default route of the node uses the interface.
     pub uplink: bool,
-    /// Where the kernel shows its hardware.
+    /// The sysfs directory of its hardware.
     pub hardware: Option<PathBuf>,
 }
 
-/// The node's interfaces that are selected.
+/// Discovers the selected interfaces of the node.
 ///
 /// # Errors
-/// The kernel does not say.
+/// A netlink query failed.
 pub fn discover(selection: &Selection) -> io::Result<Vec<Found>> {
     let mut node = Netlink::here()?;
     let (links, addresses) = (node.links()?, node.addresses()?);
     let uplinks = node.uplinks()?;
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
     for link in links {
-        // What belongs to a claim is on its way into a pod or out of it.
+        // An interface with this alias belongs to a claim and is being moved into or out of a pod.
         if !is_selected(selection, &link) || link.alias.starts_with(ALIAS) {
             continue;
         }
@@ -95,7 +95,7 @@ fn is_selected(selection: &Selection, link: &Link) -> bool {
     }
 }
 
-/// Whether a name fits a pattern with `*`. Both are short.
+/// Whether a name matches a pattern with `*`. Both are short.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match pattern.split_first() {
         None => name.is_empty(),
@@ -125,7 +125,7 @@ fn flag(value: bool) -> DeviceAttribute {
     }
 }
 
-/// As many of the values as an attribute has room for, with commas between them.
+/// Joins values with commas, as many as fit into an attribute.
 fn list(values: impl Iterator<Item = String>) -> String {
     let mut all = String::new();
     for value in values {
@@ -205,7 +205,7 @@ fn describe(selection: &Selection, link: Link, addresses: Vec<IpNet>, uplink: bo
             put(attributes::NUMA_NODE, value);
         }
     }
-    // What DRANET does not have.
+    // Attributes that DRANET does not define.
     if let Some(speed) = read("speed").filter(|speed| *speed > 0) {
         put("speed", number(speed));
     }
@@ -237,7 +237,7 @@ fn describe(selection: &Selection, link: Link, addresses: Vec<IpNet>, uplink: bo
     }
 }
 
-/// Lets several claims use a device.
+/// Allows multiple allocations of a device.
 fn share(device: &mut Device, shares: u32) {
     let quantity = |value: u32| Quantity(value.to_string());
     device.allow_multiple_allocations = Some(true);
@@ -256,7 +256,7 @@ fn share(device: &mut Device, shares: u32) {
     device.capacity = Some(BTreeMap::from([(SHARES.to_owned(), capacity)]));
 }
 
-/// The PCI address of the hardware; that of a virtio device is one level up.
+/// The PCI address of the hardware; for a virtio device, that of its parent device.
 fn pci_address(link: &Link, hardware: Option<&Path>) -> Option<String> {
     let (name, bus) = link.hardware.as_ref()?;
     if bus == "pci" {
@@ -267,7 +267,7 @@ fn pci_address(link: &Link, hardware: Option<&Path>) -> Option<String> {
     attributes::pci_bus_id(&parent).is_ok().then_some(parent)
 }
 
-/// The name of the device: by the PCI address, as interfaces may be renamed; else by that of the interface.
+/// The device name: derived from the PCI address, as interfaces can be renamed; otherwise from the interface name.
 fn device_name(interface: &str, pci: Option<&str>) -> String {
     if let Some(address) = pci {
         return format!("pci-{}", address.replace([':', '.'], "-"));
@@ -276,7 +276,7 @@ fn device_name(interface: &str, pci: Option<&str>) -> String {
     let is_label = interface.bytes().all(allowed)
         && !interface.starts_with('-')
         && !interface.ends_with('-')
-        // That is how the others are called.
+        // The prefix is reserved for the generated names below.
         && !interface.starts_with("net-");
     match is_label {
         true => interface.to_owned(),

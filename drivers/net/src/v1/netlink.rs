@@ -1,7 +1,7 @@
-//! Links, addresses and routes of a network namespace, through the kernel's route netlink.
+//! Links, addresses and routes of a network namespace, over route netlink.
 //!
-//! A socket belongs for good to the namespace in which it was opened: [`Netlink::inside`] opens one in another namespace,
-//! on a thread that ends right after, so that no other code of the process ever runs in that namespace.
+//! A socket stays bound to the namespace in which it was opened: [`Netlink::inside`] opens one in another namespace on a
+//! short-lived thread, so that no other code of the process ever runs in that namespace.
 
 use std::fs::File;
 use std::io;
@@ -32,28 +32,28 @@ mod link;
 use link::read;
 pub use link::{Kind, Link, mac_text};
 
-/// The kernel answers at once; a socket that says nothing for this long is broken.
+/// The kernel replies immediately; a socket without a reply for this long is considered broken.
 const DEADLINE: Timespec = Timespec {
     tv_sec: 10,
     tv_nsec: 0,
 };
-/// Answers to one question at most: a machine has fewer links, addresses and routes.
+/// Maximum number of replies to one request; a machine has fewer links, addresses and routes.
 const ANSWERS: usize = 1 << 20;
 
-/// Groups of messages about changes: links, IPv4 addresses, IPv6 addresses (`RTMGRP_*`).
+/// Multicast groups for changes: links, IPv4 addresses, IPv6 addresses (`RTMGRP_*`).
 const CHANGES: u32 = 0x1 | 0x10 | 0x100;
 
-/// A socket to the kernel.
+/// A route netlink socket.
 pub struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
 impl Netlink {
-    /// In the namespace of this process.
+    /// Opens a socket in the network namespace of this process.
     ///
     /// # Errors
-    /// The kernel has no such socket.
+    /// The kernel does not support the socket.
     pub fn here() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -64,10 +64,10 @@ impl Netlink {
         })
     }
 
-    /// In another namespace, given by its file (`/proc/PID/ns/net`).
+    /// Opens a socket in another network namespace, given by its file (`/proc/PID/ns/net`).
     ///
     /// # Errors
-    /// The namespace may not be entered.
+    /// The process is not permitted to enter the namespace.
     pub fn inside(namespace: &File) -> io::Result<Self> {
         let namespace = namespace.try_clone()?;
         let opened = std::thread::spawn(move || {
@@ -80,10 +80,10 @@ impl Netlink {
         ended.map_err(|_| io::Error::other("the thread in the namespace ended"))?
     }
 
-    /// Calls `changed` whenever a link or an address may have changed, on a thread that ends soon after it returned false.
+    /// Calls `changed` when a link or an address may have changed, on a thread that ends soon after `changed` returns false.
     ///
     /// # Errors
-    /// The kernel has no such socket.
+    /// The kernel does not support the socket.
     pub fn watch(changed: impl Fn(bool) -> bool + Send + 'static) -> io::Result<()> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind(&SocketAddr::new(0, CHANGES))?;
@@ -98,7 +98,7 @@ impl Netlink {
                 loop {
                     let mut watched = [PollFd::new(&socket, PollFlags::IN)];
                     let ready = matches!(poll(&mut watched, Some(&second)), Ok(1..));
-                    // What changed is looked at as a whole; that messages were lost (ENOBUFS) is no matter.
+                    // A change triggers a full query, so lost messages (ENOBUFS) do not matter.
                     while ready && socket.recv_from_full().is_ok() {}
                     if !changed(ready) {
                         return;
@@ -155,10 +155,10 @@ impl Netlink {
         }
     }
 
-    /// All links.
+    /// Lists all links.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
         let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let answers = self.ask(question, NLM_F_DUMP)?;
@@ -169,10 +169,10 @@ impl Netlink {
         Ok(links.collect())
     }
 
-    /// The addresses of all links, with the number of the link; only those that reach further than it.
+    /// Lists the addresses of global scope on all links, each with its link index.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn addresses(&mut self) -> io::Result<Vec<(u32, IpNet)>> {
         let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let answers = self.ask(question, NLM_F_DUMP)?;
@@ -191,17 +191,17 @@ impl Netlink {
                     _ => {}
                 }
             }
-            // On links with a peer `address` is the peer's.
+            // On point-to-point links, `address` is that of the peer.
             let network = IpNet::new(local.or(address)?, message.header.prefix_len).ok()?;
             Some((message.header.index, network))
         });
         Ok(addresses.collect())
     }
 
-    /// Numbers of the links over which the default routes go.
+    /// Indexes of the links used by default routes.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn uplinks(&mut self) -> io::Result<Vec<u32>> {
         let routes = self.routes()?;
         let default = routes
@@ -210,10 +210,10 @@ impl Netlink {
         Ok(default.map(|(link, _)| link).collect())
     }
 
-    /// Link and destination of the routes in the main table; the default routes have none.
+    /// Link index and destination of each route in the main table; a default route has no destination.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn routes(&mut self) -> io::Result<Vec<(u32, Option<IpNet>)>> {
         let question = RouteNetlinkMessage::GetRoute(RouteMessage::default());
         let answers = self.ask(question, NLM_F_DUMP)?;
@@ -244,10 +244,10 @@ impl Netlink {
         Ok(routes.collect())
     }
 
-    /// Makes a link on top of `parent`, in another namespace, set down.
+    /// Creates a link on top of `parent` in another namespace, with the link down.
     ///
     /// # Errors
-    /// The kernel's: it has no such links, or there is one of this name.
+    /// An error from the kernel: the link type is not supported, or the name is already in use.
     pub fn make(
         &mut self,
         name: &str,
@@ -284,10 +284,10 @@ impl Netlink {
         )
     }
 
-    /// Moves a link into another namespace, where it gets this name.
+    /// Moves a link into another namespace and renames it.
     ///
     /// # Errors
-    /// The kernel's: the link may not be moved, or there is one of this name.
+    /// An error from the kernel: the link cannot be moved, or the name is already in use.
     pub fn move_to(&mut self, link: u32, name: &str, namespace: &File) -> io::Result<()> {
         self.set(
             link,
@@ -298,26 +298,26 @@ impl Netlink {
         )
     }
 
-    /// Gives a link that is down another name.
+    /// Renames a link, which must be down.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn rename(&mut self, link: u32, name: &str) -> io::Result<()> {
         self.set(link, vec![LinkAttribute::IfName(name.to_owned())])
     }
 
-    /// Gives a link the text that goes with it.
+    /// Sets the alias of a link, which stays with the link across namespaces.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn set_alias(&mut self, link: u32, alias: &str) -> io::Result<()> {
         self.set(link, vec![LinkAttribute::IfAlias(alias.to_owned())])
     }
 
-    /// Sets the largest packet.
+    /// Sets the MTU of a link.
     ///
     /// # Errors
-    /// The kernel's: the driver of the link has bounds.
+    /// An error from the kernel, such as an MTU outside the range of the link's driver.
     pub fn set_mtu(&mut self, link: u32, mtu: u32) -> io::Result<()> {
         self.set(link, vec![LinkAttribute::Mtu(mtu)])
     }
@@ -325,7 +325,7 @@ impl Netlink {
     /// Sets a link up or down.
     ///
     /// # Errors
-    /// The kernel's, such as `EADDRINUSE` for the second of two links with one hardware address on one parent.
+    /// An error from the kernel, such as `EADDRINUSE` for a second link with the same hardware address on one parent.
     pub fn set_up(&mut self, link: u32, up: bool) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = link;
@@ -347,16 +347,16 @@ impl Netlink {
         self.ask(message, NLM_F_ACK | flags).map(drop)
     }
 
-    /// Adds an address; one that is there already stays.
+    /// Adds an address; an existing one is kept.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error from the kernel.
     pub fn add_address(&mut self, link: u32, address: IpNet) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(address.addr());
         message.header.prefix_len = address.prefix_len();
         message.header.index = link;
-        // Nobody else has the address: there is no need to ask the network first.
+        // The address is allocated exclusively, so duplicate address detection is unnecessary.
         message.header.flags = AddressHeaderFlags::Nodad;
         message.attributes = vec![
             AddressAttribute::Local(address.addr()),
@@ -366,10 +366,10 @@ impl Netlink {
         exists_already(self.change(RouteNetlinkMessage::NewAddress(message), flags))
     }
 
-    /// Adds a route over a link; one that is there already stays.
+    /// Adds a route over a link; an existing one is kept.
     ///
     /// # Errors
-    /// The kernel's, such as `ENETUNREACH` for a gateway that is in no network of the link.
+    /// An error from the kernel, such as `ENETUNREACH` for a gateway outside the link's subnets.
     pub fn add_route(
         &mut self,
         link: u32,
@@ -406,7 +406,7 @@ impl Netlink {
 
 #[cfg(test)]
 impl Netlink {
-    /// Makes a pair of links, which are each other's wire.
+    /// Creates a veth pair.
     pub(super) fn make_pair(&mut self, name: &str, peer: &str) -> io::Result<()> {
         use netlink_packet_route::link::InfoVeth;
         let mut other = LinkMessage::default();
@@ -425,7 +425,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewLink(message), flags)
     }
 
-    /// The link with this name.
+    /// Finds a link by name.
     pub(super) fn link(&mut self, name: &str) -> Option<Link> {
         let links = self.links().expect("links");
         links.into_iter().find(|it| it.name == name)

@@ -1,5 +1,5 @@
-//! The opaque parameters of a claim or class, `net.allot.dev/v1alpha1` `InterfaceConfig`: what is made of a device, and how
-//! it looks in the pod.
+//! The opaque parameters of a claim or class, `net.allot.dev/v1alpha1` `InterfaceConfig`: how a device is attached and how
+//! the interface is configured in the pod.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,70 +13,70 @@ mod tests;
 
 /// API version of the parameters.
 pub const API_VERSION: &str = "net.allot.dev/v1alpha1";
-/// Their kind.
+/// Kind of the parameters.
 pub const KIND: &str = "InterfaceConfig";
 
-/// Static addresses of an interface at most.
+/// Maximum number of static addresses of an interface.
 const ADDRESSES: usize = 16;
-/// Routes of an interface at most.
+/// Maximum number of routes of an interface.
 const ROUTES: usize = 32;
-/// Pools of an interface at most: one for each family.
+/// Maximum number of pools of an interface: one for each IP family.
 const POOLS: usize = 2;
 
-/// What becomes of a device.
+/// How a device is attached to the pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// The interface itself is moved into the pod.
+    /// Moves the interface itself into the pod.
     #[default]
     HostDevice,
-    /// The pod gets an interface on top of it, with a hardware address of its own.
+    /// Creates a macvlan interface on top of it, with its own hardware address.
     Macvlan,
-    /// The pod gets an interface on top of it, with the same hardware address.
+    /// Creates an ipvlan interface on top of it, with the same hardware address.
     Ipvlan,
-    /// The pod gets a VLAN of it.
+    /// Creates a VLAN interface on top of it.
     Vlan,
 }
 
-/// Who sees whose frames on one parent.
+/// Traffic between macvlan interfaces on one parent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MacvlanMode {
-    /// Interfaces on one parent reach each other.
+    /// Interfaces on one parent reach each other directly.
     #[default]
     Bridge,
-    /// They do not.
+    /// Interfaces on one parent cannot reach each other.
     Private,
-    /// They do through the switch outside.
+    /// Interfaces on one parent reach each other through the external switch.
     Vepa,
 }
 
-/// Where packets are looked at.
+/// The layer at which ipvlan forwards packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IpvlanMode {
-    /// As on a network of one's own.
+    /// Layer 2, as on a separate network.
     #[default]
     L2,
-    /// Routed by the parent; no broadcasts.
+    /// Layer 3, routed by the parent; no broadcasts.
     L3,
-    /// Likewise, and seen by the node's packet filter.
+    /// Like `l3`, but packets also pass the node's netfilter hooks.
     L3s,
 }
 
-/// A route of the pod.
+/// A route in the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Route {
-    /// Where to; `0.0.0.0/0` and `::/0` are the default routes.
+    /// Destination network; `0.0.0.0/0` and `::/0` are default routes.
     #[serde(with = "super::text")]
     pub destination: IpNet,
-    /// Over which neighbour; without it the destination is on the link.
+    /// Next hop; if absent, the destination is on the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
 }
 
-/// What is made of a device. [`InterfaceConfig::parse`] is the one way to get it from parameters.
+/// Configuration of an interface. [`InterfaceConfig::parse`] is the only way to create one from parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InterfaceConfig {
@@ -84,32 +84,32 @@ pub struct InterfaceConfig {
     api_version: String,
     #[serde(default, skip_serializing)]
     kind: String,
-    /// What becomes of the device.
+    /// How the device is attached.
     #[serde(default)]
     pub mode: Mode,
-    /// Name in the pod; the first free one of `net1`, `net2`, … when absent.
+    /// Name in the pod; defaults to the first free one of `net1`, `net2`, …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_name: Option<String>,
-    /// Largest packet; that of the device when absent.
+    /// MTU; defaults to that of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// For the mode `macvlan`.
+    /// Only for the mode `macvlan`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub macvlan_mode: Option<MacvlanMode>,
-    /// For the mode `ipvlan`.
+    /// Only for the mode `ipvlan`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipvlan_mode: Option<IpvlanMode>,
-    /// For the mode `vlan`.
+    /// Only for the mode `vlan`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan_id: Option<u16>,
-    /// Static addresses with the length of their network's prefix.
+    /// Static addresses with prefix lengths.
     #[serde(
         default,
         with = "super::text::list",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub addresses: Vec<IpNet>,
-    /// SpiderIPPools, of each of which the interface gets an address; one for each family at most.
+    /// SpiderIPPools from which the interface gets addresses, one from each; at most one pool for each IP family.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ip_pools: Vec<String>,
     /// Routes over the interface.
@@ -117,26 +117,26 @@ pub struct InterfaceConfig {
     pub routes: Vec<Route>,
 }
 
-/// Parameters that a claim or class must not contain.
+/// An error in the parameters of a claim or class.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not of this shape.
+    /// The parameters do not match the schema.
     #[error("InterfaceConfig: {0}")]
     Decode(#[from] serde_json::Error),
-    /// Another kind of object.
+    /// The parameters are an object of another kind.
     #[error("expected apiVersion {API_VERSION:?} and kind {KIND:?}, got {version:?} and {kind:?}")]
     Kind {
-        /// What it says it is.
+        /// The kind found.
         kind: String,
-        /// And its version.
+        /// The API version found.
         version: String,
     },
-    /// A value that is not possible.
+    /// A field has an invalid value.
     #[error("InterfaceConfig: {field}: {reason}")]
     Invalid {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Why not.
+        /// Why the value is invalid.
         reason: String,
     },
 }
@@ -149,10 +149,10 @@ fn invalid(field: &'static str, reason: impl Into<String>) -> ConfigError {
 }
 
 impl InterfaceConfig {
-    /// Reads and checks parameters. Whatever this accepts can be carried out, as far as that does not depend on the node.
+    /// Parses and validates parameters. Accepted parameters can be applied, except where that depends on the node.
     ///
     /// # Errors
-    /// What is wrong with them, by field.
+    /// The parameters are invalid; the error names the field.
     pub fn parse(parameters: &Value) -> Result<Self, ConfigError> {
         let text = |field: &str| parameters[field].as_str().unwrap_or_default().to_owned();
         let (kind, version) = (text("kind"), text("apiVersion"));
@@ -161,7 +161,7 @@ impl InterfaceConfig {
         }
         let mut config = Self::deserialize(parameters)?;
         config.check()?;
-        // They are the same for all, and are not written down with the rest.
+        // They are always the same, so they are not stored.
         config.kind.clear();
         config.api_version.clear();
         Ok(config)
@@ -279,7 +279,7 @@ impl InterfaceConfig {
     }
 }
 
-/// Whether the kernel takes a text as the name of an interface, and nothing else can mean something by it.
+/// Checks that a string is a valid interface name for the kernel and has no special meaning elsewhere.
 fn check_name(name: &str) -> Result<(), &'static str> {
     let allowed =
         |byte: u8| matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.');

@@ -1,5 +1,5 @@
-//! What is to be made of the devices of a claim, in a file that the driver writes and the hook of the container runtime
-//! reads; and what came of it, in files the other way.
+//! The planned interfaces of a claim, in a file written by the driver and read by the hook of the container runtime; and
+//! their outcomes, in files written by the hook and read by the driver.
 
 use std::fs;
 use std::io;
@@ -14,84 +14,84 @@ use sha2::{Digest, Sha256};
 
 use super::parameters::InterfaceConfig;
 
-/// What aliases of interfaces begin with that belong to a claim.
+/// Prefix of the alias of an interface that belongs to a claim.
 pub const ALIAS: &str = "net.allot.dev";
 const PLAN: &str = ".plan.json";
 const OUTCOME: &str = ".outcome.json";
 
-/// The devices of a claim.
+/// The plan of a claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The claim.
+    /// Reference to the claim.
     pub claim: ClaimRef,
-    /// One for each device that becomes an interface of the pod.
+    /// One entry for each device that becomes an interface of the pod.
     pub interfaces: Vec<Planned>,
 }
 
-/// An interface that a pod gets.
+/// A planned interface of a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Planned {
-    /// Which device of the claim this is.
+    /// Key of the device in the claim.
     pub key: String,
-    /// Pool of the device.
+    /// Name of the device's pool.
     pub pool: String,
     /// Name of the device.
     pub device: String,
-    /// The share of a device that several claims use.
+    /// Share ID of a device that is allocated to several claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
     /// Name of the device's interface on the node.
     pub parent: String,
-    /// Its hardware address: another interface of that name is another one.
+    /// Hardware address of that interface, to detect another interface with the same name.
     pub parent_mac: String,
-    /// What is made of it.
+    /// Configuration of the interface.
     pub config: InterfaceConfig,
-    /// The addresses that it gets.
+    /// Addresses allocated to the interface.
     #[serde(with = "super::text::list")]
     pub addresses: Vec<IpNet>,
-    /// What the interface is on the node, to put it back.
+    /// Original state of the interface on the node, for restoring it.
     pub original: Original,
-    /// What is published about it, also while it is in a pod.
+    /// The published device, which stays published while the interface is in a pod.
     pub published: Device,
 }
 
-/// An interface before anything was done to it.
+/// The state of an interface before it was changed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Original {
-    /// Its alias.
+    /// Original alias.
     #[serde(default)]
     pub alias: String,
-    /// Its largest packet.
+    /// Original MTU.
     pub mtu: u32,
-    /// It was set up.
+    /// Whether it was administratively up.
     pub up: bool,
-    /// Its addresses.
+    /// Original addresses.
     #[serde(with = "super::text::list")]
     pub addresses: Vec<IpNet>,
-    /// Where the kernel shows the hardware below it, for as long as it is there.
+    /// The sysfs directory of the underlying hardware, which exists as long as the hardware does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<PathBuf>,
 }
 
-/// What came of a planned interface.
+/// The outcome of attaching a planned interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// When it came to be so.
+    /// Time of the last change of the outcome.
     pub at: Timestamp,
-    /// Why the pod does not have it.
+    /// Why the interface could not be attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Its name in the pod.
+    /// Name of the interface in the pod.
     #[serde(default)]
     pub interface_name: String,
-    /// Its hardware address.
+    /// Hardware address of the interface.
     #[serde(default)]
     pub hardware_address: String,
-    /// Its addresses, with their networks.
+    /// Addresses of the interface, with prefix lengths.
     #[serde(default)]
     pub ips: Vec<String>,
 }
@@ -105,12 +105,12 @@ pub fn key(device: &str, share_id: Option<&str>) -> String {
 }
 
 impl Planned {
-    /// The alias of the interface from the moment when something is done to it: whose it is, and its name on the node.
+    /// The alias that is set before any other change: identifies the claim and device, and the interface's name on the node.
     pub fn alias(&self, uid: &str) -> String {
         format!("{ALIAS} {uid} {} {}", self.key, self.parent)
     }
 
-    /// The name of the interface until it is complete.
+    /// The name of the interface until its configuration is complete.
     pub fn interim_name(&self, uid: &str) -> String {
         let hash = hash(uid, &self.key);
         let hash: String = hash[6..12]
@@ -120,16 +120,16 @@ impl Planned {
         format!("al{hash}")
     }
 
-    /// The hardware address of an interface that has one of its own: always the same one for a device of a claim, so that
-    /// the kernel refuses a second interface for it on the same parent.
+    /// The hardware address for an interface that needs its own: stable for a device of a claim, so that the kernel rejects a
+    /// second interface for it on the same parent.
     pub fn mac(&self, uid: &str) -> [u8; 6] {
         let hash = hash(uid, &self.key);
-        // Locally administered, of one station.
+        // A locally administered unicast address.
         [0x0a, hash[0], hash[1], hash[2], hash[3], hash[4]]
     }
 }
 
-/// Claim, device and name on the node of an interface with this alias.
+/// Parses an alias into claim UID, device key and interface name on the node.
 pub fn read_alias(alias: &str) -> Option<(&str, &str, &str)> {
     let mut words = alias.strip_prefix(ALIAS)?.strip_prefix(' ')?.split(' ');
     let found = (words.next()?, words.next()?, words.next()?);
@@ -140,26 +140,26 @@ fn hash(uid: &str, key: &str) -> [u8; 32] {
     Sha256::digest(format!("{uid}/{key}")).into()
 }
 
-/// The directory with the plans.
+/// The directory that contains plans and outcomes.
 #[derive(Debug, Clone)]
 pub struct Plans {
     directory: PathBuf,
 }
 
 impl Plans {
-    /// In this directory, which is made when something is written.
+    /// Uses this directory, which is created on the first write.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
         }
     }
 
-    /// The directory.
+    /// Path of the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The file of a claim.
+    /// Path of a claim's plan.
     pub fn file(&self, uid: &str) -> PathBuf {
         self.directory.join(format!("{uid}{PLAN}"))
     }
@@ -168,12 +168,12 @@ impl Plans {
         self.directory.join(format!("{uid}_{key}{OUTCOME}"))
     }
 
-    /// Writes the plan of a claim, unless it is there. From here on the hook makes interfaces.
+    /// Writes the plan of a claim unless it already exists. From then on the hook can attach interfaces.
     ///
     /// # Errors
-    /// The disk is full.
+    /// A file system operation failed, for example because the disk is full.
     pub fn write(&self, plan: &Plan) -> io::Result<()> {
-        // A hook may be at work with the file.
+        // A hook may currently hold a lock on the file.
         if self
             .read(&plan.claim.uid)
             .is_ok_and(|it| it.as_ref() == Some(plan))
@@ -184,10 +184,10 @@ impl Plans {
         allot_cdi::file::write_atomic(&self.file(&plan.claim.uid), &text, 0o600)
     }
 
-    /// The plan of a claim, if it has one.
+    /// Reads the plan of a claim, if it exists.
     ///
     /// # Errors
-    /// The file is damaged.
+    /// The file cannot be read or parsed.
     pub fn read(&self, uid: &str) -> io::Result<Option<Plan>> {
         read(&self.file(uid))
     }
@@ -205,7 +205,7 @@ impl Plans {
             .collect()
     }
 
-    /// The claim that a file of the directory is about.
+    /// The UID of the claim that a file in the directory belongs to.
     pub fn claim_of(name: &str) -> Option<&str> {
         let uid = match name.strip_suffix(OUTCOME) {
             Some(rest) => rest.split_once('_')?.0,
@@ -214,10 +214,10 @@ impl Plans {
         (!uid.starts_with('.')).then_some(uid)
     }
 
-    /// Takes the plan away: the hook makes nothing any more.
+    /// Removes the plan, after which the hook attaches no interfaces.
     ///
     /// # Errors
-    /// A hook is at work with it, or those of the file system.
+    /// A hook is using the plan, or a file system operation failed.
     pub fn remove_plan(&self, uid: &str) -> io::Result<()> {
         let path = self.file(uid);
         let file = match fs::File::open(&path) {
@@ -231,10 +231,10 @@ impl Plans {
         fs::remove_file(&path)
     }
 
-    /// Forgets what came of a claim's devices.
+    /// Removes the outcomes of a claim's devices.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// A file system operation failed.
     pub fn remove_outcomes(&self, uid: &str) -> io::Result<()> {
         let prefix = format!("{uid}_");
         for entry in fs::read_dir(&self.directory).into_iter().flatten() {
@@ -248,19 +248,19 @@ impl Plans {
         Ok(())
     }
 
-    /// Writes what came of a device.
+    /// Records the outcome of a device.
     ///
     /// # Errors
-    /// The disk is full.
+    /// A file system operation failed, for example because the disk is full.
     pub fn write_outcome(&self, uid: &str, key: &str, outcome: &Outcome) -> io::Result<()> {
         let text = serde_json::to_vec(outcome)?;
         allot_cdi::file::write_atomic(&self.outcome_file(uid, key), &text, 0o600)
     }
 
-    /// What came of a device, if something did.
+    /// Reads the outcome of a device, if one is recorded.
     ///
     /// # Errors
-    /// The file is damaged.
+    /// The file cannot be read or parsed.
     pub fn outcome(&self, uid: &str, key: &str) -> io::Result<Option<Outcome>> {
         read(&self.outcome_file(uid, key))
     }

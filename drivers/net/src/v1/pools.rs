@@ -1,11 +1,11 @@
-//! Addresses from SpiderIPPools: who has which, in the pool's own status, so that it is known wherever and whenever the
-//! next one asks.
+//! Address allocation from SpiderIPPools. Allocations are recorded in the status of each pool, so that they are visible from
+//! every node and survive restarts.
 //!
 //! Invariants:
-//! - an address is in the stored status of its pool before anybody uses it, and is written with the version of the pool
-//!   that was read: of two who want one address the second reads again;
-//! - the owner is the device of a claim: who asks again, after a crash too, gets the same address;
-//! - entries of others, such as Spiderpool's IPAM, are kept as they are and never given.
+//! - an address is recorded in the stored status of its pool before it is used, and the update carries the resource version
+//!   that was read: if two claims compete for one address, the second update conflicts and is retried with a new read;
+//! - the owner is the device of a claim: a repeated request, also after a crash, gets the same address;
+//! - entries of other IPAM implementations, such as Spiderpool's, are preserved and their addresses never allocated.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,13 +21,13 @@ use crate::objects::IpPoolSpec;
 #[cfg(test)]
 mod tests;
 
-/// Attempts to write a pool that others write as well.
+/// Maximum attempts to update a pool under contention.
 const ATTEMPTS: u32 = 60;
-/// First pause before another attempt; it doubles up to [`LONGEST`].
+/// Initial delay before a retry; it doubles up to [`LONGEST`].
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(250);
 
-/// Who has an address: Spiderpool's fields, and the claim.
+/// The owner of an address: Spiderpool's fields, and the claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
@@ -37,10 +37,10 @@ pub struct Lease {
     /// UID of the claim.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub claim_uid: String,
-    /// Which device of the claim.
+    /// Key of the device in the claim.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
-    /// The node.
+    /// Name of the node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
     /// Namespace and name of the pod.
@@ -49,7 +49,7 @@ pub struct Lease {
     /// UID of the pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pod_uid: String,
-    /// What others write.
+    /// Unknown fields, preserved as they are.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -60,41 +60,41 @@ impl Lease {
     }
 }
 
-/// A pool as it was read.
+/// A pool as read from the API server.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// The version that was read.
+    /// Resource version of the pool when it was read.
     pub version: String,
-    /// It is being deleted.
+    /// Whether the pool is being deleted.
     pub ending: bool,
-    /// What it gives.
+    /// The pool's spec, with its subnet and addresses.
     pub spec: IpPoolSpec,
-    /// Who has what.
+    /// Allocated addresses and their owners.
     pub leases: BTreeMap<IpAddr, Lease>,
 }
 
 /// A pod that gets addresses.
 #[derive(Debug, Clone, Default)]
 pub struct User {
-    /// Its node.
+    /// Name of the pod's node.
     pub node: String,
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
 }
 
-/// Where the pools are.
+/// Storage of the pools.
 pub trait Store: Send + Sync {
-    /// A pool; nothing when there is none.
+    /// Gets a pool; `None` if it does not exist.
     fn get(&self, name: &str) -> impl Future<Output = Result<Option<Pool>, Failure>> + Send;
-    /// All pools.
+    /// Lists all pools.
     fn list(&self) -> impl Future<Output = Result<Vec<Pool>, Failure>> + Send;
-    /// Whether a pool is for a pod.
+    /// Checks whether a pool may serve a pod.
     fn serves(&self, user: &User, pool: &Pool) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Writes who has what, and the counts; false when the pool is not the version that was read any more.
+    /// Updates the allocations and counts of a pool; returns false on a resource version conflict.
     fn put(&self, pool: &Pool) -> impl Future<Output = Result<bool, Failure>> + Send;
 }
 
@@ -147,20 +147,20 @@ fn ranges(texts: &[String]) -> Result<Vec<Range>, String> {
 }
 
 impl Pool {
-    /// The network of the addresses.
+    /// Parses the pool's subnet.
     ///
     /// # Errors
-    /// The pool does not say.
+    /// The pool has no valid subnet.
     pub fn subnet(&self) -> Result<IpNet, String> {
         let text = &self.spec.subnet;
         text.parse()
             .map_err(|_| format!("pool {}: bad subnet {text:?}", self.name))
     }
 
-    /// Whether the pool may give an address, whoever has it now.
+    /// Whether the address is one of the pool's addresses, regardless of its current owner.
     ///
     /// # Errors
-    /// What the pool says can not be read.
+    /// The pool's spec is invalid.
     pub fn covers(&self, address: IpAddr) -> Result<bool, String> {
         let named = |texts: &[String]| -> Result<bool, String> {
             let ranges = ranges(texts).map_err(|error| format!("pool {}: {error}", self.name))?;
@@ -169,7 +169,7 @@ impl Pool {
         Ok(named(&self.spec.ips)? && !named(&self.spec.exclude_ips)?)
     }
 
-    /// What `owner` has of the pool already.
+    /// The address in the pool that `owner` already has.
     pub fn of(&self, owner: &Lease) -> Option<IpAddr> {
         let mut leases = self.leases.iter();
         leases
@@ -177,10 +177,10 @@ impl Pool {
             .map(|(address, _)| *address)
     }
 
-    /// The first address that nobody has. The network's own address, its broadcast address and the gateway are never given.
+    /// The first free address. The subnet's network address, its broadcast address and the gateway are never allocated.
     ///
     /// # Errors
-    /// There is none, or what the pool says can not be read.
+    /// The pool is exhausted, or its spec is invalid.
     pub fn free(&self) -> Result<IpAddr, String> {
         let of_pool = |error| format!("pool {}: {error}", self.name);
         let subnet = self.subnet()?;
@@ -191,7 +191,7 @@ impl Pool {
             .map_err(|error| of_pool(format!("gateway: {error}")))?;
         for range in ranges(&self.spec.ips).map_err(of_pool)? {
             let mut at = Some(range.first);
-            // Each step passes a lease, an excluded range or one of three addresses: the loop is as short as the pool.
+            // Each step skips a lease, an excluded range or one of three reserved addresses, which bounds the loop.
             while let Some(candidate) = at.filter(|it| *it <= range.last) {
                 at = candidate.checked_add(1);
                 let Some(found) = address(candidate, range.six) else {
@@ -219,7 +219,7 @@ impl Pool {
         Err(format!("pool {} has no free address", self.name))
     }
 
-    /// How many addresses the pool has, whoever has them.
+    /// Total number of addresses in the pool, allocated or not.
     pub fn total(&self) -> i64 {
         let count = |texts: &[String]| crate::ranges::count(texts.iter().map(String::as_str));
         let total = count(&self.spec.ips).saturating_sub(count(&self.spec.exclude_ips));
@@ -227,11 +227,11 @@ impl Pool {
     }
 }
 
-/// An address of a pool for an owner, in the pool's status when this returns: the one that it has already, else `wanted` or the
-/// first free one. Whether the pool is for the pod is not asked again for what the owner has.
+/// Allocates an address of a pool to an owner and records it in the pool's status: the address that the owner already has,
+/// otherwise `wanted` or the first free one. For an existing allocation, the pool's selectors are not checked again.
 ///
 /// # Errors
-/// There is no such pool, it is not for the owner, it has no address left, or the API server refuses.
+/// The pool does not exist, does not serve the pod or is exhausted, or the API server rejects the update.
 pub async fn lease(
     store: &impl Store,
     name: &str,
@@ -265,10 +265,10 @@ pub async fn lease(
     Err(format!("pool {name} is written by others all the time").into())
 }
 
-/// Gives back all that `gone` says of all pools; succeeds when there is nothing.
+/// Releases all allocations matched by `gone`, in all pools; succeeds if there are none.
 ///
 /// # Errors
-/// A pool can not be read or written.
+/// A pool cannot be read or updated.
 pub async fn release(store: &impl Store, gone: impl Fn(&Lease) -> bool) -> Result<(), Failure> {
     let has = |pool: &Pool| pool.leases.values().any(&gone);
     for pool in store.list().await?.into_iter().filter(has) {

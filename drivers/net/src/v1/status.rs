@@ -1,4 +1,4 @@
-//! What the claims' status says about their devices: whether they are in the pod, with which name and addresses.
+//! Device status in claims: whether each interface is in the pod, with its name and addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::netlink::mac_text;
 use super::parameters::Mode;
 use super::plan::{Outcome, Plan, Planned, Plans};
 
-/// The type of the condition.
+/// Condition type that reports whether the interface is attached.
 pub const READY: &str = "Ready";
-/// Pause before what failed is tried again.
+/// Delay before a failed update is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
-/// Attempts for one change.
+/// Maximum attempts for one update.
 const ATTEMPTS: u32 = 30;
 
-/// Claims about which there is something to say; each once.
+/// Claims with pending status updates, without duplicates.
 #[derive(Default)]
 pub(super) struct News {
     claims: Mutex<BTreeSet<ClaimRef>>,
@@ -36,7 +36,7 @@ impl News {
     }
 }
 
-/// Keeps the status of claims what it should be, about which there is news. Never ends.
+/// Updates the status of claims with pending updates. Never returns.
 pub(super) async fn keep(controls: Controls, plans: Plans, news: Arc<News>) {
     let mut waiting: BTreeMap<ClaimRef, u32> = BTreeMap::new();
     loop {
@@ -71,7 +71,7 @@ pub(super) async fn keep(controls: Controls, plans: Plans, news: Arc<News>) {
     }
 }
 
-/// The claim is gone, or another one, or not allocated any more.
+/// Whether the claim no longer exists, was replaced or is no longer allocated.
 fn is_over(error: &AccessError) -> bool {
     matches!(error, AccessError::Kube(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422))
 }
@@ -97,7 +97,7 @@ fn of_plan<'a>(
     })
 }
 
-/// What is said about a device.
+/// Builds the status of a device.
 fn status(planned: &Planned, uid: &str, outcome: Option<Outcome>) -> AllocatedDeviceStatus {
     let (is_ready, reason, message) = match &outcome {
         None => (

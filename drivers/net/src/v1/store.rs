@@ -1,4 +1,4 @@
-//! SpiderIPPools of the API server, and for whom they are.
+//! SpiderIPPools stored in the API server, and the rules for which pods they serve.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::interfaces::Interface;
 use crate::objects::{IpPool, ip_pools};
 use crate::suitable::{self, LabelMap, Wanted};
 
-/// Pools on one page of a list.
+/// Page size when listing pools.
 const PAGE: u32 = 500;
 
-/// Access to the pools.
+/// SpiderIPPools in the API server.
 pub(super) struct Pools {
     client: Client,
     api: Api<DynamicObject>,
@@ -31,8 +31,8 @@ impl Pools {
 }
 
 impl Store for Pools {
-    /// Whether a pool gives addresses to a pod, by the rules of the classic driver. Labels are asked for only where the pool
-    /// selects by labels.
+    /// Checks whether a pool may serve a pod, by the rules of the classic driver. Labels are fetched only if the pool has
+    /// label selectors.
     async fn serves(&self, user: &User, pool: &Pool) -> Result<(), Failure> {
         let spec = &pool.spec;
         let mut wanted = Wanted {
@@ -79,7 +79,7 @@ impl Store for Pools {
         let mut all = Vec::new();
         loop {
             let page = match self.api.list(&params).await {
-                // Nobody installed the kind: there are no pools.
+                // The CRD is not installed, so there are no pools.
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(all),
                 page => page?,
             };
@@ -101,7 +101,7 @@ impl Store for Pools {
             .collect();
         let mut object = DynamicObject::new(&pool.name, &ip_pools());
         object.metadata.resource_version = Some(pool.version.clone());
-        // The kind is validated as a whole, although only the status is taken.
+        // The API server validates the whole object, although only its status is updated.
         object.data = json!({
             "spec": {"subnet": pool.spec.subnet},
             "status": {
@@ -119,7 +119,7 @@ impl Store for Pools {
     }
 }
 
-/// A pool whose status can not be read gives nothing: whoever has its addresses is not known.
+/// Parses a pool. One with an unreadable status is an error, since the owners of its addresses are unknown.
 fn read(object: &DynamicObject) -> Result<Pool, Failure> {
     let name = object.name_any();
     let typed: IpPool = serde_json::from_value(serde_json::to_value(object)?)

@@ -1,4 +1,4 @@
-//! Networks as texts in JSON: `10.0.0.2/24`.
+//! Serialization of networks as JSON strings: `10.0.0.2/24`.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};

@@ -17,7 +17,7 @@ struct Demand {
 }
 
 impl Pruner {
-    /// Searches a proof that there is no solution from here.
+    /// Searches for a proof that the current state has no solution.
     pub(super) fn feasible<O: Observer>(
         &self,
         attempt: &Attempt<'_, O>,

@@ -77,7 +77,7 @@ fn every_check_shows_what_it_leaves() {
     );
 }
 
-/// Devices that are in use do not matter where there are too few even without their users.
+/// Devices in use are not reported if there would be too few devices even if they were free.
 #[test]
 fn regression_a_request_for_more_than_there_is_does_not_blame_users() {
     let devices = || {

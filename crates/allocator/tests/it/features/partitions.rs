@@ -208,7 +208,7 @@ fn a_shared_device_that_is_taken_back_gives_its_counters_back() {
     check(&upstream(made(json!({}), true)), "r=p/a t=p/a");
 }
 
-/// A partition that is in use and not published any longer has unknown counters.
+/// A partition that is in use but no longer published has unknown counters.
 #[test]
 fn counters_of_a_withdrawn_device_are_not_given_away() {
     let with = |devices: Vec<Value>, used: Value| {

@@ -11,11 +11,11 @@ use super::set::Set;
 use super::webhook::Webhook;
 use crate::error::{ApiError, Result};
 
-/// Why a webhook call did not admit the request.
+/// The reason why a webhook did not admit the request.
 enum Trouble {
-    /// The call failed, or its answer could not be read.
+    /// The call failed, or the response was invalid.
     Call(String),
-    /// It refuses the request, or the request cannot be put to it.
+    /// The webhook rejects the request, or the request cannot be converted for it.
     Refused(ApiError),
 }
 

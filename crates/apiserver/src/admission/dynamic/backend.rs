@@ -58,7 +58,7 @@ impl Backend for Watched {
         }
         Box::pin(async move {
             let outcome = self.inner.commit(write).await;
-            // Before the client gets its answer, so that its next request is subject to what it has configured.
+            // Before the client gets its response, so that the new configuration applies to its next request.
             if flows {
                 self.flows.fetch_add(1, Ordering::AcqRel);
             } else {

@@ -27,7 +27,7 @@ pub(super) struct Definition {
     conditions: Vec<Expression>,
 }
 
-/// Which requests a policy applies to, and the validation actions.
+/// A binding: the requests that a policy applies to, and the validation actions.
 #[derive(Debug)]
 pub(super) struct Binding {
     /// Its name.

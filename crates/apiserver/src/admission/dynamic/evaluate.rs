@@ -22,7 +22,7 @@ use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
 pub(super) const BUDGET: u64 = 10_000_000;
 /// The same for match conditions.
 pub(super) const CONDITIONS_BUDGET: u64 = 2_500_000;
-/// Why the evaluation stopped.
+/// The reason why an evaluation stopped.
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
@@ -74,7 +74,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// The scene of a request; the inner error says that its objects cannot be converted to the policy's version.
+    /// The scene of a request; the inner error means that its objects cannot be converted to the policy's version.
     ///
     /// # Errors
     /// 404 for a namespace that does not exist, and errors of the store.
@@ -243,7 +243,7 @@ async fn decide(core: &Admission, user: &User, check: &Check) -> Decision {
         ],
         ..User::default()
     });
-    // A selector that cannot be parsed selects nothing in particular.
+    // A selector that cannot be parsed is treated as absent.
     let fields = Some(&check.fields)
         .filter(|text| !text.is_empty())
         .and_then(|text| FieldSelector::parse(text).ok());

@@ -20,7 +20,7 @@ pub(super) struct Criteria {
     equivalent: bool,
 }
 
-/// A label selector, or why it cannot be used.
+/// A label selector, or the error if it is invalid.
 type Chosen = std::result::Result<Selector, String>;
 
 #[derive(Debug)]

@@ -76,7 +76,7 @@ impl ParamRef {
     /// The objects, in the version that the policy names.
     ///
     /// # Errors
-    /// Why the binding cannot be used; the outer error is the store's.
+    /// The error if the binding cannot be used; the outer error is from the store.
     pub async fn collect(
         &self,
         kind: &ParamKind,

@@ -20,7 +20,7 @@ use crate::registry::Resource;
 use crate::scale;
 use crate::versions;
 
-/// Kinds that are answered and not stored: a policy about them could lock out all users.
+/// Virtual kinds that are not stored: a policy for them could lock out all users.
 const REVIEWS: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
@@ -143,7 +143,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// It is about the admission configuration itself, which must not be able to lock itself.
+    /// Whether the request is for the admission configuration, which must not be able to block changes of itself.
     pub fn is_configuration(&self) -> bool {
         self.target.resource.group == super::backend::GROUP
     }
@@ -156,7 +156,7 @@ impl<'a> Request<'a> {
             || REVIEWS.contains(&(resource.group.as_str(), resource.plural.as_str()))
     }
 
-    /// Other versions of the resource.
+    /// The other versions of the resource.
     pub fn equivalents(&self) -> Vec<Target> {
         let requested = &self.target.resource;
         let registry = self.core.registry.load();
@@ -186,7 +186,7 @@ impl<'a> Request<'a> {
     /// The object that is to be, as the target's kind.
     ///
     /// # Errors
-    /// 400 if it has no such form, 500 if a conversion webhook fails.
+    /// 400 if the object cannot be converted, 500 if a conversion webhook fails.
     pub async fn versioned<'v>(
         &self,
         object: &'v Value,
@@ -232,7 +232,7 @@ impl<'a> Request<'a> {
     /// The object in the stored form after a change in the target's form; `object` is the object before the change.
     ///
     /// # Errors
-    /// 400 if the result is no such object, 500 if a conversion webhook fails.
+    /// 400 if the result cannot be converted, 500 if a conversion webhook fails.
     pub async fn restored(
         &self,
         object: &Value,

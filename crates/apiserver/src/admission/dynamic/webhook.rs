@@ -39,9 +39,9 @@ pub(super) struct Webhook {
     pub fails: bool,
     /// How long it may take.
     pub timeout: Duration,
-    /// It may be called for a dry run.
+    /// Whether the webhook may be called for a dry run.
     pub without_effects: bool,
-    /// It is called again when the object has been changed since (`IfNeeded`).
+    /// Whether the webhook is called again when the object has changed since its last call (`IfNeeded`).
     pub reinvoked: bool,
     /// The version of its AdmissionReview; absent if the server supports none of its versions.
     pub version: Option<Version>,

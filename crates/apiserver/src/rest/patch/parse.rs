@@ -78,7 +78,7 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     }
 }
 
-/// The client does not ask for errors or warnings about unknown and duplicate fields.
+/// Whether unknown and duplicate fields cause neither errors nor warnings.
 fn lenient(call: &Call<'_>) -> bool {
     call.field_validation == FieldValidation::Ignore
 }
@@ -159,7 +159,7 @@ fn parse_merge(
     let refused = |text: String| ApiError::bad_request(wrong(text));
     let decoded = decode::decode_json(body, None).map_err(|error| refused(error.to_string()))?;
     let decoded = match decoded.value {
-        // Null is no merge patch; a strategic one changes nothing.
+        // Null is an invalid merge patch, and a strategic merge patch without changes.
         Value::Null => match kind(Value::Null) {
             Patch::Merge(_) => return Err(ApiError::bad_request("Invalid JSON Patch")),
             _ => decode::Decoded {

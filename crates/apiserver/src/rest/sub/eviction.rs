@@ -288,7 +288,7 @@ impl Budget {
         Ok(budget)
     }
 
-    /// Why no pod may be evicted now.
+    /// The reason why no pod can be evicted now.
     fn why_none(&self) -> String {
         let name = self.name();
         let conditions = self.object["status"]["conditions"].as_array();

@@ -12,12 +12,12 @@ fn paths(source: &Value) -> Option<Vec<&str>> {
     Some(items.iter().map(|item| text(item, "path")).collect())
 }
 
-/// Longest path that is compared with others; longer ones are the names of no files.
+/// The maximum length of compared paths; longer paths exceed the limit of file systems.
 const LONGEST: usize = 4096;
-/// Warnings that are enough: few of them are told.
+/// The number of warnings after which the search stops, since only a few are returned.
 const ENOUGH: usize = 1000;
 
-/// The first of the paths, in order, that is the path, leads to it or lies below it.
+/// The first of the paths, in order, that equals the path, or is a parent or a child of it.
 fn first_overlap<'a>(seen: &BTreeSet<&'a str>, path: &str) -> Option<&'a str> {
     if path.is_empty() || path.len() > LONGEST {
         return None;
@@ -80,8 +80,8 @@ fn projected(volume: &Value, name: &str, found: &mut Vec<String>) {
         let place = format!("volume {name:?} (Projected {what})");
         let before = found.len();
         collisions(&paths, &place, found);
-        // Its own once more, with those of the sources before it. There may be thousands of sources: where nothing is wrong,
-        // all of them are not looked at again for each.
+        // Compares the paths of a source again, with those of the previous sources. There may be thousands of
+        // sources: without overlaps they are not all compared again for each source.
         let own: BTreeSet<&str> = paths.into_iter().collect();
         fits &= found.len() == before
             && own

@@ -1,4 +1,4 @@
-//! A header of a request that determines the identity counts, or the request fails.
+//! Headers that determine the identity of a request are either used or fail the request.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const BODY: &str = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
 
-/// Asks the server for the sender's identity; returns the code with the name, or the message.
+/// Requests a SelfSubjectReview; returns the code with the user name, or the message.
 async fn whoami(server: &Server, user: Option<User>, headers: &[(&str, &[u8])]) -> String {
     let mut request = http::Request::post(REVIEW)
         .header("content-type", "application/json")

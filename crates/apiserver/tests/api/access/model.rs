@@ -306,7 +306,7 @@ async fn no_user_gets_more_than_the_author_holds() {
         let mut before = held(&server).await;
         let mut accepted = 0;
         for step in 0..250 {
-            // The user with all permissions acts seldom: its writes show little.
+            // The user with all permissions acts rarely: its writes test little.
             let author = match random.random_bool(0.05) {
                 true => "root",
                 false => pick(&mut random, &USERS[..3]),

@@ -99,7 +99,7 @@ async fn no_spelling_of_a_path_leads_around_the_rules() {
     }
 }
 
-/// The rights of somebody in one namespace reached every other one as `namespaces/own/namespaces/other`.
+/// The permissions of a user in one namespace applied to every other one via `namespaces/own/namespaces/other`.
 #[tokio::test]
 async fn regression_a_namespace_is_in_no_other() {
     let server = world().await;

@@ -200,7 +200,7 @@ async fn a_stream_that_begins_with_get_takes_the_right_to_create_it() {
         let both = allow(&server, "both", &format!("get create|-|{all}")).await;
         let poster = allow(&server, "poster", &format!("create|-|{all}")).await;
         let logs = allow(&server, "logs", "get|-|pods/log").await;
-        // There is no node to stream to: a request that gets this far is told so.
+        // No node exists to stream to: a request that passes authorization gets that error.
         let through = "400 pod p does not have a host assigned";
         for stream in [
             "exec?command=x&stdout=true",

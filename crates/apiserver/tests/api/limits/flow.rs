@@ -357,7 +357,7 @@ async fn by_websocket(behind: &Behind) -> TlsStream<TcpStream> {
     stream
 }
 
-/// They were not counted, and cost nobody anything.
+/// Watches over WebSocket were not counted by flow control.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_watches_by_websocket_make_a_change_wider() {
     let server = with_people(Limits::default()).await;
@@ -388,7 +388,7 @@ async fn regression_watches_by_websocket_make_a_change_wider() {
     behind.stop().await;
 }
 
-/// A connection that had changed its protocol had no place among the others: there could be any number.
+/// Upgraded connections were not counted: their number was unlimited.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_upgraded_connections_have_a_place() {
     let behind = Behind::start(Limits {
@@ -400,7 +400,7 @@ async fn regression_upgraded_connections_have_a_place() {
     for _ in 0..4 {
         watches.push(by_websocket(&behind).await);
     }
-    // All are busy: the new one is refused, and the watches go on.
+    // All connections are busy: the new one is rejected, and the watches continue.
     assert!(behind.try_tls("http/1.1").await.is_err());
     watches.pop();
     behind

@@ -1,5 +1,6 @@
-//! Paths below volumes for a runtime that takes paths and no descriptors: each is opened without leaving the volume, and
-//! mounted on a directory or file of the node's own, so that what is exchanged in the volume afterwards leads nowhere.
+//! `subPath` mounts for a runtime that accepts paths but not file descriptors. Each `subPath` is opened without leaving the
+//! volume and bind-mounted on a directory or file that the node owns, so that replacing it in the volume by a symbolic link
+//! afterwards has no effect.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,10 +12,10 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use crate::shim::spec::Mount;
 use crate::shim::{SUB_PATH, open_below};
 
-/// Below a pod's directory.
+/// Directory of the `subPath` bind mounts, below the pod's directory.
 const DIRECTORY: &str = "volume-subpaths";
 
-/// Replaces paths below volumes by places of the node where they are mounted. `directory` is the pod's.
+/// Bind-mounts each `subPath` and replaces the source of the mount by the bind mount. `directory` is the pod's directory.
 pub(crate) fn mount_all(
     directory: &Path,
     container: &str,
@@ -42,7 +43,7 @@ fn one(volume: &Path, path: &Path, place: &Path) -> Result<(), String> {
     let root = rustix::fs::open(volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| error.to_string())?;
     let found: OwnedFd = open_below(root, path)?;
-    // One of an earlier run of the container.
+    // Unmount what an earlier run of the container has left.
     let _ = unmount(place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     if let Some(parent) = place.parent() {
         fs::create_dir_all(parent).map_err(text)?;
@@ -58,13 +59,13 @@ fn one(volume: &Path, path: &Path, place: &Path) -> Result<(), String> {
     mount_change(place, MountPropagationFlags::PRIVATE).map_err(|error| error.to_string())
 }
 
-/// Undoes it for all containers of a pod.
+/// Unmounts the `subPath` bind mounts of all containers of a pod.
 pub(crate) fn unmount_all(directory: &Path) {
     let containers = fs::read_dir(directory.join(DIRECTORY));
     for container in containers.into_iter().flatten().flatten() {
         let places = fs::read_dir(container.path());
         for place in places.into_iter().flatten().flatten() {
-            // What is not mounted needs nothing.
+            // Fails if the path is not mounted, which is fine.
             let _ = unmount(place.path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
     }
@@ -74,7 +75,7 @@ pub(crate) fn unmount_all(directory: &Path) {
 mod tests {
     use super::*;
 
-    /// The attack: a link in the volume that leads to the host, in place of the path or on the way to it.
+    /// The attack: a symbolic link to the host in the volume, as the `subPath` itself or as one of its parent directories.
     #[test]
     fn links_do_not_lead_out_of_the_volume() {
         let directory = tempfile::tempdir().expect("a temporary directory");

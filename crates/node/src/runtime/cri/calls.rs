@@ -1,4 +1,4 @@
-//! Calls to a container runtime, each with a deadline.
+//! CRI calls to the container runtime, each with a deadline.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use tonic::{Code, Response, Status};
 use v1::image_service_client::ImageServiceClient;
 use v1::runtime_service_client::RuntimeServiceClient;
 
-/// What a runtime knows without doing anything.
+/// Deadline of calls that only query the runtime.
 const LOOK: Duration = Duration::from_secs(15);
-/// What a runtime has to do something for: the kubelet's `--runtime-request-timeout`.
+/// Deadline of calls that change something; the default of the kubelet's `--runtime-request-timeout`.
 const WORK: Duration = Duration::from_secs(120);
-/// Runtimes making a sandbox may set up a network: the kubelet takes twice its timeout.
+/// Deadline for creating a sandbox, which can include network setup. Like the kubelet, twice the normal deadline.
 const SANDBOX: Duration = Duration::from_secs(240);
-/// Getting an image. Runtimes give up earlier by themselves when nothing arrives.
+/// Deadline for pulling an image. Runtimes cancel a pull without progress earlier themselves.
 const PULL: Duration = Duration::from_secs(3600);
-/// What an answer may be as large as: the kubelet's bound.
+/// Maximum size of a response; the same as the kubelet's.
 const LARGEST: usize = 16 << 20;
 
-/// Why a call failed, in the words of Go's clients.
+/// A failed call; the message has the format of Go's gRPC clients.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("rpc error: code = {code:?} desc = {message}")]
 pub(super) struct Failure {
@@ -30,7 +30,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// The runtime did not answer at all, so that nothing is known about what was asked.
+    /// Whether the runtime did not respond, so that the result of the call is unknown.
     pub(super) fn is_away(&self) -> bool {
         matches!(
             self.code,
@@ -38,7 +38,7 @@ impl Failure {
         )
     }
 
-    /// What was asked about is not there.
+    /// Whether the requested object does not exist.
     pub(super) fn is_missing(&self) -> bool {
         self.code == Code::NotFound
     }
@@ -47,7 +47,7 @@ impl Failure {
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         let mut message = status.message().to_owned();
-        // The reason of a broken connection is in what caused it.
+        // The reason for a broken connection is only in the source errors.
         let mut cause = std::error::Error::source(&status);
         while let Some(error) = cause {
             let text = error.to_string();
@@ -63,14 +63,14 @@ impl From<Status> for Failure {
     }
 }
 
-/// A client of both services. It connects when it is used, and again when the connection was lost.
+/// A client of the CRI runtime and image services. It connects on first use, and reconnects after a lost connection.
 #[derive(Debug, Clone)]
 pub(super) struct Calls {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
 }
 
-/// The socket of an endpoint: `unix:///path`, or a path.
+/// Parses the socket path of an endpoint, which is either `unix:///path` or a path.
 pub(super) fn socket(endpoint: &str) -> Result<PathBuf, String> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
     match path.starts_with('/') {
@@ -95,7 +95,7 @@ async fn within<T>(
     }
 }
 
-/// One method for each call whose deadline is always the same.
+/// Defines one method for each call with a fixed deadline.
 macro_rules! calls {
     ($($client:ident.$name:ident($request:ident) -> $response:ident within $deadline:expr;)*) => {
         impl Calls {
@@ -136,7 +136,7 @@ impl Calls {
         }
     }
 
-    /// Ends a container; the runtime answers when it has ended.
+    /// Stops a container; the runtime responds once the container has exited.
     pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Failure> {
         let request = v1::StopContainerRequest {
             container_id: id.to_owned(),
@@ -147,7 +147,8 @@ impl Calls {
         stopped.map(drop)
     }
 
-    /// Runs a program to its end. The runtime ends it after `limit`, and the call is given up a little later.
+    /// Executes a command and waits until it exits. The runtime kills it after `limit`; the call itself has a slightly
+    /// longer deadline.
     pub(super) async fn exec_sync(
         &self,
         id: &str,
@@ -163,7 +164,7 @@ impl Calls {
         within(limit.saturating_add(LOOK), client.exec_sync(request)).await
     }
 
-    /// Waits until something happens to a container; each time it is worth to look what.
+    /// Subscribes to container events. Each event means that the containers should be listed again.
     pub(super) async fn events(
         &self,
     ) -> Result<tonic::Streaming<v1::ContainerEventResponse>, Failure> {
@@ -176,7 +177,7 @@ impl Calls {
     }
 }
 
-/// Whole seconds, rounded up: less than a second is not no time.
+/// Whole seconds, rounded up so that less than a second does not become zero.
 fn seconds(time: Duration) -> i64 {
     let whole = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     i64::try_from(whole).unwrap_or(i64::MAX / 4)

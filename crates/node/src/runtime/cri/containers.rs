@@ -1,4 +1,4 @@
-//! Containers and their images at the runtime.
+//! Container and image operations of the CRI runtime.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::runtime::{Image, Request, Running, StartError, ended};
 use crate::shim::spec::ContainerSpec;
 
 impl Inner {
-    /// Makes a container and starts its program.
+    /// Creates a container and starts it.
     pub(super) async fn launch(
         &self,
         spec: ContainerSpec,
@@ -28,7 +28,7 @@ impl Inner {
             .map_err(|text| obstacle("CreateContainerError", text))?;
         let devices = &request.cdi_devices;
         if !devices.is_empty() {
-            // As it is now: it may have been started anew with another configuration a moment ago.
+            // Query the current state: the runtime may just have been restarted with a different configuration.
             let asked = self.ask().await;
             asked.map_err(|failure| obstacle("CreateContainerError", failure.to_string()))?;
         }
@@ -76,7 +76,7 @@ impl Inner {
                 }
             })?
             .container_id;
-        // Known before it runs, so that its end is not missed.
+        // Recorded before the container starts, so that its exit is not missed.
         let (sender, exit) = watch::channel(None);
         let known = Known {
             exit: sender,
@@ -105,7 +105,7 @@ impl Inner {
         })
     }
 
-    /// What the runtime says about a container; nothing if it does not know it.
+    /// Queries the status of a container; `None` if the runtime does not know the container.
     pub(super) async fn status(
         &self,
         id: &str,
@@ -121,7 +121,7 @@ impl Inner {
         }
     }
 
-    /// Ends a container, however long the runtime may be away.
+    /// Stops a container; retries for as long as the runtime is unavailable.
     pub(super) async fn stop(&self, id: &str, grace: Duration) {
         let Some(mut exit) = self.containers.lock().get(id).map(|it| it.exit.subscribe()) else {
             return;
@@ -133,12 +133,12 @@ impl Inner {
                 }
                 _ => self.settle(id).await,
             }
-            // Its end, or the next attempt.
+            // Wait for the exit, or until the next attempt is due.
             let _ = tokio::time::timeout(follow::PERIOD, ended(&mut exit)).await;
         }
     }
 
-    /// An image that is there.
+    /// Looks up an image in the runtime's image store.
     pub(super) async fn image(&self, reference: &str) -> Result<Option<Image>, String> {
         let request = v1::ImageStatusRequest {
             image: Some(image_spec(reference)),
@@ -158,7 +158,7 @@ impl Inner {
     }
 }
 
-/// A directory for logs that other users of the machine cannot read.
+/// Creates a log directory that other users of the host cannot read.
 pub(super) fn make_private(path: &std::path::Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new()

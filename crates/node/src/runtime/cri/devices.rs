@@ -1,41 +1,41 @@
-//! Whether the runtime applies CDI devices, and what to do where it does not. Runtimes leave devices out in silence when CDI
-//! is switched off, or when they are older than the field that names them; a container without its devices is worse than
-//! one that waits.
+//! Detects whether the runtime applies CDI devices, and suggests a remedy if it does not. A runtime silently ignores the
+//! devices if CDI is disabled, or if its version predates the CRI field for them. Such a container is kept waiting, because
+//! running it without its devices would be worse.
 
 use std::path::{Path, PathBuf};
 
 use allot_protos::cri_v1 as v1;
 use serde_json::Value;
 
-/// The oldest versions that apply devices of CRI's own field.
+/// Minimum runtime versions that support the CRI field for CDI devices.
 const OLDEST: [(&str, (u64, u64)); 2] = [("containerd", (1, 7)), ("cri-o", (1, 28))];
 
-/// What the runtime has told about itself.
+/// The runtime's name, version and CDI configuration, as it reports them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Devices {
     name: String,
     version: String,
-    /// Whether it is switched on, where that is told.
+    /// Whether CDI is enabled, if the runtime reports it.
     enabled: Option<bool>,
-    /// Where it looks for CDI files, where that is told.
+    /// Directories from which the runtime reads CDI specs, if it reports them.
     dirs: Option<Vec<PathBuf>>,
 }
 
-/// Why a container with devices is not started.
+/// The reason why a container with devices is not started, and its remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) text: String,
     pub(super) remedy: String,
 }
 
-/// Numbers at the beginning of a version, such as `v2.2.9` or `1.30.0-dev`.
+/// Major and minor number of a version such as `v2.2.9` or `1.30.0-dev`.
 fn numbers(version: &str) -> Option<(u64, u64)> {
     let mut parts = version.trim_start_matches('v').split(['.', '-', '+']);
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 impl Devices {
-    /// Reads the answers of a runtime; containerd shows its configuration as JSON.
+    /// Parses the runtime's version and status responses; containerd includes its configuration as JSON.
     pub(super) fn of(version: &v1::VersionResponse, status: &v1::StatusResponse) -> Self {
         let config = status.info.get("config");
         let config: Option<Value> = config.and_then(|text| serde_json::from_str(text).ok());
@@ -53,7 +53,7 @@ impl Devices {
         }
     }
 
-    /// Why devices are not applied, if that is known.
+    /// The reason why the runtime would not apply `devices`, if one is known.
     pub(super) fn problem(&self, devices: &[String]) -> Option<Problem> {
         if devices.is_empty() {
             return None;
@@ -79,7 +79,7 @@ impl Devices {
         })
     }
 
-    /// What to do about a container that the runtime has refused for its devices; `dirs` are the node's.
+    /// Remedy for a container that the runtime has rejected because of its devices; `dirs` are the node's CDI directories.
     pub(super) fn remedy(&self, message: &str, dirs: &[PathBuf]) -> Option<String> {
         if !message.contains("unresolvable CDI devices") {
             return None;
@@ -119,7 +119,7 @@ impl Devices {
         ))
     }
 
-    /// Where CDI is configured.
+    /// Section of the runtime's configuration file that contains the CDI settings.
     fn section(&self) -> &'static str {
         match (self.name.as_str(), numbers(&self.version)) {
             ("cri-o", _) => "[crio.runtime]",

@@ -1,4 +1,4 @@
-//! Following what happens at the runtime: how it is, which containers have ended, what is still to be removed.
+//! Monitors the runtime: polls its condition, detects exited containers, and carries out pending removals.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::translate::label;
 use super::{Condition, Inner, Removal, time};
 use crate::shim::spec::Exit;
 
-/// How often containers are looked at without an event, as by a kubelet.
+/// Interval at which containers are listed if no event arrives; the same as the kubelet's.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
-/// How often the runtime is asked how it is.
+/// Interval at which the runtime's status is queried.
 const CONDITION: Duration = Duration::from_secs(5);
-/// How long events are not asked for again after they have ended.
+/// Delay before resubscribing after the event stream has ended.
 const EVENTS: Duration = Duration::from_secs(5);
-/// Of removals this many are tried in one round.
+/// Maximum number of removals that are tried in one round.
 const REMOVALS: usize = 32;
 
-/// Looks again and again, and at once after events.
+/// Polls the runtime periodically, and immediately after an event.
 pub(super) async fn follow(inner: Arc<Inner>) {
     let mut asked: Option<Instant> = None;
     loop {
@@ -54,7 +54,8 @@ pub(super) async fn follow(inner: Arc<Inner>) {
     }
 }
 
-/// Waits for events where the runtime has them: ends are known sooner then. Without them it is looked every second.
+/// Subscribes to container events if the runtime supports them, so that exits are detected sooner. Otherwise containers are
+/// polled every [`PERIOD`].
 pub(super) async fn events(inner: Arc<Inner>) {
     loop {
         inner.reached().await;
@@ -67,14 +68,14 @@ pub(super) async fn events(inner: Arc<Inner>) {
     }
 }
 
-/// Those of this node.
+/// Label selector for the sandboxes and containers of this node.
 pub(super) fn own(inner: &Inner) -> std::collections::HashMap<String, String> {
     let directory = inner.settings.directory.to_string_lossy().into_owned();
     [(label::OWNER.to_owned(), directory)].into()
 }
 
 impl Inner {
-    /// Asks the runtime how it is.
+    /// Queries the runtime's version and status.
     pub(super) async fn ask(&self) -> Result<(), Failure> {
         let version = self.calls.version(v1::VersionRequest {
             version: "0.1.0".into(),
@@ -109,18 +110,18 @@ impl Inner {
         let network = self.condition.borrow().network.clone();
         self.tell(Condition {
             ready: Err(format!("container runtime is down: {endpoint}: {failure}")),
-            // What was known about it stays true.
+            // The last known network condition is still valid.
             network,
         });
     }
 
-    /// Notes the ends of containers.
+    /// Records the exit of containers that are no longer running.
     async fn look_at_containers(&self) -> Result<(), Failure> {
         let filter = v1::ContainerFilter {
             label_selector: own(self),
             ..v1::ContainerFilter::default()
         };
-        // Before the list: what is started meanwhile is not missing from it.
+        // Collected before the list request, so that a container started during the request does not appear to be missing.
         let running: Vec<String> = {
             let containers = self.containers.lock();
             let running = containers
@@ -144,14 +145,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Notes how a container has ended, if it has.
+    /// Records the exit of a container, if it has exited.
     pub(super) async fn settle(&self, id: &str) {
         let exit = match self.status(id).await {
             Ok(Some(status)) => match exit(&status) {
                 Some(exit) => exit,
                 None => return,
             },
-            // The runtime has forgotten it: nobody knows how it ended.
+            // The runtime no longer knows the container, so its exit code is unknown.
             Ok(None) => Exit {
                 code: 137,
                 finished: Timestamp::now(),
@@ -170,7 +171,7 @@ impl Inner {
         }
     }
 
-    /// Removes what is to be removed; what fails is tried again in the next round.
+    /// Carries out some of the pending removals; those that fail are retried in the next round.
     async fn remove_some(&self) {
         let some: Vec<Removal> = self
             .removals
@@ -203,7 +204,7 @@ impl Inner {
     }
 }
 
-/// How a container has ended; nothing if it has not.
+/// Exit of a container; `None` if it has not exited.
 pub(super) fn exit(status: &v1::ContainerStatus) -> Option<Exit> {
     match status.state() {
         v1::ContainerState::ContainerExited | v1::ContainerState::ContainerUnknown => {}
@@ -216,7 +217,7 @@ pub(super) fn exit(status: &v1::ContainerStatus) -> Option<Exit> {
     })
 }
 
-/// What the conditions of a runtime say about the node.
+/// Derives the node's condition from the runtime's conditions.
 fn condition(status: &v1::StatusResponse) -> Condition {
     let all = status.status.iter().flat_map(|status| &status.conditions);
     let all: Vec<&v1::RuntimeCondition> = all.collect();

@@ -1,4 +1,4 @@
-//! What an earlier agent has left at the runtime.
+//! Recovery of the sandboxes and containers that an earlier agent process created.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,8 @@ use crate::runtime::{Found, Running};
 use crate::shim::spec::Owner;
 
 impl Inner {
-    /// Finds the sandboxes and containers of this node. Waits as long as the runtime is away: before they are known nothing
-    /// can be said about any pod.
+    /// Lists the sandboxes and containers of this node. Waits while the runtime is unavailable, because the state of pods
+    /// cannot be determined without this list.
     pub(super) async fn recover(&self) -> Vec<Found> {
         loop {
             self.reached().await;
@@ -38,7 +38,7 @@ impl Inner {
             filter: Some(filter),
         };
         let mut listed = self.calls.list_pod_sandbox(request).await?.items;
-        // The newest of each pod is the one that counts.
+        // If a pod has several sandboxes, the newest one is used.
         listed.sort_by_key(|sandbox| {
             (
                 sandbox.metadata.as_ref().map_or(0, |it| it.attempt),
@@ -76,7 +76,7 @@ impl Inner {
         let mut found = Vec::new();
         for container in listed {
             if container.state() == v1::ContainerState::ContainerCreated {
-                // It was never started, and never will be.
+                // The container was never started, and will not be started any more.
                 self.remove(Removal::Container(container.id));
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Sandboxes: what the containers of a pod share.
+//! Pod sandboxes, which contain the namespaces that the containers of a pod share.
 
 use std::net::IpAddr;
 
@@ -15,15 +15,15 @@ use super::{Inner, Opened, follow, translate};
 pub(super) struct Sandbox {
     pub(super) id: String,
     pub(super) attempt: u32,
-    /// Whether pods could have a network of their own when it was made.
+    /// Whether the runtime had a pod network when the sandbox was created.
     pub(super) networks: bool,
-    /// Addresses; none with the host's network.
+    /// Pod IPs; empty if the pod shares the host's network.
     pub(super) addresses: Vec<IpAddr>,
-    /// It was stopped, or is about to be.
+    /// Whether the sandbox has been stopped or is being stopped.
     pub(super) closed: bool,
 }
 
-/// The addresses that a status tells.
+/// The pod IPs that a sandbox status reports.
 pub(super) fn addresses(status: &v1::PodSandboxStatus) -> Vec<IpAddr> {
     let network = status.network.clone().unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|it| it.ip);
@@ -32,7 +32,7 @@ pub(super) fn addresses(status: &v1::PodSandboxStatus) -> Vec<IpAddr> {
 }
 
 impl Inner {
-    /// What the runtime says about a sandbox; nothing if it does not know it.
+    /// Queries the status of a sandbox; `None` if the runtime does not know the sandbox.
     pub(super) async fn sandbox_status(
         &self,
         id: &str,
@@ -48,7 +48,7 @@ impl Inner {
         }
     }
 
-    /// Goes on with the sandbox of a pod, or makes one. One that has ended is replaced.
+    /// Reuses the sandbox of a pod, or creates one. A sandbox that is no longer ready is replaced.
     pub(super) async fn open(&self, pod: &Pod) -> Result<Opened, String> {
         self.is_ready()?;
         let uid = pod.uid().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Inner {
         let made = self.calls.run_pod_sandbox(request).await;
         let id = made.map_err(|failure| failure.to_string())?.pod_sandbox_id;
         let own = translate::own_network(pod, networks);
-        // Known before anything can fail, so that it is removed with the pod.
+        // Recorded before a later call can fail, so that the sandbox is removed together with the pod.
         let sandbox = Sandbox {
             id: id.clone(),
             attempt,
@@ -113,7 +113,7 @@ impl Inner {
         Ok(Opened { addresses })
     }
 
-    /// Stops the sandbox of a pod, however long the runtime may be away.
+    /// Stops the sandbox of a pod; retries for as long as the runtime is unavailable.
     pub(super) async fn close(&self, uid: &str) {
         loop {
             let known = self.sandboxes.lock().get_mut(uid).map(|sandbox| {
@@ -141,7 +141,7 @@ impl Inner {
         }
     }
 
-    /// Removes a sandbox with what is in it; stopping it twice does no harm.
+    /// Stops and removes a sandbox including its containers. Stopping a sandbox is idempotent.
     pub(super) async fn remove_sandbox(&self, id: &str) -> Result<(), Failure> {
         self.stop_sandbox(id).await?;
         let request = v1::RemovePodSandboxRequest {

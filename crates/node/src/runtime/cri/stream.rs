@@ -1,6 +1,6 @@
-//! Streams into containers: the runtime answers with a URL, at which it speaks SPDY.
+//! Exec, attach and port-forward streams: the runtime returns a URL at which it serves them over SPDY.
 //!
-//! They are turned into what other runtimes have: frames over a local connection for programs, bytes for ports.
+//! They are converted to the format of other runtimes: frames over a local socket for processes, raw bytes for ports.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,18 +22,18 @@ use crate::runtime::Connection;
 use crate::shim::spec::MAX_FRAME;
 use crate::spdy::{Codec, Frame, PROTOCOL_VERSION, TOKEN, channel, kind};
 
-/// How long the runtime may take to accept the connection.
+/// Timeout for establishing the connection to the runtime.
 const CONNECT: Duration = Duration::from_secs(30);
-/// Of a refusal this much is shown.
+/// Maximum length of an error message from the runtime that is reported.
 const SHOWN: usize = 4096;
-/// Frames that wait to be sent; then the program's client waits.
+/// Maximum number of queued outgoing frames; reading from the client is paused while the queue is full.
 const OUTGOING: usize = 16;
-/// Longest result of a program.
+/// Maximum length of a process's `Status` result.
 const RESULT: usize = 64 * 1024;
 
 type Spdy = Framed<TokioIo<hyper::upgrade::Upgraded>, Codec>;
 
-/// Connects to a URL of the runtime, and agrees on a protocol for the streams.
+/// Connects to a streaming URL of the runtime and negotiates the stream protocol.
 async fn connect(url: &str, protocol: &'static str) -> io::Result<Spdy> {
     match tokio::time::timeout(CONNECT, upgrade(url, protocol)).await {
         Ok(result) => result,
@@ -94,12 +94,12 @@ fn end(id: u32) -> Frame {
     }
 }
 
-/// The streams of a program, as frames; see [`crate::runtime::Exec::Stream`]. `channels` are those that it has.
+/// Streams of a process as frames; see [`crate::runtime::Exec::Stream`]. `channels` are the channels that the process uses.
 pub(super) async fn program(url: &str, channels: &[u8]) -> io::Result<UnixStream> {
     let mut spdy = connect(url, "v4.channel.k8s.io").await?;
     let mut streams: HashMap<u32, u8> = HashMap::new();
     for (index, channel) in (0u32..).zip(channels) {
-        // Streams of the side that connects have odd numbers.
+        // Streams opened by the client have odd IDs.
         let id = 2 * index + 1;
         let name = kind(*channel).unwrap_or_default().to_owned();
         let headers = vec![("streamtype".to_owned(), name)];
@@ -114,7 +114,7 @@ pub(super) async fn program(url: &str, channels: &[u8]) -> io::Result<UnixStream
     Ok(theirs)
 }
 
-/// Passes frames between the runtime and the client until the program has ended or one of them is gone.
+/// Forwards frames between the runtime and the client until the process has exited or either side has disconnected.
 async fn pass_program(spdy: Spdy, streams: HashMap<u32, u8>, local: UnixStream) {
     let (mut sink, mut frames) = spdy.split();
     let (mut reader, mut writer) = local.into_split();
@@ -181,11 +181,11 @@ async fn pass_program(spdy: Spdy, streams: HashMap<u32, u8>, local: UnixStream) 
                 open.retain(|it| *it != of);
             }
         }
-        // The last frame, also where there is nothing to say.
+        // The last frame, which is sent even if the result is empty.
         let _ = write_frame(&mut writer, channel::ERROR, &result).await;
         let _ = writer.shutdown().await;
     };
-    // The end of the input is a frame of its own: without further frames the client is gone.
+    // The client signals the end of input with a separate frame, so the end of the frames means that it has disconnected.
     tokio::select! {
         () = show => {}
         () = type_in => {}
@@ -197,7 +197,7 @@ fn is_output(of: u8) -> bool {
     matches!(of, channel::STDOUT | channel::STDERR | channel::ERROR)
 }
 
-/// The next frame of a client: channel, length, data.
+/// Reads the next frame of a client: channel, length, data.
 async fn read_frame(reader: &mut OwnedReadHalf) -> Option<(u8, Vec<u8>)> {
     let (of, length) = (reader.read_u8().await.ok()?, reader.read_u32().await.ok()?);
     if length > MAX_FRAME {
@@ -221,7 +221,7 @@ async fn write_frame(writer: &mut OwnedWriteHalf, of: u8, data: &[u8]) -> io::Re
     Ok(())
 }
 
-/// A connection to a port of a pod.
+/// Opens a connection to a port of a pod.
 pub(super) async fn port(url: &str, port: u16) -> io::Result<Connection> {
     const ERROR: u32 = 1;
     const DATA: u32 = 3;
@@ -240,7 +240,7 @@ pub(super) async fn port(url: &str, port: u16) -> io::Result<Connection> {
             .await
             .map_err(io::Error::other)?;
     }
-    // Nothing is ever said to it on this one.
+    // The client never sends data on the error stream.
     spdy.send(end(ERROR)).await.map_err(io::Error::other)?;
     let (ours, stream) = UnixStream::pair()?;
     let (tell, trouble) = oneshot::channel();
@@ -255,7 +255,7 @@ pub(super) async fn port(url: &str, port: u16) -> io::Result<Connection> {
     })
 }
 
-/// Passes bytes between a port and its client until both directions have ended or one of them is gone.
+/// Forwards bytes between a port and its client until both directions have ended or either side has disconnected.
 async fn pass_port(
     spdy: Spdy,
     local: UnixStream,
@@ -316,12 +316,13 @@ async fn pass_port(
             }
         }
         if !text.is_empty() {
-            // Before the end, so that it is there when the end is seen. Nobody may be left to hear it.
+            // Sent before the stream ends, so that the message is available once the client sees the end. The receiver may
+            // already have been dropped.
             let _ = tell.send(String::from_utf8_lossy(&text).trim().to_owned());
         }
         let _ = writer.shutdown().await;
     };
-    // The client may have said all, and still listen.
+    // The client may have finished sending while it still receives.
     let towards_pod = async {
         tokio::join!(send, towards_pod);
     };

@@ -1,4 +1,4 @@
-//! From pods and containers to the messages of the container runtime interface: pure.
+//! Translation of pods and containers to CRI messages, without side effects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path};
@@ -18,37 +18,37 @@ use crate::shim::spec::{ContainerSpec, Limits, Mount};
 #[cfg(test)]
 mod tests;
 
-/// Labels of a kubelet, by which sandboxes and containers are known again, and tools name them.
+/// Labels that identify sandboxes and containers. They are the same as the kubelet's, so that tools can show pod names.
 pub(super) mod label {
     pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
     pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
     pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
     pub(crate) const CONTAINER: &str = "io.kubernetes.container.name";
-    /// The directory of the node whose they are: nobody else's are touched.
+    /// Directory of the owning node. The agent ignores sandboxes and containers that do not have its own value.
     pub(crate) const OWNER: &str = "allot.dev/node-directory";
 }
 
-/// Annotations of containers.
+/// Container annotations.
 pub(super) mod annotation {
     pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
-    /// Standard input is open.
+    /// `true` if standard input is open.
     pub(crate) const STDIN: &str = "allot.dev/stdin";
-    /// There is a terminal.
+    /// `true` if the container has a terminal.
     pub(crate) const TTY: &str = "allot.dev/tty";
 }
 
-/// What is decided about a pod besides what its object says.
+/// Sandbox parameters that do not come from the pod object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The node's own directory.
+    /// The node's directory.
     pub(super) directory: &'a Path,
-    /// Pods can have a network of their own.
+    /// Whether the runtime has a pod network.
     pub(super) networks: bool,
-    /// How many sandboxes the pod had before.
+    /// Number of earlier sandboxes of the pod.
     pub(super) attempt: u32,
 }
 
-/// Whether a pod has a network of its own.
+/// Whether a pod has its own network namespace.
 pub(super) fn own_network(pod: &Pod, networks: bool) -> bool {
     let asked = pod.spec.as_ref().and_then(|spec| spec.host_network);
     networks && asked != Some(true)
@@ -71,7 +71,7 @@ fn labels(pod: &Pod, directory: &Path) -> HashMap<String, String> {
     ])
 }
 
-/// The sandbox of a pod.
+/// Builds the sandbox configuration of a pod.
 pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfig, String> {
     let spec = pod.spec.clone().unwrap_or_default();
     let of_pod = spec.security_context.clone().unwrap_or_default();
@@ -86,11 +86,11 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
         check_sysctl(&sysctl.name, own, spec.host_ipc == Some(true))?;
         sysctls.insert(sysctl.name.replace('/', "."), sysctl.value.clone());
     }
-    // The labels of the agent count more than the pod's.
+    // The agent's labels take precedence over the pod's.
     let mut all: HashMap<String, String> = pod.labels().clone().into_iter().collect();
     all.extend(labels(pod, place.directory));
     let hostname: String = match (&spec.hostname, own) {
-        // That of the host, whose namespace for names it shares.
+        // The pod shares the host's UTS namespace, and with it the host's name.
         (_, false) => String::new(),
         (Some(name), true) => name.clone(),
         (None, true) => pod.name_any().chars().take(63).collect(),
@@ -120,7 +120,7 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
                 supplemental_groups: groups(&of_pod),
                 supplemental_groups_policy: policy(&of_pod) as i32,
                 privileged,
-                // Its only program is the runtime's own.
+                // The only process in the sandbox is the runtime's pause process.
                 seccomp: Some(seccomp.unwrap_or(v1::SecurityProfile {
                     profile_type: ProfileType::RuntimeDefault as i32,
                     localhost_ref: String::new(),
@@ -166,7 +166,8 @@ fn namespaces(pod: &Pod, own_network: bool) -> v1::NamespaceOption {
     }
 }
 
-/// Kernel parameters of namespaces that a pod has for itself; a kubelet calls them safe, or namespaced.
+/// Checks that a sysctl is namespaced and that the pod does not share that namespace with the host. Network sysctls must
+/// also be on the kubelet's list of safe sysctls.
 fn check_sysctl(name: &str, own_network: bool, host_ipc: bool) -> Result<(), String> {
     const SAFE: [&str; 10] = [
         "net.ipv4.ip_local_port_range",
@@ -221,7 +222,7 @@ fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
     }
 }
 
-/// A filter for system calls. Profiles of the host are below the node's directory, as at a kubelet.
+/// Translates a seccomp profile. As with the kubelet, `Localhost` profiles are files below the node's directory.
 fn profile(
     directory: &Path,
     asked: Option<&SeccompProfile>,
@@ -259,7 +260,7 @@ fn apparmor(asked: &AppArmorProfile) -> v1::SecurityProfile {
     }
 }
 
-/// A container of a pod, whose sandbox may have a network of its own.
+/// Builds the configuration of a container.
 pub(super) fn container(
     spec: &ContainerSpec,
     request: &Request,
@@ -364,7 +365,7 @@ fn security(
     }
     let user = own.run_as_user.or(of_pod.run_as_user);
     let group = own.run_as_group.or(of_pod.run_as_group);
-    // A runtime takes the image's user and group by itself; with a group alone it wants to be told the user.
+    // A runtime applies the image's user and group itself, but rejects a group that is set without a user.
     let (user, user_name) = match (user, group) {
         (None, Some(_)) => {
             let name = request.image.user.split(':').next().unwrap_or_default();
@@ -394,7 +395,7 @@ fn security(
         let mut all = capabilities.add_capabilities.iter();
         all.any(|it| it.eq_ignore_ascii_case(name) || it.eq_ignore_ascii_case("ALL"))
     };
-    // A pod that did not ask for the host's network does not get to see its traffic.
+    // A pod that shares the host's network without having requested it must not be able to read the host's traffic.
     let shares = !place.networks && spec.host_network != Some(true);
     if shares && !privileged && !added("NET_RAW") {
         capabilities.drop_capabilities.push("NET_RAW".into());

@@ -22,7 +22,7 @@ pub struct GangVerdict {
     pub members: Vec<MemberVerdict>,
     /// What became of it.
     pub outcome: GangOutcome,
-    /// The pod without a node while the others have theirs: the one that was asked about, or else the first.
+    /// The pod without a node while the others have nodes: the requested pod if it has none, else the first such pod.
     pub left_out: Option<LeftOut>,
 }
 
@@ -57,7 +57,7 @@ pub struct MemberVerdict {
     pub is_placed: bool,
     /// The node that it has, or would get.
     pub node: Option<Arc<str>>,
-    /// Why it cannot be tried, or has no place.
+    /// The reason why the gang cannot be tried or placed.
     pub why_not: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Core {
         (members, in_turn(tried))
     }
 
-    /// Makes the attempt of the main loop for a gang, and reverts it.
+    /// Runs the main loop's attempt for a gang, and reverts it.
     fn try_out(
         &mut self,
         tried: &Tried<'_>,
@@ -229,7 +229,7 @@ struct Tried<'a> {
     asked: &'a PodInfo,
 }
 
-/// Records the nodes of the pods, and why others have none. Returns the placement of the pod that was asked about.
+/// Records the nodes of the pods, and why others have none. Returns the placement of the requested pod.
 fn tell(
     members: &mut [MemberVerdict],
     order: &[Member],

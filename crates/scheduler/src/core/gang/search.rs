@@ -3,7 +3,7 @@
 //! A round places one pod after the other as if it were alone; each placement is assumed at once, so that the next pod
 //! sees it. A round that does not succeed is reverted completely.
 //!
-//! Upstream makes one such round, and fails gangs that would fit in another order or with later alternatives. Here
+//! Upstream runs one such round, and fails gangs that would fit in another order or with later alternatives. Here
 //! further rounds follow, at most [`ROUNDS`]: first, pods that got a better alternative than their last one skip
 //! alternatives; then pods without a node are tried first.
 
@@ -39,7 +39,7 @@ pub(super) enum Place {
     AfterPreemption(Box<BindJob>, Box<Refusal>),
     Unschedulable(Box<Refusal>),
     Failed(String),
-    /// Too few pods of the gang can fit any longer, so this one was not tried.
+    /// Too few pods of the gang can still fit, so this one was not tried.
     NotTried,
 }
 

@@ -1,5 +1,5 @@
 //! A selector or request that fails on one node fails the attempt on all of them, as in upstream: the claim is invalid,
-//! and if the pod were placed elsewhere, the user would not learn of it.
+//! and if the pod were placed on another node, the error would not be reported to the user.
 
 use super::*;
 

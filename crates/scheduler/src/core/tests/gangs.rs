@@ -138,7 +138,7 @@ fn no_pod_of_a_gang_is_placed_unless_all_are() {
     let expected = format!("pod group is unschedulable (minCount 5, 4 fit, p4 does not: {none}");
     assert!(told.message.starts_with(&expected), "{}", told.message);
     assert_eq!((&*told.status, &*told.reason), ("False", "Unschedulable"));
-    // Nothing is held: another pod gets the devices.
+    // The gang holds no devices: another pod gets them.
     assert_eq!(world.core.claims.in_flight_len(), 0);
     for name in ["a", "b", "c", "d"] {
         world.claim(name, json!({}));

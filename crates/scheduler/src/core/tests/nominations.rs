@@ -26,7 +26,7 @@ impl World {
         let known = self.known(name);
         let mut pod = serde_json::to_value(&*known.pod).expect("JSON");
         if known.node_name().is_some() {
-            // What is known of it does not say any longer what it asks for.
+            // The scheduler's copy of a bound pod no longer contains its resource requests.
             pod["spec"]["containers"] = cpus((known.requests.milli_cpu / 1000) as u32);
         }
         change(&mut pod);

@@ -122,7 +122,7 @@ fn a_volume_is_bound_with_the_pod_and_chosen_once() {
     let task = &job.volumes.volumes[0];
     assert_eq!((&*task.volume, &task.claim.0), ("pv", &Key::new("ns", "x")));
     assert!(task.by_controller && task.version.is_some());
-    // No other pod gets it, although nothing is written yet.
+    // No other pod gets the volume, although the binding is not written yet.
     world.pod_with("q", "y");
     let none = "2 node(s) didn't find available persistent volumes to bind";
     assert!(world.run().message().contains(none));
@@ -148,7 +148,7 @@ fn a_volume_is_free_again_when_the_binding_fails() {
         outcome: Err(BindError::new(message)),
     });
     world.pod_with("q", "y");
-    // The pod that is tried first gets it.
+    // The pod that is tried first gets the volume.
     assert_eq!(world.run().node(), Some("n1"));
 }
 

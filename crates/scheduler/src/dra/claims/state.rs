@@ -1,4 +1,4 @@
-//! What the scheduler knows about a claim beside its object, by UID.
+//! The scheduler's state of claims in addition to their objects, by UID.
 //!
 //! Everything about one generation of a claim is in one [`ClaimState`]: when the claim is deleted, one place decides what
 //! goes with it. A claim of which nothing is known has no entry, so that the table is as long as what goes on.
@@ -14,7 +14,7 @@ use crate::pod::Uid;
 /// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.
 const REMEMBERED: usize = 8192;
 
-/// What is known about one claim.
+/// The state of one claim.
 #[derive(Debug, Default)]
 pub(super) struct ClaimState {
     /// The allocation that was decided and is being written.
@@ -23,7 +23,7 @@ pub(super) struct ClaimState {
     pub(super) double_allocated: Option<DoubleAllocation>,
     /// It was allocated when the first list came, and this scheduler has not written it since.
     pub(super) inherited: bool,
-    /// It was allocated for a pod whose binding failed, and is reserved for no pod since.
+    /// The claim was allocated for a pod whose binding failed, and has not been reserved for another pod since.
     pub(super) orphaned: bool,
     /// The version at which it was to be deallocated or unreserved last.
     pub(super) release_tried: Option<Box<str>>,
@@ -87,7 +87,7 @@ impl ClaimStates {
         result
     }
 
-    /// As [`ClaimStates::update`], for a change that can only remove something: nothing is created for an unknown claim.
+    /// Like [`ClaimStates::update`], for changes that only remove state: no entry is created for an unknown claim.
     pub(super) fn clear<R: Default>(
         &mut self,
         uid: &Uid,

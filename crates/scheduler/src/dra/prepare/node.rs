@@ -134,7 +134,7 @@ impl PodDevices {
         self.search(extended, node, cx).map(|_| ())
     }
 
-    /// What to allocate on a node; `None` if nothing is needed.
+    /// The required allocations on a node; `None` if none are required.
     pub(super) fn request_with(
         &self,
         extended: Option<&Arc<ExtendedResourceRequest>>,

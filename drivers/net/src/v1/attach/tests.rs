@@ -280,7 +280,7 @@ fn the_interface_itself_is_moved_and_comes_back_as_it_was() {
                     assert_eq!(inside.link("moved0").expect("a link").mtu, 1300);
                 }
             }
-            // Simulates the kernel returning hardware when a namespace ends, under another name if its name is already in use.
+            // As the kernel returns hardware when a namespace ends, under another name if its own is already in use.
             let ours = inside.links().expect("links").into_iter();
             let mut ours = ours.filter(|it| it.alias == planned.alias(&uid));
             if let Some(link) = ours.next_back() {

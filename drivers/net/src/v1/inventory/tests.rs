@@ -14,7 +14,7 @@ fn names_are_labels_and_differ() {
     assert_eq!(device_name("ETH", None), "net-455448");
 }
 
-/// Whether a name is selected by a pattern.
+/// Checks whether a pattern selects a name.
 fn check(pattern: &str, name: &str, expected: bool) {
     assert_eq!(
         matches(pattern.as_bytes(), name.as_bytes()),
@@ -42,7 +42,7 @@ fn lists_fit_into_an_attribute() {
     assert!(text.ends_with("/24"), "{text}");
 }
 
-/// A machine in files: a card with virtual functions and RDMA on PCI.
+/// A fake sysfs tree: a PCI network card with virtual functions and RDMA.
 fn machine() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     let sys = |path: &str| root.path().join(path);

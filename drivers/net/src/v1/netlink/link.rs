@@ -1,54 +1,54 @@
-//! Links as values.
+//! Typed representation of links.
 
 use netlink_packet_route::link::{
     IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, State,
 };
 
-/// A link, as far as it matters here.
+/// A link, with the properties used by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
-    /// Number in its namespace.
+    /// Index in its namespace.
     pub index: u32,
     /// Name in its namespace.
     pub name: String,
-    /// A text that goes with the link wherever it goes.
+    /// The alias (`ifalias`), which stays with the link across namespaces.
     pub alias: String,
-    /// Hardware address; empty where there is none.
+    /// Hardware address; empty if the link has none.
     pub mac: Vec<u8>,
-    /// Largest packet.
+    /// Maximum transmission unit, in bytes.
     pub mtu: u32,
-    /// An administrator has set it up.
+    /// Whether the link is administratively up.
     pub up: bool,
-    /// What the kernel calls its operational state: `up`, `down`, `unknown`, …
+    /// Operational state as reported by the kernel: `up`, `down`, `unknown`, …
     pub state: String,
-    /// What made it: `veth`, `macvlan`, …; nothing for hardware.
+    /// Link kind: `veth`, `macvlan`, …; absent for hardware.
     pub kind: Option<String>,
-    /// What frames look like: `ether`, `infiniband`, `loopback`, …
+    /// Link-layer type: `ether`, `infiniband`, `loopback`, …
     pub encapsulation: String,
-    /// The bridge, bond or the like that it is a part of.
+    /// The bridge, bond or similar link that it is a port of.
     pub controller: Option<u32>,
-    /// Name of the hardware below it, and of its bus.
+    /// Name of the underlying hardware device, and of its bus.
     pub hardware: Option<(String, String)>,
 }
 
-/// A link to make on top of another one.
+/// A link to create on top of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// With a hardware address of its own.
+    /// A macvlan link, with its own hardware address.
     MacVlan(MacVlanMode, [u8; 6]),
-    /// With the hardware address of the parent.
+    /// An ipvlan link, with the hardware address of the parent.
     IpVlan(IpVlanMode),
-    /// Frames with this tag.
+    /// A VLAN link, with this VLAN ID.
     Vlan(u16),
 }
 
-/// The hardware address in the usual form.
+/// Formats the hardware address as colon-separated hexadecimal bytes.
 pub fn mac_text(mac: &[u8]) -> String {
     let bytes: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
     bytes.join(":")
 }
 
-/// What the kernel says about a link.
+/// Parses a link message from the kernel.
 pub(super) fn read(message: LinkMessage) -> Link {
     let mut link = Link {
         index: message.header.index,

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Reads parameters with these fields; `Err` is a part of the message.
+/// Parses parameters with these fields; `Err` is a substring of the expected message.
 fn check(fields: Value, expected: Result<(), &str>) {
     let mut parameters = json!({"apiVersion": API_VERSION, "kind": KIND});
     for (name, value) in fields.as_object().expect("fields") {

@@ -23,7 +23,7 @@ fn owner(uid: &str) -> Lease {
     }
 }
 
-/// What a pool gives until it is empty; `Err` is the message before that.
+/// Checks the addresses that a pool allocates until it is exhausted; `Err` is the message before that.
 fn check(spec: Value, expected: Result<&[&str], &str>) {
     let mut pool = pool(spec);
     let mut given = Vec::new();
@@ -68,7 +68,7 @@ fn addresses_are_given_in_order_and_never_the_reserved_ones() {
         Ok(&["255.255.255.254"]),
     );
     check(json!({"subnet": "10.0.0.0/24"}), Ok(&[]));
-    // A range that excludes nearly everything is passed in one step.
+    // A range that excludes nearly everything is skipped in one step.
     check(
         json!({"subnet": "fd00::/64", "ips": ["fd00::1-fd00::ffff:ffff:ffff:ffff"],
             "excludeIPs": ["fd00::1-fd00::ffff:ffff:ffff:fffe"]}),
@@ -102,11 +102,11 @@ fn entries_of_others_keep_their_fields() {
     assert_eq!(serde_json::to_value(lease).expect("JSON"), text);
 }
 
-/// Pools in memory, on which a process may die before or after each write.
+/// Pools in memory, with simulated crashes before or after each update.
 struct Memory {
     pools: Mutex<BTreeMap<String, (u64, Pool)>>,
     random: Mutex<StdRng>,
-    /// One in so many calls fails.
+    /// One in this many calls fails.
     trouble: u32,
 }
 
@@ -148,7 +148,7 @@ impl Store for Memory {
         if self.unlucky() {
             return Err("killed before the write".into());
         }
-        // Somebody else was faster.
+        // Simulates a concurrent update.
         if self.unlucky()
             && let Some((version, _)) = self.pools.lock().get_mut(&pool.name)
         {
@@ -170,7 +170,7 @@ impl Store for Memory {
     }
 }
 
-/// Claims come and go on nodes whose driver dies at any step; whoever was given an address uses it until it is given back.
+/// Claims come and go on nodes whose driver crashes at any step; an allocated address is in use until it is released.
 #[tokio::test(start_paused = true)]
 async fn no_address_is_given_twice_over_crashes() {
     for seed in 0..200 {
@@ -202,7 +202,7 @@ async fn no_address_is_given_twice_over_crashes() {
                 let holders = used.values().filter(|it| **it == given).count();
                 assert_eq!(holders, 1, "seed {seed}: {given} twice, {used:?}");
             } else {
-                // The interface is gone before its address is given back.
+                // The interface is gone before its address is released.
                 used.remove(&uid);
                 if release(&store, |lease| lease.claim_uid == uid)
                     .await

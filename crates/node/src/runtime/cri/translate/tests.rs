@@ -106,7 +106,7 @@ fn namespaces_are_those_of_the_pod() {
         let of_container = security(&request(&more, &json!({}), ""), place(networks));
         let of_container = of_container.expect("a context").namespace_options;
         assert_eq!(of_container, Some(given), "{more}");
-        // A name of its own needs a namespace for names, which comes with that of the network.
+        // A hostname of its own requires a UTS namespace, which the pod only has together with a network namespace.
         assert_eq!(made.hostname.is_empty(), expected[0] == Node, "{more}");
     };
     check(json!({}), true, [Shared, Own, Shared]);
@@ -212,7 +212,7 @@ fn users_and_groups_are_those_of_the_container_or_else_of_the_pod() {
         );
         assert_eq!(found, expected, "{more} {own} {image:?}");
     };
-    // The image's own are the runtime's business.
+    // The runtime applies the image's user and group itself.
     check(json!({}), json!({}), "1000", (None, "", None));
     check(
         json!({"runAsUser": 1, "runAsGroup": 2}),
@@ -226,7 +226,7 @@ fn users_and_groups_are_those_of_the_container_or_else_of_the_pod() {
         "",
         (Some(3), "", None),
     );
-    // Runtimes refuse a group without a user.
+    // Runtimes reject a group without a user.
     check(
         json!({"runAsGroup": 2}),
         json!({}),
@@ -314,7 +314,7 @@ fn security_contexts_are_told() {
     );
 }
 
-/// The attack: a pod that did not ask for the host's network gets it where there is no other, and reads its traffic.
+/// The attack: without a pod network, a pod that did not request the host's network shares it and reads its traffic.
 #[test]
 fn the_traffic_of_the_host_is_not_shown_to_pods_that_did_not_ask_for_its_network() {
     let check = |of_pod: Value, own: Value, networks: bool, expected: bool| {
@@ -348,7 +348,7 @@ fn what_cannot_be_given_is_refused() {
         json!({}),
         "hostUsers: false is not possible",
     );
-    // The attack: a profile outside of the directory for profiles.
+    // The attack: a profile outside the profile directory.
     let outside =
         json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "../../etc/passwd"}});
     check(json!({}), outside, "invalid seccomp profile");

@@ -20,7 +20,7 @@ fn crowded() -> World {
 }
 
 impl World {
-    /// As the main loop does it: also with pods that were rejected a moment ago, when no other is ready.
+    /// Like the main loop, it also tries recently rejected pods when no other pod is ready.
     fn settle(&mut self) -> Outcome {
         let time = self.time();
         let mut actions = self.core.take_actions();
@@ -33,7 +33,7 @@ impl World {
         Outcome(actions)
     }
 
-    /// The pods preempted by the present decision.
+    /// The pods preempted by the current decision.
     fn driven_away(&mut self) -> Vec<String> {
         let outcome = self.settle();
         let victims = outcome.0.iter().filter_map(|a| match a {
@@ -99,7 +99,7 @@ fn a_gang_that_waits_for_others_takes_another_place() {
     assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 3);
 }
 
-/// What is kept for a gang that cannot be tried any longer is there for others.
+/// Capacity reserved for a gang that can no longer be tried is available to other pods.
 #[track_caller]
 fn check_given_up(happens: impl FnOnce(&mut World), told: &str) {
     let mut world = crowded();
