@@ -22,16 +22,16 @@ pub struct Args {
     /// How many GPUs the node has
     #[arg(long, default_value_t = 8, value_parser = bounds::within(bounds::DEVICES))]
     num_devices: usize,
-    /// Into how many partitions each GPU can be divided, which share its counters; 0 for whole GPUs alone
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = bounds::within(0..=80))]
+    /// Number of partitions of each GPU, which share its counters; 0: whole GPUs only
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = bounds::within(0..=80_usize))]
     gpu_partitions: usize,
-    /// Let several claims use a GPU, each as much memory and compute as it asks for
+    /// Let several claims share a GPU, each with the memory and compute that it requests
     #[arg(long)]
     gpu_allow_multiple_allocations: bool,
-    /// Bind pods when the driver has said that their devices are ready; needs the right to watch claims
+    /// Bind pods when the driver has reported their devices ready; requires permission to watch claims
     #[arg(long)]
     binding_conditions: bool,
-    /// Write model, UUID and driver version of GPUs into the status of their claims
+    /// Report model, UUID and driver version of GPUs in the status of their claims
     #[arg(long)]
     gpu_device_status: bool,
 }
