@@ -316,7 +316,7 @@ func TestKills(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeft comes last: the pods of the others are deleted by now.
+// TestZNothingIsLeft comes last: the pods of the others are deleted by now.
 func TestZNothingIsLeft(t *testing.T) {
 	must(t, eventually("containerd has no containers", func() error {
 		left, err := shared.ctr("containers", "ls", "-q")

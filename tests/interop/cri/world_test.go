@@ -145,9 +145,13 @@ func (w *world) ctr(arguments ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	all := append([]string{"--address", w.path("c.sock"), "--namespace", "k8s.io"}, arguments...)
-	out, err := exec.CommandContext(ctx, filepath.Join(w.tools, "ctr"), all...).CombinedOutput()
+	// Warnings go to the standard error.
+	var errors strings.Builder
+	command := exec.CommandContext(ctx, filepath.Join(w.tools, "ctr"), all...)
+	command.Stderr = &errors
+	out, err := command.Output()
 	if err != nil {
-		return "", fmt.Errorf("ctr %s: %w: %s", strings.Join(arguments, " "), err, out)
+		return "", fmt.Errorf("ctr %s: %w: %s", strings.Join(arguments, " "), err, errors.String())
 	}
 	return string(out), nil
 }
