@@ -54,8 +54,22 @@ fn root() -> PathBuf {
 }
 
 /// The cargo that runs this, from the top of the repository.
+///
+/// The variables that `cargo run` sets for xtask itself are removed: build scripts that depend on them, such as ring's,
+/// would run again whenever `cargo xtask` and plain `cargo` take turns, and most of the workspace with them.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let of_xtask = name.to_str().is_some_and(is_set_for_one_package);
+        if of_xtask {
+            command.env_remove(name);
+        }
+    }
     command
+}
+
+/// Whether cargo sets a variable for the package that it runs, rather than reading it as configuration.
+fn is_set_for_one_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
