@@ -49,7 +49,14 @@ fn one(volume: &Path, path: &Path, place: &Path) -> Result<(), String> {
         fs::create_dir_all(parent).map_err(text)?;
     }
     let kind = FileType::from_raw_mode(fstat(&found).map_err(|error| error.to_string())?.st_mode);
-    if kind == FileType::Directory {
+    let is_directory = kind == FileType::Directory;
+    // The path may have been of the other kind for an earlier run of the container.
+    match fs::symlink_metadata(place) {
+        Ok(earlier) if earlier.is_dir() && !is_directory => fs::remove_dir(place).map_err(text)?,
+        Ok(earlier) if !earlier.is_dir() && is_directory => fs::remove_file(place).map_err(text)?,
+        _ => {}
+    }
+    if is_directory {
         fs::create_dir_all(place).map_err(text)?;
     } else if !place.exists() {
         fs::File::create(place).map_err(text)?;
@@ -106,6 +113,7 @@ mod tests {
         check("out/passwd", None);
         check("out", None);
         check("new/directory", Some(""));
+        check("inside/file", Some("own"));
         assert!(volume.join("new/directory").is_dir());
     }
 }
