@@ -214,14 +214,17 @@ async fn devices_are_given_to_the_runtime_or_the_pod_waits() {
     assert!(remedy.contains("set enable_cdi = true"), "{remedy}");
     assert!(fake.running("c").is_none());
 
-    // Switched on, it is started without anybody else doing anything.
+    // Once CDI is switched on, the container is started by the agent itself.
     fake.state.lock().expect("a state").config = r#"{"enableCDI": true}"#.into();
     cluster.until_phase("p", "Running").await;
     let id = fake.running("c").expect("a container");
     let state = fake.state.lock().expect("a state");
     let devices = &state.containers[&id].config.cdi_devices;
-    assert_eq!(devices.len(), 1);
-    assert!(devices[0].name.starts_with("test.example.com/device="));
+    let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+    // The device, and the device that mounts its metadata.
+    assert_eq!(names.len(), 2, "{names:?}");
+    let is_device = |name: &&str| name.starts_with("test.example.com/device=");
+    assert!(names.iter().any(is_device), "{names:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
