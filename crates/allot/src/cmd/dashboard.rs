@@ -94,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
             _ => address,
         };
-        // The page says so too, and tries again; who started the command looks here first.
+        // The page reports this too, and retries; but the terminal is read first.
         tokio::spawn(async move {
             match client.apiserver_version().await {
                 // A server that refuses its version answers all the same.

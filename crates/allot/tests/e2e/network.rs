@@ -337,7 +337,7 @@ async fn pods_get_interfaces_and_addresses_and_give_them_back() {
     })
     .await;
 
-    // Nobody is there who could put things back; the next process does.
+    // No driver runs that could restore the interfaces; the next process does.
     driver.was_allowed_everything();
     drop(driver);
     cluster.delete("a").await;
