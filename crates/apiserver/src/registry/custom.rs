@@ -3,6 +3,7 @@
 use allot_schema::definition;
 use serde_json::Value;
 
+use super::priority::version_priority;
 use super::{Resource, Subresource, Version, collection_name};
 use crate::custom::CustomResource;
 use crate::object::strings;
@@ -19,7 +20,7 @@ pub(crate) fn of_definition(object: &Value) -> Resource {
     let plural = text(names, "plural").to_owned();
     let kind = text(names, "kind").to_owned();
     let mut versions: Vec<&Value> = definition::versions(object).iter().collect();
-    versions.sort_by_key(|version| std::cmp::Reverse(priority(text(version, "name"))));
+    versions.sort_by_key(|version| std::cmp::Reverse(version_priority(text(version, "name"))));
     let words = |list: &[&str]| {
         list.iter()
             .map(|word| (*word).to_owned())
@@ -91,36 +92,12 @@ fn deprecation(group: &str, kind: &str, version: &Value, all: &[&Value]) -> Stri
     let better = all.iter().find(|other| {
         other["served"] == true
             && other["deprecated"] != true
-            && priority(text(other, "name")) > priority(name)
+            && version_priority(text(other, "name")) > version_priority(name)
     });
     let advice = better
         .map(|better| format!("; use {group}/{} {kind}", text(better, "name")))
         .unwrap_or_default();
     format!("{group}/{name} {kind} is deprecated{advice}")
-}
-
-/// The order of versions: stable before beta before alpha, then by number; other names last, in reverse alphabetical
-/// order.
-fn priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
-    let parsed = name.strip_prefix('v').and_then(|rest| {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let major: u64 = rest[..digits].parse().ok()?;
-        let (stage, minor) = match &rest[digits..] {
-            "" => (3, 0),
-            rest => match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
-                (Some(minor), _) => (2, minor.parse().ok()?),
-                (_, Some(minor)) => (1, minor.parse().ok()?),
-                _ => return None,
-            },
-        };
-        Some((stage, major, minor))
-    });
-    match parsed {
-        Some((stage, major, minor)) => (stage, major, minor, std::cmp::Reverse(String::new())),
-        None => (0, 0, 0, std::cmp::Reverse(name.to_owned())),
-    }
 }
 
 #[cfg(test)]
@@ -141,7 +118,7 @@ mod tests {
             "v3beta1",
             "bar",
         ];
-        names.sort_by_key(|name| std::cmp::Reverse(priority(name)));
+        names.sort_by_key(|name| std::cmp::Reverse(version_priority(name)));
         assert_eq!(
             names,
             [

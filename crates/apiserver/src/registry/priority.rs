@@ -59,30 +59,33 @@ pub(crate) fn versions(registry: &Registry, group: &str) -> Vec<String> {
             }
         }
     }
-    names.sort_by_key(|name| std::cmp::Reverse(version_rank(name)));
+    names.sort_by_key(|name| {
+        let (stage, major, minor, _) = version_priority(name);
+        std::cmp::Reverse((stage, major, minor))
+    });
     names
 }
 
-/// Stable before beta before alpha, then by number; other names last.
-fn version_rank(name: &str) -> (u8, u64, u64) {
-    let Some(rest) = name.strip_prefix('v') else {
-        return (0, 0, 0);
-    };
-    let digits = rest
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(rest.len());
-    let (Ok(major), stage) = (rest[..digits].parse::<u64>(), &rest[digits..]) else {
-        return (0, 0, 0);
-    };
-    let minor = |name: &str| {
-        stage
-            .strip_prefix(name)
-            .and_then(|minor| minor.parse::<u64>().ok())
-    };
-    match (stage, minor("beta"), minor("alpha")) {
-        ("", _, _) => (3, major, 0),
-        (_, Some(minor), _) => (2, major, minor),
-        (_, _, Some(minor)) => (1, major, minor),
-        _ => (0, 0, 0),
+/// The order of versions: stable before beta before alpha, then by number; other names last, in reverse alphabetical
+/// order.
+pub(super) fn version_priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+    let parsed = name.strip_prefix('v').and_then(|rest| {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let major: u64 = rest[..digits].parse().ok()?;
+        let (stage, minor) = match &rest[digits..] {
+            "" => (3, 0),
+            rest => match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+                (Some(minor), _) => (2, minor.parse().ok()?),
+                (_, Some(minor)) => (1, minor.parse().ok()?),
+                _ => return None,
+            },
+        };
+        Some((stage, major, minor))
+    });
+    match parsed {
+        Some((stage, major, minor)) => (stage, major, minor, std::cmp::Reverse(String::new())),
+        None => (0, 0, 0, std::cmp::Reverse(name.to_owned())),
     }
 }
