@@ -54,10 +54,8 @@ impl ClaimState {
 #[derive(Debug, Default)]
 pub(super) struct ClaimStates {
     states: FxHashMap<Uid, ClaimState>,
-    /// How many of them have an allocation in flight.
-    in_flight: usize,
-    /// How many of them are double-allocated.
-    double_allocated: usize,
+    /// The double-allocated claims among them: nearly always none, where the table can be long.
+    double_allocated: FxHashSet<Uid>,
     /// UIDs of deleted claims, and the order in which they were deleted.
     deleted: FxHashSet<Uid>,
     deletions: VecDeque<Uid>,
@@ -72,15 +70,11 @@ impl ClaimStates {
     /// Changes the state of a claim.
     pub(super) fn update<R>(&mut self, uid: &Uid, change: impl FnOnce(&mut ClaimState) -> R) -> R {
         let state = self.states.entry(uid.clone()).or_default();
-        let counted = |state: &ClaimState| {
-            let in_flight = usize::from(state.in_flight.is_some());
-            (in_flight, usize::from(state.double_allocated.is_some()))
-        };
-        let before = counted(state);
         let result = change(state);
-        let after = counted(state);
-        self.in_flight = self.in_flight + after.0 - before.0;
-        self.double_allocated = self.double_allocated + after.1 - before.1;
+        match state.double_allocated.is_some() {
+            true => self.double_allocated.insert(uid.clone()),
+            false => self.double_allocated.remove(uid),
+        };
         if state.is_empty() {
             self.states.remove(uid);
         }
@@ -101,15 +95,14 @@ impl ClaimStates {
 
     /// How many allocations are in flight.
     pub(super) fn in_flight(&self) -> usize {
-        self.in_flight
+        let states = self.states.values();
+        states.filter(|state| state.in_flight.is_some()).count()
     }
 
     /// The double-allocated claims.
     pub(super) fn double_allocations(&self) -> impl Iterator<Item = (&Uid, &DoubleAllocation)> {
-        // Nearly always there is none, and the table can be long.
-        let states = (self.double_allocated > 0).then_some(&self.states);
-        let states = states.into_iter().flatten();
-        states.filter_map(|(uid, state)| Some((uid, state.double_allocated.as_ref()?)))
+        let of = |uid| Some((uid, self.states.get(uid)?.double_allocated.as_ref()?));
+        self.double_allocated.iter().filter_map(of)
     }
 
     /// The claim is deleted. Writes in flight still have an outcome: until then, what they are about is kept.
