@@ -13,7 +13,7 @@ mod sim {
     pub mod transport;
 }
 
-use sim::classic::World;
+use sim::classic::SimulatedCluster;
 
 /// How many seeds a plain test run takes; `ALLOT_SIMULATION_SEEDS` asks for more.
 const SEEDS: u64 = 40;
@@ -22,10 +22,10 @@ const SEEDS: u64 = 40;
 fn nothing_is_stuck_and_nothing_is_leaked() {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     if let Some(seed) = number("ALLOT_SIMULATION_SEED") {
-        return World::run(seed);
+        return SimulatedCluster::run(seed);
     }
     for seed in 0..number("ALLOT_SIMULATION_SEEDS").unwrap_or(SEEDS) {
         eprintln!("seed {seed}");
-        World::run(seed);
+        SimulatedCluster::run(seed);
     }
 }

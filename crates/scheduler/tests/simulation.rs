@@ -13,12 +13,12 @@
 
 mod sim {
     pub mod api;
+    pub mod cluster;
     pub mod devices;
     pub mod invariants;
     pub mod ledger;
     pub mod transport;
     pub mod workloads;
-    pub mod world;
 }
 
 use std::io::Write;
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use sim::world::World;
+use sim::cluster::SimulatedCluster;
 
 /// How many seeds a plain test run takes; `ALLOT_SIMULATION_SEEDS` asks for more, `ALLOT_SCHEDULER_SIMULATION_SEEDS` in
 /// this simulation alone.
@@ -39,7 +39,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn nothing_is_lost_and_nothing_is_given_twice() {
     if let Some(seed) = number("ALLOT_SIMULATION_SEED") {
-        World::run(seed);
+        SimulatedCluster::run(seed);
         return;
     }
     let seeds = number("ALLOT_SCHEDULER_SIMULATION_SEEDS")
@@ -63,7 +63,7 @@ fn run_all(seeds: u64) -> Vec<u64> {
                 .take_while(|seed| *seed < seeds)
                 .filter(|seed| {
                     let _watched = Watchdog::over(*seed);
-                    std::panic::catch_unwind(|| World::run(*seed)).is_err()
+                    std::panic::catch_unwind(|| SimulatedCluster::run(*seed)).is_err()
                 })
                 .collect::<Vec<u64>>()
         };
@@ -104,8 +104,8 @@ impl Watchdog {
 
 #[test]
 fn a_seed_replays_exactly() {
-    let trace = World::run(7);
-    assert_eq!(trace, World::run(7));
+    let trace = SimulatedCluster::run(7);
+    assert_eq!(trace, SimulatedCluster::run(7));
     // The seed is one in which something happens.
     let bound = trace
         .iter()

@@ -24,13 +24,13 @@ use tower::service_fn;
 /// A request: method and path, and what was sent.
 type Asked = (String, Value);
 
-struct World {
+struct Fixture {
     writer: Writer,
     inputs: UnboundedReceiver<Input>,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-impl World {
+impl Fixture {
     /// A writer whose server answers as `answer` says: a status and a body.
     fn new(answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -129,19 +129,19 @@ const BROKEN: &str = "Internal error occurred: failed calling webhook \"x\"";
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_webhook_in_one_namespace_does_not_hold_up_the_others() {
-    let mut world = World::new(|what| match what {
+    let mut fixture = Fixture::new(|what| match what {
         w if w.starts_with("POST") && w.contains("/bad/") => (500, status(500, BROKEN)),
         w if w.starts_with("POST") => (201, json!({"kind": "Status"})),
         w => (200, stored(w)),
     });
     for i in 0..20 {
-        world.bind("bad", &format!("bad-{i}"));
+        fixture.bind("bad", &format!("bad-{i}"));
     }
-    world.bind("good", "good");
+    fixture.bind("good", "good");
     let begin = tokio::time::Instant::now();
     let mut failed = 0;
     loop {
-        let (pod, outcome) = world.bound().await;
+        let (pod, outcome) = fixture.bound().await;
         match outcome {
             Ok(()) => {
                 assert_eq!(pod, "good");
@@ -160,35 +160,35 @@ async fn a_broken_webhook_in_one_namespace_does_not_hold_up_the_others() {
     );
     // The broken ones return an error.
     while failed < 20 {
-        assert!(world.bound().await.1.is_err());
+        assert!(fixture.bound().await.1.is_err());
         failed += 1;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_for_one_pod_keeps_no_turn() {
-    let mut world = World::new(|what| match what {
+    let mut fixture = Fixture::new(|what| match what {
         w if w.contains("/bad/") => (504, status(504, "timed out")),
         w if w.starts_with("POST") => (201, json!({"kind": "Status"})),
         w => (200, stored(w)),
     });
     for i in 0..20 {
-        world.bind("bad", &format!("bad-{i}"));
+        fixture.bind("bad", &format!("bad-{i}"));
     }
-    world.bind("good", "good");
-    let (pod, outcome) = world.bound().await;
+    fixture.bind("good", "good");
+    let (pod, outcome) = fixture.bound().await;
     assert_eq!((&*pod, outcome), ("good", Ok(())));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_old_is_said_about_a_pod_that_has_a_place() {
-    let mut world = World::new(|what| match what {
+    let mut fixture = Fixture::new(|what| match what {
         w if w.starts_with("POST") => (201, json!({"kind": "Status"})),
         w => (200, stored(w)),
     });
     // More than are written at the same time, so that the last one waits.
     for i in 0..40 {
-        world.writer.start(Action::Reject(Box::new(Rejected {
+        fixture.writer.start(Action::Reject(Box::new(Rejected {
             pod: pod("ns", &format!("p{i}")),
             reason: "Unschedulable",
             message: "no".to_owned(),
@@ -197,13 +197,13 @@ async fn nothing_old_is_said_about_a_pod_that_has_a_place() {
         })));
     }
     for at in ["p0", "p39"] {
-        world.bind("ns", at);
+        fixture.bind("ns", at);
     }
     for _ in 0..2 {
-        assert_eq!(world.bound().await.1, Ok(()));
+        assert_eq!(fixture.bound().await.1, Ok(()));
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let asked = world.asked.lock();
+    let asked = fixture.asked.lock();
     let at = |what: &str| asked.iter().position(|(w, _)| w == what);
     assert!(at("PATCH /api/v1/namespaces/ns/pods/p38/status").is_some());
     assert_eq!(at("PATCH /api/v1/namespaces/ns/pods/p39/status"), None);
@@ -218,19 +218,19 @@ async fn nothing_old_is_said_about_a_pod_that_has_a_place() {
 
 #[tokio::test(start_paused = true)]
 async fn a_victim_that_can_not_be_deleted_is_told_of_and_not_called_preempted() {
-    let mut world = World::new(|what| match what {
+    let mut fixture = Fixture::new(|what| match what {
         w if w.starts_with("DELETE") => (403, status(403, "forbidden")),
         w => (200, stored(w)),
     });
-    world.writer.start(Action::Preempt {
+    fixture.writer.start(Action::Preempt {
         preemptor: pod("ns", "p"),
         node: "n".into(),
         victims: vec![pod("ns", "victim")],
     });
-    let told = world.inputs.recv().await;
+    let told = fixture.inputs.recv().await;
     assert!(matches!(told, Some(Input::NotPreempted(uid)) if &*uid == "victim"));
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let asked = world.asked.lock();
+    let asked = fixture.asked.lock();
     assert!(
         asked.iter().all(|(what, _)| !what.ends_with("/events")),
         "{asked:?}"

@@ -88,20 +88,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     if args.cluster || args.class.is_some() || args.source.is_given() {
         let source = &args.source;
-        let picture =
-            component::block_on(async move |_| source.picture(Kinds::Devices, None).await)?;
+        let snapshot =
+            component::block_on(async move |_| source.snapshot(Kinds::Devices, None).await)?;
         anyhow::ensure!(
-            picture.has_all("ResourceSlice"),
+            snapshot.has_all("ResourceSlice"),
             "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
         );
-        let slices = picture
+        let slices = snapshot
             .objects
             .iter()
             .filter(|o| o["kind"] == "ResourceSlice");
         let slices = slices.filter(|slice| is(slice, "/spec/nodeName", args.node.as_deref()));
         devices = slices.flat_map(devices_of).collect();
         if let Some(class) = &args.class {
-            let selectors = selectors_of(class, &picture.objects)?;
+            let selectors = selectors_of(class, &snapshot.objects)?;
             if expressions.is_empty() {
                 anyhow::ensure!(
                     !selectors.is_empty(),

@@ -10,7 +10,7 @@ use allot_scheduler::core::allocator_features;
 use kube::Client;
 use serde::Serialize;
 
-use super::snapshot::{Kinds, Picture, Source, watch};
+use super::snapshot::{Kinds, Snapshot, Source, watch};
 use super::{component, output, some};
 
 mod classes;
@@ -90,18 +90,21 @@ enum Format {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
-        let (mut picture, client) = args.source.look(Kinds::Devices, None).await?;
+        let (mut snapshot, client) = args
+            .source
+            .snapshot_and_client(Kinds::Devices, None)
+            .await?;
         anyhow::ensure!(
-            picture.has_all("ResourceSlice"),
+            snapshot.has_all("ResourceSlice"),
             "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
         );
-        let features = allocator_features(&picture.features());
-        let devices = select(&args, &picture, features)?;
-        if let (Some(age), Format::Text | Format::Wide) = (picture.age(), args.output) {
+        let features = allocator_features(&snapshot.features());
+        let devices = select(&args, &snapshot, features)?;
+        if let (Some(age), Format::Text | Format::Wide) = (snapshot.age(), args.output) {
             eprintln!("{age}");
         }
         if let Some(by) = args.by {
-            return print_sums(&args, &picture, features, &devices, by);
+            return print_sums(&args, &snapshot, features, &devices, by);
         }
         let widths = print(&devices, args.output)?;
         let Some(client) = client.filter(|_| args.watch) else {
@@ -114,16 +117,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             known: devices.into_iter().map(|d| (d.name(), d)).collect(),
         };
         tokio::select! {
-            ended = screen.follow(&client, &mut picture) => ended,
+            ended = screen.follow(&client, &mut snapshot) => ended,
             () = shutdown.cancelled() => Ok(()),
         }
     })
 }
 
 /// The selected devices.
-fn select(args: &Args, picture: &Picture, features: Features) -> anyhow::Result<Vec<Device>> {
-    let all_claims = picture.has_all("ResourceClaim");
-    let mut devices = inventory(&picture.objects, features, all_claims)?;
+fn select(args: &Args, snapshot: &Snapshot, features: Features) -> anyhow::Result<Vec<Device>> {
+    let all_claims = snapshot.has_all("ResourceClaim");
+    let mut devices = inventory(&snapshot.objects, features, all_claims)?;
     // A name that does not exist is more likely a typing error; while watching it may still appear.
     if !args.watch {
         check_known("driver", &args.driver, &devices, |d| vec![&d.driver])?;
@@ -216,13 +219,13 @@ fn json(out: &mut impl Write, items: &[impl Serialize]) -> io::Result<()> {
 
 fn print_sums(
     args: &Args,
-    picture: &Picture,
+    snapshot: &Snapshot,
     features: Features,
     devices: &[Device],
     by: By,
 ) -> anyhow::Result<()> {
-    let cluster = cluster(&picture.objects, features)?;
-    let fragmentation = Fragmentation::new(cluster, devices, &picture.objects)?;
+    let cluster = cluster(&snapshot.objects, features)?;
+    let fragmentation = Fragmentation::new(cluster, devices, &snapshot.objects)?;
     let sums = sums(devices, by, |class| match by {
         By::Class => fragmentation.largest(class),
         _ => None,
@@ -308,20 +311,20 @@ struct Screen<'a> {
 
 impl Screen<'_> {
     /// Prints changes as they arrive.
-    async fn follow(&mut self, client: &Client, picture: &mut Picture) -> anyhow::Result<()> {
+    async fn follow(&mut self, client: &Client, snapshot: &mut Snapshot) -> anyhow::Result<()> {
         loop {
             // Heartbeats of nodes change nothing.
-            picture.watching.retain(|w| w.kind() != "Node");
-            watch(client, picture, |picture| self.print_changes(picture)).await?;
+            snapshot.watching.retain(|w| w.kind() != "Node");
+            watch(client, snapshot, |snapshot| self.print_changes(snapshot)).await?;
             // A watch ends regularly; missed changes are in the next list.
             tokio::time::sleep(AGAIN).await;
-            *picture = Picture::take(client, Kinds::Devices, None).await?;
-            self.print_changes(picture)?;
+            *snapshot = Snapshot::take(client, Kinds::Devices, None).await?;
+            self.print_changes(snapshot)?;
         }
     }
 
-    fn print_changes(&mut self, picture: &Picture) -> anyhow::Result<()> {
-        let devices = select(self.args, picture, self.features)?;
+    fn print_changes(&mut self, snapshot: &Snapshot) -> anyhow::Result<()> {
+        let devices = select(self.args, snapshot, self.features)?;
         let now: BTreeMap<String, Device> = devices.into_iter().map(|d| (d.name(), d)).collect();
         let mut changed: Vec<Device> = Vec::new();
         for (name, device) in &now {

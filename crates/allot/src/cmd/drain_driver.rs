@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
-use super::snapshot::{Kinds, Picture, Served};
+use super::snapshot::{Kinds, Served, Snapshot};
 use super::{bounds, component, count, some};
 
 mod rights;
@@ -84,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         let written = match &rules {
             Some(rules) => {
-                let picture = Picture::take(&client, Kinds::Devices, None).await?;
+                let snapshot = Snapshot::take(&client, Kinds::Devices, None).await?;
                 let is_drained = |slice: &&serde_json::Value| {
                     let text = |pointer: &str| slice.pointer(pointer).and_then(|v| v.as_str());
                     let on = what.node.as_deref();
@@ -92,10 +92,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                         && (on.is_none() || text("/spec/nodeName") == on)
                 };
                 anyhow::ensure!(
-                    picture.objects.iter().any(|o| is_drained(&o)),
+                    snapshot.objects.iter().any(|o| is_drained(&o)),
                     no_slices(&what.driver, what.node.as_deref())
                 );
-                rules.write(&what, &picture.objects).await?
+                rules.write(&what, &snapshot.objects).await?
             }
             None => Vec::new(),
         };

@@ -8,21 +8,21 @@ use anyhow::Context as _;
 use super::component;
 use super::component::read_scheduler_config;
 use super::manifests::{self, Document};
-use super::snapshot::{Kinds, Picture, Source, read_events};
+use super::snapshot::{Kinds, Snapshot, Source, read_events};
 
 mod check;
 mod claim;
+mod cluster_objects;
 mod pending;
 mod quota;
 mod replicas;
 mod report;
 mod served;
-mod world;
 
+use cluster_objects::{Added, ClusterObjects, Loaded};
 use pending::Pending;
 use report::Report;
 pub use served::answers;
-use world::{Added, Loaded, World};
 
 /// Flags of `allot explain`.
 #[derive(Debug, clap::Args)]
@@ -126,20 +126,20 @@ pub fn run(args: Args) -> ExitCode {
 async fn answer(args: Args) -> anyhow::Result<Outcome> {
     let documents = manifests::read(&args.file)?;
     let json = args.output == Format::Json;
-    let (picture, namespace) = look(&args).await?;
-    let mut features = picture.features();
+    let (snapshot, namespace) = look(&args).await?;
+    let mut features = snapshot.features();
     for gates in &args.feature_gates {
         features.set(gates).context("--feature-gates")?;
     }
     let config = read_scheduler_config(args.config.as_deref(), features)?;
-    check::check(&documents, picture.about.release.as_deref())?;
-    if let (Some(age), false) = (picture.age(), json) {
+    check::check(&documents, snapshot.about.release.as_deref())?;
+    if let (Some(age), false) = (snapshot.age(), json) {
         eprintln!("{age}");
     }
-    let mut world = World::new(picture, namespace.clone());
+    let mut cluster = ClusterObjects::new(snapshot, namespace.clone());
     let added = documents.into_iter().map(|Document { object, .. }| object);
-    let added = world.add(added.collect())?;
-    let mut loaded = world.load(config)?;
+    let added = cluster.add(added.collect())?;
+    let mut loaded = cluster.load(config)?;
     let out = &mut std::io::stdout().lock();
     let Some(name) = args.pod else {
         return match args.file.is_empty() {
@@ -169,19 +169,19 @@ async fn answer(args: Args) -> anyhow::Result<Outcome> {
 }
 
 /// The state of the cluster, with warnings about it; and the namespace.
-async fn look(args: &Args) -> anyhow::Result<(Picture, String)> {
+async fn look(args: &Args) -> anyhow::Result<(Snapshot, String)> {
     let wanted = args.namespace.as_deref();
-    let (mut picture, client) = args.source.look(Kinds::All, wanted).await?;
-    let namespace = args.namespace.clone().unwrap_or(picture.namespace.clone());
+    let (mut snapshot, client) = args.source.snapshot_and_client(Kinds::All, wanted).await?;
+    let namespace = args.namespace.clone().unwrap_or(snapshot.namespace.clone());
     let in_files_only = args.pod.is_none() && !args.file.is_empty();
     if let (Some(client), false) = (client, in_files_only) {
         let within = Some(&*namespace).filter(|_| !args.all_namespaces);
         let pod = args.pod.as_deref().filter(|pod| !pod.contains('/'));
-        picture
+        snapshot
             .objects
             .extend(read_events(&client, within, pod).await);
     }
-    Ok((picture, namespace))
+    Ok((snapshot, namespace))
 }
 
 fn prefixed<'a>(name: &'a str, prefixes: &[&str]) -> Option<&'a str> {

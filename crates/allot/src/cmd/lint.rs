@@ -47,24 +47,24 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let now = jiff::Timestamp::now();
     let documents = manifests::read(&args.file)?;
-    let picture = match args.cluster || args.source.is_given() {
+    let snapshot = match args.cluster || args.source.is_given() {
         true => {
             let (source, namespace) = (&args.source, args.namespace.as_deref());
             Some(component::block_on(async move |_| {
-                source.picture(Kinds::All, namespace).await
+                source.snapshot(Kinds::All, namespace).await
             })?)
         }
         false => None,
     };
-    let told = picture
+    let told = snapshot
         .as_ref()
         .and_then(|p| p.about.release.as_deref()?.parse().ok());
     let release = args.cluster_version.or(told).unwrap_or(Release::NEWEST);
     let namespace = args.namespace.clone();
-    let namespace = namespace.or(picture.as_ref().map(|p| p.namespace.clone()));
+    let namespace = namespace.or(snapshot.as_ref().map(|p| p.namespace.clone()));
     let across = Across::new(
         documents.iter().map(|d| &d.object),
-        picture.as_ref(),
+        snapshot.as_ref(),
         namespace.as_deref().unwrap_or("default"),
     );
     let (mut losses, mut missing) = (0, 0);

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::component::read_scheduler_config;
-use super::snapshot::{Kinds, Picture};
+use super::snapshot::{Kinds, Snapshot};
 use super::{component, manifests};
 
 mod bench;
@@ -170,31 +170,31 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let documents = documents.into_iter().map(|document| document.object);
     let documents: Vec<Value> = documents.collect();
     let before = args.compare.as_deref().map(read_report).transpose()?;
-    let picture = picture(&args)?;
-    let report = simulate(&args, picture, documents)?;
+    let snapshot = snapshot(&args)?;
+    let report = simulate(&args, snapshot, documents)?;
     print(&args, &report, before.as_ref())
 }
 
 /// The cluster to start from.
-fn picture(args: &Args) -> anyhow::Result<Picture> {
+fn snapshot(args: &Args) -> anyhow::Result<Snapshot> {
     match args.from.as_deref() {
-        None => Ok(Picture {
+        None => Ok(Snapshot {
             namespace: "default".to_owned(),
-            ..Picture::default()
+            ..Snapshot::default()
         }),
         Some(from) if from == Path::new("cluster") => {
             let runtime = tokio::runtime::Runtime::new()?;
             runtime.block_on(async {
                 let client = component::client(args.kubeconfig.as_deref(), "allot").await?;
-                Picture::take(&client, Kinds::All, args.namespace.as_deref()).await
+                Snapshot::take(&client, Kinds::All, args.namespace.as_deref()).await
             })
         }
-        Some(file) => Picture::load(file),
+        Some(file) => Snapshot::load(file),
     }
 }
 
-fn simulate(args: &Args, picture: Picture, documents: Vec<Value>) -> anyhow::Result<Report> {
-    let mut features = picture.features();
+fn simulate(args: &Args, snapshot: Snapshot, documents: Vec<Value>) -> anyhow::Result<Report> {
+    let mut features = snapshot.features();
     for gates in &args.feature_gates {
         features.set(gates).context("--feature-gates")?;
     }
@@ -206,9 +206,9 @@ fn simulate(args: &Args, picture: Picture, documents: Vec<Value>) -> anyhow::Res
         }
     }
     // Not the time of the day: the same input has to give the same output.
-    let start = picture.about.time.unwrap_or(Timestamp::UNIX_EPOCH);
-    let namespace = args.namespace.clone().unwrap_or(picture.namespace);
-    let mut cluster = picture.objects;
+    let start = snapshot.about.time.unwrap_or(Timestamp::UNIX_EPOCH);
+    let namespace = args.namespace.clone().unwrap_or(snapshot.namespace);
+    let mut cluster = snapshot.objects;
     for object in &mut cluster {
         let current = allot_simulate::prepare::current(object.take(), start)?;
         *object = current;

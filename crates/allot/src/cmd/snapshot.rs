@@ -10,17 +10,17 @@ use serde_json::json;
 use super::access::Access;
 use super::component;
 
+mod contents;
 mod current;
 mod events;
-mod picture;
 mod read;
 mod redact;
 mod served;
 mod watch;
 
+pub use contents::{Hidden, Snapshot, names};
 pub use current::completed;
 pub use events::{PodEvent, of_pod, read as read_events};
-pub use picture::{Hidden, Picture, names};
 pub use read::{Kinds, told};
 pub use served::Served;
 pub use watch::watch;
@@ -53,17 +53,17 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |_| {
         let client = args.access.client("allot-snapshot").await?;
-        let mut picture = Picture::take(&client, Kinds::All, None).await?;
+        let mut snapshot = Snapshot::take(&client, Kinds::All, None).await?;
         if !args.with_values {
-            picture.objects.iter_mut().for_each(redact::redact);
+            snapshot.objects.iter_mut().for_each(redact::redact);
         }
-        write(args.out.as_deref(), &picture)
+        write(args.out.as_deref(), &snapshot)
     })
 }
 
-fn write(file: Option<&Path>, picture: &Picture) -> anyhow::Result<()> {
+fn write(file: Option<&Path>, snapshot: &Snapshot) -> anyhow::Result<()> {
     let list = json!({
-        "apiVersion": "v1", "kind": "List", "items": picture.objects, "snapshot": picture.about,
+        "apiVersion": "v1", "kind": "List", "items": snapshot.objects, "snapshot": snapshot.about,
     });
     let mut bytes = serde_json::to_vec(&list)?;
     bytes.push(b'\n');
@@ -123,25 +123,29 @@ impl Source {
     ///
     /// # Errors
     /// The file cannot be read, or the server does not answer or does not have a kind that is needed.
-    pub async fn picture(&self, kinds: Kinds, namespace: Option<&str>) -> anyhow::Result<Picture> {
-        Ok(self.look(kinds, namespace).await?.0)
-    }
-
-    /// Like [`Source::picture`], with the client if the source is a cluster.
-    ///
-    /// # Errors
-    /// As [`Source::picture`].
-    pub async fn look(
+    pub async fn snapshot(
         &self,
         kinds: Kinds,
         namespace: Option<&str>,
-    ) -> anyhow::Result<(Picture, Option<Client>)> {
+    ) -> anyhow::Result<Snapshot> {
+        Ok(self.snapshot_and_client(kinds, namespace).await?.0)
+    }
+
+    /// Like [`Source::snapshot`], with the client if the source is a cluster.
+    ///
+    /// # Errors
+    /// As [`Source::snapshot`].
+    pub async fn snapshot_and_client(
+        &self,
+        kinds: Kinds,
+        namespace: Option<&str>,
+    ) -> anyhow::Result<(Snapshot, Option<Client>)> {
         if let Some(file) = &self.from {
-            return Ok((Picture::load(file)?, None));
+            return Ok((Snapshot::load(file)?, None));
         }
         let client = self.access.client("allot").await?;
-        let picture = Picture::take(&client, kinds, namespace).await?;
-        Ok((picture, Some(client)))
+        let snapshot = Snapshot::take(&client, kinds, namespace).await?;
+        Ok((snapshot, Some(client)))
     }
 }
 
@@ -153,7 +157,7 @@ mod tests {
     fn regression_a_temporary_file_is_not_named() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("missing").join("now.json");
-        let error = write(Some(&file), &Picture::default()).expect_err("no directory");
+        let error = write(Some(&file), &Snapshot::default()).expect_err("no directory");
         let expected = format!(
             "cannot write {}: No such file or directory (os error 2)",
             file.display()
@@ -167,15 +171,15 @@ mod tests {
         let (file, link) = (directory.path().join("file"), directory.path().join("link"));
         std::fs::write(&file, "before").expect("written");
         std::os::unix::fs::symlink(&file, &link).expect("linked");
-        let picture = Picture {
+        let snapshot = Snapshot {
             objects: vec![json!({"kind": "Node"})],
-            ..Picture::default()
+            ..Snapshot::default()
         };
-        write(Some(&link), &picture).expect("written");
+        write(Some(&link), &snapshot).expect("written");
         assert!(link.is_symlink());
-        let loaded = Picture::load(&file).expect("a list");
+        let loaded = Snapshot::load(&file).expect("a list");
         assert_eq!(loaded.objects, [json!({"kind": "Node"})]);
-        write(Some(Path::new("/dev/null")), &picture).expect("written");
+        write(Some(Path::new("/dev/null")), &snapshot).expect("written");
         assert!(!Path::new("/dev/null").is_file());
     }
 }

@@ -7,25 +7,25 @@ use serde_json::json;
 use super::queue::Queue;
 use super::*;
 
+mod fixture;
 mod simulation;
-mod world;
 
-use world::{DRIVER, World, is_null};
+use fixture::{DRIVER, Fixture, is_null};
 
 const FINALIZER: &str = "cats.example.com/deletion-protection";
 
 async fn allocates_for_the_selected_node(minor: u8) {
-    let world = World::start(minor).await;
-    let controller = world.controller();
-    world.pod("p", &["cat"]).await;
-    world.claim("p-cat", "p", "WaitForFirstConsumer").await;
-    world
+    let fixture = Fixture::start(minor).await;
+    let controller = fixture.controller();
+    fixture.pod("p", &["cat"]).await;
+    fixture.claim("p-cat", "p", "WaitForFirstConsumer").await;
+    fixture
         .negotiate(
             "p",
             json!({"selectedNode": "n1", "potentialNodes": ["n1", "n2"]}),
         )
         .await;
-    let claim = world
+    let claim = fixture
         .until_claim("p-cat", |claim| !is_null(&claim["status"]["allocation"]))
         .await;
     assert_eq!(claim["metadata"]["finalizers"], json!([FINALIZER]));
@@ -46,22 +46,22 @@ async fn allocates_for_the_selected_node(minor: u8) {
         *node,
         json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]})
     );
-    assert_eq!(world.hardware.on("n1"), 1);
+    assert_eq!(fixture.hardware.on("n1"), 1);
 
     // The scheduler wants it back.
-    world.deselect("p").await;
+    fixture.deselect("p").await;
     let mut status = status.clone();
     status["reservedFor"] = json!([]);
-    world.put_status("p-cat", &status).await;
+    fixture.put_status("p-cat", &status).await;
     status["deallocationRequested"] = json!(true);
-    world.put_status("p-cat", &status).await;
-    let claim = world
+    fixture.put_status("p-cat", &status).await;
+    let claim = fixture
         .until_claim("p-cat", |claim| is_null(&claim["metadata"]["finalizers"]))
         .await;
     for field in ["allocation", "driverName", "deallocationRequested"] {
         assert!(is_null(&claim["status"][field]), "{claim}");
     }
-    assert_eq!(world.hardware.count(), 0);
+    assert_eq!(fixture.hardware.count(), 0);
     controller.stop().await;
 }
 
@@ -77,36 +77,36 @@ async fn v1alpha2_claims_are_allocated_and_deallocated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn immediate_claims_need_no_pod() {
-    let world = World::start(27).await;
-    let controller = world.controller();
-    world.claim("now", "", "Immediate").await;
-    world.claim("later", "", "WaitForFirstConsumer").await;
-    let claim = world
+    let fixture = Fixture::start(27).await;
+    let controller = fixture.controller();
+    fixture.claim("now", "", "Immediate").await;
+    fixture.claim("later", "", "WaitForFirstConsumer").await;
+    let claim = fixture
         .until_claim("now", |claim| !is_null(&claim["status"]["allocation"]))
         .await;
     assert!(is_null(&claim["status"]["reservedFor"]));
-    world.delete("resourceclaims", "now").await;
-    world.until_claim("now", is_null).await;
-    assert_eq!(world.hardware.count(), 0);
+    fixture.delete("resourceclaims", "now").await;
+    fixture.until_claim("now", is_null).await;
+    assert_eq!(fixture.hardware.count(), 0);
     assert!(is_null(
-        &world.get_claim("later").await["status"]["allocation"]
+        &fixture.get_claim("later").await["status"]["allocation"]
     ));
     controller.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_immediate_claim_waits_for_its_class() {
-    let world = World::start(27).await;
-    let controller = world.controller();
+    let fixture = Fixture::start(27).await;
+    let controller = fixture.controller();
     let claim = json!({"spec": {"resourceClassName": "new", "allocationMode": "Immediate"}});
-    world.create("resourceclaims", "c", claim).await;
-    world
+    fixture.create("resourceclaims", "c", claim).await;
+    fixture
         .until_event("resourceclass.resource.k8s.io \"new\" not found")
         .await;
-    world
+    fixture
         .create("resourceclasses", "new", json!({"driverName": DRIVER}))
         .await;
-    world
+    fixture
         .until_claim("c", |claim| !is_null(&claim["status"]["allocation"]))
         .await;
     controller.stop().await;
@@ -114,73 +114,73 @@ async fn an_immediate_claim_waits_for_its_class() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_driver_says_where_it_can_not() {
-    let world = World::start(27).await;
-    world.hardware.refuse("n2");
-    let controller = world.controller();
-    world.pod("p", &["cat", "dog"]).await;
-    world.claim("p-cat", "p", "WaitForFirstConsumer").await;
-    let dog = json!({"metadata": {"ownerReferences": world.owner("p").await},
+    let fixture = Fixture::start(27).await;
+    fixture.hardware.refuse("n2");
+    let controller = fixture.controller();
+    fixture.pod("p", &["cat", "dog"]).await;
+    fixture.claim("p-cat", "p", "WaitForFirstConsumer").await;
+    let dog = json!({"metadata": {"ownerReferences": fixture.owner("p").await},
         "spec": {"resourceClassName": "dogs"}});
-    world
+    fixture
         .create(
             "resourceclasses",
             "dogs",
             json!({"driverName": "dogs.example.com"}),
         )
         .await;
-    world.create("resourceclaims", "p-dog", dog).await;
-    world
+    fixture.create("resourceclaims", "p-dog", dog).await;
+    fixture
         .negotiate("p", json!({"potentialNodes": ["n1", "n2", "n3"]}))
         .await;
     let answered = |it: &serde_json::Value| !is_null(&it["status"]["resourceClaims"]);
-    let negotiation = world.until("podschedulingcontexts", "p", answered).await;
+    let negotiation = fixture.until("podschedulingcontexts", "p", answered).await;
     // Nothing about the claim of the other driver.
     let expected = json!([{"name": "cat", "unsuitableNodes": ["n2"]}]);
     assert_eq!(negotiation["status"]["resourceClaims"], expected);
     // An unsuitable node is not allocated for, even if it is selected. It was not in the potential nodes before.
-    world.hardware.refuse("n4");
-    world
+    fixture.hardware.refuse("n4");
+    fixture
         .patch(
             "podschedulingcontexts",
             "p",
             json!({"spec": {"selectedNode": "n4"}}),
         )
         .await;
-    world.hardware.until_asked("n4").await;
+    fixture.hardware.until_asked("n4").await;
     assert!(is_null(
-        &world.get_claim("p-cat").await["status"]["allocation"]
+        &fixture.get_claim("p-cat").await["status"]["allocation"]
     ));
-    world
+    fixture
         .patch(
             "podschedulingcontexts",
             "p",
             json!({"spec": {"selectedNode": "n3"}}),
         )
         .await;
-    world
+    fixture
         .until_claim("p-cat", |claim| !is_null(&claim["status"]["allocation"]))
         .await;
     assert!(is_null(
-        &world.get_claim("p-dog").await["status"]["allocation"]
+        &fixture.get_claim("p-dog").await["status"]["allocation"]
     ));
     controller.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_deleted_while_it_is_allocated_leaves_nothing() {
-    let world = World::start(27).await;
-    let hold = world.hardware.hold().await;
-    let controller = world.controller();
-    world.pod("p", &["cat"]).await;
-    world.claim("p-cat", "p", "WaitForFirstConsumer").await;
-    world.negotiate("p", json!({"selectedNode": "n1"})).await;
-    world
+    let fixture = Fixture::start(27).await;
+    let hold = fixture.hardware.hold().await;
+    let controller = fixture.controller();
+    fixture.pod("p", &["cat"]).await;
+    fixture.claim("p-cat", "p", "WaitForFirstConsumer").await;
+    fixture.negotiate("p", json!({"selectedNode": "n1"})).await;
+    fixture
         .until_claim("p-cat", |claim| !is_null(&claim["metadata"]["finalizers"]))
         .await;
-    world.delete("resourceclaims", "p-cat").await;
+    fixture.delete("resourceclaims", "p-cat").await;
     drop(hold);
-    world.until_claim("p-cat", is_null).await;
-    assert_eq!(world.hardware.count(), 0);
+    fixture.until_claim("p-cat", is_null).await;
+    assert_eq!(fixture.hardware.count(), 0);
     controller.stop().await;
 }
 
@@ -189,16 +189,16 @@ async fn wherever_the_controller_is_killed_the_next_one_goes_on() {
     // Three writes lead to an allocation and its end each: finalizer, status; status, finalizer.
     for write in 0..4 {
         for after in [false, true] {
-            let world = World::start(27).await;
-            let mut killed = world.killed_at(write, after);
-            world.pod("p", &["cat"]).await;
-            world.claim("p-cat", "p", "WaitForFirstConsumer").await;
-            world.negotiate("p", json!({"selectedNode": "n1"})).await;
+            let fixture = Fixture::start(27).await;
+            let mut killed = fixture.killed_at(write, after);
+            fixture.pod("p", &["cat"]).await;
+            fixture.claim("p-cat", "p", "WaitForFirstConsumer").await;
+            fixture.negotiate("p", json!({"selectedNode": "n1"})).await;
             if write < 2 {
                 killed.ended().await;
             }
-            let next = (write < 2).then(|| world.controller());
-            let claim = world
+            let next = (write < 2).then(|| fixture.controller());
+            let claim = fixture
                 .until_claim("p-cat", |claim| !is_null(&claim["status"]["allocation"]))
                 .await;
             assert_eq!(claim["metadata"]["finalizers"], json!([FINALIZER]));
@@ -206,22 +206,22 @@ async fn wherever_the_controller_is_killed_the_next_one_goes_on() {
                 claim["status"]["reservedFor"].as_array().map(Vec::len),
                 Some(1)
             );
-            assert_eq!(world.hardware.count(), 1);
+            assert_eq!(fixture.hardware.count(), 1);
             let mut status = claim["status"].clone();
             status["reservedFor"] = json!([]);
-            world.delete("pods", "p").await;
-            world.put_status("p-cat", &status).await;
-            world.delete("resourceclaims", "p-cat").await;
+            fixture.delete("pods", "p").await;
+            fixture.put_status("p-cat", &status).await;
+            fixture.delete("resourceclaims", "p-cat").await;
             let next = match next {
                 Some(next) => next,
                 None => {
                     killed.ended().await;
-                    world.controller()
+                    fixture.controller()
                 }
             };
-            world.until_claim("p-cat", is_null).await;
+            fixture.until_claim("p-cat", is_null).await;
             assert_eq!(
-                world.hardware.count(),
+                fixture.hardware.count(),
                 0,
                 "killed at write {write}, after it: {after}"
             );
@@ -232,30 +232,30 @@ async fn wherever_the_controller_is_killed_the_next_one_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_of_the_newer_form_are_left_alone() {
-    let world = World::start(36).await;
+    let fixture = Fixture::start(36).await;
     let spec =
         json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "cats"}}]}});
-    world
+    fixture
         .post(
             "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
             json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "p-cat"}, "spec": spec}),
         )
         .await;
-    let controller = world.controller();
-    world.pod("p", &["cat", "old"]).await;
-    world.claim("p-old", "p", "WaitForFirstConsumer").await;
-    world.negotiate("p", json!({"selectedNode": "n1"})).await;
-    world
+    let controller = fixture.controller();
+    fixture.pod("p", &["cat", "old"]).await;
+    fixture.claim("p-old", "p", "WaitForFirstConsumer").await;
+    fixture.negotiate("p", json!({"selectedNode": "n1"})).await;
+    fixture
         .until_claim("p-old", |claim| !is_null(&claim["status"]["allocation"]))
         .await;
-    assert_eq!(world.hardware.count(), 1);
+    assert_eq!(fixture.hardware.count(), 1);
     controller.stop().await;
 }
 
 #[tokio::test]
 async fn an_api_server_without_the_kinds_is_refused_with_advice() {
-    let world = World::bare(36, "").await;
-    let controller = Controller::new(DRIVER, world.hardware.driver(), world.client.clone());
+    let fixture = Fixture::bare(36, "").await;
+    let controller = Controller::new(DRIVER, fixture.hardware.driver(), fixture.client.clone());
     let error = controller
         .run(Default::default())
         .await

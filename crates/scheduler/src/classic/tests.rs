@@ -22,7 +22,7 @@ const SERVED: Served = Served {
     alone: true,
 };
 
-struct World {
+struct Fixture {
     core: Core,
     now: u64,
     version: u64,
@@ -37,7 +37,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-impl World {
+impl Fixture {
     fn new(served: Served) -> Self {
         Self {
             core: Core::new(Config::default(), Metrics::new()).with_classic(Some(served)),
@@ -48,11 +48,11 @@ impl World {
 
     /// Two nodes, a class `k` that everything can be allocated for.
     fn usual() -> Self {
-        let mut world = Self::new(SERVED);
-        world.node("n0");
-        world.node("n1");
-        world.class(json!({"metadata": {"name": "k"}, "driverName": "d"}));
-        world
+        let mut fixture = Self::new(SERVED);
+        fixture.node("n0");
+        fixture.node("n1");
+        fixture.class(json!({"metadata": {"name": "k"}, "driverName": "d"}));
+        fixture
     }
 
     fn time(&mut self) -> Time {
@@ -209,10 +209,10 @@ fn allocated_on(node: &str, more: Value) -> Value {
 
 #[test]
 fn one_claim_is_negotiated_in_one_round() {
-    let mut world = World::usual();
-    world.claim("c", json!({}));
-    world.pod("p", &["c"]);
-    let first = world.run();
+    let mut fixture = Fixture::usual();
+    fixture.claim("c", json!({}));
+    fixture.pod("p", &["c"]);
+    let first = fixture.run();
     let wanted = first.published().expect("a negotiation");
     assert_eq!(wanted.potential_nodes, ["n0", "n1"]);
     assert!(!wanted.selected_node.is_empty());
@@ -221,11 +221,11 @@ fn one_claim_is_negotiated_in_one_round() {
         "0/1 nodes are available: 1 waiting for resource driver."
     );
     // The driver has heard, which changes nothing yet.
-    world.scheduling("p", &wanted, json!([{"name": "c"}]));
-    assert!(world.run().0.is_empty());
+    fixture.scheduling("p", &wanted, json!([{"name": "c"}]));
+    assert!(fixture.run().0.is_empty());
     let node = wanted.selected_node.clone();
-    world.claim("c", allocated_on(&node, json!({})));
-    let last = world.run();
+    fixture.claim("c", allocated_on(&node, json!({})));
+    let last = fixture.run();
     let job = last.bound().expect("a binding");
     assert_eq!(*job.node, *node);
     assert_eq!(job.classic.len(), 1, "not reserved by the driver");
@@ -233,62 +233,62 @@ fn one_claim_is_negotiated_in_one_round() {
 
 #[test]
 fn a_claim_that_the_driver_reserved_is_not_written_again() {
-    let mut world = World::usual();
+    let mut fixture = Fixture::usual();
     let reserved = json!({"reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}]});
-    world.claim("c", allocated_on("n1", reserved));
-    world.pod("p", &["c"]);
-    let outcome = world.run();
+    fixture.claim("c", allocated_on("n1", reserved));
+    fixture.pod("p", &["c"]);
+    let outcome = fixture.run();
     let job = outcome.bound().expect("a binding");
     assert_eq!((&*job.node, job.classic.len()), ("n1", 0));
 }
 
 #[test]
 fn two_claims_wait_for_both_drivers() {
-    let mut world = World::usual();
-    world.claim("a", json!({}));
-    world.claim("b", json!({}));
-    world.pod("p", &["a", "b"]);
-    assert_eq!(world.run().published(), Some(spec("", &["n0", "n1"])));
-    world.scheduling("p", &spec("", &["n0", "n1"]), json!([{"name": "a"}]));
-    assert!(world.run().0.is_empty());
+    let mut fixture = Fixture::usual();
+    fixture.claim("a", json!({}));
+    fixture.claim("b", json!({}));
+    fixture.pod("p", &["a", "b"]);
+    assert_eq!(fixture.run().published(), Some(spec("", &["n0", "n1"])));
+    fixture.scheduling("p", &spec("", &["n0", "n1"]), json!([{"name": "a"}]));
+    assert!(fixture.run().0.is_empty());
     let answers = json!([{"name": "a"}, {"name": "b", "unsuitableNodes": ["n0"]}]);
-    world.scheduling("p", &spec("", &["n0", "n1"]), answers);
-    assert_eq!(world.run().published(), Some(spec("n1", &["n0", "n1"])));
+    fixture.scheduling("p", &spec("", &["n0", "n1"]), answers);
+    assert_eq!(fixture.run().published(), Some(spec("n1", &["n0", "n1"])));
 }
 
 #[test]
 fn a_refused_node_stays_in_the_negotiation() {
-    let mut world = World::usual();
-    world.claim("c", json!({}));
-    world.scheduling(
+    let mut fixture = Fixture::usual();
+    fixture.claim("c", json!({}));
+    fixture.scheduling(
         "p",
         &spec("n0", &["n0"]),
         json!([{"name": "c", "unsuitableNodes": ["n0"]}]),
     );
-    world.pod("p", &["c"]);
-    assert_eq!(world.run().published(), Some(spec("n1", &["n0", "n1"])));
+    fixture.pod("p", &["c"]);
+    assert_eq!(fixture.run().published(), Some(spec("n1", &["n0", "n1"])));
 }
 
 #[test]
 fn another_node_is_selected_when_the_driver_refuses() {
-    let mut world = World::usual();
-    world.claim("c", json!({}));
-    world.pod("p", &["c"]);
-    let wanted = world.run().published().expect("a negotiation");
+    let mut fixture = Fixture::usual();
+    fixture.claim("c", json!({}));
+    fixture.pod("p", &["c"]);
+    let wanted = fixture.run().published().expect("a negotiation");
     let refused = wanted.selected_node.clone();
-    world.scheduling(
+    fixture.scheduling(
         "p",
         &wanted,
         json!([{"name": "c", "unsuitableNodes": [refused]}]),
     );
-    let next = world.run().published().expect("another node");
+    let next = fixture.run().published().expect("another node");
     assert_ne!(next.selected_node, refused);
-    world.scheduling(
+    fixture.scheduling(
         "p",
         &next,
         json!([{"name": "c", "unsuitableNodes": ["n0", "n1"]}]),
     );
-    let last = world.run();
+    let last = fixture.run();
     assert_eq!(last.published(), None);
     assert!(
         last.message().starts_with(
@@ -298,48 +298,48 @@ fn another_node_is_selected_when_the_driver_refuses() {
         last.message()
     );
     // A node that becomes free again is tried.
-    world.scheduling(
+    fixture.scheduling(
         "p",
         &next,
         json!([{"name": "c", "unsuitableNodes": [next.selected_node]}]),
     );
     assert_eq!(
-        world.run().published().map(|s| s.selected_node),
+        fixture.run().published().map(|s| s.selected_node),
         Some(refused)
     );
 }
 
 #[test]
 fn a_node_that_one_driver_refuses_is_not_selected_for_the_others() {
-    let mut world = World::usual();
-    world.claim("a", json!({}));
-    world.claim("b", json!({}));
+    let mut fixture = Fixture::usual();
+    fixture.claim("a", json!({}));
+    fixture.claim("b", json!({}));
     let told = spec("n1", &["n0", "n1"]);
     // `a` could be allocated; `b` lost its place on the selected node and has none elsewhere.
-    world.scheduling(
+    fixture.scheduling(
         "p",
         &told,
         json!([{"name": "a"}, {"name": "b", "unsuitableNodes": ["n0", "n1"]}]),
     );
-    world.pod("p", &["a", "b"]);
-    assert_eq!(world.run().published(), Some(spec("", &["n0", "n1"])));
+    fixture.pod("p", &["a", "b"]);
+    assert_eq!(fixture.run().published(), Some(spec("", &["n0", "n1"])));
     // Nothing more to say until a driver thinks otherwise.
     let answers = json!([{"name": "a"}, {"name": "b", "unsuitableNodes": ["n0"]}]);
-    world.scheduling("p", &spec("", &["n0", "n1"]), answers);
-    assert_eq!(world.run().published(), Some(told));
+    fixture.scheduling("p", &spec("", &["n0", "n1"]), answers);
+    assert_eq!(fixture.run().published(), Some(told));
 }
 
 /// However the claims are ordered.
 #[test]
 fn nothing_is_deallocated_for_a_node_that_does_not_fit_anyway() {
     for claims in [["a", "b"], ["b", "a"]] {
-        let mut world = World::usual();
-        world.claim("a", allocated_on("n1", json!({})));
-        world.claim("b", json!({}));
+        let mut fixture = Fixture::usual();
+        fixture.claim("a", allocated_on("n1", json!({})));
+        fixture.claim("b", json!({}));
         let answers = json!([{"name": "b", "unsuitableNodes": ["n0", "n1"]}]);
-        world.scheduling("p", &spec("", &["n0", "n1"]), answers);
-        world.pod("p", &claims);
-        let outcome = world.run();
+        fixture.scheduling("p", &spec("", &["n0", "n1"]), answers);
+        fixture.pod("p", &claims);
+        let outcome = fixture.run();
         assert_eq!(outcome.deallocated(), None, "{}", outcome.message());
         assert!(
             outcome.message().contains("2 resourceclaim cannot be"),
@@ -351,12 +351,12 @@ fn nothing_is_deallocated_for_a_node_that_does_not_fit_anyway() {
 
 #[test]
 fn of_many_nodes_a_choice_is_negotiated_about() {
-    let mut world = World::new(SERVED);
-    (0..200).for_each(|n| world.node(&format!("n{n:03}")));
-    world.class(json!({"metadata": {"name": "k"}, "driverName": "d"}));
-    world.claim("c", json!({}));
-    world.pod("p", &["c"]);
-    let wanted = world.run().published().expect("a negotiation");
+    let mut fixture = Fixture::new(SERVED);
+    (0..200).for_each(|n| fixture.node(&format!("n{n:03}")));
+    fixture.class(json!({"metadata": {"name": "k"}, "driverName": "d"}));
+    fixture.claim("c", json!({}));
+    fixture.pod("p", &["c"]);
+    let wanted = fixture.run().published().expect("a negotiation");
     // Filtering ends at 100 nodes unless fewer are found.
     assert!(wanted.potential_nodes.len() >= 100 && wanted.potential_nodes.len() <= 128);
     assert!(wanted.potential_nodes.contains(&wanted.selected_node));
@@ -365,15 +365,15 @@ fn of_many_nodes_a_choice_is_negotiated_about() {
 
 #[test]
 fn a_negotiation_of_another_pod_is_left_alone() {
-    let mut world = World::usual();
-    world.claim("c", json!({}));
-    world.scheduling("p", &spec("n0", &["n0"]), json!([]));
-    let pod: Box<Pod> = world.object(json!({
+    let mut fixture = Fixture::usual();
+    fixture.claim("c", json!({}));
+    fixture.scheduling("p", &spec("n0", &["n0"]), json!([]));
+    let pod: Box<Pod> = fixture.object(json!({
         "metadata": {"name": "p", "namespace": "ns", "uid": "uid-new"},
         "spec": {"containers": [], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]},
     }));
-    world.arrives(*pod);
-    let outcome = world.run();
+    fixture.arrives(*pod);
+    let outcome = fixture.run();
     assert_eq!(outcome.published(), None);
     assert!(
         outcome.message().contains("is not owned by Pod ns/p"),
@@ -384,15 +384,15 @@ fn a_negotiation_of_another_pod_is_left_alone() {
 
 #[test]
 fn a_lost_negotiation_begins_anew() {
-    let mut world = World::usual();
-    world.claim("c", json!({}));
-    world.pod("p", &["c"]);
-    let wanted = world.run().published().expect("a negotiation");
-    world.scheduling("p", &wanted, json!([]));
-    let gone = world.object::<PodScheduling>(
+    let mut fixture = Fixture::usual();
+    fixture.claim("c", json!({}));
+    fixture.pod("p", &["c"]);
+    let wanted = fixture.run().published().expect("a negotiation");
+    fixture.scheduling("p", &wanted, json!([]));
+    let gone = fixture.object::<PodScheduling>(
         json!({"metadata": {"name": "p", "namespace": "ns", "uid": "uid-s"}}),
     );
-    world.classic(Input::Scheduling(Observed::Deleted(gone)));
-    let again = world.run().published().expect("another negotiation");
+    fixture.classic(Input::Scheduling(Observed::Deleted(gone)));
+    let again = fixture.run().published().expect("another negotiation");
     assert_eq!(again.potential_nodes, wanted.potential_nodes);
 }

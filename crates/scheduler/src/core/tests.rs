@@ -23,29 +23,29 @@ mod volumes;
 use outcome::Outcome;
 
 /// Two nodes `n0` and `n1` with devices `d0` and `d1` each, a class `c` of all devices.
-struct World {
+struct Fixture {
     core: Core,
     now: u64,
     version: u64,
 }
 
-impl World {
+impl Fixture {
     fn new(gates: &str) -> Self {
         let mut config = Config::default();
         config.features.set(gates).expect("gates");
-        let mut world = Self {
+        let mut fixture = Self {
             core: Core::new(config, Metrics::new()),
             now: 0,
             version: 100,
         };
         let class = json!({"metadata": {"name": "c"}, "spec": {}});
-        let class = world.object(class);
-        world.handle(Input::Class(Observed::Applied(class)));
+        let class = fixture.object(class);
+        fixture.handle(Input::Class(Observed::Applied(class)));
         for node in ["n0", "n1"] {
-            world.node(node, json!({}));
-            world.slice(node, json!([{"name": "d0"}, {"name": "d1"}]));
+            fixture.node(node, json!({}));
+            fixture.slice(node, json!([{"name": "d0"}, {"name": "d1"}]));
         }
-        world
+        fixture
     }
 
     fn slice(&mut self, node: &str, devices: Value) {
@@ -194,83 +194,87 @@ fn broken(pods: &[&str]) -> Value {
 
 #[test]
 fn a_pod_gets_a_device() {
-    let mut world = World::new("");
-    world.claim("a", json!({}));
-    world.pod("p", &["a"]);
-    let outcome = world.run();
+    let mut fixture = Fixture::new("");
+    fixture.claim("a", json!({}));
+    fixture.pod("p", &["a"]);
+    let outcome = fixture.run();
     assert_eq!(outcome.bound().expect("bound").claims.len(), 1);
 }
 
 #[test]
 fn no_pod_relies_on_a_claim_that_is_being_deallocated() {
-    let mut world = World::new("");
+    let mut fixture = Fixture::new("");
     // Reserved by an attempt that ended before the binding, on a node that is closed since.
-    world.claim("a", allocated("n0", &["p"]));
-    world.node("n0", json!({"unschedulable": true}));
-    world.pod("p", &["a"]);
-    let outcome = world.run();
+    fixture.claim("a", allocated("n0", &["p"]));
+    fixture.node("n0", json!({"unschedulable": true}));
+    fixture.pod("p", &["a"]);
+    let outcome = fixture.run();
     assert!(outcome.deallocated().is_some(), "{}", outcome.message());
     // The node opens again before the write is carried out.
-    world.node("n0", json!({}));
-    let waits = world.run();
+    fixture.node("n0", json!({}));
+    let waits = fixture.run();
     assert_eq!(waits.node(), None);
     assert!(waits.message().contains(crate::status::MUST_BE_REALLOCATED));
     // It was not carried out: the claim is as it was.
-    world.handle(Input::Released {
+    fixture.handle(Input::Released {
         pod: None,
         key: Key::new("ns", "a"),
         uid: "uid-a".into(),
         claim: None,
     });
-    assert_eq!(world.run().node(), Some("n0"));
+    assert_eq!(fixture.run().node(), Some("n0"));
 }
 
 #[test]
 fn a_deallocated_claim_is_allocated_again() {
-    let mut world = World::new("");
-    world.claim("a", allocated("n0", &[]));
-    world.node("n0", json!({"unschedulable": true}));
-    world.pod("p", &["a"]);
-    let claim = world.run().deallocated().cloned().expect("a deallocation");
+    let mut fixture = Fixture::new("");
+    fixture.claim("a", allocated("n0", &[]));
+    fixture.node("n0", json!({"unschedulable": true}));
+    fixture.pod("p", &["a"]);
+    let claim = fixture
+        .run()
+        .deallocated()
+        .cloned()
+        .expect("a deallocation");
     let mut written = claim.clone();
-    world.version += 1;
-    written.metadata.resource_version = Some(world.version.to_string());
+    fixture.version += 1;
+    written.metadata.resource_version = Some(fixture.version.to_string());
     written.status = None;
-    world.handle(Input::Released {
+    fixture.handle(Input::Released {
         pod: None,
         key: Key::new("ns", "a"),
         uid: "uid-a".into(),
         claim: Some(Arc::new(written)),
     });
-    assert_eq!(world.run().node(), Some("n1"));
+    assert_eq!(fixture.run().node(), Some("n1"));
 }
 
 #[test]
 fn no_claim_is_deallocated_if_that_does_not_help() {
-    let mut world = World::new("");
-    world.slice("n0", json!([{"name": "d0"}]));
-    world.slice("n1", json!([]));
-    world.claim("a", allocated("n0", &[]));
-    world.claim("b", json!({}));
-    world.pod("p", &["a", "b"]);
-    let outcome = world.run();
+    let mut fixture = Fixture::new("");
+    fixture.slice("n0", json!([{"name": "d0"}]));
+    fixture.slice("n1", json!([]));
+    fixture.claim("a", allocated("n0", &[]));
+    fixture.claim("b", json!({}));
+    fixture.pod("p", &["a", "b"]);
+    let outcome = fixture.run();
     assert!(outcome.deallocated().is_none(), "{}", outcome.message());
     let text = "0/2 nodes are available: 2 cannot allocate all claims";
     assert!(outcome.message().starts_with(text), "{}", outcome.message());
     // Elsewhere there is room for both.
-    world.slice("n1", json!([{"name": "d0"}, {"name": "d1"}]));
-    let outcome = world.run();
+    fixture.slice("n1", json!([{"name": "d0"}, {"name": "d1"}]));
+    let outcome = fixture.run();
     let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
     assert_eq!(taken.as_deref(), Some("a"), "{}", outcome.message());
 }
 
 #[test]
 fn failed_devices_are_deallocated_before_claims_on_other_nodes() {
-    let mut world = World::new("");
-    world.claim("a", allocated("n0", &[]));
-    world.claim("b", broken(&[]));
-    world.pod("p", &["a", "b"]);
-    let outcome = world.run();
+    let mut fixture = Fixture::new("");
+    fixture.claim("a", allocated("n0", &[]));
+    fixture.claim("b", broken(&[]));
+    fixture.pod("p", &["a", "b"]);
+    let outcome = fixture.run();
     let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
     assert_eq!(taken.as_deref(), Some("b"), "{}", outcome.message());
 }
@@ -278,10 +282,10 @@ fn failed_devices_are_deallocated_before_claims_on_other_nodes() {
 #[test]
 fn a_claim_that_failed_is_left_by_every_pod_that_reserved_it() {
     // Both reserved it; then the scheduler was restarted, and the device reported a failure.
-    let mut world = World::new("");
-    world.claim("a", broken(&["p", "q"]));
-    world.pod("p", &["a"]);
-    let outcome = world.run();
+    let mut fixture = Fixture::new("");
+    fixture.claim("a", broken(&["p", "q"]));
+    fixture.pod("p", &["a"]);
+    let outcome = fixture.run();
     assert!(outcome.node().is_none() && outcome.deallocated().is_none());
     let left = outcome.0.iter().find_map(|action| match action {
         Action::Unreserve { pod, claim } => Some((&**pod, crate::dra::claims::uid_of(claim))),
@@ -289,25 +293,25 @@ fn a_claim_that_failed_is_left_by_every_pod_that_reserved_it() {
     });
     assert_eq!(left, Some(("uid-p", "uid-a")));
     // The last one may take the allocation away.
-    world.claim("a", broken(&["q"]));
-    world.pod("q", &["a"]);
-    assert!(world.run().deallocated().is_some());
+    fixture.claim("a", broken(&["q"]));
+    fixture.pod("q", &["a"]);
+    assert!(fixture.run().deallocated().is_some());
 }
 
 #[test]
 fn a_nomination_ends_with_an_attempt_that_finds_no_node() {
-    let mut world = World::new("");
-    let class = world.object(json!({"metadata": {"name": "c"}, "spec": {}}));
-    world.handle(Input::Class(Observed::Deleted(class)));
-    world.claim("a", json!({}));
-    let pod: Box<Pod> = world.object(json!({
+    let mut fixture = Fixture::new("");
+    let class = fixture.object(json!({"metadata": {"name": "c"}, "spec": {}}));
+    fixture.handle(Input::Class(Observed::Deleted(class)));
+    fixture.claim("a", json!({}));
+    let pod: Box<Pod> = fixture.object(json!({
         "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"},
         "spec": {"containers": [], "resourceClaims": [{"name": "a", "resourceClaimName": "a"}]},
         "status": {"nominatedNodeName": "n0"},
     }));
     let info = Arc::new(PodInfo::observed(*pod));
-    world.handle(Input::Pod(Observed::Applied(Box::new(info))));
-    let outcome = world.run();
+    fixture.handle(Input::Pod(Observed::Applied(Box::new(info))));
+    let outcome = fixture.run();
     let nominated = outcome.0.iter().find_map(|action| match action {
         Action::Reject(rejected) => Some(rejected.nominate.clone()),
         _ => None,
@@ -325,18 +329,18 @@ const NODE_ALLOCATABLE: &str = "DRANodeAllocatableResources=true";
 
 #[test]
 fn a_claim_of_a_group_is_reserved_for_the_group() {
-    let mut world = World::new(GROUPS);
-    world.claim("shared", json!({}));
-    world.claim("own", json!({}));
-    world.any_pod(
+    let mut fixture = Fixture::new(GROUPS);
+    fixture.claim("shared", json!({}));
+    fixture.claim("own", json!({}));
+    fixture.any_pod(
         "p",
         &["shared", "own"],
         json!({"schedulingGroup": {"podGroupName": "g"}}),
     );
     // The group is not known yet.
-    assert_eq!(world.run().node(), None);
-    world.group("g", &["shared"]);
-    let outcome = world.run();
+    assert_eq!(fixture.run().node(), None);
+    fixture.group("g", &["shared"]);
+    let outcome = fixture.run();
     let claims = &outcome.bound().expect("bound").claims;
     let groups: Vec<(&str, bool)> = claims
         .iter()
@@ -353,36 +357,36 @@ fn a_claim_of_a_group_is_reserved_for_the_group() {
 
 #[test]
 fn a_claim_that_is_reserved_for_the_group_needs_no_write() {
-    let mut world = World::new(GROUPS);
+    let mut fixture = Fixture::new(GROUPS);
     let mut status = allocated("n1", &[]);
     status["reservedFor"] = json!([
         {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"},
     ]);
-    world.claim("shared", status);
-    world.group("g", &["shared"]);
+    fixture.claim("shared", status);
+    fixture.group("g", &["shared"]);
     let in_group = json!({"schedulingGroup": {"podGroupName": "g"}});
-    world.any_pod("p", &["shared"], in_group.clone());
-    let outcome = world.run();
+    fixture.any_pod("p", &["shared"], in_group.clone());
+    let outcome = fixture.run();
     assert_eq!(outcome.node(), Some("n1"));
     assert!(outcome.bound().expect("bound").claims.is_empty());
     // As long as a pod of the group is there, its claim is not taken away.
-    world.node("n1", json!({"unschedulable": true}));
-    world.any_pod("q", &["shared"], in_group);
-    let outcome = world.run();
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.any_pod("q", &["shared"], in_group);
+    let outcome = fixture.run();
     assert!(outcome.node().is_none() && outcome.deallocated().is_none());
 }
 
 #[test]
 fn without_the_gate_groups_do_not_count() {
-    let mut world = World::new("");
-    world.claim("shared", json!({}));
-    world.group("g", &["shared"]);
-    world.any_pod(
+    let mut fixture = Fixture::new("");
+    fixture.claim("shared", json!({}));
+    fixture.group("g", &["shared"]);
+    fixture.any_pod(
         "p",
         &["shared"],
         json!({"schedulingGroup": {"podGroupName": "g"}}),
     );
-    let outcome = world.run();
+    let outcome = fixture.run();
     assert!(
         !outcome.bound().expect("bound").claims[0]
             .consumer
@@ -391,23 +395,23 @@ fn without_the_gate_groups_do_not_count() {
 }
 
 /// Two devices of each node that bring three of its four CPUs each.
-fn node_allocatable_world(gates: &str) -> World {
-    let mut world = World::new(gates);
+fn node_allocatable_fixture(gates: &str) -> Fixture {
+    let mut fixture = Fixture::new(gates);
     let device = |name| json!({"name": name, "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "3"}}});
     for node in ["n0", "n1"] {
-        world.slice(node, json!([device("d0"), device("d1")]));
+        fixture.slice(node, json!([device("d0"), device("d1")]));
     }
-    world
+    fixture
 }
 
 #[test]
 fn what_comes_with_devices_has_to_fit_on_the_node() {
-    let mut world = node_allocatable_world(NODE_ALLOCATABLE);
+    let mut fixture = node_allocatable_fixture(NODE_ALLOCATABLE);
     for name in ["a", "b", "c"] {
-        world.claim(name, json!({}));
+        fixture.claim(name, json!({}));
     }
-    world.pod("p", &["a"]);
-    let outcome = world.run();
+    fixture.pod("p", &["a"]);
+    let outcome = fixture.run();
     let job = outcome.bound().expect("bound");
     let node_allocatable = serde_json::to_value(&job.node_allocatable.0).expect("JSON");
     let expected =
@@ -415,21 +419,21 @@ fn what_comes_with_devices_has_to_fit_on_the_node() {
     assert_eq!(node_allocatable, expected);
     // The first pod and its device fill a node with one CPU and three; the next one goes to the other node.
     let first = job.node.to_string();
-    world.pod("q", &["b"]);
-    let second = world.run().node().map(str::to_owned).expect("bound");
+    fixture.pod("q", &["b"]);
+    let second = fixture.run().node().map(str::to_owned).expect("bound");
     assert_ne!(first, second);
-    world.pod("r", &["c"]);
-    let outcome = world.run();
+    fixture.pod("r", &["c"]);
+    let outcome = fixture.run();
     assert_eq!(outcome.node(), None);
     assert!(outcome.message().contains("Insufficient cpu"));
 }
 
 #[test]
 fn without_the_gate_what_comes_with_devices_does_not_count() {
-    let mut world = node_allocatable_world("");
-    world.claim("a", json!({}));
-    world.pod("p", &["a"]);
-    let outcome = world.run();
+    let mut fixture = node_allocatable_fixture("");
+    fixture.claim("a", json!({}));
+    fixture.pod("p", &["a"]);
+    let outcome = fixture.run();
     assert!(
         outcome
             .bound()
@@ -442,10 +446,10 @@ fn without_the_gate_what_comes_with_devices_does_not_count() {
 
 #[test]
 fn a_claim_with_resources_of_the_node_serves_one_pod() {
-    let mut world = node_allocatable_world(NODE_ALLOCATABLE);
-    world.claim("a", allocated("n0", &["other"]));
-    world.pod("p", &["a"]);
-    let outcome = world.run();
+    let mut fixture = node_allocatable_fixture(NODE_ALLOCATABLE);
+    fixture.claim("a", allocated("n0", &["other"]));
+    fixture.pod("p", &["a"]);
+    let outcome = fixture.run();
     assert_eq!(outcome.node(), None);
     let text = "node allocatable resource claim a is already used by another pod";
     assert!(outcome.message().contains(text), "{}", outcome.message());
@@ -453,10 +457,10 @@ fn a_claim_with_resources_of_the_node_serves_one_pod() {
 
 #[test]
 fn what_comes_with_extended_resources_counts_until_the_binding_failed() {
-    let mut world = node_allocatable_world(NODE_ALLOCATABLE);
-    let pod = world.extended_resource();
-    world.any_pod("p", &[], pod.clone());
-    let outcome = world.run();
+    let mut fixture = node_allocatable_fixture(NODE_ALLOCATABLE);
+    let pod = fixture.extended_resource();
+    fixture.any_pod("p", &[], pod.clone());
+    let outcome = fixture.run();
     let job = outcome.bound().expect("bound");
     let node_allocatable = job
         .node_allocatable
@@ -469,18 +473,18 @@ fn what_comes_with_extended_resources_counts_until_the_binding_failed() {
         serde_json::to_value(&node_allocatable.0).expect("JSON"),
         expected
     );
-    world.any_pod("q", &[], pod.clone());
-    assert!(world.run().bound().is_some());
-    world.any_pod("r", &[], pod);
-    let refused = world.run();
+    fixture.any_pod("q", &[], pod.clone());
+    assert!(fixture.run().bound().is_some());
+    fixture.any_pod("r", &[], pod);
+    let refused = fixture.run();
     assert!(refused.message().contains("Insufficient cpu"));
-    world.handle(Input::Bound {
+    fixture.handle(Input::Bound {
         pod: job.pod.uid.clone(),
         outcome: Err(BindError::new("lost".to_owned())),
     });
-    let actions = world.core.take_actions();
+    let actions = fixture.core.take_actions();
     let cleared =
         |a: &Action| matches!(a, Action::ClearNodeAllocatable(pod) if pod.uid == job.pod.uid);
     assert!(actions.iter().any(cleared));
-    assert!(world.run().bound().is_some());
+    assert!(fixture.run().bound().is_some());
 }

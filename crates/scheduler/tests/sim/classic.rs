@@ -132,7 +132,7 @@ fn invariants(s: &State) -> Option<String> {
 }
 
 /// One simulated cluster.
-pub struct World {
+pub struct SimulatedCluster {
     api: Api,
     rng: StdRng,
     release: Release,
@@ -149,7 +149,7 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-impl World {
+impl SimulatedCluster {
     /// Runs a seed; panics when an invariant is broken.
     pub fn run(seed: u64) {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -178,7 +178,7 @@ impl World {
                     rng.random(),
                 ),
             ];
-            let mut world = World {
+            let mut cluster = SimulatedCluster {
                 api,
                 rng,
                 release,
@@ -186,7 +186,7 @@ impl World {
                 pods: 0,
                 down: vec![false; 2],
             };
-            world.live(seed).await;
+            cluster.live(seed).await;
         });
     }
 

@@ -4,7 +4,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 
 use super::api::{at, id};
-use super::world::{DEVICES, NODES, World};
+use super::cluster::{DEVICES, NODES, SimulatedCluster};
 
 pub const DRIVER: &str = "sim.example.com";
 /// The driver of devices that several claims share, how much memory one has, and what a claim gets that does not say.
@@ -74,7 +74,7 @@ pub fn parts(node: &str) -> [Value; 3] {
     ]
 }
 
-impl World {
+impl SimulatedCluster {
     /// Drivers report about devices that have to be made ready. Sometimes they fail, sometimes they take long; not any
     /// more once everything has to settle.
     pub fn make_ready(&mut self, settling: bool) {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::api::{State, devices_of};
+use super::cluster::CPU;
 use super::ledger::{self, Left, Need, given_twice};
-use super::world::CPU;
 
 pub fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()

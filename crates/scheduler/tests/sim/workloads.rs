@@ -4,9 +4,9 @@ use rand::Rng;
 use serde_json::{Value, json};
 
 use super::api::id;
+use super::cluster::{CPU, DEVICES, NODES, SimulatedCluster};
 use super::devices::{self, DRIVER, PARTS, SHARES};
 use super::invariants::{is_deleting, name, owner_of};
-use super::world::{CPU, DEVICES, NODES, World};
 
 pub const NAMESPACE: &str = "sim";
 /// The name under which pods ask for the second scheduler.
@@ -48,7 +48,7 @@ fn claim_spec(class: &str, count: usize, memory: Option<&str>) -> Value {
     json!({"devices": {"requests": [{"name": "r", "exactly": exactly}]}})
 }
 
-impl World {
+impl SimulatedCluster {
     pub fn fixtures(&self) {
         let create = |collection: &str, object: Value| {
             self.api.create(collection, object).expect("a fixture");

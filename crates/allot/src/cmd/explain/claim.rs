@@ -8,8 +8,8 @@ use allot_scheduler::pod::Key;
 use allot_scheduler::pod::claims::claim_key;
 use serde_json::json;
 
+use super::cluster_objects::Loaded;
 use super::report::Report;
-use super::world::Loaded;
 use super::{NotFound, Outcome};
 use crate::cmd::some;
 

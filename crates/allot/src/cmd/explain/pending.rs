@@ -9,8 +9,8 @@ use allot_scheduler::pod::claims::claim_key;
 use serde::Serialize;
 use serde_json::json;
 
+use super::cluster_objects::Loaded;
 use super::report::{Cause, Report};
-use super::world::Loaded;
 use crate::cmd::{count, some};
 
 /// Pods that are pending for the same reason.

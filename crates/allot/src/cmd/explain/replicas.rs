@@ -4,8 +4,8 @@ use std::io::Write;
 
 use serde::Serialize;
 
+use super::cluster_objects::{Loaded, Workload};
 use super::report::Report;
-use super::world::{Loaded, Workload};
 
 /// How many pods of a workload fit.
 #[derive(Debug, Serialize)]

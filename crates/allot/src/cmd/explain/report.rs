@@ -13,7 +13,7 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use serde::Serialize;
 
 use super::NotFound;
-use super::world::Loaded;
+use super::cluster_objects::Loaded;
 use crate::cmd::snapshot::{PodEvent, names, of_pod};
 use crate::cmd::some;
 

@@ -3,9 +3,9 @@
 use allot_model::features::Features;
 use serde_json::{Value, json};
 
+use super::cluster_objects::ClusterObjects;
 use super::report::Report;
-use super::world::World;
-use crate::cmd::snapshot::{Kinds, Picture};
+use crate::cmd::snapshot::{Kinds, Snapshot};
 use crate::component::read_scheduler_config;
 
 /// Limit of node names for each reason.
@@ -21,13 +21,13 @@ pub async fn answers(
     client: &kube::Client,
     pods: Vec<(String, String)>,
 ) -> anyhow::Result<Vec<Value>> {
-    let picture = Picture::take(client, Kinds::All, None).await?;
+    let snapshot = Snapshot::take(client, Kinds::All, None).await?;
     // The search may take long, and others are served meanwhile.
     tokio::task::spawn_blocking(move || {
-        let features: Features = picture.features();
+        let features: Features = snapshot.features();
         let config = read_scheduler_config(None, features)?;
-        let namespace = picture.namespace.clone();
-        let mut loaded = World::new(picture, namespace).load(config)?;
+        let namespace = snapshot.namespace.clone();
+        let mut loaded = ClusterObjects::new(snapshot, namespace).load(config)?;
         let answer = |(namespace, name): (String, String)| {
             let report = Report::new(&mut loaded, &namespace, &name);
             let value = report.and_then(|report| Ok(serde_json::to_value(&report)?));

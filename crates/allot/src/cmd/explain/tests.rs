@@ -4,9 +4,9 @@ use allot_scheduler::Config;
 use allot_scheduler::actions::Action;
 use serde_json::{Value, json};
 
+use super::cluster_objects::{ClusterObjects, Loaded};
 use super::report::Report;
-use super::world::{Loaded, World};
-use crate::cmd::snapshot::Picture;
+use crate::cmd::snapshot::Snapshot;
 
 mod bound;
 mod pending;
@@ -103,13 +103,13 @@ pub(super) fn user() -> Value {
 }
 
 pub(super) fn loaded(objects: &[Value]) -> Loaded {
-    let picture = Picture {
+    let snapshot = Snapshot {
         objects: objects.to_vec(),
         namespace: "default".to_owned(),
-        ..Picture::default()
+        ..Snapshot::default()
     };
-    let world = World::new(picture, "default".to_owned());
-    world.load(Config::default()).expect("it can be read")
+    let cluster = ClusterObjects::new(snapshot, "default".to_owned());
+    cluster.load(Config::default()).expect("it can be read")
 }
 
 /// What `allot explain p` prints.

@@ -8,7 +8,7 @@ use allot_scheduler::device_allocator::classes::IMPLICIT_PREFIX;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cmd::snapshot::{Picture, completed};
+use crate::cmd::snapshot::{Snapshot, completed};
 use crate::cmd::some;
 
 /// Suffix of the quota for the devices of a class.
@@ -43,7 +43,7 @@ impl Across {
     /// `namespace` is the default for objects without one.
     pub fn new<'a>(
         files: impl Iterator<Item = &'a Value>,
-        picture: Option<&'a Picture>,
+        snapshot: Option<&'a Snapshot>,
         namespace: &str,
     ) -> Self {
         let mut across = Self {
@@ -53,15 +53,15 @@ impl Across {
             templates: BTreeMap::new(),
             seen: BTreeSet::new(),
         };
-        let stored = picture.into_iter().flat_map(|p| &p.objects);
+        let stored = snapshot.into_iter().flat_map(|p| &p.objects);
         for object in stored.chain(files) {
             across.add(object);
         }
-        if let Some(picture) = picture {
+        if let Some(snapshot) = snapshot {
             let kinds = ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate"];
             across
                 .seen
-                .extend(kinds.iter().filter(|kind| picture.has_all(kind)));
+                .extend(kinds.iter().filter(|kind| snapshot.has_all(kind)));
         }
         across
     }

@@ -1,4 +1,4 @@
-//! Changes of a picture, as they happen.
+//! Changes of a snapshot, as they happen.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use kube::Client;
 use kube::core::WatchEvent;
 use serde_json::Value;
 
-use super::Picture;
+use super::Snapshot;
 use super::current::current;
 
 /// Changes within this time are handled together.
@@ -106,11 +106,11 @@ fn key(object: &Value) -> Key {
 /// That of `changed`, and that the server refuses a watch.
 pub async fn watch(
     client: &Client,
-    picture: &mut Picture,
-    mut changed: impl FnMut(&Picture) -> anyhow::Result<()>,
+    snapshot: &mut Snapshot,
+    mut changed: impl FnMut(&Snapshot) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut streams = Vec::new();
-    for watching in &picture.watching {
+    for watching in &snapshot.watching {
         let stream = watching.stream(client).await;
         streams.push(
             stream
@@ -119,7 +119,7 @@ pub async fn watch(
         );
     }
     let mut changes = futures::stream::select_all(streams);
-    let places = picture.objects.iter().enumerate();
+    let places = snapshot.objects.iter().enumerate();
     let mut places: HashMap<Key, usize> = places.map(|(at, o)| (key(o), at)).collect();
     while let Some(first) = changes.next().await {
         let until = tokio::time::Instant::now() + TOGETHER;
@@ -128,16 +128,16 @@ pub async fn watch(
             match change {
                 Change::Lost => return Ok(()),
                 Change::Set(object) => match places.get(&key(&object)) {
-                    Some(at) => picture.objects[*at] = object,
+                    Some(at) => snapshot.objects[*at] = object,
                     None => {
-                        places.insert(key(&object), picture.objects.len());
-                        picture.objects.push(object);
+                        places.insert(key(&object), snapshot.objects.len());
+                        snapshot.objects.push(object);
                     }
                 },
                 Change::Gone(object) => {
                     if let Some(at) = places.remove(&key(&object)) {
-                        picture.objects.swap_remove(at);
-                        if let Some(moved) = picture.objects.get(at) {
+                        snapshot.objects.swap_remove(at);
+                        if let Some(moved) = snapshot.objects.get(at) {
                             places.insert(key(moved), at);
                         }
                     }
@@ -148,7 +148,7 @@ pub async fn watch(
                 .ok()
                 .flatten();
         }
-        changed(picture)?;
+        changed(snapshot)?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ fn spec(name: &str, nominal: usize, lendable: usize, queues: usize) -> LevelSpec
 }
 
 /// Runs what comes until nothing waits; each request takes `took` seconds.
-struct World {
+struct Fixture {
     seats: Seats,
     names: BTreeMap<Arc<str>, LevelId>,
     running: Vec<(u64, Running)>,
@@ -27,11 +27,11 @@ struct World {
     now: f64,
 }
 
-impl World {
+impl Fixture {
     fn new(specs: Vec<LevelSpec>) -> Self {
         let mut seats = Seats::default();
         let names = seats.configure(specs);
-        World {
+        Fixture {
             seats,
             names,
             running: Vec::new(),
@@ -103,38 +103,41 @@ impl World {
 
 #[test]
 fn a_level_without_queues_refuses_what_does_not_fit() {
-    let mut world = World::new(vec![spec("a", 2, 0, 0), spec("b", 2, 0, 0)]);
-    assert!(matches!(world.arrive("a", 1, 1), Arrival::Start(_)));
-    assert!(matches!(world.arrive("a", 1, 1), Arrival::Start(_)));
+    let mut fixture = Fixture::new(vec![spec("a", 2, 0, 0), spec("b", 2, 0, 0)]);
+    assert!(matches!(fixture.arrive("a", 1, 1), Arrival::Start(_)));
+    assert!(matches!(fixture.arrive("a", 1, 1), Arrival::Start(_)));
     assert_eq!(
-        world.arrive("a", 1, 1),
+        fixture.arrive("a", 1, 1),
         Arrival::Refuse(Refusal::ConcurrencyLimit)
     );
-    assert!(matches!(world.arrive("b", 1, 2), Arrival::Start(_)));
+    assert!(matches!(fixture.arrive("b", 1, 2), Arrival::Start(_)));
 }
 
 #[test]
 fn a_full_queue_refuses() {
-    let mut world = World::new(vec![spec("a", 1, 0, 1)]);
-    world.arrive("a", 1, 1);
+    let mut fixture = Fixture::new(vec![spec("a", 1, 0, 1)]);
+    fixture.arrive("a", 1, 1);
     for _ in 0..50 {
-        assert!(matches!(world.arrive("a", 1, 1), Arrival::Wait(_)));
+        assert!(matches!(fixture.arrive("a", 1, 1), Arrival::Wait(_)));
     }
-    assert_eq!(world.arrive("a", 1, 1), Arrival::Refuse(Refusal::QueueFull));
+    assert_eq!(
+        fixture.arrive("a", 1, 1),
+        Arrival::Refuse(Refusal::QueueFull)
+    );
 }
 
 #[test]
 fn one_flow_does_not_keep_another_waiting() {
-    let mut world = World::new(vec![spec("a", 2, 0, 64)]);
+    let mut fixture = Fixture::new(vec![spec("a", 2, 0, 64)]);
     for _ in 0..60 {
-        world.arrive("a", 7, 1);
+        fixture.arrive("a", 7, 1);
     }
-    let Arrival::Wait(ticket) = world.arrive("a", 1_234_567, 1) else {
+    let Arrival::Wait(ticket) = fixture.arrive("a", 1_234_567, 1) else {
         panic!("the level is full");
     };
     // Each queue of the other flow gets its turn at most once before.
     let mut before = 0;
-    while !world.finish(0).contains(&ticket.id()) {
+    while !fixture.finish(0).contains(&ticket.id()) {
         before += 1;
         assert!(before <= 3, "{before} others came first");
     }
@@ -142,38 +145,42 @@ fn one_flow_does_not_keep_another_waiting() {
 
 #[test]
 fn seats_are_lent_and_come_back() {
-    let mut world = World::new(vec![spec("lender", 10, 5, 4), spec("borrower", 2, 0, 4)]);
+    let mut fixture = Fixture::new(vec![spec("lender", 10, 5, 4), spec("borrower", 2, 0, 4)]);
     for flow in 0..20 {
-        world.arrive("borrower", flow, 1);
+        fixture.arrive("borrower", flow, 1);
     }
     // Its own two and the five that are lent.
-    assert_eq!(world.running.len(), 7);
+    assert_eq!(fixture.running.len(), 7);
     for flow in 0..10 {
-        world.arrive("lender", flow, 1);
+        fixture.arrive("lender", flow, 1);
     }
-    assert_eq!(world.running.len(), 12);
+    assert_eq!(fixture.running.len(), 12);
     // The owner gets freed seats until it has all of its nominal ones.
     for _ in 0..5 {
-        let borrowed = world.names["borrower"];
-        let index = world
+        let borrowed = fixture.names["borrower"];
+        let index = fixture
             .running
             .iter()
             .position(|(_, it)| it.level == borrowed);
-        world.finish(index.unwrap());
+        fixture.finish(index.unwrap());
     }
-    let used: BTreeMap<_, _> = world.seats.numbers().map(|it| (it.name, it.used)).collect();
+    let used: BTreeMap<_, _> = fixture
+        .seats
+        .numbers()
+        .map(|it| (it.name, it.used))
+        .collect();
     assert_eq!((used["lender"], used["borrower"]), (10, 2));
 }
 
 #[test]
 fn a_level_that_is_gone_is_worked_off() {
-    let mut world = World::new(vec![spec("a", 1, 0, 4), spec("b", 1, 0, 4)]);
-    world.arrive("a", 1, 1);
-    world.arrive("a", 1, 1);
-    world.names = world.seats.configure(vec![spec("b", 1, 0, 4)]);
-    assert_eq!(world.finish(0).len(), 1);
-    world.finish(0);
-    assert_eq!(world.seats.levels.len(), 1);
+    let mut fixture = Fixture::new(vec![spec("a", 1, 0, 4), spec("b", 1, 0, 4)]);
+    fixture.arrive("a", 1, 1);
+    fixture.arrive("a", 1, 1);
+    fixture.names = fixture.seats.configure(vec![spec("b", 1, 0, 4)]);
+    assert_eq!(fixture.finish(0).len(), 1);
+    fixture.finish(0);
+    assert_eq!(fixture.seats.levels.len(), 1);
 }
 
 #[test]
@@ -214,68 +221,68 @@ proptest! {
     /// Whatever comes: seats are never used twice, and all that waits is started once what runs ends.
     #[test]
     fn seats_hold_and_nothing_starves(steps in proptest::collection::vec(step(), 1..200)) {
-        let mut world = World::new(vec![spec("a", 5, 3, 4), spec("b", 4, 1, 4)]);
+        let mut fixture = Fixture::new(vec![spec("a", 5, 3, 4), spec("b", 4, 1, 4)]);
         for step in steps {
             match step {
                 Step::Arrive(first, flow, seats) => {
-                    world.arrive(level_name(first), flow, seats);
+                    fixture.arrive(level_name(first), flow, seats);
                 }
-                Step::Finish(index) if !world.running.is_empty() => {
-                    world.finish(index % world.running.len());
+                Step::Finish(index) if !fixture.running.is_empty() => {
+                    fixture.finish(index % fixture.running.len());
                 }
-                Step::Cancel(index) if !world.waiting.is_empty() => {
-                    let ticket = world.waiting.swap_remove(index % world.waiting.len());
-                    prop_assert!(world.seats.cancel(ticket, world.now));
-                    prop_assert!(!world.seats.cancel(ticket, world.now));
-                    world.dispatch();
+                Step::Cancel(index) if !fixture.waiting.is_empty() => {
+                    let ticket = fixture.waiting.swap_remove(index % fixture.waiting.len());
+                    prop_assert!(fixture.seats.cancel(ticket, fixture.now));
+                    prop_assert!(!fixture.seats.cancel(ticket, fixture.now));
+                    fixture.dispatch();
                 }
                 _ => {}
             }
-            world.check();
+            fixture.check();
         }
-        while !world.running.is_empty() {
-            world.finish(0);
+        while !fixture.running.is_empty() {
+            fixture.finish(0);
         }
-        prop_assert_eq!(world.waiting.len(), 0);
+        prop_assert_eq!(fixture.waiting.len(), 0);
     }
 
     /// A new configuration loses nothing.
     #[test]
     fn configurations_change_under_load(steps in proptest::collection::vec(
         prop_oneof![5 => step(), 1 => configure()], 1..100)) {
-        let mut world = World::new(vec![spec("a", 5, 3, 4), spec("b", 4, 1, 4)]);
+        let mut fixture = Fixture::new(vec![spec("a", 5, 3, 4), spec("b", 4, 1, 4)]);
         for step in steps {
             match step {
                 Step::Arrive(first, flow, seats) => {
-                    let arrival = world.seats.arrive(world.names[level_name(first)], flow, seats, world.now);
+                    let arrival = fixture.seats.arrive(fixture.names[level_name(first)], flow, seats, fixture.now);
                     match arrival {
-                        Arrival::Start(running) => world.running.push((0, running)),
-                        Arrival::Wait(ticket) => world.waiting.push(ticket),
+                        Arrival::Start(running) => fixture.running.push((0, running)),
+                        Arrival::Wait(ticket) => fixture.waiting.push(ticket),
                         Arrival::Refuse(_) => {}
                     }
                 }
-                Step::Finish(index) if !world.running.is_empty() => {
-                    let (_, running) = world.running.swap_remove(index % world.running.len());
-                    world.seats.finish(running, world.now);
+                Step::Finish(index) if !fixture.running.is_empty() => {
+                    let (_, running) = fixture.running.swap_remove(index % fixture.running.len());
+                    fixture.seats.finish(running, fixture.now);
                 }
                 Step::Configure(nominal, lendable) => {
-                    world.names = world.seats.configure(vec![spec("a", nominal, lendable, 6), spec("b", 2, 0, 2)]);
+                    fixture.names = fixture.seats.configure(vec![spec("a", nominal, lendable, 6), spec("b", 2, 0, 2)]);
                 }
                 _ => {}
             }
-            while let Some((ticket, running)) = world.seats.dispatch(world.now) {
-                world.waiting.retain(|known| known.id() != ticket);
-                world.running.push((ticket, running));
+            while let Some((ticket, running)) = fixture.seats.dispatch(fixture.now) {
+                fixture.waiting.retain(|known| known.id() != ticket);
+                fixture.running.push((ticket, running));
             }
         }
-        while let Some((_, running)) = world.running.pop() {
-            world.seats.finish(running, world.now);
-            while let Some((ticket, running)) = world.seats.dispatch(world.now) {
-                world.waiting.retain(|known| known.id() != ticket);
-                world.running.push((ticket, running));
+        while let Some((_, running)) = fixture.running.pop() {
+            fixture.seats.finish(running, fixture.now);
+            while let Some((ticket, running)) = fixture.seats.dispatch(fixture.now) {
+                fixture.waiting.retain(|known| known.id() != ticket);
+                fixture.running.push((ticket, running));
             }
         }
-        prop_assert_eq!(world.waiting.len(), 0);
-        prop_assert_eq!(world.seats.used, 0);
+        prop_assert_eq!(fixture.waiting.len(), 0);
+        prop_assert_eq!(fixture.seats.used, 0);
     }
 }

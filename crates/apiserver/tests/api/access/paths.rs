@@ -10,7 +10,7 @@ use allot_apiserver::Limits;
 const TEAM: &str = "/api/v1/namespaces/team";
 
 /// A server on which jane may read the config maps of the namespace `team`, and the secret `mine` there by its name.
-async fn world() -> allot_apiserver::Server {
+async fn server_with_objects() -> allot_apiserver::Server {
     let server = server(Limits::default()).await;
     let create = |path: String, object: Value| {
         let server = server.clone();
@@ -53,7 +53,7 @@ async fn world() -> allot_apiserver::Server {
 
 #[tokio::test]
 async fn no_spelling_of_a_path_leads_around_the_rules() {
-    let server = world().await;
+    let server = server_with_objects().await;
     let jane = user("jane");
     for (request, expected) in [
         ("GET /api/v1/namespaces/team/configmaps/mine", "200"),
@@ -102,7 +102,7 @@ async fn no_spelling_of_a_path_leads_around_the_rules() {
 /// The permissions of a user in one namespace applied to every other one via `namespaces/own/namespaces/other`.
 #[tokio::test]
 async fn regression_a_namespace_is_in_no_other() {
-    let server = world().await;
+    let server = server_with_objects().await;
     let binding = json!({
         "metadata": {"name": "owner"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
@@ -154,7 +154,7 @@ async fn regression_a_namespace_is_in_no_other() {
 
 #[tokio::test]
 async fn no_spelling_of_a_query_leads_around_the_rules() {
-    let server = world().await;
+    let server = server_with_objects().await;
     let jane = user("jane");
     for (query, names) in [
         ("fieldSelector=metadata.name%3Dmine", Ok("mine")),

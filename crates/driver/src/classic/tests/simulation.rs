@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
-use super::world::{World, is_null};
+use super::fixture::{Fixture, is_null};
 
 const SEEDS: u64 = 12;
 const PODS: usize = 4;
@@ -23,18 +23,18 @@ async fn nothing_is_stuck_and_nothing_is_held() {
 
 async fn run(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
-    let world = World::start(if seed.is_multiple_of(3) { 26 } else { 30 }).await;
+    let fixture = Fixture::start(if seed.is_multiple_of(3) { 26 } else { 30 }).await;
     let mut alive = [true; PODS];
     for pod in 0..PODS {
         let (pod, claim) = (format!("p{pod}"), format!("p{pod}-cat"));
-        world.pod(&pod, &["cat"]).await;
-        world.claim(&claim, &pod, "WaitForFirstConsumer").await;
-        world
+        fixture.pod(&pod, &["cat"]).await;
+        fixture.claim(&claim, &pod, "WaitForFirstConsumer").await;
+        fixture
             .negotiate(&pod, json!({"potentialNodes": ["n1", "n2"]}))
             .await;
     }
     for _ in 0..6 {
-        let controller = world.killed_at(rng.random_range(0..7), rng.random());
+        let controller = fixture.killed_at(rng.random_range(0..7), rng.random());
         for _ in 0..rng.random_range(1..5) {
             let at = rng.random_range(0..PODS);
             let (pod, claim) = (format!("p{at}"), format!("p{at}-cat"));
@@ -42,22 +42,25 @@ async fn run(seed: u64) {
                 0 | 1 if alive[at] => {
                     let node = ["n1", "n2"][rng.random_range(0..2)];
                     let select = json!({"spec": {"selectedNode": node}});
-                    world.patch(world.negotiations(), &pod, select).await;
+                    fixture.patch(fixture.negotiations(), &pod, select).await;
                 }
                 2 if alive[at] => {
                     // The claim controller, when the pod was deleted; conflicts are retried in a later turn.
                     alive[at] = false;
-                    world.delete("pods", &pod).await;
-                    world.try_delete(world.negotiations(), &pod).await;
-                    world.try_delete("resourceclaims", &claim).await;
+                    fixture.delete("pods", &pod).await;
+                    fixture.try_delete(fixture.negotiations(), &pod).await;
+                    fixture.try_delete("resourceclaims", &claim).await;
                 }
                 3 if alive[at] => {
                     // The scheduler tries another node.
-                    world.deselect(&pod).await;
+                    fixture.deselect(&pod).await;
                     let none = json!({"status": {"reservedFor": null}});
                     let request = json!({"status": {"deallocationRequested": true}});
-                    if world.try_patch_status("resourceclaims", &claim, none).await {
-                        world
+                    if fixture
+                        .try_patch_status("resourceclaims", &claim, none)
+                        .await
+                    {
+                        fixture
                             .try_patch_status("resourceclaims", &claim, request)
                             .await;
                     }
@@ -68,27 +71,29 @@ async fn run(seed: u64) {
         }
         controller.kill().await;
     }
-    let controller = world.controller();
+    let controller = fixture.controller();
     for (at, alive) in alive.iter().enumerate() {
         let (pod, claim) = (format!("p{at}"), format!("p{at}-cat"));
         if *alive {
             let select = json!({"spec": {"selectedNode": "n1"}});
-            world.patch(world.negotiations(), &pod, select).await;
-            let allocated = world
+            fixture.patch(fixture.negotiations(), &pod, select).await;
+            let allocated = fixture
                 .until_claim(&claim, |claim| {
                     let asked = claim["status"]["deallocationRequested"] == true;
                     !is_null(&claim["status"]["allocation"]) && !asked
                 })
                 .await;
             let uid = allocated["metadata"]["uid"].as_str().unwrap_or_default();
-            assert!(world.hardware.has(uid), "seed {seed}: {allocated:#}");
+            assert!(fixture.hardware.has(uid), "seed {seed}: {allocated:#}");
         } else {
             let none = json!({"status": {"reservedFor": null}});
-            world.try_patch_status("resourceclaims", &claim, none).await;
-            world.until_claim(&claim, is_null).await;
+            fixture
+                .try_patch_status("resourceclaims", &claim, none)
+                .await;
+            fixture.until_claim(&claim, is_null).await;
         }
     }
     let expected = alive.iter().filter(|alive| **alive).count();
-    assert_eq!(world.hardware.count(), expected, "seed {seed}");
+    assert_eq!(fixture.hardware.count(), expected, "seed {seed}");
     controller.stop().await;
 }

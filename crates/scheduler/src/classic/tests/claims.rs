@@ -4,13 +4,13 @@ use super::*;
 
 /// A pod with one claim is rejected with this reason.
 fn check_rejection(reason: &str, claim: Value, class: Value) {
-    let mut world = World::usual();
+    let mut fixture = Fixture::usual();
     if !class.is_null() {
-        world.class(class);
+        fixture.class(class);
     }
-    world.claim("c", claim);
-    world.pod("p", &["c"]);
-    let outcome = world.run();
+    fixture.claim("c", claim);
+    fixture.pod("p", &["c"]);
+    let outcome = fixture.run();
     assert!(
         outcome.message().contains(reason),
         "{reason}: {}",
@@ -52,11 +52,11 @@ fn pods_are_rejected_for_a_reason() {
 
 #[test]
 fn a_pod_is_held_back_until_its_claim_exists_and_is_its_own() {
-    let mut world = World::usual();
+    let mut fixture = Fixture::usual();
     let entry = json!([{"name": "r", "resourceClaimTemplateName": "t"}]);
-    world.any_pod("p", json!({"resourceClaims": entry}));
-    assert!(world.run().0.is_empty());
-    let mut early = World::new(Served {
+    fixture.any_pod("p", json!({"resourceClaims": entry}));
+    assert!(fixture.run().0.is_empty());
+    let mut early = Fixture::new(Served {
         deterministic_names: true,
         ..SERVED
     });
@@ -73,11 +73,11 @@ fn a_pod_is_held_back_until_its_claim_exists_and_is_its_own() {
 
 #[test]
 fn an_exclusive_claim_is_promised_once() {
-    let mut world = World::usual();
-    world.claim("c", allocated_on("n0", json!({})));
-    world.pod("p", &["c"]);
-    world.pod("q", &["c"]);
-    let outcome = world.run();
+    let mut fixture = Fixture::usual();
+    fixture.claim("c", allocated_on("n0", json!({})));
+    fixture.pod("p", &["c"]);
+    fixture.pod("q", &["c"]);
+    let outcome = fixture.run();
     let bindings = outcome
         .0
         .iter()
@@ -86,18 +86,18 @@ fn an_exclusive_claim_is_promised_once() {
     assert!(outcome.message().contains("resourceclaim in use"));
     // When the first binding fails, the other one gets it.
     let error = BindError::new("no".to_owned());
-    world.handle(CoreInput::Bound {
+    fixture.handle(CoreInput::Bound {
         pod: "uid-p".into(),
         outcome: Err(error),
     });
-    let next = world.run();
+    let next = fixture.run();
     let bound = next.bound().expect("a binding");
     assert!(*bound.pod.uid == *"uid-q" || *bound.pod.uid == *"uid-p");
 }
 
 #[test]
 fn a_shareable_claim_has_as_many_users_as_the_api_allows() {
-    let mut world = World::usual();
+    let mut fixture = Fixture::usual();
     let shareable = json!({"allocation": {"shareable": true}});
     let users = |n: usize| -> Vec<Value> {
         (0..n)
@@ -106,22 +106,22 @@ fn a_shareable_claim_has_as_many_users_as_the_api_allows() {
     };
     let mut status = shareable.clone();
     status["reservedFor"] = json!(users(31));
-    world.claim("c", allocated_on("n0", status.clone()));
-    world.pod("p", &["c"]);
-    world.pod("q", &["c"]);
-    let outcome = world.run();
+    fixture.claim("c", allocated_on("n0", status.clone()));
+    fixture.pod("p", &["c"]);
+    fixture.pod("q", &["c"]);
+    let outcome = fixture.run();
     assert!(outcome.bound().is_some());
     assert!(outcome.message().contains("resourceclaim in use"));
 }
 
 #[test]
 fn a_claim_in_the_way_is_deallocated_after_the_node_was_given_up() {
-    let mut world = World::usual();
-    world.claim("a", allocated_on("n0", json!({})));
-    world.claim("b", allocated_on("n1", json!({})));
-    world.scheduling("p", &spec("n1", &["n0", "n1"]), json!([]));
-    world.pod("p", &["a", "b"]);
-    let outcome = world.run();
+    let mut fixture = Fixture::usual();
+    fixture.claim("a", allocated_on("n0", json!({})));
+    fixture.claim("b", allocated_on("n1", json!({})));
+    fixture.scheduling("p", &spec("n1", &["n0", "n1"]), json!([]));
+    fixture.pod("p", &["a", "b"]);
+    let outcome = fixture.run();
     assert!(
         outcome
             .message()
@@ -134,19 +134,19 @@ fn a_claim_in_the_way_is_deallocated_after_the_node_was_given_up() {
 
 #[test]
 fn nothing_counts_on_a_claim_that_is_being_deallocated() {
-    let mut world = World::usual();
-    world.claim("a", allocated_on("n0", json!({})));
-    world.claim("b", allocated_on("n1", json!({})));
-    world.pod("p", &["a", "b"]);
-    let (claim, _) = world.run().deallocated().expect("a deallocation");
+    let mut fixture = Fixture::usual();
+    fixture.claim("a", allocated_on("n0", json!({})));
+    fixture.claim("b", allocated_on("n1", json!({})));
+    fixture.pod("p", &["a", "b"]);
+    let (claim, _) = fixture.run().deallocated().expect("a deallocation");
     // The other claim moves to the same node before the write is done.
     let (node, other) = if claim == "a" {
         ("n0", "b")
     } else {
         ("n1", "a")
     };
-    world.claim(other, allocated_on(node, json!({})));
-    let waits = world.run();
+    fixture.claim(other, allocated_on(node, json!({})));
+    let waits = fixture.run();
     assert!(waits.bound().is_none());
     assert!(
         waits
@@ -154,13 +154,13 @@ fn nothing_counts_on_a_claim_that_is_being_deallocated() {
             .contains("resourceclaim must be reallocated")
     );
     // It was not written: the claim is as it was.
-    world.classic(Input::Released {
+    fixture.classic(Input::Released {
         key: Key::new("ns", &claim),
         uid: format!("uid-{claim}").into(),
         pod: None,
         claim: None,
     });
-    assert_eq!(world.run().bound().map(|b| &*b.node), Some(node));
+    assert_eq!(fixture.run().bound().map(|b| &*b.node), Some(node));
 }
 
 #[test]
@@ -169,14 +169,14 @@ fn claims_of_others_and_immediate_ones_stay() {
         json!({"status": {"reservedFor": [{"resource": "pods", "name": "o", "uid": "uid-o"}], "allocation": {"shareable": true}}}),
         json!({"spec": {"allocationMode": "Immediate"}}),
     ] {
-        let mut world = World::usual();
+        let mut fixture = Fixture::usual();
         for (name, node) in [("a", "n0"), ("b", "n1")] {
             let mut claim = allocated_on(node, json!({}));
             merge(&mut claim, &status);
-            world.claim(name, claim);
+            fixture.claim(name, claim);
         }
-        world.pod("p", &["a", "b"]);
-        let outcome = world.run();
+        fixture.pod("p", &["a", "b"]);
+        let outcome = fixture.run();
         assert!(outcome.deallocated().is_none());
         assert!(outcome.message().contains("still not schedulable"));
     }
@@ -184,22 +184,22 @@ fn claims_of_others_and_immediate_ones_stay() {
 
 #[test]
 fn no_pod_relies_on_a_reservation_that_is_being_removed() {
-    let mut world = World::usual();
-    world.claim("a", allocated_on("n0", json!({})));
-    world.pod("p", &["a"]);
-    assert!(world.run().bound().is_some());
+    let mut fixture = Fixture::usual();
+    fixture.claim("a", allocated_on("n0", json!({})));
+    fixture.pod("p", &["a"]);
+    assert!(fixture.run().bound().is_some());
     // The reservation was written, the binding not.
     let reserved = json!([{"resource": "pods", "name": "p", "uid": "uid-p"}]);
-    world.claim("a", allocated_on("n0", json!({"reservedFor": reserved})));
-    world.handle(CoreInput::Bound {
+    fixture.claim("a", allocated_on("n0", json!({"reservedFor": reserved})));
+    fixture.handle(CoreInput::Bound {
         pod: "uid-p".into(),
         outcome: Err(BindError::new("lost".to_owned())),
     });
-    assert!(world.core.take_actions().iter().any(|action| matches!(
+    assert!(fixture.core.take_actions().iter().any(|action| matches!(
         action,
         CoreAction::Classic(Action::Unreserve { claim, .. }) if claim.metadata.name.as_deref() == Some("a")
     )));
-    let waits = world.run();
+    let waits = fixture.run();
     assert!(waits.bound().is_none());
     assert!(
         waits
@@ -208,13 +208,13 @@ fn no_pod_relies_on_a_reservation_that_is_being_removed() {
         "{}",
         waits.message()
     );
-    world.classic(Input::Released {
+    fixture.classic(Input::Released {
         key: Key::new("ns", "a"),
         uid: "uid-a".into(),
         pod: Some("uid-p".into()),
         claim: None,
     });
-    assert!(world.run().bound().is_some());
+    assert!(fixture.run().bound().is_some());
 }
 
 /// Found by simulation (seed 247): a claim that was taken back and allocated on another node while the reservation for a pod

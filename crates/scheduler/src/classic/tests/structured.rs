@@ -3,29 +3,29 @@
 use super::*;
 
 /// Structured: a slice of one instance per node and a class of structured parameters.
-fn structured() -> World {
-    let mut world = World::usual();
-    world
+fn structured() -> Fixture {
+    let mut fixture = Fixture::usual();
+    fixture
         .class(json!({"metadata": {"name": "k"}, "driverName": "d", "structuredParameters": true}));
     for node in ["n0", "n1"] {
         let attributes = json!([{"name": "node", "string": node}]);
-        let slice = world.object::<ResourceSlice>(json!({
+        let slice = fixture.object::<ResourceSlice>(json!({
             "metadata": {"name": format!("slice-{node}")}, "nodeName": node, "driverName": "d",
             "namedResources": {"instances": [{"name": "i", "attributes": attributes}]},
         }));
-        world.classic(Input::Slice(Observed::Applied(slice)));
+        fixture.classic(Input::Slice(Observed::Applied(slice)));
     }
-    world
+    fixture
 }
 
 #[test]
 fn structured_claims_are_allocated_at_once_and_never_twice() {
-    let mut world = structured();
+    let mut fixture = structured();
     for name in ["a", "b", "c"] {
-        world.claim(name, json!({}));
-        world.pod(&format!("p{name}"), &[name]);
+        fixture.claim(name, json!({}));
+        fixture.pod(&format!("p{name}"), &[name]);
     }
-    let outcome = world.run();
+    let outcome = fixture.run();
     let mut nodes: Vec<&str> = Vec::new();
     for action in &outcome.0 {
         let CoreAction::Bind(job) = action else {
@@ -59,14 +59,14 @@ fn structured_claims_are_allocated_at_once_and_never_twice() {
 
 /// A structured claim with parameters is allocated on that node, or rejected with that reason.
 fn check_parameters(reference: Value, parameters: Value, expected: Result<&str, &str>) {
-    let mut world = structured();
+    let mut fixture = structured();
     if !parameters.is_null() {
-        let parameters = world.object::<ClaimParameters>(parameters);
-        world.classic(Input::ClaimParameters(Observed::Applied(parameters)));
+        let parameters = fixture.object::<ClaimParameters>(parameters);
+        fixture.classic(Input::ClaimParameters(Observed::Applied(parameters)));
     }
-    world.claim("c", json!({"spec": {"parametersRef": reference}}));
-    world.pod("p", &["c"]);
-    let outcome = world.run();
+    fixture.claim("c", json!({"spec": {"parametersRef": reference}}));
+    fixture.pod("p", &["c"]);
+    let outcome = fixture.run();
     match expected {
         Ok(node) => assert_eq!(
             outcome.bound().map(|b| &*b.node),
@@ -112,24 +112,24 @@ fn parameters_are_looked_up() {
 
 #[test]
 fn filters_of_the_class_count_too() {
-    let mut world = structured();
+    let mut fixture = structured();
     let reference = json!({"apiGroup": "resource.k8s.io", "kind": "ResourceClassParameters", "name": "x", "namespace": "ns"});
-    world.class(json!({"metadata": {"name": "k"}, "driverName": "d", "structuredParameters": true, "parametersRef": reference}));
-    world.claim("c", json!({}));
-    world.pod("p", &["c"]);
+    fixture.class(json!({"metadata": {"name": "k"}, "driverName": "d", "structuredParameters": true, "parametersRef": reference}));
+    fixture.claim("c", json!({}));
+    fixture.pod("p", &["c"]);
     assert!(
-        world
+        fixture
             .run()
             .message()
             .contains("class parameters ns/x not found")
     );
-    let parameters = world.object::<ClassParameters>(json!({
+    let parameters = fixture.object::<ClassParameters>(json!({
         "metadata": {"name": "x", "namespace": "ns"},
         "vendorParameters": [{"driverName": "d", "parameters": {"a": 1}}],
         "filters": [{"driverName": "d", "namedResources": {"selector": r#"attributes.string["node"] == "n1""#}}],
     }));
-    world.classic(Input::ClassParameters(Observed::Applied(parameters)));
-    let outcome = world.run();
+    fixture.classic(Input::ClassParameters(Observed::Applied(parameters)));
+    let outcome = fixture.run();
     let job = outcome.bound().expect("a binding");
     let allocation = &job.classic[0].allocation.as_ref().expect("an allocation").1;
     let data = allocation.resource_handles[0]
@@ -144,13 +144,13 @@ fn filters_of_the_class_count_too() {
 
 #[test]
 fn an_instance_is_free_again_when_its_claim_is_deallocated() {
-    let mut world = structured();
-    world.claim("a", json!({}));
-    world.claim("b", json!({}));
-    world.claim("c", json!({}));
-    world.pod("p", &["a"]);
-    world.pod("q", &["b"]);
-    let outcome = world.run();
+    let mut fixture = structured();
+    fixture.claim("a", json!({}));
+    fixture.claim("b", json!({}));
+    fixture.claim("c", json!({}));
+    fixture.pod("p", &["a"]);
+    fixture.pod("q", &["b"]);
+    let outcome = fixture.run();
     let jobs: Vec<&BindJob> = outcome
         .0
         .iter()
@@ -163,22 +163,22 @@ fn an_instance_is_free_again_when_its_claim_is_deallocated() {
     let name = task.key.name.to_string();
     let status =
         json!({"driverName": "d", "allocation": *task.allocation.as_ref().expect("one").1});
-    world.claim(
+    fixture.claim(
         &name,
         json!({"status": status, "metadata": {"finalizers": ["dra.k8s.io/delete-protection"]}}),
     );
-    world.handle(CoreInput::Bound {
+    fixture.handle(CoreInput::Bound {
         pod: jobs[0].pod.uid.clone(),
         outcome: Ok(()),
     });
-    world.pod("r", &["c"]);
-    assert!(world.run().bound().is_none());
-    world.claim(
+    fixture.pod("r", &["c"]);
+    assert!(fixture.run().bound().is_none());
+    fixture.claim(
         &name,
         json!({"metadata": {"finalizers": ["dra.k8s.io/delete-protection"]}}),
     );
     assert_eq!(
-        world.run().bound().map(|b| b.pod.key.name.to_string()),
+        fixture.run().bound().map(|b| b.pod.key.name.to_string()),
         Some("r".to_owned())
     );
 }

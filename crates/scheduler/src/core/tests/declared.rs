@@ -3,20 +3,20 @@
 use super::*;
 
 /// Sets the only open node, with the features that it declares.
-fn declare(world: &mut World, features: &[&str]) {
-    world.node("n1", json!({"unschedulable": true}));
-    let node: Box<Node> = world.object(json!({
+fn declare(fixture: &mut Fixture, features: &[&str]) {
+    fixture.node("n1", json!({"unschedulable": true}));
+    let node: Box<Node> = fixture.object(json!({
         "metadata": {"name": "n0", "labels": {"kubernetes.io/hostname": "n0"}},
         "status": {"allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"}, "declaredFeatures": features},
     }));
-    world.handle(Input::Node(Observed::Applied(node)));
+    fixture.handle(Input::Node(Observed::Applied(node)));
 }
 
 fn check_feature(gates: &str, spec: Value, declared: &[&str], fits: bool) {
-    let mut world = World::new(gates);
-    declare(&mut world, declared);
-    world.any_pod("p", &[], spec.clone());
-    let outcome = world.run();
+    let mut fixture = Fixture::new(gates);
+    declare(&mut fixture, declared);
+    fixture.any_pod("p", &[], spec.clone());
+    let outcome = fixture.run();
     assert_eq!(
         outcome.node().is_some(),
         fits,
@@ -58,10 +58,10 @@ fn declared_features_are_not_checked_while_the_gate_is_off() {
 
 #[test]
 fn pods_come_back_when_a_node_declares_more() {
-    let mut world = World::new("");
-    declare(&mut world, &[]);
-    world.any_pod("p", &[], restarts_all());
-    assert_eq!(world.run().node(), None);
-    declare(&mut world, &["RestartAllContainersOnContainerExits"]);
-    assert_eq!(world.run().node(), Some("n0"));
+    let mut fixture = Fixture::new("");
+    declare(&mut fixture, &[]);
+    fixture.any_pod("p", &[], restarts_all());
+    assert_eq!(fixture.run().node(), None);
+    declare(&mut fixture, &["RestartAllContainersOnContainerExits"]);
+    assert_eq!(fixture.run().node(), Some("n0"));
 }

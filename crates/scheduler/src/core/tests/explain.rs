@@ -3,7 +3,7 @@
 use super::*;
 use crate::core::Verdict;
 
-impl World {
+impl Fixture {
     pub(super) fn explained(&mut self, pod: &str) -> Verdict {
         let (time, pod) = (self.time(), self.known(pod));
         self.core.explain(&pod, time).expect("a profile")
@@ -35,12 +35,12 @@ impl World {
 
 #[test]
 fn every_node_says_why() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
-    world.node("n2", json!({}));
-    world.claim("a", json!({}));
-    world.pod("p", &["a"]);
-    world.check_explained(
+    let mut fixture = Fixture::new("");
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.node("n2", json!({}));
+    fixture.claim("a", json!({}));
+    fixture.pod("p", &["a"]);
+    fixture.check_explained(
         "p",
         "n0: fits\n\
          n1: node(s) were unschedulable\n\
@@ -48,47 +48,47 @@ fn every_node_says_why() {
          to n0 with [ns/a]\n",
     );
     // Asking changes nothing.
-    assert_eq!(world.run().node(), Some("n0"));
+    assert_eq!(fixture.run().node(), Some("n0"));
 }
 
 #[test]
 fn people_are_told_of_room_that_is_made_and_kept() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
-    world.plain("leaves", 4, 0, Some("n0"));
-    world.plain("p", 4, 10, None);
-    world.run();
-    world.leaves("leaves");
-    let verdict = world.explained("p");
+    let mut fixture = Fixture::new("");
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.plain("leaves", 4, 0, Some("n0"));
+    fixture.plain("p", 4, 10, None);
+    fixture.run();
+    fixture.leaves("leaves");
+    let verdict = fixture.explained("p");
     let expected = verdict.expected.expect("a node");
     assert_eq!(&*expected.node, "n0");
     assert_eq!(expected.leaving, [Key::new("ns", "leaves")]);
-    world.gone("leaves");
-    world.plain("q", 4, 0, None);
-    let verdict = world.explained("q");
+    fixture.gone("leaves");
+    fixture.plain("q", 4, 0, None);
+    let verdict = fixture.explained("q");
     assert_eq!(verdict.nodes[0].kept_for, [Key::new("ns", "p")]);
     assert!(verdict.nodes[0].rejection.is_some() && verdict.expected.is_none());
 }
 
 #[test]
 fn a_pod_that_no_node_is_asked_about_says_why() {
-    let mut world = World::new("");
-    world.pod("p", &["missing"]);
-    world.check_explained(
+    let mut fixture = Fixture::new("");
+    fixture.pod("p", &["missing"]);
+    fixture.check_explained(
         "p",
         "none: resourceclaim.resource.k8s.io \"missing\" not found\n",
     );
-    world.any_pod(
+    fixture.any_pod(
         "q",
         &[],
         json!({"schedulingGates": [{"name": "x"}, {"name": "y"}]}),
     );
-    world.check_explained("q", "none: waiting for scheduling gates: [x y]\n");
+    fixture.check_explained("q", "none: waiting for scheduling gates: [x y]\n");
 }
 
 /// The condition and the event of the pod that is refused.
-fn refused(world: &mut World) -> (String, String) {
-    let outcome = world.run();
+fn refused(fixture: &mut Fixture) -> (String, String) {
+    let outcome = fixture.run();
     let rejected = outcome.0.iter().find_map(|a| match a {
         Action::Reject(rejected) => Some(rejected),
         _ => None,
@@ -101,13 +101,13 @@ fn refused(world: &mut World) -> (String, String) {
 
 #[test]
 fn the_condition_has_upstreams_text_and_the_event_goes_on() {
-    let mut world = World::new("");
-    world.slice("n0", json!([]));
-    world.claim("b", allocated("n1", &["q"]));
+    let mut fixture = Fixture::new("");
+    fixture.slice("n0", json!([]));
+    fixture.claim("b", allocated("n1", &["q"]));
     let two = json!({"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 2}});
-    world.any_claim("a", two, json!({}));
-    world.pod("p", &["a"]);
-    let (condition, event) = refused(&mut world);
+    fixture.any_claim("a", two, json!({}));
+    fixture.pod("p", &["a"]);
+    let (condition, event) = refused(&mut fixture);
     let text = "0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
     assert_eq!(condition, text);
     let nearest = "Nearest is node n1: claim ns/a, request r needs 2 devices, 2 seen, 1 not in use; nearest is n1/d0: in use by ns/b.";
@@ -116,37 +116,37 @@ fn the_condition_has_upstreams_text_and_the_event_goes_on() {
 
 #[test]
 fn the_node_that_came_nearest_is_explained() {
-    let check = |change: &dyn Fn(&mut World), expected: &str| {
-        let mut world = World::new("");
-        change(&mut world);
-        world.claim("a", json!({}));
-        world.claim("b", json!({}));
-        world.pod("p", &["a", "b"]);
-        let (condition, event) = refused(&mut world);
+    let check = |change: &dyn Fn(&mut Fixture), expected: &str| {
+        let mut fixture = Fixture::new("");
+        change(&mut fixture);
+        fixture.claim("a", json!({}));
+        fixture.claim("b", json!({}));
+        fixture.pod("p", &["a", "b"]);
+        let (condition, event) = refused(&mut fixture);
         let explanation = event.strip_prefix(&condition).expect("the condition first");
         assert_eq!(explanation.trim(), expected);
     };
     // Of nodes that satisfy as many requests, the one that fewer plugins reject.
     check(
-        &|world| {
-            world.slice("n0", json!([]));
-            world.node("n1", json!({"unschedulable": true}));
+        &|fixture| {
+            fixture.slice("n0", json!([]));
+            fixture.node("n1", json!({"unschedulable": true}));
         },
         "Nearest is node n1: node(s) were unschedulable; it has the devices.",
     );
     // Requests are looked at one by one.
     check(
-        &|world| {
-            world.slice("n0", json!([]));
-            world.slice("n1", json!([{"name": "d0"}]));
+        &|fixture| {
+            fixture.slice("n0", json!([]));
+            fixture.slice("n1", json!([{"name": "d0"}]));
         },
         "Nearest is node n1: there are not enough devices for all requests together.",
     );
     // Of equal ones, the first.
     check(
-        &|world| {
-            world.slice("n0", json!([]));
-            world.slice("n1", json!([]));
+        &|fixture| {
+            fixture.slice("n0", json!([]));
+            fixture.slice("n1", json!([]));
         },
         "Nearest is node n0: claim ns/a, request r needs 1 device, the node has none.",
     );
@@ -155,28 +155,28 @@ fn the_node_that_came_nearest_is_explained() {
 /// Readers of a pod's events may not learn names of other namespaces.
 #[test]
 fn messages_do_not_name_what_is_in_other_namespaces() {
-    let mut world = World::new("");
+    let mut fixture = Fixture::new("");
     for (node, name) in [("n0", "secret-1"), ("n1", "secret-2")] {
-        world.slice(node, json!([{"name": "d0"}]));
-        let claim = world.object(json!({
+        fixture.slice(node, json!([{"name": "d0"}]));
+        let claim = fixture.object(json!({
             "metadata": {"name": name, "namespace": "team-b", "uid": format!("uid-{name}")},
             "spec": {"devices": {"requests": []}},
             "status": allocated(node, &["secret-pod"]),
         }));
-        world.handle(Input::Claim(Observed::Applied(claim)));
+        fixture.handle(Input::Claim(Observed::Applied(claim)));
     }
-    world.claim("a", json!({}));
-    world.pod("p", &["a"]);
-    let (_, event) = refused(&mut world);
+    fixture.claim("a", json!({}));
+    fixture.pod("p", &["a"]);
+    let (_, event) = refused(&mut fixture);
     assert!(
         event.ends_with("in use by a claim of another namespace."),
         "{event}"
     );
     // Two schedulers gave the same device away.
-    world.claim("a", allocated("n0", &["p"]));
+    fixture.claim("a", allocated("n0", &["p"]));
     let mut all = String::new();
     for _ in 0..3 {
-        let outcome = world.run();
+        let outcome = fixture.run();
         all += &format!(
             "{:?}",
             outcome

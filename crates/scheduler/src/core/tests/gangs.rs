@@ -8,7 +8,7 @@ mod room;
 
 const GATES: &str = "GenericWorkload=true,GangScheduling=true";
 
-impl World {
+impl Fixture {
     fn gang(&mut self, name: &str, min_count: usize) {
         self.any_group(
             name,
@@ -101,24 +101,24 @@ fn two_or_one() -> Value {
 
 #[test]
 fn a_gang_is_placed_at_once() {
-    let mut world = World::new(GATES);
-    world.gang("g", 3);
-    ["p0", "p1"].iter().for_each(|p| world.member(p));
-    world.check_decided("");
-    assert_eq!(world.core.queue_counts().gated, 2, "the third is missing");
-    world.member("p2");
-    world.check_decided("p0 to n0 with 1\np1 to n1 with 1\np2 to n0 with 1\ng True Scheduled");
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 3);
+    ["p0", "p1"].iter().for_each(|p| fixture.member(p));
+    fixture.check_decided("");
+    assert_eq!(fixture.core.queue_counts().gated, 2, "the third is missing");
+    fixture.member("p2");
+    fixture.check_decided("p0 to n0 with 1\np1 to n1 with 1\np2 to n0 with 1\ng True Scheduled");
 }
 
 #[test]
 fn no_pod_of_a_gang_is_placed_unless_all_are() {
-    let mut world = World::new(GATES);
-    world.gang("g", 5);
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 5);
     for i in 0..5 {
-        world.member(&format!("p{i}"));
+        fixture.member(&format!("p{i}"));
     }
     let none = "0/2 nodes are available: 2 cannot allocate all claims";
-    let outcome = world.run();
+    let outcome = fixture.run();
     let Outcome(actions) = &outcome;
     assert!(outcome.bound().is_none());
     let rejected = actions.iter().filter_map(|a| match a {
@@ -139,39 +139,39 @@ fn no_pod_of_a_gang_is_placed_unless_all_are() {
     assert!(told.message.starts_with(&expected), "{}", told.message);
     assert_eq!((&*told.status, &*told.reason), ("False", "Unschedulable"));
     // The gang holds no devices: another pod gets them.
-    assert_eq!(world.core.claims.in_flight_len(), 0);
+    assert_eq!(fixture.core.claims.in_flight_len(), 0);
     for name in ["a", "b", "c", "d"] {
-        world.claim(name, json!({}));
-        world.pod(name, &[name]);
+        fixture.claim(name, json!({}));
+        fixture.pod(name, &[name]);
     }
-    let placed = world.run().0.into_iter();
+    let placed = fixture.run().0.into_iter();
     assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 4);
 }
 
 #[test]
 fn devices_that_come_are_enough_for_the_whole_gang() {
-    let mut world = World::new(GATES);
-    world.gang("g", 5);
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 5);
     for i in 0..5 {
-        world.member(&format!("p{i}"));
+        fixture.member(&format!("p{i}"));
     }
-    assert!(world.run().bound().is_none());
-    world.slice(
+    assert!(fixture.run().bound().is_none());
+    fixture.slice(
         "n1",
         json!([{"name": "d0"}, {"name": "d1"}, {"name": "d2"}]),
     );
-    let placed = world.run().0.into_iter();
+    let placed = fixture.run().0.into_iter();
     assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 5);
 }
 
 #[test]
 fn pods_beyond_the_count_are_placed_as_far_as_they_fit() {
-    let mut world = World::new(GATES);
-    world.gang("g", 2);
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 2);
     for i in 0..5 {
-        world.member(&format!("p{i}"));
+        fixture.member(&format!("p{i}"));
     }
-    let placed = world.run();
+    let placed = fixture.run();
     let bound = |a: &&Action| matches!(a, Action::Bind(_));
     assert_eq!(placed.0.iter().filter(bound).count(), 4);
     assert!(
@@ -183,155 +183,155 @@ fn pods_beyond_the_count_are_placed_as_far_as_they_fit() {
 
 #[test]
 fn a_pod_of_an_unknown_group_waits_for_it() {
-    let mut world = World::new(GATES);
-    world.member("p0");
-    world.check_decided("");
-    let pod = world.core.pods[&Key::new("ns", "p0")].clone();
-    let time = world.time();
-    let verdict = world.core.explain(&pod, time).expect("a profile");
+    let mut fixture = Fixture::new(GATES);
+    fixture.member("p0");
+    fixture.check_decided("");
+    let pod = fixture.core.pods[&Key::new("ns", "p0")].clone();
+    let time = fixture.time();
+    let verdict = fixture.core.explain(&pod, time).expect("a profile");
     let why = verdict.before.expect("held back").to_string();
     assert_eq!(
         why,
         "waiting for pod's pod group \"g\" to appear in scheduling queue"
     );
     // Pods of a group without gang policy are placed one by one.
-    world.any_group("g", json!({"schedulingPolicy": {"basic": {}}}));
-    world.check_decided("p0 to n0 with 1");
+    fixture.any_group("g", json!({"schedulingPolicy": {"basic": {}}}));
+    fixture.check_decided("p0 to n0 with 1");
 }
 
 /// What it was told of the gang stood in its status for as long as the group did not come back.
 #[test]
 fn a_pod_whose_group_goes_is_told_that_it_waits_for_it() {
-    let mut world = World::new(GATES);
-    world.gang("g", 6);
-    (0..5).for_each(|i| world.member(&format!("p{i}")));
-    world.member_with("on", &[], json!({"nodeName": "n0"}));
-    world.run();
-    world.lose_group("g");
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 6);
+    (0..5).for_each(|i| fixture.member(&format!("p{i}")));
+    fixture.member_with("on", &[], json!({"nodeName": "n0"}));
+    fixture.run();
+    fixture.lose_group("g");
     let waits = "waits: waiting for pod's pod group \"g\" to appear in scheduling queue";
     let told: Vec<String> = (0..5).map(|i| format!("p{i} {waits}")).collect();
-    world.check_decided(&told.join("\n"));
+    fixture.check_decided(&told.join("\n"));
     // It is told once.
     let none = Observed::Listed {
         items: Vec::new(),
         version: String::new(),
     };
-    world.handle(Input::PodGroup(none));
-    world.check_decided("");
+    fixture.handle(Input::PodGroup(none));
+    fixture.check_decided("");
 }
 
 #[test]
 fn a_pod_that_needs_a_certain_device_is_tried_before_those_that_take_any() {
-    let mut world = World::new(GATES);
-    world.node("n1", json!({"unschedulable": true}));
-    world.slice(
+    let mut fixture = Fixture::new(GATES);
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.slice(
         "n0",
         json!([{"name": "d0", "attributes": {"big": {"bool": true}}}, {"name": "d1"}]),
     );
-    world.gang("g", 2);
-    world.member("p0");
-    world.any_claim("of-p1", big(), json!({}));
-    world.member_with("p1", &["of-p1"], json!({}));
-    world.check_decided("p1 to n0 with 1\np0 to n0 with 1\ng True Scheduled");
+    fixture.gang("g", 2);
+    fixture.member("p0");
+    fixture.any_claim("of-p1", big(), json!({}));
+    fixture.member_with("p1", &["of-p1"], json!({}));
+    fixture.check_decided("p1 to n0 with 1\np0 to n0 with 1\ng True Scheduled");
 }
 
 /// kubernetes/kubernetes#138765: upstream gives up, because the first pods take all there is.
 #[test]
 fn pods_that_could_do_with_less_leave_the_better_alternative_to_others() {
-    let mut world = World::new(GATES);
-    world.gang("g", 3);
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 3);
     for name in ["p0", "p1", "p2"] {
-        world.any_claim(name, two_or_one(), json!({}));
-        world.member_with(name, &[name], json!({}));
+        fixture.any_claim(name, two_or_one(), json!({}));
+        fixture.member_with(name, &[name], json!({}));
     }
-    world.check_decided("p0 to n1 with 2\np1 to n0 with 1\np2 to n0 with 1\ng True Scheduled");
+    fixture.check_decided("p0 to n1 with 2\np1 to n0 with 1\np2 to n0 with 1\ng True Scheduled");
 }
 
 #[test]
 fn the_pods_of_a_gang_share_its_claim() {
-    let mut world = World::new(&format!("{GATES},DRAWorkloadResourceClaims=true"));
-    world.claim("a", json!({}));
+    let mut fixture = Fixture::new(&format!("{GATES},DRAWorkloadResourceClaims=true"));
+    fixture.claim("a", json!({}));
     let entry = json!([{"name": "a", "resourceClaimName": "a"}]);
     let policy = json!({"gang": {"minCount": 2}});
-    world.any_group(
+    fixture.any_group(
         "g",
         json!({"schedulingPolicy": policy, "resourceClaims": entry}),
     );
     for name in ["p0", "p1"] {
-        world.member_with(name, &["a"], json!({}));
+        fixture.member_with(name, &["a"], json!({}));
     }
-    world.check_decided("p0 to n0 with 1\np1 to n0 with 1\ng True Scheduled");
+    fixture.check_decided("p0 to n0 with 1\np1 to n0 with 1\ng True Scheduled");
 }
 
 /// Both nodes are full of pods that may be driven away, and so many pods that fill a node are a gang.
-fn full(gang: usize) -> World {
-    let mut world = World::new(GATES);
+fn full(gang: usize) -> Fixture {
+    let mut fixture = Fixture::new(GATES);
     let four = json!([{"name": "c", "resources": {"requests": {"cpu": "4"}}}]);
     for node in ["n0", "n1"] {
         let more = json!({"nodeName": node, "containers": four, "priority": -1});
-        world.any_pod(&format!("on-{node}"), &[], more);
+        fixture.any_pod(&format!("on-{node}"), &[], more);
     }
-    world.gang("g", gang);
+    fixture.gang("g", gang);
     for i in 0..gang {
-        world.member_with(&format!("p{i}"), &[], json!({"containers": four}));
+        fixture.member_with(&format!("p{i}"), &[], json!({"containers": four}));
     }
-    world
+    fixture
 }
 
 #[test]
 fn others_go_when_that_makes_room_for_the_whole_gang() {
-    let mut world = full(2);
+    let mut fixture = full(2);
     let left = "0/2 nodes are available: 2 Insufficient cpu.";
-    world.check_decided(&format!(
+    fixture.check_decided(&format!(
         "p0 waits for n1: {left}\non-n1 goes\np1 waits for n0: {left}\non-n0 goes\n\
          g False Unschedulable pod group is waiting for preemption to complete"
     ));
     for name in ["on-n0", "on-n1"] {
-        let gone = world.core.pods[&Key::new("ns", name)].clone();
-        world.handle(Input::Pod(Observed::Deleted(Box::new(gone))));
+        let gone = fixture.core.pods[&Key::new("ns", name)].clone();
+        fixture.handle(Input::Pod(Observed::Deleted(Box::new(gone))));
     }
-    world.check_decided("p0 to n1 with 0\np1 to n0 with 0\ng True Scheduled");
+    fixture.check_decided("p0 to n1 with 0\np1 to n0 with 0\ng True Scheduled");
 }
 
 /// Found by simulation (seed 447): a gang whose pods differ in priority must not preempt itself on its nominated node
 /// and be retried endlessly.
 #[test]
 fn the_pods_of_a_gang_do_not_displace_each_other() {
-    let mut world = World::new(GATES);
-    world.node("n1", json!({"unschedulable": true}));
-    world.slice(
+    let mut fixture = Fixture::new(GATES);
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.slice(
         "n0",
         json!([{"name": "d0", "attributes": {"big": {"bool": true}}}, {"name": "d1"}]),
     );
     let four = json!([{"name": "c", "resources": {"requests": {"cpu": "4"}}}]);
     let leaves = json!({"nodeName": "n0", "containers": four, "priority": -1});
-    world.any_pod("leaves", &[], leaves);
-    world.gang("g", 2);
+    fixture.any_pod("leaves", &[], leaves);
+    fixture.gang("g", 2);
     let one = json!([{"name": "c", "resources": {"requests": {"cpu": "1"}}}]);
-    world.claim("of-p0", json!({}));
+    fixture.claim("of-p0", json!({}));
     let more = json!({"containers": one, "priority": 10});
-    world.member_with("p0", &["of-p0"], more);
-    world.any_claim("of-p1", big(), json!({}));
+    fixture.member_with("p0", &["of-p0"], more);
+    fixture.any_claim("of-p1", big(), json!({}));
     let more = json!({"containers": one, "priority": 5});
-    world.member_with("p1", &["of-p1"], more);
-    let time = world.time();
+    fixture.member_with("p1", &["of-p1"], more);
+    let time = fixture.time();
     let tries = (0..50)
-        .take_while(|_| world.core.schedule_one(time))
+        .take_while(|_| fixture.core.schedule_one(time))
         .count();
     assert!(tries < 10, "{tries} attempts while nothing happens");
-    let expected = |w: &World, pod: &str| {
+    let expected = |w: &Fixture, pod: &str| {
         let pod = w.core.pods[&Key::new("ns", pod)].clone();
         w.core.nominated_node(&pod).map(str::to_owned)
     };
     for pod in ["p0", "p1"] {
-        assert_eq!(expected(&world, pod).as_deref(), Some("n0"), "{pod}");
+        assert_eq!(expected(&fixture, pod).as_deref(), Some("n0"), "{pod}");
     }
 }
 
 #[test]
 fn no_pod_is_preempted_when_that_is_not_enough_for_the_gang() {
-    let mut world = full(3);
-    let outcome = world.run();
+    let mut fixture = full(3);
+    let outcome = fixture.run();
     let goes = |a: &Action| matches!(a, Action::Preempt { .. });
     assert!(!outcome.0.iter().any(goes), "three do not fit on two nodes");
     let waits = |a: &Action| matches!(a, Action::Reject(r) if r.message.contains("minCount 3, 0 fit, p0 does not"));
@@ -340,44 +340,44 @@ fn no_pod_is_preempted_when_that_is_not_enough_for_the_gang() {
 
 #[test]
 fn a_pod_that_replaces_one_of_a_gang_is_placed_alone() {
-    let mut world = World::new(GATES);
-    world.gang("g", 3);
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 3);
     for name in ["p0", "p1"] {
-        world.member_with(name, &[], json!({"nodeName": "n0"}));
+        fixture.member_with(name, &[], json!({"nodeName": "n0"}));
     }
-    world.member("p2");
-    world.check_decided("p2 to n1 with 1\ng True Scheduled");
+    fixture.member("p2");
+    fixture.check_decided("p2 to n1 with 1\ng True Scheduled");
 }
 
 #[test]
 fn a_gang_has_one_scheduler() {
-    let mut world = World::new(GATES);
+    let mut fixture = Fixture::new(GATES);
     let second = Profile {
         name: "second".into(),
         ..Profile::default()
     };
-    world.core.config.profiles.push(second);
-    world.gang("g", 2);
-    world.member("p0");
-    world.member_with("p1", &[], json!({"schedulerName": "second"}));
+    fixture.core.config.profiles.push(second);
+    fixture.gang("g", 2);
+    fixture.member("p0");
+    fixture.member_with("p1", &[], json!({"schedulerName": "second"}));
     let why = r#"all pods in a single pod group should have the same .spec.schedulerName set, got: "default-scheduler" and "second""#;
-    world.check_decided(&format!(
+    fixture.check_decided(&format!(
         "p0 waits: {why}\np1 waits: {why}\ng False SchedulerError {why}"
     ));
 }
 
 #[test]
 fn what_is_told_about_a_group_again_is_not_written() {
-    let mut world = World::new(GATES);
-    world.gang("g", 5);
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 5);
     for i in 0..5 {
-        world.member(&format!("p{i}"));
+        fixture.member(&format!("p{i}"));
     }
     let told = |outcome: Outcome| {
         let mut actions = outcome.0.iter();
         actions.any(|a| matches!(a, Action::UpdatePodGroupStatus { .. }))
     };
-    assert!(told(world.run()));
-    world.slice("n0", json!([{"name": "d0"}, {"name": "d1"}]));
-    assert!(!told(world.run()));
+    assert!(told(fixture.run()));
+    fixture.slice("n0", json!([{"name": "d0"}, {"name": "d1"}]));
+    assert!(!told(fixture.run()));
 }

@@ -7,7 +7,7 @@ fn cpus(count: u32) -> Value {
     json!([{"name": "c", "resources": {"requests": {"cpu": count.to_string()}}}])
 }
 
-impl World {
+impl Fixture {
     /// A pod of some priority that asks for processors only, on a node or not.
     pub(super) fn plain(&mut self, name: &str, count: u32, priority: i32, node: Option<&str>) {
         let mut more = json!({"containers": cpus(count), "priority": priority});
@@ -89,48 +89,48 @@ impl Outcome {
 }
 
 /// Both nodes full of pods that may be driven away, and a pod that drives one away.
-fn preempting() -> (World, String) {
-    let mut world = World::new("");
+fn preempting() -> (Fixture, String) {
+    let mut fixture = Fixture::new("");
     for node in ["n0", "n1"] {
-        world.plain(&format!("on-{node}"), 3, 0, Some(node));
-        world.plain(&format!("small-{node}"), 1, 20, Some(node));
+        fixture.plain(&format!("on-{node}"), 3, 0, Some(node));
+        fixture.plain(&format!("small-{node}"), 1, 20, Some(node));
     }
-    world.plain("p", 3, 10, None);
-    let (preemptor, victim) = world.run().preempted().pop().expect("a victim");
+    fixture.plain("p", 3, 10, None);
+    let (preemptor, victim) = fixture.run().preempted().pop().expect("a victim");
     assert_eq!(preemptor, "p");
-    (world, victim)
+    (fixture, victim)
 }
 
 #[test]
 fn no_other_pod_is_preempted_while_victims_are_not_observed_terminating() {
-    let (mut world, victim) = preempting();
+    let (mut fixture, victim) = preempting();
     // Something else makes the pod worth another try, before anything is seen of what was decided.
-    world.plain("other", 1, 0, Some("n0"));
-    world.gone("other");
-    assert!(world.run().0.is_empty());
-    assert_eq!(world.core.queue_counts().gated, 1);
-    world.gone(&victim);
-    assert!(world.run().node().is_some());
+    fixture.plain("other", 1, 0, Some("n0"));
+    fixture.gone("other");
+    assert!(fixture.run().0.is_empty());
+    assert_eq!(fixture.core.queue_counts().gated, 1);
+    fixture.gone(&victim);
+    assert!(fixture.run().node().is_some());
 }
 
 #[test]
 fn a_pod_is_tried_again_when_its_victim_can_not_be_deleted() {
-    let (mut world, victim) = preempting();
-    let uid = world.known(&victim).uid.clone();
-    world.handle(Input::NotPreempted(uid));
-    assert_eq!(world.run().preempted().len(), 1);
+    let (mut fixture, victim) = preempting();
+    let uid = fixture.known(&victim).uid.clone();
+    fixture.handle(Input::NotPreempted(uid));
+    assert_eq!(fixture.run().preempted().len(), 1);
 }
 
 /// The nomination counts before the API server has it, and also when another component deletes another pod there.
 #[test]
 fn only_pods_that_leave_because_of_preemption_make_room() {
-    let (mut world, victim) = preempting();
-    world.leaves(&victim);
+    let (mut fixture, victim) = preempting();
+    fixture.leaves(&victim);
     // It goes for another reason, and may take its time: another one has to go.
-    assert_eq!(world.run().preempted().len(), 1);
-    let (mut world, victim) = preempting();
-    world.leaves_for_others(&victim);
-    let outcome = world.run();
+    assert_eq!(fixture.run().preempted().len(), 1);
+    let (mut fixture, victim) = preempting();
+    fixture.leaves_for_others(&victim);
+    let outcome = fixture.run();
     assert!(outcome.preempted().is_empty());
     let text = "not eligible due to a terminating pod on the nominated node";
     assert!(outcome.message().contains(text), "{}", outcome.message());
@@ -138,116 +138,116 @@ fn only_pods_that_leave_because_of_preemption_make_room() {
 
 #[test]
 fn what_was_kept_for_a_pod_is_free_when_it_goes() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
-    world.plain("on", 4, 0, Some("n0"));
-    world.plain("p", 4, 10, None);
-    assert_eq!(world.run().preempted().len(), 1);
-    world.show("p", |pod| pod["status"]["nominatedNodeName"] = json!("n0"));
-    world.plain("q", 4, 0, None);
-    assert!(world.run().node().is_none());
+    let mut fixture = Fixture::new("");
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.plain("on", 4, 0, Some("n0"));
+    fixture.plain("p", 4, 10, None);
+    assert_eq!(fixture.run().preempted().len(), 1);
+    fixture.show("p", |pod| pod["status"]["nominatedNodeName"] = json!("n0"));
+    fixture.plain("q", 4, 0, None);
+    assert!(fixture.run().node().is_none());
     // A gate keeps the first one from taking its place, and the second one waits.
-    world.show("p", |pod| {
+    fixture.show("p", |pod| {
         pod["spec"]["schedulingGates"] = json!([{"name": "g"}])
     });
-    world.gone("on");
-    assert!(world.run().node().is_none());
-    world.gone("p");
-    assert_eq!(world.run().node(), Some("n0"));
+    fixture.gone("on");
+    assert!(fixture.run().node().is_none());
+    fixture.gone("p");
+    assert_eq!(fixture.run().node(), Some("n0"));
 }
 
 #[test]
 fn what_was_kept_for_a_pod_is_free_while_it_lacks_a_claim() {
     for is_gone in [true, false] {
-        let mut world = World::new("");
-        world.node("n1", json!({"unschedulable": true}));
-        world.slice("n0", json!([{"name": "d"}]));
-        world.plain("on", 2, 0, Some("n0"));
-        world.claim("a", json!({}));
+        let mut fixture = Fixture::new("");
+        fixture.node("n1", json!({"unschedulable": true}));
+        fixture.slice("n0", json!([{"name": "d"}]));
+        fixture.plain("on", 2, 0, Some("n0"));
+        fixture.claim("a", json!({}));
         let more = json!({"containers": cpus(4), "priority": 10});
-        world.any_pod("p", &["a"], more);
-        assert_eq!(world.run().preempted().len(), 1);
-        world.plain("q", 2, 0, None);
-        assert!(world.run().node().is_none());
-        let claim = world.core.claims.get(&Key::new("ns", "a"));
+        fixture.any_pod("p", &["a"], more);
+        assert_eq!(fixture.run().preempted().len(), 1);
+        fixture.plain("q", 2, 0, None);
+        assert!(fixture.run().node().is_none());
+        let claim = fixture.core.claims.get(&Key::new("ns", "a"));
         let mut claim = serde_json::to_value(&**claim.expect("a claim")).expect("JSON");
         claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        let claim = world.object(claim);
-        world.handle(Input::Claim(match is_gone {
+        let claim = fixture.object(claim);
+        fixture.handle(Input::Claim(match is_gone {
             true => Observed::Deleted(claim),
             false => Observed::Applied(claim),
         }));
-        assert_eq!(world.run().node(), Some("n0"), "gone: {is_gone}");
+        assert_eq!(fixture.run().node(), Some("n0"), "gone: {is_gone}");
     }
 }
 
 #[test]
 fn a_pod_that_is_displaced_looks_for_another_place() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
-    world.plain("on", 4, 0, Some("n0"));
-    world.plain("p", 4, 10, None);
-    world.run();
-    world.leaves("on");
-    world.plain("q", 4, 20, None);
-    let outcome = world.run();
+    let mut fixture = Fixture::new("");
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.plain("on", 4, 0, Some("n0"));
+    fixture.plain("p", 4, 10, None);
+    fixture.run();
+    fixture.leaves("on");
+    fixture.plain("q", 4, 20, None);
+    let outcome = fixture.run();
     let cleared = |a: &Action| matches!(a, Action::ClearNomination(pod) if *pod.key.name == *"p");
     assert!(outcome.0.iter().any(cleared), "{}", outcome.message());
-    world.node("n1", json!({}));
-    assert_eq!(world.run().node(), Some("n1"));
+    fixture.node("n1", json!({}));
+    assert_eq!(fixture.run().node(), Some("n1"));
 }
 
 #[test]
 fn a_pod_that_waits_for_its_devices_is_not_deleted_for_another() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
-    world.claim("a", not_ready());
-    world.pod("p", &["a"]);
-    let job = world.run().bound().expect("a place").clone();
-    world.handle(Input::ClaimsReady(job.pod.uid.clone()));
-    world.plain("q", 4, 10, None);
-    let outcome = world.run();
+    let mut fixture = Fixture::new("");
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.claim("a", not_ready());
+    fixture.pod("p", &["a"]);
+    let job = fixture.run().bound().expect("a place").clone();
+    fixture.handle(Input::ClaimsReady(job.pod.uid.clone()));
+    fixture.plain("q", 4, 10, None);
+    let outcome = fixture.run();
     assert!(outcome.preempted().is_empty());
     let told =
         |a: &Action| matches!(a, Action::TellPreempted { victim, .. } if *victim.key.name == *"p");
     assert!(outcome.0.iter().any(told));
     // There is room at once, after the backoff.
-    let time = world.time();
-    assert!(world.core.schedule_one(time));
-    assert_eq!(world.run().node(), Some("n0"));
+    let time = fixture.time();
+    assert!(fixture.core.schedule_one(time));
+    assert_eq!(fixture.run().node(), Some("n0"));
 }
 
 #[test]
 fn a_pod_that_never_preempts_says_so_in_any_case() {
-    let mut world = World::new("");
-    world.claim("a", json!({}));
-    world.handle(Input::Class(Observed::Listed {
+    let mut fixture = Fixture::new("");
+    fixture.claim("a", json!({}));
+    fixture.handle(Input::Class(Observed::Listed {
         items: Vec::new(),
         version: String::new(),
     }));
-    world.any_pod("p", &["a"], json!({"preemptionPolicy": "Never"}));
-    let message = world.run().message().to_owned();
+    fixture.any_pod("p", &["a"], json!({"preemptionPolicy": "Never"}));
+    let message = fixture.run().message().to_owned();
     let text = "preemption: not eligible due to preemptionPolicy=Never.";
     assert!(message.ends_with(text), "{message}");
 }
 
 #[test]
 fn every_reason_of_a_node_is_counted() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
+    let mut fixture = Fixture::new("");
+    fixture.node("n1", json!({"unschedulable": true}));
     let half = |amount: &str, memory: &str| {
         let requests = json!({"cpu": amount, "memory": memory});
         json!([{"name": "c", "resources": {"requests": requests}}])
     };
-    world.plain("low", 1, 0, Some("n0"));
+    fixture.plain("low", 1, 0, Some("n0"));
     let more = json!({"containers": half("2", "2Gi"), "priority": 20, "nodeName": "n0"});
-    world.any_pod("high", &[], more);
-    world.any_pod(
+    fixture.any_pod("high", &[], more);
+    fixture.any_pod(
         "p",
         &[],
         json!({"containers": half("4", "4Gi"), "priority": 10}),
     );
-    let message = world.run().message().to_owned();
+    let message = fixture.run().message().to_owned();
     let text = "preemption: 0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Preemption is not helpful for scheduling.";
     assert!(message.ends_with(text), "{message}");
 }
@@ -256,92 +256,92 @@ fn every_reason_of_a_node_is_counted() {
 fn a_pod_for_which_there_was_no_node_is_told_of_the_first() {
     let mut config = Config::default();
     config.features.set("").expect("gates");
-    let mut world = World {
+    let mut fixture = Fixture {
         core: Core::new(config, Metrics::new()),
         now: 0,
         version: 100,
     };
-    world.any_pod("p", &[], json!({"nodeSelector": {"a": "b"}}));
-    assert_eq!(world.run().message(), crate::message::NO_NODES);
-    world.node("n0", json!({}));
+    fixture.any_pod("p", &[], json!({"nodeSelector": {"a": "b"}}));
+    assert_eq!(fixture.run().message(), crate::message::NO_NODES);
+    fixture.node("n0", json!({}));
     let text = "1 node(s) didn't match Pod's node affinity/selector";
-    assert!(world.run().message().contains(text));
+    assert!(fixture.run().message().contains(text));
 }
 
 /// A claim that is shared may have been allocated long ago, which is no reason to give up the others.
 #[test]
 fn only_claims_that_are_not_ready_can_be_late() {
-    let mut world = World::new("");
+    let mut fixture = Fixture::new("");
     let mut old = allocated("n0", &["other", "p"]);
     old["allocation"]["allocationTimestamp"] = json!("1969-12-31T20:00:00Z");
-    world.claim("old", old);
-    world.claim("new", not_ready());
-    world.pod("p", &["old", "new"]);
-    let job = world.run().bound().expect("a place").clone();
-    world.handle(Input::ClaimsReady(job.pod.uid.clone()));
-    let outcome = world.run();
+    fixture.claim("old", old);
+    fixture.claim("new", not_ready());
+    fixture.pod("p", &["old", "new"]);
+    let job = fixture.run().bound().expect("a place").clone();
+    fixture.handle(Input::ClaimsReady(job.pod.uid.clone()));
+    let outcome = fixture.run();
     let waits = |a: &Action| matches!(a, Action::WaitsForConditions { .. });
     assert!(outcome.0.iter().any(waits), "{}", outcome.message());
 }
 
 #[test]
 fn nothing_is_kept_for_a_pod_that_is_being_deleted_on_its_way() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
-    world.plain("p", 4, 0, None);
-    assert_eq!(world.run().node(), Some("n0"));
-    world.plain("q", 4, 0, None);
-    assert!(world.run().node().is_none());
-    world.show("p", |pod| {
+    let mut fixture = Fixture::new("");
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.plain("p", 4, 0, None);
+    assert_eq!(fixture.run().node(), Some("n0"));
+    fixture.plain("q", 4, 0, None);
+    assert!(fixture.run().node().is_none());
+    fixture.show("p", |pod| {
         pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         pod["metadata"]["finalizers"] = json!(["example.com/keep"]);
     });
-    assert_eq!(world.run().node(), Some("n0"));
+    assert_eq!(fixture.run().node(), Some("n0"));
 }
 
 #[test]
 fn a_victim_that_is_not_seen_on_its_node_yet_is_seen_leaving() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
-    world.plain("p", 4, 0, None);
-    assert_eq!(world.run().node(), Some("n0"));
-    world.plain("q", 4, 10, None);
-    assert_eq!(world.run().preempted().len(), 1);
-    world.leaves("p");
-    assert_eq!(world.run().node(), Some("n0"));
+    let mut fixture = Fixture::new("");
+    fixture.node("n1", json!({"unschedulable": true}));
+    fixture.plain("p", 4, 0, None);
+    assert_eq!(fixture.run().node(), Some("n0"));
+    fixture.plain("q", 4, 10, None);
+    assert_eq!(fixture.run().preempted().len(), 1);
+    fixture.leaves("p");
+    assert_eq!(fixture.run().node(), Some("n0"));
 }
 
 /// Both nodes are full of a pod that is leaving.
-fn both_leave() -> World {
-    let mut world = World::new("");
+fn both_leave() -> Fixture {
+    let mut fixture = Fixture::new("");
     for node in ["n0", "n1"] {
-        world.plain(&format!("on-{node}"), 4, 0, Some(node));
-        world.leaves(&format!("on-{node}"));
+        fixture.plain(&format!("on-{node}"), 4, 0, Some(node));
+        fixture.leaves(&format!("on-{node}"));
     }
-    world
+    fixture
 }
 
 /// Found by simulation: two pods that choose the same one, which is leaving anyway, must not requeue each other endlessly.
 #[test]
 fn a_pod_that_is_leaving_already_is_waited_for() {
-    let mut world = both_leave();
+    let mut fixture = both_leave();
     for pod in ["p", "q"] {
-        world.plain(pod, 4, 10, None);
+        fixture.plain(pod, 4, 10, None);
     }
-    let time = world.time();
+    let time = fixture.time();
     let tries = (0..50)
-        .take_while(|_| world.core.schedule_one(time))
+        .take_while(|_| fixture.core.schedule_one(time))
         .count();
     assert!(tries < 10, "{tries} attempts while nothing happens");
-    let counted = world.core.metrics.encode();
+    let counted = fixture.core.metrics.encode();
     assert!(
         counted.contains("scheduler_preemption_attempts_total 0"),
         "{counted}"
     );
     for node in ["n0", "n1"] {
-        world.gone(&format!("on-{node}"));
+        fixture.gone(&format!("on-{node}"));
     }
-    let placed = world.run().0.into_iter();
+    let placed = fixture.run().0.into_iter();
     assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 2);
 }
 
@@ -350,16 +350,16 @@ fn a_pod_that_is_leaving_already_is_waited_for() {
 #[test]
 fn priority_takes_no_devices_from_others() {
     for processors in [1, 4] {
-        let mut world = World::new("");
-        world.node("n1", json!({"unschedulable": true}));
-        world.slice("n0", json!([{"name": "d0"}]));
-        world.claim("a", allocated("n0", &["low"]));
+        let mut fixture = Fixture::new("");
+        fixture.node("n1", json!({"unschedulable": true}));
+        fixture.slice("n0", json!([{"name": "d0"}]));
+        fixture.claim("a", allocated("n0", &["low"]));
         let low = json!({"containers": cpus(2), "priority": 1, "nodeName": "n0"});
-        world.any_pod("low", &["a"], low);
-        world.claim("b", json!({}));
+        fixture.any_pod("low", &["a"], low);
+        fixture.claim("b", json!({}));
         let high = json!({"containers": cpus(processors), "priority": 10});
-        world.any_pod("high", &["b"], high);
-        let outcome = world.run();
+        fixture.any_pod("high", &["b"], high);
+        let outcome = fixture.run();
         assert!(outcome.node().is_none());
         let goes = |a: &Action| matches!(a, Action::Preempt { .. });
         assert!(!outcome.0.iter().any(goes), "{}", outcome.message());
@@ -373,16 +373,16 @@ fn priority_takes_no_devices_from_others() {
 /// A pod that waits for terminating victims takes capacity that gets free elsewhere first.
 #[test]
 fn a_pod_that_waits_for_others_takes_another_place() {
-    let mut world = both_leave();
-    world.plain("p", 4, 10, None);
-    world.run();
-    let p = world.known("p");
-    let other = match world.core.nominated_node(&p).expect("a node") {
+    let mut fixture = both_leave();
+    fixture.plain("p", 4, 10, None);
+    fixture.run();
+    let p = fixture.known("p");
+    let other = match fixture.core.nominated_node(&p).expect("a node") {
         "n0" => "n1",
         _ => "n0",
     };
-    world.gone(&format!("on-{other}"));
-    let time = world.time();
-    world.core.schedule_one(time);
-    assert_eq!(world.run().node(), Some(other));
+    fixture.gone(&format!("on-{other}"));
+    let time = fixture.time();
+    fixture.core.schedule_one(time);
+    assert_eq!(fixture.run().node(), Some(other));
 }

@@ -6,14 +6,14 @@ use crate::plugins::affinity::AddedAffinity;
 use crate::plugins::fit::{FitArgs, Strategy};
 use crate::selectors::Nodes;
 
-fn with_profile(change: impl FnOnce(&mut Profile)) -> World {
-    let mut world = World::new("");
-    change(&mut world.core.config.profiles[0]);
-    world
+fn with_profile(change: impl FnOnce(&mut Profile)) -> Fixture {
+    let mut fixture = Fixture::new("");
+    change(&mut fixture.core.config.profiles[0]);
+    fixture
 }
 
 fn check_full(strategy: Strategy, weight: i64, expected: &str) {
-    let mut world = with_profile(|profile| {
+    let mut fixture = with_profile(|profile| {
         profile.weights = vec![(Plugin::NodeResourcesFit, weight)];
         profile.fit = FitArgs {
             strategy: strategy.clone(),
@@ -21,10 +21,14 @@ fn check_full(strategy: Strategy, weight: i64, expected: &str) {
             ..FitArgs::default()
         };
     });
-    let pod = world.extended_resource();
-    world.claim("a", allocated("n1", &["other"]));
-    world.any_pod("p", &[], pod);
-    assert_eq!(world.run().node(), Some(expected), "{strategy:?} {weight}");
+    let pod = fixture.extended_resource();
+    fixture.claim("a", allocated("n1", &["other"]));
+    fixture.any_pod("p", &[], pod);
+    assert_eq!(
+        fixture.run().node(),
+        Some(expected),
+        "{strategy:?} {weight}"
+    );
 }
 
 #[test]
@@ -48,14 +52,14 @@ fn pods_go_where_the_profile_wants_them() {
         Nodes::new(&serde_json::from_value(selector).expect("a selector"))
     };
     for (node, expected) in [("n0", Some("n0")), ("n1", Some("n1")), ("n2", None)] {
-        let mut world = with_profile(|profile| {
+        let mut fixture = with_profile(|profile| {
             profile.added_affinity = AddedAffinity {
                 required: Some(term(node)),
                 preferred: Vec::new(),
             };
         });
-        world.pod("p", &[]);
-        let outcome = world.run();
+        fixture.pod("p", &[]);
+        let outcome = fixture.run();
         assert_eq!(outcome.node(), expected, "{node}");
         let text = "2 node(s) didn't match scheduler-enforced node affinity";
         assert_eq!(outcome.message().contains(text), expected.is_none());

@@ -3,24 +3,24 @@
 use super::*;
 
 /// Volume `pv` on `n1`, a class `wait` with `WaitForFirstConsumer`, and a class `make` that provisions volumes.
-fn world() -> World {
-    let mut world = World::new("");
+fn fixture() -> Fixture {
+    let mut fixture = Fixture::new("");
     for (name, provisioner) in [
         ("wait", "kubernetes.io/no-provisioner"),
         ("make", "csi.example.com"),
     ] {
-        let class = world.object(json!({
+        let class = fixture.object(json!({
             "metadata": {"name": name},
             "provisioner": provisioner,
             "volumeBindingMode": "WaitForFirstConsumer",
         }));
-        world.handle(Input::StorageClass(Observed::Applied(class)));
+        fixture.handle(Input::StorageClass(Observed::Applied(class)));
     }
-    world.volume(json!({}));
-    world
+    fixture.volume(json!({}));
+    fixture
 }
 
-impl World {
+impl Fixture {
     fn volume(&mut self, claim: Value) {
         let on = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]});
         let volume = self.object(json!({
@@ -93,178 +93,178 @@ const SELECTED: &str = "volume.kubernetes.io/selected-node";
 
 #[test]
 fn a_pod_waits_for_its_claim_for_a_volume() {
-    let mut world = world();
-    world.pod_with("p", "x");
-    let outcome = world.run();
+    let mut fixture = fixture();
+    fixture.pod_with("p", "x");
+    let outcome = fixture.run();
     // DynamicResources has not come to prepare anything, which ends what would make room.
     let text = "0/2 nodes are available: persistentvolumeclaim \"x\" not found. not found";
     assert_eq!(outcome.message(), text);
-    world.volume_claim("x", "", json!({}), None);
-    let outcome = world.run();
+    fixture.volume_claim("x", "", json!({}), None);
+    let outcome = fixture.run();
     let text =
         "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found";
     assert_eq!(outcome.message(), text);
-    world.volume_claim("x", "", json!({DONE: "yes"}), Some("pv"));
-    let outcome = world.run();
+    fixture.volume_claim("x", "", json!({DONE: "yes"}), Some("pv"));
+    let outcome = fixture.run();
     assert_eq!(outcome.node(), Some("n1"));
     assert!(outcome.bound().expect("bound").volumes.is_empty());
 }
 
 #[test]
 fn a_volume_is_bound_with_the_pod_and_chosen_once() {
-    let mut world = world();
-    world.volume_claim("x", "wait", json!({}), None);
-    world.volume_claim("y", "wait", json!({}), None);
-    world.pod_with("p", "x");
-    let outcome = world.run();
+    let mut fixture = fixture();
+    fixture.volume_claim("x", "wait", json!({}), None);
+    fixture.volume_claim("y", "wait", json!({}), None);
+    fixture.pod_with("p", "x");
+    let outcome = fixture.run();
     let job = outcome.bound().expect("bound");
     assert_eq!((&*job.node, job.wait), ("n1", true));
     let task = &job.volumes.volumes[0];
     assert_eq!((&*task.volume, &task.claim.0), ("pv", &Key::new("ns", "x")));
     assert!(task.by_controller && task.version.is_some());
     // No other pod gets the volume, although the binding is not written yet.
-    world.pod_with("q", "y");
+    fixture.pod_with("q", "y");
     let none = "2 node(s) didn't find available persistent volumes to bind";
-    assert!(world.run().message().contains(none));
-    world.written("p", &["pv"], &[]);
-    assert_eq!(world.ending(), None);
+    assert!(fixture.run().message().contains(none));
+    fixture.written("p", &["pv"], &[]);
+    assert_eq!(fixture.ending(), None);
     // The watch shows the write, then the volume controller has bound the claim.
-    world.volume(json!({"namespace": "ns", "name": "x", "uid": "uid-x"}));
-    assert_eq!(world.ending(), None);
-    world.volume_claim("x", "wait", json!({DONE: "yes"}), Some("pv"));
-    assert_eq!(world.ending().as_deref(), Some("n1"));
+    fixture.volume(json!({"namespace": "ns", "name": "x", "uid": "uid-x"}));
+    assert_eq!(fixture.ending(), None);
+    fixture.volume_claim("x", "wait", json!({DONE: "yes"}), Some("pv"));
+    assert_eq!(fixture.ending().as_deref(), Some("n1"));
 }
 
 #[test]
 fn a_volume_is_free_again_when_the_binding_fails() {
-    let mut world = world();
-    world.volume_claim("x", "wait", json!({}), None);
-    world.volume_claim("y", "wait", json!({}), None);
-    world.pod_with("p", "x");
-    assert!(world.run().bound().is_some());
+    let mut fixture = fixture();
+    fixture.volume_claim("x", "wait", json!({}), None);
+    fixture.volume_claim("y", "wait", json!({}), None);
+    fixture.pod_with("p", "x");
+    assert!(fixture.run().bound().is_some());
     let message = "the object has been modified".to_owned();
-    world.handle(Input::Bound {
+    fixture.handle(Input::Bound {
         pod: "uid-p".into(),
         outcome: Err(BindError::new(message)),
     });
-    world.pod_with("q", "y");
+    fixture.pod_with("q", "y");
     // The pod that is tried first gets the volume.
-    assert_eq!(world.run().node(), Some("n1"));
+    assert_eq!(fixture.run().node(), Some("n1"));
 }
 
 #[test]
 fn a_volume_is_provisioned_for_the_node() {
-    let mut world = world();
-    world.volume_claim("x", "make", json!({}), None);
-    world.pod_with("p", "x");
-    let outcome = world.run();
+    let mut fixture = fixture();
+    fixture.volume_claim("x", "make", json!({}), None);
+    fixture.pod_with("p", "x");
+    let outcome = fixture.run();
     let job = outcome.bound().expect("bound");
     let node = job.node.to_string();
     assert_eq!(job.volumes.claims[0].0, Key::new("ns", "x"));
     // A second pod with the claim goes where the first one goes.
-    world.pod_with("q", "x");
-    assert_eq!(world.run().node(), Some(&*node));
-    world.written("p", &[], &["x"]);
-    assert_eq!(world.ending(), None);
-    world.volume_claim("x", "make", json!({SELECTED: node}), None);
-    assert_eq!(world.ending(), None);
-    world.volume_claim(
+    fixture.pod_with("q", "x");
+    assert_eq!(fixture.run().node(), Some(&*node));
+    fixture.written("p", &[], &["x"]);
+    assert_eq!(fixture.ending(), None);
+    fixture.volume_claim("x", "make", json!({SELECTED: node}), None);
+    assert_eq!(fixture.ending(), None);
+    fixture.volume_claim(
         "x",
         "make",
         json!({SELECTED: node, DONE: "yes"}),
         Some("pv-new"),
     );
     // The volume itself is not seen yet.
-    assert_eq!(world.ending(), None);
-    let volume = world.object(json!({"metadata": {"name": "pv-new"}, "spec": {}}));
-    world.handle(Input::Volume(Observed::Applied(volume)));
-    assert_eq!(world.ending(), Some(node));
+    assert_eq!(fixture.ending(), None);
+    let volume = fixture.object(json!({"metadata": {"name": "pv-new"}, "spec": {}}));
+    fixture.handle(Input::Volume(Observed::Applied(volume)));
+    assert_eq!(fixture.ending(), Some(node));
 }
 
 #[test]
 fn provisioning_that_fails_sends_the_pod_back() {
-    let mut world = world();
-    world.volume_claim("x", "make", json!({}), None);
-    world.pod_with("p", "x");
-    assert!(world.run().bound().is_some());
-    world.written("p", &[], &["x"]);
+    let mut fixture = fixture();
+    fixture.volume_claim("x", "make", json!({}), None);
+    fixture.pod_with("p", "x");
+    assert!(fixture.run().bound().is_some());
+    fixture.written("p", &[], &["x"]);
     // The provisioner takes the node back.
-    world.volume_claim("x", "make", json!({}), None);
+    fixture.volume_claim("x", "make", json!({}), None);
     let text = "running PreBind plugin \"VolumeBinding\": binding volumes: provisioning failed for PVC \"x\"";
-    assert_eq!(world.ending().as_deref(), Some(text));
+    assert_eq!(fixture.ending().as_deref(), Some(text));
 }
 
 #[test]
 fn volumes_that_are_not_bound_in_time_send_the_pod_back() {
-    let mut world = world();
-    world.volume_claim("x", "wait", json!({}), None);
-    world.pod_with("p", "x");
-    assert!(world.run().bound().is_some());
-    world.written("p", &["pv"], &[]);
-    let mut time = world.time();
-    assert!(world.core.next_wakeup(time).is_some());
+    let mut fixture = fixture();
+    fixture.volume_claim("x", "wait", json!({}), None);
+    fixture.pod_with("p", "x");
+    assert!(fixture.run().bound().is_some());
+    fixture.written("p", &["pv"], &[]);
+    let mut time = fixture.time();
+    assert!(fixture.core.next_wakeup(time).is_some());
     time.wall += jiff::SignedDuration::from_secs(599);
-    world.core.tick(time);
-    assert_eq!(world.ending(), None);
+    fixture.core.tick(time);
+    assert_eq!(fixture.ending(), None);
     time.wall += jiff::SignedDuration::from_secs(1);
-    world.core.tick(time);
+    fixture.core.tick(time);
     let text =
         "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
-    assert_eq!(world.ending().as_deref(), Some(text));
+    assert_eq!(fixture.ending().as_deref(), Some(text));
 }
 
 #[test]
 fn a_deleted_pod_waits_for_no_volume() {
-    let mut world = world();
-    world.volume_claim("x", "wait", json!({}), None);
-    world.pod_with("p", "x");
-    assert!(world.run().bound().is_some());
-    world.written("p", &["pv"], &[]);
-    let pod: Box<Pod> = world.object(json!({
+    let mut fixture = fixture();
+    fixture.volume_claim("x", "wait", json!({}), None);
+    fixture.pod_with("p", "x");
+    assert!(fixture.run().bound().is_some());
+    fixture.written("p", &["pv"], &[]);
+    let pod: Box<Pod> = fixture.object(json!({
         "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"}, "spec": {"containers": []},
     }));
     let info = Arc::new(PodInfo::observed(*pod));
-    world.handle(Input::Pod(Observed::Deleted(Box::new(info))));
-    assert!(world.core.bindings.is_empty());
-    world.volume_claim("y", "wait", json!({}), None);
-    world.pod_with("q", "y");
-    assert_eq!(world.run().node(), Some("n1"));
+    fixture.handle(Input::Pod(Observed::Deleted(Box::new(info))));
+    assert!(fixture.core.bindings.is_empty());
+    fixture.volume_claim("y", "wait", json!({}), None);
+    fixture.pod_with("q", "y");
+    assert_eq!(fixture.run().node(), Some("n1"));
 }
 
 #[test]
 fn a_node_has_room_when_a_volume_is_off_it() {
-    let mut world = world();
+    let mut fixture = fixture();
     for node in ["n0", "n1"] {
         let driver = json!({"name": "d", "nodeID": node, "allocatable": {"count": 1}});
         let limit = json!({"metadata": {"name": node}, "spec": {"drivers": [driver]}});
-        let limit = world.object(limit);
-        world.handle(Input::CsiNode(Observed::Applied(limit)));
+        let limit = fixture.object(limit);
+        fixture.handle(Input::CsiNode(Observed::Applied(limit)));
     }
     for (volume, claim) in [("old-1", "gone"), ("old-2", "gone"), ("new", "x")] {
-        let volume = world.object(json!({
+        let volume = fixture.object(json!({
             "metadata": {"name": volume},
             "spec": {
                 "csi": {"driver": "d", "volumeHandle": volume},
                 "claimRef": {"namespace": "ns", "name": claim},
             },
         }));
-        world.handle(Input::Volume(Observed::Applied(volume)));
+        fixture.handle(Input::Volume(Observed::Applied(volume)));
     }
-    world.volume_claim("x", "make", json!({DONE: "yes"}), Some("new"));
+    fixture.volume_claim("x", "make", json!({DONE: "yes"}), Some("new"));
     let attachment = |node: &str, volume: &str| {
         let source = json!({"persistentVolumeName": volume});
         let spec = json!({"attacher": "d", "nodeName": node, "source": source});
         json!({"metadata": {"name": format!("on-{node}")}, "spec": spec})
     };
     for (node, volume) in [("n0", "old-1"), ("n1", "old-2")] {
-        let attached = world.object(attachment(node, volume));
-        world.handle(Input::VolumeAttachment(Observed::Applied(attached)));
+        let attached = fixture.object(attachment(node, volume));
+        fixture.handle(Input::VolumeAttachment(Observed::Applied(attached)));
     }
-    world.pod_with("p", "x");
+    fixture.pod_with("p", "x");
     let full = "2 node(s) exceed max volume count";
-    let outcome = world.run();
+    let outcome = fixture.run();
     assert!(outcome.message().contains(full), "{}", outcome.message());
-    let detached = world.object(attachment("n1", "old-2"));
-    world.handle(Input::VolumeAttachment(Observed::Deleted(detached)));
-    assert_eq!(world.run().node(), Some("n1"));
+    let detached = fixture.object(attachment("n1", "old-2"));
+    fixture.handle(Input::VolumeAttachment(Observed::Deleted(detached)));
+    assert_eq!(fixture.run().node(), Some("n1"));
 }

@@ -12,7 +12,7 @@ mod counts;
 
 /// A cluster in few words: the lists hold objects of one kind each.
 #[derive(Default)]
-struct World {
+struct Fixture {
     nodes: Vec<Value>,
     claims: Vec<Value>,
     volumes: Vec<Value>,
@@ -114,7 +114,7 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-impl World {
+impl Fixture {
     fn snapshot(&self) -> Snapshot {
         let mut cache = Cache::default();
         for node in ["a", "b"] {
@@ -207,10 +207,10 @@ const AFFINITY: &str = "node(s) didn't match PersistentVolume's node affinity";
 
 #[test]
 fn claims_have_to_be_there() {
-    let with = |claims: &[Value]| World {
+    let with = |claims: &[Value]| Fixture {
         claims: claims.to_vec(),
         volumes: vec![volume("pv", "1Gi", &[], json!({}))],
-        ..World::default()
+        ..Fixture::default()
     };
     let pod_x = user("p", &["x"]);
     let not_found = r#"persistentvolumeclaim "x" not found"#;
@@ -236,7 +236,7 @@ fn claims_of_ephemeral_volumes_belong_to_the_pod() {
         "p",
         json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]),
     );
-    World::default().check(
+    Fixture::default().check(
         &pod,
         r#"waiting for ephemeral volume controller to create the persistentvolumeclaim "p-v""#,
     );
@@ -248,10 +248,10 @@ fn claims_of_ephemeral_volumes_belong_to_the_pod() {
             &mut claim,
             json!({"metadata": {"ownerReferences": [owner]}}),
         );
-        World {
+        Fixture {
             claims: vec![claim],
             volumes: vec![volume("pv", "1Gi", &[], json!({}))],
-            ..World::default()
+            ..Fixture::default()
         }
     };
     of("uid-p").check(&pod, "a: yes; b: yes");
@@ -264,14 +264,14 @@ fn claims_of_ephemeral_volumes_belong_to_the_pod() {
 #[test]
 fn claims_that_do_not_wait_for_a_pod_have_to_be_bound() {
     let immediate = "pod has unbound immediate PersistentVolumeClaims";
-    let with = |claim: Value| World {
+    let with = |claim: Value| Fixture {
         claims: vec![claim],
         volumes: vec![volume("pv", "1Gi", &[], json!({}))],
         classes: vec![
             class("wait", "kubernetes.io/no-provisioner", json!({})),
             class("now", "x", json!({"volumeBindingMode": "Immediate"})),
         ],
-        ..World::default()
+        ..Fixture::default()
     };
     let pod = user("p", &["x"]);
     with(claim("x", "", json!({}))).check(&pod, immediate);
@@ -284,19 +284,19 @@ fn claims_that_do_not_wait_for_a_pod_have_to_be_bound() {
 
 #[test]
 fn bound_volumes_have_to_be_within_reach() {
-    let world = World {
+    let fixture = Fixture {
         claims: vec![bound("x", "on-a"), bound("y", "gone")],
         volumes: vec![volume("on-a", "1Gi", &["a"], json!({}))],
-        ..World::default()
+        ..Fixture::default()
     };
-    world.check(&user("p", &["x"]), &format!("a: yes; b: {AFFINITY}"));
+    fixture.check(&user("p", &["x"]), &format!("a: yes; b: {AFFINITY}"));
     let gone = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
-    world.check(&user("p", &["y"]), &format!("a: {gone}; b: {gone}"));
+    fixture.check(&user("p", &["y"]), &format!("a: {gone}; b: {gone}"));
 }
 
 #[test]
 fn the_smallest_volume_that_suits_is_chosen() {
-    let world = |volumes: Vec<Value>| World {
+    let fixture = |volumes: Vec<Value>| Fixture {
         claims: vec![
             claim("x", "wait", json!({})),
             claim(
@@ -307,7 +307,7 @@ fn the_smallest_volume_that_suits_is_chosen() {
         ],
         volumes,
         classes: vec![class("wait", "kubernetes.io/no-provisioner", json!({}))],
-        ..World::default()
+        ..Fixture::default()
     };
     let plain = json!({});
     let three = vec![
@@ -315,9 +315,9 @@ fn the_smallest_volume_that_suits_is_chosen() {
         volume("m", "5Gi", &["a"], plain.clone()),
         volume("s", "100Mi", &["a"], plain.clone()),
     ];
-    world(three.clone()).check(&user("p", &["x"]), "a: x=m; b: x=l");
+    fixture(three.clone()).check(&user("p", &["x"]), "a: x=m; b: x=l");
     // The smaller claim is served first, and each gets a separate volume.
-    world(three).check(
+    fixture(three).check(
         &user("p", &["big", "x"]),
         &format!("a: x=m big=l; b: {NONE}"),
     );
@@ -330,7 +330,7 @@ fn the_smallest_volume_that_suits_is_chosen() {
         json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
     ];
     for more in unsuited {
-        world(vec![volume("v", "1Gi", &[], more)])
+        fixture(vec![volume("v", "1Gi", &[], more)])
             .check(&user("p", &["x"]), &format!("a: {NONE}; b: {NONE}"));
     }
     // A volume that was pre-bound to this claim comes before smaller ones.
@@ -339,7 +339,7 @@ fn the_smallest_volume_that_suits_is_chosen() {
         volume("other", "1Gi", &[], plain),
         volume("own", "9Gi", &["b"], own),
     ];
-    world(two).check(&user("p", &["x"]), &format!("a: {NONE}; b: x=own"));
+    fixture(two).check(&user("p", &["x"]), &format!("a: {NONE}; b: x=own"));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn volumes_are_provisioned_where_the_class_and_the_driver_can() {
         merge(&mut capacity, amounts);
         capacity
     };
-    let mut world = World {
+    let mut fixture = Fixture {
         classes: vec![
             class("any", "x", json!({})),
             class(
@@ -373,11 +373,11 @@ fn volumes_are_provisioned_where_the_class_and_the_driver_can() {
             ),
             capacity("b", json!({"capacity": "9Gi"}), "b"),
         ],
-        ..World::default()
+        ..Fixture::default()
     };
     let mut check = |class: &str, more: Value, expected: &str| {
-        world.claims = vec![claim("x", class, more)];
-        world.check(&user("p", &["x"]), expected);
+        fixture.claims = vec![claim("x", class, more)];
+        fixture.check(&user("p", &["x"]), expected);
     };
     check("any", json!({}), "a: x=new; b: x=new");
     check("some", json!({}), &format!("a: {NONE}; b: x=new"));
@@ -391,7 +391,7 @@ fn volumes_are_provisioned_where_the_class_and_the_driver_can() {
 
 #[test]
 fn volumes_with_zones_are_used_there() {
-    let labelled = |key: &str, value: &str| World {
+    let labelled = |key: &str, value: &str| Fixture {
         claims: vec![bound("x", "pv")],
         volumes: vec![volume(
             "pv",
@@ -400,7 +400,7 @@ fn volumes_with_zones_are_used_there() {
             json!({"metadata": {"labels": {key: value}}}),
         )],
         nodes: vec![json!({"metadata": {"name": "nowhere"}})],
-        ..World::default()
+        ..Fixture::default()
     };
     let zone = "node(s) had no available volume zone";
     let pod = user("p", &["x"]);
@@ -415,21 +415,22 @@ fn volumes_with_zones_are_used_there() {
 #[test]
 fn exclusive_claims_have_one_user() {
     let exclusive = json!({"spec": {"accessModes": ["ReadWriteOncePod"]}});
-    let mut world = World {
+    let mut fixture = Fixture {
         claims: vec![claim("x", "", exclusive), claim("y", "", json!({}))],
-        ..World::default()
+        ..Fixture::default()
     };
-    world.pods = vec![(user("q", &["y"]), "b")];
-    let new = |world: &World, pod: &Value| ExclusiveClaims::new(&info(pod), &world.snapshot());
-    let of = |world: &World| {
-        new(world, &user("p", &["x", "y"]))
+    fixture.pods = vec![(user("q", &["y"]), "b")];
+    let new =
+        |fixture: &Fixture, pod: &Value| ExclusiveClaims::new(&info(pod), &fixture.snapshot());
+    let of = |fixture: &Fixture| {
+        new(fixture, &user("p", &["x", "y"]))
             .expect("claims")
             .expect("one")
     };
-    assert_eq!(of(&world).filter(), Ok(()));
+    assert_eq!(of(&fixture).filter(), Ok(()));
     let other = user("r", &["x"]);
-    world.pods.push((other.clone(), "a"));
-    let mut found = of(&world);
+    fixture.pods.push((other.clone(), "a"));
+    let mut found = of(&fixture);
     let rejection = found.filter().expect_err("in use");
     assert_eq!(rejection.code, Code::Unschedulable);
     assert_eq!(
@@ -439,7 +440,7 @@ fn exclusive_claims_have_one_user() {
     // Preemption would help.
     found.update(&info(&other), -1);
     assert_eq!(found.filter(), Ok(()));
-    assert!(new(&world, &user("p", &["y"])).expect("claims").is_none());
-    let missing = new(&world, &user("p", &["z"])).expect_err("no claim");
+    assert!(new(&fixture, &user("p", &["y"])).expect("claims").is_none());
+    let missing = new(&fixture, &user("p", &["z"])).expect_err("no claim");
     assert_eq!(missing.message(), r#"persistentvolumeclaim "z" not found"#);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl World {
+impl SimulatedCluster {
     pub(super) fn create(&self, collection: &str, object: Value) {
         let created = self.api.create(collection, object);
         created.expect("names are used once");

@@ -9,8 +9,8 @@ use super::Rejected;
 use super::gang::Gang;
 use super::missing::{self, templates};
 use crate::cmd::count;
+use crate::cmd::explain::cluster_objects::Loaded;
 use crate::cmd::explain::quota::Quotas;
-use crate::cmd::explain::world::Loaded;
 
 /// What to do; `None` if the explanation is sufficient.
 pub(super) fn advice(

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ContainerStatus;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;
 
-use crate::cmd::explain::world::Loaded;
+use crate::cmd::explain::cluster_objects::Loaded;
 use crate::cmd::snapshot::PodEvent;
 
 /// Annotation of allot's nodes with their registered drivers; other nodes do not have it.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::groups::groups;
 use super::missing;
 use super::{Answer, answers};
-use crate::cmd::explain::world::Loaded;
+use crate::cmd::explain::cluster_objects::Loaded;
 use crate::cmd::{count, some};
 
 /// The gang of a pod.

@@ -6,7 +6,7 @@ use allot_scheduler::pod::claims::{ResolveError, claim_key};
 use serde_json::Value;
 
 use super::Answer;
-use crate::cmd::explain::world::Loaded;
+use crate::cmd::explain::cluster_objects::Loaded;
 use crate::cmd::some;
 
 /// Reports a claim that the pod names and that does not exist.

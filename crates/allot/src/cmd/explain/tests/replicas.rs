@@ -21,17 +21,17 @@ fn told(replicas: u32, more: Vec<Value>) -> (String, bool) {
         ),
     ];
     objects.extend(more);
-    let picture = Picture {
+    let snapshot = Snapshot {
         objects,
         namespace: "default".to_owned(),
-        ..Picture::default()
+        ..Snapshot::default()
     };
-    let mut world = World::new(picture, "default".to_owned());
+    let mut cluster = ClusterObjects::new(snapshot, "default".to_owned());
     let template = pod("unused", json!({"resourceClaimTemplateName": "t"}))["spec"].clone();
     let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
         "spec": {"replicas": replicas, "template": {"spec": template}}});
-    let added = world.add(vec![workload]).expect("added");
-    let mut loaded = world.load(Config::default()).expect("it can be read");
+    let added = cluster.add(vec![workload]).expect("added");
+    let mut loaded = cluster.load(Config::default()).expect("it can be read");
     let mut out = Vec::new();
     let fits = replicas::explain(&mut loaded, &added.workloads[0], &mut out, false);
     (

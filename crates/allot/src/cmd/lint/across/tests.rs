@@ -21,11 +21,11 @@ fn pod(template: &str, container: Value) -> Value {
 
 /// The findings about all objects, one line each; `stored`: objects of the cluster, if it was looked at.
 fn check(files: &[Value], stored: Option<&[Value]>, expected: &[&str]) {
-    let picture = stored.map(|objects| Picture {
+    let snapshot = stored.map(|objects| Snapshot {
         objects: objects.to_vec(),
-        ..Picture::default()
+        ..Snapshot::default()
     });
-    let across = Across::new(files.iter(), picture.as_ref(), "default");
+    let across = Across::new(files.iter(), snapshot.as_ref(), "default");
     let found = files.iter().flat_map(|object| across.missing(object));
     let line = |m: Missing| {
         let sure = if m.sure { "missing" } else { "warning" };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::core::GangOutcome;
 
-impl World {
+impl Fixture {
     /// The outcome of the gang, a line for each of its pods, the pod left out, and the node of the pod.
     fn check_gang_explained(&mut self, pod: &str, expected: &str) {
         let verdict = self.explained(pod);
@@ -59,12 +59,12 @@ impl World {
 /// It was told that it fits, while its group was told that it does not.
 #[test]
 fn a_pod_of_a_gang_does_not_fit_where_the_gang_does_not() {
-    let mut world = World::new(GATES);
-    world.gang("g", 5);
-    (0..5).for_each(|i| world.member(&format!("p{i}")));
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 5);
+    (0..5).for_each(|i| fixture.member(&format!("p{i}")));
     let lacks = "0/2 nodes are available: 2 cannot allocate all claims";
     for asked in ["p0", "p4"] {
-        world.check_gang_explained(
+        fixture.check_gang_explained(
             asked,
             &format!(
                 "g of 5, 0 placed: minCount 5, 4 fit, p4 does not\np0\np1\np2\np3\np4 {lacks}\n\
@@ -72,37 +72,37 @@ fn a_pod_of_a_gang_does_not_fit_where_the_gang_does_not() {
             ),
         );
     }
-    let alone = world.explained("p0").nodes;
+    let alone = fixture.explained("p0").nodes;
     assert!(alone.iter().all(|n| n.rejection.is_none()));
     // Asking changed nothing.
-    assert_eq!(world.core.claims.in_flight_len(), 0);
-    assert!(world.core.take_actions().is_empty());
-    assert_eq!(world.core.queue_counts().active, 5);
-    world.slice(
+    assert_eq!(fixture.core.claims.in_flight_len(), 0);
+    assert!(fixture.core.take_actions().is_empty());
+    assert_eq!(fixture.core.queue_counts().active, 5);
+    fixture.slice(
         "n1",
         json!([{"name": "d0"}, {"name": "d1"}, {"name": "d2"}]),
     );
-    world.check_gang_explained(
+    fixture.check_gang_explained(
         "p4",
         "g of 5, 0 placed: fits\np0 to n0\np1 to n1\np2 to n0\np3 to n1\np4 to n1\n\
          p4 goes to n1 with [ns/of-p4]",
     );
-    let placed = world.run().0.into_iter();
+    let placed = fixture.run().0.into_iter();
     assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 5);
 }
 
 #[test]
 fn a_pod_beyond_the_count_may_be_left_out() {
-    let mut world = World::new(GATES);
-    world.gang("g", 2);
-    (0..5).for_each(|i| world.member(&format!("p{i}")));
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 2);
+    (0..5).for_each(|i| fixture.member(&format!("p{i}")));
     let lacks = "0/2 nodes are available: 2 cannot allocate all claims";
     let places = format!("p0 to n0\np1 to n1\np2 to n0\np3 to n1\np4 {lacks}");
-    world.check_gang_explained(
+    fixture.check_gang_explained(
         "p3",
         &format!("g of 2, 0 placed: fits\n{places}\np3 goes to n1 with [ns/of-p3]"),
     );
-    world.check_gang_explained(
+    fixture.check_gang_explained(
         "p4",
         &format!(
             "g of 2, 0 placed: fits\n{places}\n\
@@ -113,19 +113,19 @@ fn a_pod_beyond_the_count_may_be_left_out() {
 
 #[test]
 fn a_gang_that_is_not_complete_says_what_it_waits_for() {
-    let mut world = World::new(GATES);
-    world.gang("g", 3);
-    world.member("p0");
-    world.member_with("p1", &[], json!({"nodeName": "n0"}));
+    let mut fixture = Fixture::new(GATES);
+    fixture.gang("g", 3);
+    fixture.member("p0");
+    fixture.member_with("p1", &[], json!({"nodeName": "n0"}));
     let waits = "waiting for minCount pods from a gang to appear in scheduling queue";
-    world.check_gang_explained(
+    fixture.check_gang_explained(
         "p0",
         &format!("g of 3, 1 placed: waits: {waits}\np0 {waits}\np1 to n0"),
     );
-    let before = world.explained("p0").before.map(|r| r.message());
+    let before = fixture.explained("p0").before.map(|r| r.message());
     assert_eq!(before.as_deref(), Some(waits));
-    world.member_with("p2", &["missing"], json!({}));
-    world.check_gang_explained(
+    fixture.member_with("p2", &["missing"], json!({}));
+    fixture.check_gang_explained(
         "p0",
         "g of 3, 1 placed: waits: only 1 of 2 pods that are needed can be tried\n\
          p0\np1 to n0\np2 resourceclaim.resource.k8s.io \"missing\" not found",
@@ -134,13 +134,13 @@ fn a_gang_that_is_not_complete_says_what_it_waits_for() {
 
 #[test]
 fn victims_of_a_gang_are_reported() {
-    let mut world = full(2);
-    world.check_gang_explained(
+    let mut fixture = full(2);
+    fixture.check_gang_explained(
         "p0",
         "g of 2, 0 placed: fits without on-n1 on-n0\np0 to n1\np1 to n0",
     );
-    let mut world = full(3);
-    world.check_gang_explained(
+    let mut fixture = full(3);
+    fixture.check_gang_explained(
         "p1",
         "g of 3, 0 placed: minCount 3, 0 fit, p0 does not\n\
          p0 0/2 nodes are available: 2 Insufficient cpu.\np1\np2\n\
@@ -150,10 +150,10 @@ fn victims_of_a_gang_are_reported() {
 
 #[test]
 fn a_pod_of_a_group_that_is_no_gang_is_judged_alone() {
-    let mut world = World::new(GATES);
-    world.any_group("g", json!({"schedulingPolicy": {"basic": {}}}));
-    world.member("p0");
-    let verdict = world.explained("p0");
+    let mut fixture = Fixture::new(GATES);
+    fixture.any_group("g", json!({"schedulingPolicy": {"basic": {}}}));
+    fixture.member("p0");
+    let verdict = fixture.explained("p0");
     assert!(verdict.gang.is_none());
     assert_eq!(verdict.chosen.map(|c| c.node).as_deref(), Some("n0"));
 }

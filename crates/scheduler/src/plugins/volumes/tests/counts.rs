@@ -13,7 +13,7 @@ fn nodes_take_only_so_many_volumes() {
         let spec = json!({"attacher": "d", "nodeName": "b", "source": source});
         json!({"metadata": {"name": name}, "spec": spec})
     };
-    let world = World {
+    let fixture = Fixture {
         claims: vec![
             bound("x", "v1"),
             bound("y", "v2"),
@@ -35,9 +35,9 @@ fn nodes_take_only_so_many_volumes() {
             attached("inline", json!({"inlineVolumeSpec": {}})),
         ],
         pods: vec![(user("q", &["x"]), "a"), (user("r", &["x", "y"]), "a")],
-        ..World::default()
+        ..Fixture::default()
     };
-    let snapshot = world.snapshot();
+    let snapshot = fixture.snapshot();
     let fits = |claims: &[&str], node: usize| {
         let pod = info(&user("p", claims));
         let found = Attachments::new(&pod, &snapshot.storage);

@@ -43,7 +43,7 @@ const RULES: Rules = Rules {
 };
 
 /// One simulated cluster.
-pub struct World {
+pub struct SimulatedCluster {
     pub api: Api,
     pub rng: StdRng,
     seed: u64,
@@ -126,7 +126,7 @@ impl Process {
     }
 }
 
-impl World {
+impl SimulatedCluster {
     /// Runs a seed and says everything that was written; panics when an invariant is broken.
     pub fn run(seed: u64) -> Vec<String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -135,7 +135,7 @@ impl World {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let mut world = World {
+            let mut cluster = SimulatedCluster {
                 api: Api::new(seed, RELEASE, RULES),
                 rng: StdRng::seed_from_u64(seed ^ 0x5eed),
                 seed,
@@ -147,8 +147,8 @@ impl World {
                 running: Vec::new(),
                 closed: Vec::new(),
             };
-            world.live().await;
-            std::mem::take(&mut world.api.0.lock().trace)
+            cluster.live().await;
+            std::mem::take(&mut cluster.api.0.lock().trace)
         })
     }
 
@@ -243,12 +243,12 @@ impl World {
     fn something_happens(&mut self) {
         match self.rng.random_range(0..28) {
             0..10 | 27 => self.create_some_pod(),
-            10..13 => self.with_pod(|world, pod| {
-                let _ = world.api.delete(&at("pods", pod), None);
+            10..13 => self.with_pod(|cluster, pod| {
+                let _ = cluster.api.delete(&at("pods", pod), None);
             }),
-            13..15 => self.with_pod(|world, pod| {
+            13..15 => self.with_pod(|cluster, pod| {
                 if pod["spec"]["nodeName"].is_string() && !is_deleting(pod) {
-                    world.set_phase(pod, "Succeeded");
+                    cluster.set_phase(pod, "Succeeded");
                 }
             }),
             15 | 16 => self.toggle_taint(),

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::quota::Quotas;
 use crate::cmd::manifests::typed;
-use crate::cmd::snapshot::{Hidden, Picture};
+use crate::cmd::snapshot::{Hidden, Snapshot};
 
 mod add;
 mod place;
@@ -31,7 +31,7 @@ pub use add::{Added, Workload};
 type Identity = (String, String, String);
 
 /// The objects of a cluster, and added ones.
-pub struct World {
+pub struct ClusterObjects {
     objects: Vec<Value>,
     hidden: Vec<Hidden>,
     places: HashMap<Identity, usize>,
@@ -69,10 +69,10 @@ pub struct Loaded {
     pub reserved: BTreeMap<String, Vec<String>>,
 }
 
-impl World {
-    /// A world of these objects. `namespace` is the default for added objects.
-    pub fn new(picture: Picture, namespace: String) -> Self {
-        let Picture { objects, about, .. } = picture;
+impl ClusterObjects {
+    /// A cluster of these objects. `namespace` is the default for added objects.
+    pub fn new(snapshot: Snapshot, namespace: String) -> Self {
+        let Snapshot { objects, about, .. } = snapshot;
         let places = objects.iter().enumerate();
         let places = places.map(|(at, object)| (identity(object), at)).collect();
         Self {

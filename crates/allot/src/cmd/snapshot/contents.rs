@@ -20,7 +20,7 @@ const GATES: &str = "kubernetes_feature_enabled{";
 
 /// A cluster at one moment.
 #[derive(Debug, Default)]
-pub struct Picture {
+pub struct Snapshot {
     /// Objects, each with its `apiVersion` and `kind`.
     pub objects: Vec<Value>,
     /// Further information.
@@ -70,7 +70,7 @@ pub fn names(hidden: &[Hidden]) -> String {
     names.join(", ")
 }
 
-impl Picture {
+impl Snapshot {
     /// The current state of the cluster. If a kind cannot be listed in the whole cluster, only `namespace` is listed.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Picture {
         let minor = version
             .minor
             .trim_end_matches(|c: char| !c.is_ascii_digit());
-        let picture = Self {
+        let snapshot = Self {
             objects,
             about: About {
                 // Fractions of a second are not useful to readers.
@@ -104,8 +104,8 @@ impl Picture {
             stored: false,
             watching,
         };
-        picture.warn();
-        Ok(picture)
+        snapshot.warn();
+        Ok(snapshot)
     }
 
     /// Reports missing permissions.
@@ -161,15 +161,15 @@ impl Picture {
             Some(about) => serde_json::from_value(about)
                 .with_context(|| format!("{name}: snapshot can not be read"))?,
         };
-        let picture = Self {
+        let snapshot = Self {
             objects,
             about,
             namespace: "default".to_owned(),
             stored: true,
             watching: Vec::new(),
         };
-        picture.warn();
-        Ok(picture)
+        snapshot.warn();
+        Ok(snapshot)
     }
 
     /// The features of the cluster: those of its release, with the gates that it reported.
@@ -249,17 +249,17 @@ fn gate(line: &str) -> Option<(String, bool)> {
 mod tests {
     use super::*;
 
-    fn load(content: &str) -> anyhow::Result<Picture> {
+    fn load(content: &str) -> anyhow::Result<Snapshot> {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("file.json");
         std::fs::write(&file, content).expect("written");
-        Picture::load(&file)
+        Snapshot::load(&file)
     }
 
     #[test]
     fn items_of_typed_lists_are_of_their_kind() {
-        let picture = load(r#"{"kind": "PodList", "items": [{}]}"#).expect("a list");
-        assert_eq!(picture.objects, [serde_json::json!({"kind": "Pod"})]);
+        let snapshot = load(r#"{"kind": "PodList", "items": [{}]}"#).expect("a list");
+        assert_eq!(snapshot.objects, [serde_json::json!({"kind": "Pod"})]);
     }
 
     #[test]
@@ -267,36 +267,36 @@ mod tests {
         let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n";
         let documents = "apiVersion: v1\nkind: Pod\n---\n";
         for content in [list, documents] {
-            let picture = load(content).expect("a list");
+            let snapshot = load(content).expect("a list");
             let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod"});
-            assert_eq!(picture.objects, [pod], "{content}");
+            assert_eq!(snapshot.objects, [pod], "{content}");
         }
     }
 
     #[test]
     fn files_without_time_and_gates_are_read_as_before() {
-        let picture = load(r#"{"kind": "List", "items": []}"#).expect("a list");
-        assert_eq!(picture.about, About::default());
-        assert_eq!(picture.features(), Features::default());
-        assert_eq!(picture.age(), None);
-        assert!(picture.has_all("Pod"));
+        let snapshot = load(r#"{"kind": "List", "items": []}"#).expect("a list");
+        assert_eq!(snapshot.about, About::default());
+        assert_eq!(snapshot.features(), Features::default());
+        assert_eq!(snapshot.age(), None);
+        assert!(snapshot.has_all("Pod"));
     }
 
     #[test]
     fn a_file_says_when_and_with_which_gates_it_was_taken() {
-        let picture = load(
+        let snapshot = load(
             r#"{"kind": "List", "items": [], "snapshot": {
                 "time": "2026-01-01T00:00:00Z", "release": "1.34",
                 "featureGates": {"DRADeviceTaints": true, "OfALaterRelease": true},
                 "hidden": [{"resource": "pods", "kind": "Pod", "seenIn": "team"}]}}"#,
         )
         .expect("a list");
-        let features = picture.features();
+        let features = snapshot.features();
         assert!(features.enabled(Feature::DRADeviceTaints));
         assert!(!features.enabled(Feature::DRAConsumableCapacity));
-        let age = picture.age().expect("a time");
+        let age = snapshot.age().expect("a time");
         assert!(age.starts_with("as of 2026-01-01T00:00:00Z, "), "{age}");
-        assert!(!picture.has_all("Pod") && picture.has_all("Node"));
+        assert!(!snapshot.has_all("Pod") && snapshot.has_all("Node"));
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
             ("[]", "is no list of objects"),
             (r#"{"items": [7]}"#, "is no list of objects"),
         ] {
-            let error = load(content).expect_err("no picture").to_string();
+            let error = load(content).expect_err("no snapshot").to_string();
             assert!(error.ends_with(expected), "{content}: {error}");
         }
     }

@@ -223,27 +223,27 @@ impl tower::Service<http::Request<Body>> for Fatal {
     }
 }
 
-pub struct World {
+pub struct Fixture {
     pub client: Client,
     pub hardware: Arc<Hardware>,
     version: &'static str,
     _server: Server,
 }
 
-impl World {
+impl Fixture {
     /// An API server of a release, with its classic kinds and a class.
     pub async fn start(minor: u8) -> Self {
         let version = if minor == 26 { "v1alpha1" } else { "v1alpha2" };
-        let world = Self::bare(minor, version).await;
+        let fixture = Self::bare(minor, version).await;
         let account =
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-        world
+        fixture
             .post("/api/v1/namespaces/default/serviceaccounts", account)
             .await;
-        world
+        fixture
             .create("resourceclasses", "cats", json!({"driverName": DRIVER}))
             .await;
-        world
+        fixture
     }
 
     pub async fn bare(minor: u8, version: &'static str) -> Self {

@@ -3,7 +3,7 @@
 use allot_model::migrate;
 use serde_json::{Value, json};
 
-use super::{World, identity};
+use super::{ClusterObjects, identity};
 use crate::cmd::manifests::title;
 use crate::cmd::snapshot::{Kinds, completed};
 
@@ -30,7 +30,7 @@ pub struct Workload {
     pub pods: Vec<(String, String)>,
 }
 
-impl World {
+impl ClusterObjects {
     /// Adds objects as a user or `kubectl get` writes them: older versions are converted, defaults are set, claims of
     /// added pods generated from their templates, workloads replaced by their pods.
     ///
