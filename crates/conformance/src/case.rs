@@ -1,40 +1,11 @@
-//! What a case is: a rule, its source, and how it is tried.
+//! What a case is: a rule, its source, and its test.
 
 use std::pin::Pin;
 
-use crate::world::World;
+use crate::fixture::Fixture;
+pub(crate) use crate::outcome::{Observed, Stop, ensure, fail, skip};
 
-/// Why a case ends early.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// The driver breaks the rule: what was observed.
-    Fail(String),
-    /// The rule does not apply, or cannot be tried.
-    Skip(String),
-}
-
-/// The observation.
-pub(crate) type Observed = Result<String, Stop>;
-
-pub(crate) fn fail<T>(text: impl Into<String>) -> Result<T, Stop> {
-    Err(Stop::Fail(text.into()))
-}
-
-pub(crate) fn skip<T>(text: impl Into<String>) -> Result<T, Stop> {
-    Err(Stop::Skip(text.into()))
-}
-
-/// Fails with the observation unless the condition holds.
-macro_rules! ensure {
-    ($condition:expr, $($text:tt)+) => {
-        if !$condition {
-            return $crate::case::fail(format!($($text)+));
-        }
-    };
-}
-pub(crate) use ensure;
-
-type Run = for<'a> fn(&'a mut World) -> Pin<Box<dyn Future<Output = Observed> + Send + 'a>>;
+type Run = for<'a> fn(&'a mut Fixture) -> Pin<Box<dyn Future<Output = Observed> + Send + 'a>>;
 
 /// A rule for every driver, and its test.
 #[derive(Clone, Copy)]
@@ -71,7 +42,7 @@ macro_rules! case {
             hint: $hint,
             process: $process,
             devices: $devices,
-            run: |world| Box::pin($run(world)),
+            run: |fixture| Box::pin($run(fixture)),
         }
     };
 }
@@ -89,10 +60,4 @@ pub(crate) mod source {
     pub(crate) const CDI: &str = "CDI specification";
     pub(crate) const REBOOT: &str = "kubernetes/kubernetes#141433";
     pub(crate) const HEALTH: &str = "KEP-4680, DRAResourceHealth";
-}
-
-/// All cases, in the order in which they run.
-pub fn cases() -> &'static [Case] {
-    static ALL: std::sync::LazyLock<Vec<Case>> = std::sync::LazyLock::new(crate::cases::all);
-    &ALL
 }

@@ -14,7 +14,13 @@ mod sharing;
 mod state;
 mod unprepare;
 
-pub(crate) fn all() -> Vec<Case> {
+/// All cases, in the order in which they run.
+pub fn cases() -> &'static [Case] {
+    static ALL: std::sync::LazyLock<Vec<Case>> = std::sync::LazyLock::new(all);
+    &ALL
+}
+
+fn all() -> Vec<Case> {
     [
         registration::CASES,
         publishing::CASES,

@@ -12,12 +12,12 @@ use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::case::{Observed, Stop, ensure, fail};
+use crate::fixture::{Fixture, SLICES, complete, text};
 use crate::kubelet::{ClaimRef, Device};
 use crate::options::Options;
+use crate::outcome::{Observed, Stop, ensure, fail};
 use crate::report::{Record, Report, Verdict};
 use crate::runner::{LINES, StartError, bring_up};
-use crate::world::{SLICES, World, complete, text};
 
 #[cfg(test)]
 mod tests;
@@ -124,7 +124,7 @@ fn draw(random: &mut StdRng, devices: usize, taken: &BTreeSet<usize>) -> Step {
 }
 
 struct Chaos<'a> {
-    world: &'a mut World,
+    fixture: &'a mut Fixture,
     /// CDI devices that exist without any claim.
     before: BTreeSet<String>,
     prepared: BTreeMap<usize, (ClaimRef, BTreeSet<Device>)>,
@@ -147,10 +147,10 @@ pub async fn chaos(
             output: String::new(),
         });
     }
-    let mut world = bring_up(&Arc::new(options)).await?;
-    let (driver, versions) = (world.driver().to_owned(), world.versions());
+    let mut fixture = bring_up(&Arc::new(options)).await?;
+    let (driver, versions) = (fixture.driver().to_owned(), fixture.versions());
     let mut steps = Vec::new();
-    let outcome = disturb(&mut world, seed, length, &mut progress, &mut steps).await;
+    let outcome = disturb(&mut fixture, seed, length, &mut progress, &mut steps).await;
     let (verdict, observed) = match outcome {
         Ok(observed) => (Verdict::Pass, observed),
         Err(Stop::Fail(reason) | Stop::Skip(reason)) => {
@@ -168,13 +168,13 @@ pub async fn chaos(
         observed,
         hint: failed.then_some(HINT),
         output: if failed {
-            world.output(LINES)
+            fixture.output(LINES)
         } else {
             String::new()
         },
         seconds: start.elapsed(),
     };
-    world.end().await;
+    fixture.end().await;
     Ok(Report {
         driver,
         versions,
@@ -184,13 +184,13 @@ pub async fn chaos(
 
 /// Takes steps until the end or the first failure; `steps` are the last ones.
 async fn disturb(
-    world: &mut World,
+    fixture: &mut Fixture,
     seed: u64,
     length: Length,
     progress: &mut impl FnMut(u32, &str),
     steps: &mut Vec<String>,
 ) -> Observed {
-    let devices = world.devices().len().min(DEVICES);
+    let devices = fixture.devices().len().min(DEVICES);
     ensure!(
         devices > 0,
         "the driver publishes no device that a claim can have"
@@ -198,9 +198,9 @@ async fn disturb(
     let start = Instant::now();
     let mut random = StdRng::seed_from_u64(seed);
     let mut chaos = Chaos {
-        before: world.cdi_devices(),
+        before: fixture.cdi_devices(),
         prepared: BTreeMap::new(),
-        world,
+        fixture,
     };
     let mut count = 0;
     loop {
@@ -238,8 +238,8 @@ impl Chaos<'_> {
     async fn take(&mut self, step: Step) -> Result<(), Stop> {
         match step {
             Step::Prepare(device) => {
-                let claim = self.world.claim(device).await?;
-                let answer = self.world.prepare(&claim).await?;
+                let claim = self.fixture.claim(device).await?;
+                let answer = self.fixture.prepare(&claim).await?;
                 self.keep(device, claim, answer)
             }
             Step::PrepareAgain(device) => self.prepare_again(device).await,
@@ -249,64 +249,67 @@ impl Chaos<'_> {
             }
             Step::Delete(device) => {
                 let claim = self.forget(device)?;
-                self.world.delete_claim(&claim).await?;
+                self.fixture.delete_claim(&claim).await?;
                 self.unprepare(&claim).await
             }
             Step::KillDuringPrepare(device, delay) => {
-                let claim = self.world.claim(device).await?;
-                self.world.kill_during_prepare(&claim, delay).await?;
-                let answer = self.world.prepare(&claim).await?;
+                let claim = self.fixture.claim(device).await?;
+                self.fixture.kill_during_prepare(&claim, delay).await?;
+                let answer = self.fixture.prepare(&claim).await?;
                 self.keep(device, claim, answer)
             }
             Step::KillDuringUnprepare(device, delay) => {
                 let claim = self.forget(device)?;
-                self.world.kill_during_unprepare(&claim, delay).await?;
+                self.fixture.kill_during_unprepare(&claim, delay).await?;
                 self.unprepare(&claim).await
             }
-            Step::Kill => self.world.restart().await,
+            Step::Kill => self.fixture.restart().await,
             Step::Terminate => {
-                let patience = self.world.timeout();
-                if let Some(process) = self.world.process() {
+                let patience = self.fixture.timeout();
+                if let Some(process) = self.fixture.process() {
                     process.terminate(patience).await;
                 }
-                self.world.restart().await
+                self.fixture.restart().await
             }
             Step::Pause(time) => {
-                if let Some(process) = self.world.process() {
+                if let Some(process) = self.fixture.process() {
                     process.pause(time).await;
                 }
                 Ok(())
             }
             Step::Reboot => {
-                self.world.kill().await;
-                self.world.wipe_cdi();
-                self.world.start_again().await?;
+                self.fixture.kill().await;
+                self.fixture.wipe_cdi();
+                self.fixture.start_again().await?;
                 // The kubelet creates every sandbox again, and prepares its claims before.
                 self.prepare_all_again().await
             }
             Step::WipeCdi => {
-                self.world.wipe_cdi();
+                self.fixture.wipe_cdi();
                 self.prepare_all_again().await
             }
             Step::RestartKubelet => {
-                let before = self.world.kubelet.registrations();
-                self.world.kubelet.stop().await;
-                self.world.kubelet.start();
-                let driver = self.world.driver().to_owned();
-                self.world.registered(Some(&driver), before).await.map(drop)
+                let before = self.fixture.kubelet.registrations();
+                self.fixture.kubelet.stop().await;
+                self.fixture.kubelet.start();
+                let driver = self.fixture.driver().to_owned();
+                self.fixture
+                    .registered(Some(&driver), before)
+                    .await
+                    .map(drop)
             }
             Step::DeleteSlices => {
-                for slice in self.world.slices().await? {
+                for slice in self.fixture.slices().await? {
                     let name = text(&slice["metadata"]["name"]);
-                    let deleted = self.world.api.delete(&format!("{SLICES}/{name}")).await;
+                    let deleted = self.fixture.api.delete(&format!("{SLICES}/{name}")).await;
                     deleted.or_else(|error| fail(format!("cannot delete a slice: {error}")))?;
                 }
                 Ok(())
             }
             Step::ApiServerAway(time) => {
-                self.world.api.hold();
+                self.fixture.api.hold();
                 tokio::time::sleep(time).await;
-                self.world.api.release();
+                self.fixture.api.release();
                 Ok(())
             }
         }
@@ -314,7 +317,7 @@ impl Chaos<'_> {
 
     /// Notes a claim that was prepared.
     fn keep(&mut self, device: usize, claim: ClaimRef, answer: Vec<Device>) -> Result<(), Stop> {
-        self.world.resolves(&answer)?;
+        self.fixture.resolves(&answer)?;
         let answer = answer.into_iter().collect();
         self.prepared.insert(device, (claim, answer));
         Ok(())
@@ -328,19 +331,19 @@ impl Chaos<'_> {
     }
 
     async fn unprepare(&mut self, claim: &ClaimRef) -> Result<(), Stop> {
-        self.world.unprepare(claim).await?;
+        self.fixture.unprepare(claim).await?;
         let others = self.prepared.values().flat_map(|(_, devices)| devices);
         let others = others.flat_map(|device| device.cdi.iter().cloned());
         let known: BTreeSet<String> = self.before.iter().cloned().chain(others).collect();
-        self.world.is_clean(claim, &known)
+        self.fixture.is_clean(claim, &known)
     }
 
     async fn prepare_again(&mut self, device: usize) -> Result<(), Stop> {
         let Some((claim, before)) = self.prepared.get(&device) else {
             return Ok(());
         };
-        let answer = self.world.prepare(claim).await?;
-        self.world.resolves(&answer)?;
+        let answer = self.fixture.prepare(claim).await?;
+        self.fixture.resolves(&answer)?;
         let after: BTreeSet<Device> = answer.into_iter().collect();
         ensure!(
             *before == after,
@@ -361,15 +364,15 @@ impl Chaos<'_> {
     async fn check(&mut self) -> Result<(), Stop> {
         for (claim, devices) in self.prepared.values() {
             let devices: Vec<Device> = devices.iter().cloned().collect();
-            self.world.resolves(&devices).or_else(|stop| match stop {
+            self.fixture.resolves(&devices).or_else(|stop| match stop {
                 Stop::Fail(reason) => fail(format!("claim {}: {reason}", claim.name)),
                 stop @ Stop::Skip(_) => Err(stop),
             })?;
         }
-        let world = &*self.world;
-        world
+        let fixture = &*self.fixture;
+        fixture
             .until("complete slices in the API", || async move {
-                let slices = world.slices().await.ok()?;
+                let slices = fixture.slices().await.ok()?;
                 complete(&slices).is_ok().then_some(())
             })
             .await

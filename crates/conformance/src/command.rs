@@ -54,7 +54,7 @@ fn names() -> String {
 
 /// The values of the placeholders.
 #[derive(Debug, Clone)]
-pub(crate) struct Places<'a> {
+pub(crate) struct CommandPaths<'a> {
     pub(crate) kubeconfig: &'a Path,
     pub(crate) node: &'a str,
     pub(crate) kubelet: &'a Path,
@@ -65,7 +65,7 @@ pub(crate) struct Places<'a> {
     pub(crate) instance: &'a str,
 }
 
-impl Places<'_> {
+impl CommandPaths<'_> {
     fn get(&self, name: &str) -> String {
         let path = |path: &Path| path.display().to_string();
         match name {
@@ -126,7 +126,7 @@ impl Command {
         }
     }
 
-    pub(crate) fn fill(&self, places: &Places<'_>) -> Filled {
+    pub(crate) fn fill(&self, places: &CommandPaths<'_>) -> Filled {
         let word = |word: &Word| {
             let piece = |piece: &Piece| match piece {
                 Piece::Text(text) => text.clone(),
@@ -219,7 +219,7 @@ mod tests {
 
     fn check(text: &str, expected: Result<Parts<'_>, CommandError>) {
         let path = Path::new("/r");
-        let places = Places {
+        let places = CommandPaths {
             kubeconfig: Path::new("/k"),
             node: "n1",
             kubelet: path,

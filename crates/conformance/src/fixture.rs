@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::api::Api;
-use crate::case::{Stop, fail};
-use crate::command::Places;
+use crate::command::CommandPaths;
 use crate::kubelet::{ClaimRef, Kubelet, Plugin, Version};
 use crate::options::{Options, Target};
+use crate::outcome::{Stop, fail};
 use crate::process::{Log, Process, Usage};
 
 mod calls;
@@ -21,11 +21,11 @@ mod claims;
 mod files;
 mod slices;
 
-pub(crate) use claims::{OTHER_DRIVER, Wanted, answer_of};
+pub(crate) use claims::{ClaimRequest, OTHER_DRIVER, prepared_device};
 pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A kubelet gives up a call after so long.
 const KUBELET_LIMIT: Duration = Duration::from_secs(45);
 
@@ -41,7 +41,7 @@ pub(crate) struct Paths {
     pub(crate) kubeconfig: PathBuf,
 }
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     options: Arc<Options>,
     pub(crate) places: Paths,
     pub(crate) api: Api,
@@ -57,7 +57,7 @@ pub(crate) struct World {
     _directory: Option<TempDir>,
 }
 
-impl World {
+impl Fixture {
     /// A node without a driver.
     pub(crate) async fn new(options: Arc<Options>) -> Result<Self, String> {
         let (directory, places) = match &options.target {
@@ -243,7 +243,7 @@ impl World {
             if Instant::now() >= deadline {
                 return fail(format!("{what} did not happen within {:?}", self.timeout()));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -253,7 +253,7 @@ impl World {
             return fail("the kit does not run this driver");
         };
         let instance = uuid::Uuid::new_v4().to_string();
-        let places = Places {
+        let places = CommandPaths {
             kubeconfig: &self.places.kubeconfig,
             node: &self.options.node,
             kubelet: &self.places.root,
@@ -310,7 +310,7 @@ impl World {
                     self.why()
                 ));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -322,7 +322,7 @@ impl World {
         self.registered(Some(&driver), before).await.map(drop)
     }
 
-    /// kill -9, then like [`World::start_again`].
+    /// kill -9, then like [`Fixture::start_again`].
     pub(crate) async fn restart(&mut self) -> Result<(), Stop> {
         self.kill().await;
         self.start_again().await

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::command::{Command, CommandError};
-use crate::select::{self, Selection};
+use crate::selection::Selection;
 
 /// The driver under test.
 #[derive(Debug, Clone)]
@@ -128,30 +128,6 @@ impl Options {
     pub fn parameters(mut self, parameters: serde_json::Value) -> Self {
         self.parameters = Some(parameters);
         self
-    }
-
-    /// Runs only the cases that match one of the patterns (`*` and `?`), without those that match one of `skip`.
-    ///
-    /// # Errors
-    /// A pattern that matches no case.
-    pub fn cases(
-        mut self,
-        only: &[impl AsRef<str>],
-        skip: &[impl AsRef<str>],
-    ) -> Result<Self, OptionsError> {
-        self.selection.only = select::patterns(only)?;
-        self.selection.skip = select::patterns(skip)?;
-        Ok(self)
-    }
-
-    /// Cases that are known to fail: one name per line, `#` begins a comment. If one of them passes, the run fails, so
-    /// that the list stays correct.
-    ///
-    /// # Errors
-    /// A name that is no case.
-    pub fn expected_failures(mut self, text: &str) -> Result<Self, OptionsError> {
-        self.selection.expected = select::expected(text)?;
-        Ok(self)
     }
 
     pub(crate) fn is_command(&self) -> bool {

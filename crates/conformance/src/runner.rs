@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 
-use crate::case::{Case, Stop, cases};
+use crate::case::Case;
+use crate::cases::cases;
+use crate::fixture::Fixture;
 use crate::options::Options;
+use crate::outcome::Stop;
 use crate::report::{Record, Report, Verdict};
-use crate::world::World;
 
 /// A case waits several times; this multiple of the limit of one wait ends it.
 const CASE_LIMIT: u32 = 12;
@@ -45,7 +47,7 @@ pub async fn run(
     let (driver, versions) = (first.driver().to_owned(), first.versions());
     let selected = cases()
         .iter()
-        .filter(|case| options.selection.takes(case.name));
+        .filter(|case| options.selection.includes(case.name));
     let mut records = Vec::new();
     if options.is_command() {
         first.end().await;
@@ -77,62 +79,62 @@ pub async fn run(
 ///
 /// # Errors
 /// When it does not.
-pub(crate) async fn bring_up(options: &Arc<Options>) -> Result<World, StartError> {
-    let world = World::new(Arc::clone(options)).await;
-    let mut world = world.map_err(|reason| StartError {
+pub(crate) async fn bring_up(options: &Arc<Options>) -> Result<Fixture, StartError> {
+    let fixture = Fixture::new(Arc::clone(options)).await;
+    let mut fixture = fixture.map_err(|reason| StartError {
         reason,
         output: String::new(),
     })?;
-    if let Err(Stop::Fail(reason) | Stop::Skip(reason)) = world.bring_up().await {
-        let output = world.output(LINES);
-        world.end().await;
+    if let Err(Stop::Fail(reason) | Stop::Skip(reason)) = fixture.bring_up().await {
+        let output = fixture.output(LINES);
+        fixture.end().await;
         return Err(StartError { reason, output });
     }
-    Ok(world)
+    Ok(fixture)
 }
 
 /// A case on a separate node.
 async fn alone(case: &'static Case, options: Arc<Options>) -> Record {
     let start = Instant::now();
     let expected = options.selection.expected.contains(case.name);
-    let mut world = match World::new(options).await {
-        Ok(world) => world,
+    let mut fixture = match Fixture::new(options).await {
+        Ok(fixture) => fixture,
         Err(error) => return finish(case, Err(Stop::Fail(error)), expected, start.elapsed()),
     };
-    let record = match world.bring_up().await {
-        Ok(()) => try_case(case, &mut world).await,
+    let record = match fixture.bring_up().await {
+        Ok(()) => try_case(case, &mut fixture).await,
         Err(stop) => {
             let mut record = finish(case, Err(stop), expected, start.elapsed());
-            record.output = world.output(LINES);
+            record.output = fixture.output(LINES);
             record
         }
     };
-    world.end().await;
+    fixture.end().await;
     record
 }
 
-async fn try_case(case: &'static Case, world: &mut World) -> Record {
+async fn try_case(case: &'static Case, fixture: &mut Fixture) -> Record {
     let start = Instant::now();
-    let options = world.options();
+    let options = fixture.options();
     let expected = options.selection.expected.contains(case.name);
     let result = if case.process && !options.is_command() {
         Err(Stop::Skip(
             "the kit must run the driver itself for this: --command".to_owned(),
         ))
-    } else if world.devices().len() < case.devices {
-        let (found, needed) = (world.devices().len(), case.devices);
+    } else if fixture.devices().len() < case.devices {
+        let (found, needed) = (fixture.devices().len(), case.devices);
         Err(Stop::Skip(format!(
             "the driver has {found} usable devices, {needed} are needed"
         )))
     } else {
         let limit = options.timeout.saturating_mul(CASE_LIMIT);
-        let result = tokio::time::timeout(limit, (case.run)(world)).await;
+        let result = tokio::time::timeout(limit, (case.run)(fixture)).await;
         result.unwrap_or_else(|_| Err(Stop::Fail(format!("the case did not end within {limit:?}"))))
     };
-    world.settle();
+    fixture.settle();
     let mut record = finish(case, result, expected, start.elapsed());
     if matches!(record.verdict, Verdict::Fail | Verdict::ExpectedFailure) {
-        record.output = world.output(LINES);
+        record.output = fixture.output(LINES);
     }
     record
 }

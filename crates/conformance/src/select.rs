@@ -1,26 +1,38 @@
-//! Which cases run, and which are expected to fail.
+//! The options that name cases: each name and pattern is checked against the list of cases.
 
 use std::collections::BTreeSet;
 
-use crate::case::cases;
-use crate::options::OptionsError;
+use crate::cases::cases;
+use crate::options::{Options, OptionsError};
+use crate::selection::matches;
 
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Selection {
-    /// Empty means all.
-    pub(crate) only: Vec<String>,
-    pub(crate) skip: Vec<String>,
-    pub(crate) expected: BTreeSet<&'static str>,
-}
+impl Options {
+    /// Runs only the cases that match one of the patterns (`*` and `?`), without those that match one of `skip`.
+    ///
+    /// # Errors
+    /// A pattern that matches no case.
+    pub fn cases(
+        mut self,
+        only: &[impl AsRef<str>],
+        skip: &[impl AsRef<str>],
+    ) -> Result<Self, OptionsError> {
+        self.selection.only = patterns(only)?;
+        self.selection.skip = patterns(skip)?;
+        Ok(self)
+    }
 
-impl Selection {
-    pub(crate) fn takes(&self, name: &str) -> bool {
-        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
-        (self.only.is_empty() || any(&self.only)) && !any(&self.skip)
+    /// Cases that are known to fail: one name per line, `#` begins a comment. If one of them passes, the run fails, so
+    /// that the list stays correct.
+    ///
+    /// # Errors
+    /// A name that is no case.
+    pub fn expected_failures(mut self, text: &str) -> Result<Self, OptionsError> {
+        self.selection.expected = expected(text)?;
+        Ok(self)
     }
 }
 
-pub(crate) fn patterns(patterns: &[impl AsRef<str>]) -> Result<Vec<String>, OptionsError> {
+fn patterns(patterns: &[impl AsRef<str>]) -> Result<Vec<String>, OptionsError> {
     let known = |pattern: &str| cases().iter().any(|case| matches(pattern, case.name));
     let check = |pattern: &str| match known(pattern) {
         true => Ok(pattern.to_owned()),
@@ -32,7 +44,7 @@ pub(crate) fn patterns(patterns: &[impl AsRef<str>]) -> Result<Vec<String>, Opti
         .collect()
 }
 
-pub(crate) fn expected(text: &str) -> Result<BTreeSet<&'static str>, OptionsError> {
+fn expected(text: &str) -> Result<BTreeSet<&'static str>, OptionsError> {
     let mut expected = BTreeSet::new();
     for (index, line) in text.lines().enumerate() {
         let name = line.split('#').next().unwrap_or_default().trim();
@@ -49,42 +61,9 @@ pub(crate) fn expected(text: &str) -> Result<BTreeSet<&'static str>, OptionsErro
     Ok(expected)
 }
 
-/// Whether all of `text` matches a pattern in which `*` matches any text and `?` one character. Takes time proportional
-/// to the product of both lengths.
-fn matches(pattern: &str, text: &str) -> bool {
-    let text: Vec<char> = text.chars().collect();
-    // reached[i]: the pattern so far fits the first i characters.
-    let mut reached = vec![false; text.len() + 1];
-    reached[0] = true;
-    for p in pattern.chars() {
-        let mut next = vec![false; text.len() + 1];
-        for i in 0..=text.len() {
-            next[i] = match p {
-                '*' => reached[i] || (i > 0 && next[i - 1]),
-                p => i > 0 && reached[i - 1] && (p == '?' || p == text[i - 1]),
-            };
-        }
-        reached = next;
-    }
-    reached[text.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_match_whole_names() {
-        let check = |pattern, text, expected| {
-            assert_eq!(matches(pattern, text), expected, "{pattern} {text}")
-        };
-        check("prepare-*", "prepare-answers", true);
-        check("prepare", "prepare-answers", false);
-        check("*-a?swers", "prepare-answers", true);
-        check("*", "", true);
-        check("?", "", false);
-        check("*a*a*a*b", &"a".repeat(2000), false);
-    }
 
     #[test]
     fn lists_name_cases_that_exist() {

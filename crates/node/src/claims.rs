@@ -10,9 +10,10 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::error::Error;
+use crate::error::{Error, api_message};
 use crate::metrics::Metrics;
 use crate::plugins::Plugins;
+use crate::resource_api::{ResourceApi, Served};
 
 mod cache;
 mod call;
@@ -25,8 +26,7 @@ mod tests;
 pub(crate) use cache::fuzz as fuzz_checkpoint;
 pub(crate) use cache::{Cache, ClaimInfo, Device, Key};
 use call::Wanted;
-pub(crate) use fetch::ResourceApi;
-use fetch::{Found, Served};
+use fetch::Found;
 pub(crate) use names::containers;
 use names::{
     PodClaim, claim_names, extended_claim, extended_requests, is_used, pod_claims, references,
@@ -92,7 +92,11 @@ impl Claims {
                     .collect(),
             )
             .await;
-        let served = self.api.served().await.map_err(|error| text(&error))?;
+        let served = self
+            .api
+            .served()
+            .await
+            .map_err(|error| api_message(&error))?;
         let start = Instant::now();
         let result = self.try_prepare(pod, served).await;
         let (failed, took) = (result.is_err(), start.elapsed());
@@ -439,13 +443,5 @@ impl Claims {
         }
         drop(locks);
         guards
-    }
-}
-
-/// The message of an API error without the wrapping.
-pub(crate) fn text(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
     }
 }

@@ -50,3 +50,11 @@ pub enum Error {
         source: Box<kube::Error>,
     },
 }
+
+/// The message of an API error without the wrapping.
+pub(crate) fn api_message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}

@@ -14,9 +14,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::claims::{self, text};
+use crate::claims;
 use crate::config::Config;
 use crate::error::Error;
+use crate::error::api_message;
 use crate::events::Recorder;
 use crate::plugins::{self, ANY_OTHER, Plugins, REGISTERED_DRIVERS};
 use crate::pods::{self, Node};
@@ -51,7 +52,7 @@ pub(crate) async fn run(
     std::fs::create_dir_all(&pods).map_err(|source| Error::Io { path: pods, source })?;
     let runtime = Arc::new(Simulated::default());
     let plugins = Arc::new(Plugins::default());
-    let api = Arc::new(claims::ResourceApi::new(client.clone()));
+    let api = Arc::new(crate::resource_api::ResourceApi::new(client.clone()));
     let node = Arc::new(Node {
         client: client.clone(),
         runtime: runtime.clone(),
@@ -212,7 +213,11 @@ async fn renew(client: Client, nodes: Vec<(String, String)>, heartbeat: Duration
             ticks.tick().await;
             for (name, uid) in some {
                 if let Err(error) = register::renew(&leases, name, uid, every).await {
-                    tracing::warn!(node = name, error = text(&error), "lease was not renewed");
+                    tracing::warn!(
+                        node = name,
+                        error = api_message(&error),
+                        "lease was not renewed"
+                    );
                 }
             }
         }

@@ -45,10 +45,12 @@ mod podresources;
 mod pods;
 mod register;
 pub mod remains;
+mod resource_api;
 mod runtime;
 mod server;
 pub mod shim;
 mod spdy;
+pub mod spec;
 
 pub use config::{
     CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, RuntimeKind, SimulatedSlices, Tls,
@@ -89,7 +91,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     let runtime = make_runtime(&config).await?;
     let simulated = config.runtime == RuntimeKind::Simulated;
     let plugins = Arc::new(Plugins::of(config.clone()));
-    let api = Arc::new(claims::ResourceApi::new(client.clone()));
+    let api = Arc::new(resource_api::ResourceApi::new(client.clone()));
     let claims = claims::Claims::new(
         Arc::clone(&api),
         Arc::clone(&plugins),

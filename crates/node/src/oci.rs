@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use oci_spec::runtime::{Process, Spec};
 use serde_json::{Value, json};
 
-use crate::shim::spec::{ContainerSpec, Isolation};
-use crate::shim::{Account, Hierarchy, Staged};
+use crate::spec::staged::{Account, Hierarchy, Staged};
+use crate::spec::{ContainerSpec, Isolation};
 
 pub(crate) mod capabilities;
 pub(crate) mod cgroup;

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::Channel;
 
-use crate::claims::ResourceApi;
 use crate::config::Config;
+use crate::resource_api::ResourceApi;
 
 pub(crate) mod health;
 mod resources;

@@ -10,9 +10,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::claims::text;
 use crate::config::{Config, RuntimeKind};
 use crate::error::Error;
+use crate::error::api_message;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 use crate::runtime::{Condition, DynRuntime, Runtime};
 use conditions::conditions;
@@ -71,7 +71,7 @@ pub(crate) async fn register(
                 });
             }
             Err(error) => {
-                let error = text(&error);
+                let error = api_message(&error);
                 tracing::warn!(
                     node = config.node_name,
                     error,
@@ -270,14 +270,14 @@ pub(crate) async fn heartbeat(
         let facts = Facts::of(&*runtime, port);
         let uid = node.metadata.uid.as_deref().unwrap_or_default();
         if let Err(error) = renew(&leases, &config.node_name, uid, config.heartbeat).await {
-            let error = text(&error);
+            let error = api_message(&error);
             tracing::warn!(node = config.node_name, error, "lease was not renewed");
         }
         due |= tick % full.max(1) == full.max(1) - 1;
         let before = match nodes.get(&config.node_name).await {
             Ok(before) => before,
             Err(error) => {
-                let error = text(&error);
+                let error = api_message(&error);
                 tracing::debug!(node = config.node_name, error, "node was not read");
                 continue;
             }
@@ -291,7 +291,7 @@ pub(crate) async fn heartbeat(
                 .patch_status(&config.node_name, &params, &Patch::Strategic(patch))
                 .await
             {
-                let error = text(&error);
+                let error = api_message(&error);
                 tracing::warn!(
                     node = config.node_name,
                     error,

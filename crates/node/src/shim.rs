@@ -25,16 +25,14 @@ mod init;
 mod log;
 mod probe;
 mod program;
-pub mod spec;
 mod stage;
 mod supervise;
 mod sys;
 pub(crate) mod terminal;
 
+pub use crate::spec;
 pub use log::format_line;
-#[cfg(test)]
-pub(crate) use stage::Device;
-pub(crate) use stage::{Account, Hierarchy, SUB_PATH, Staged, open_below};
+pub(crate) use stage::{SUB_PATH, open_below};
 
 /// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
 /// thread is started; never returns.

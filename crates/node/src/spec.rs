@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 mod root;
 mod security;
+pub(crate) mod staged;
 
 pub use root::{ImageConfig, Mount, RootFs};
 pub use security::{Confinement, Limits, Seccomp, Security};

@@ -3,7 +3,7 @@
 use allot_cdi::{Registry, Spec, VERSIONS};
 
 use crate::case::{Case, Observed, case, ensure, fail, source};
-use crate::world::World;
+use crate::fixture::Fixture;
 
 pub(crate) const CASES: &[Case] = &[
     case!(valid, "cdi-valid", process: false, devices: 1,
@@ -44,7 +44,7 @@ pub(crate) const CASES: &[Case] = &[
         hint: "at the start write the files of all prepared claims again"),
 ];
 
-async fn valid(w: &mut World) -> Observed {
+async fn valid(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
     w.resolves(&devices)?;
@@ -55,7 +55,7 @@ async fn valid(w: &mut World) -> Observed {
     Ok(format!("{} files", w.cdi_files().len()))
 }
 
-async fn version(w: &mut World) -> Observed {
+async fn version(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;
@@ -78,7 +78,7 @@ async fn version(w: &mut World) -> Observed {
     Ok(seen.join(", "))
 }
 
-async fn unique(w: &mut World) -> Observed {
+async fn unique(w: &mut Fixture) -> Observed {
     let (first, second) = (w.claim(0).await?, w.claim(1).await?);
     let mut devices = w.prepare(&first).await?;
     devices.extend(w.prepare(&second).await?);
@@ -93,7 +93,7 @@ async fn unique(w: &mut World) -> Observed {
     Ok(format!("{} devices", all.len()))
 }
 
-async fn clean(w: &mut World) -> Observed {
+async fn clean(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
@@ -103,7 +103,7 @@ async fn clean(w: &mut World) -> Observed {
     Ok("nothing is left".to_owned())
 }
 
-async fn atomic(w: &mut World) -> Observed {
+async fn atomic(w: &mut Fixture) -> Observed {
     const CYCLES: usize = 20;
     let directory = w.places.cdi.clone();
     let stop = tokio_util::sync::CancellationToken::new();
@@ -137,7 +137,7 @@ async fn atomic(w: &mut World) -> Observed {
     }
 }
 
-async fn wiped(w: &mut World) -> Observed {
+async fn wiped(w: &mut Fixture) -> Observed {
     let first = w.claim(0).await?;
     let devices = w.prepare(&first).await?;
     w.needs_cdi(&devices)?;
@@ -150,7 +150,7 @@ async fn wiped(w: &mut World) -> Observed {
     Ok("the next claim's devices resolve".to_owned())
 }
 
-async fn wiped_prepared(w: &mut World) -> Observed {
+async fn wiped_prepared(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;
@@ -161,7 +161,7 @@ async fn wiped_prepared(w: &mut World) -> Observed {
     Ok("the devices resolve again".to_owned())
 }
 
-async fn reboot(w: &mut World) -> Observed {
+async fn reboot(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;
@@ -174,7 +174,7 @@ async fn reboot(w: &mut World) -> Observed {
     Ok("the devices resolve again".to_owned())
 }
 
-async fn restart(w: &mut World) -> Observed {
+async fn restart(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::case::{Case, Observed, Stop, case, skip};
+use crate::fixture::{ClaimRequest, Fixture, OTHER_DRIVER};
 use crate::kubelet::ClaimRef;
-use crate::world::{OTHER_DRIVER, Wanted, World};
 
 const SOURCE: &str = "KEP-4381, opaque driver configuration parameters";
 
@@ -40,7 +40,7 @@ fn nonsense() -> Value {
 }
 
 async fn with(
-    w: &mut World,
+    w: &mut Fixture,
     driver: &str,
     requests: &[&str],
     parameters: Value,
@@ -51,32 +51,32 @@ async fn with(
         .map(|request| (*request).to_owned())
         .collect();
     let config = vec![(driver.to_owned(), requests, parameters)];
-    w.make(Wanted {
+    w.make(ClaimRequest {
         config,
-        ..Wanted::device(&device)
+        ..ClaimRequest::device(&device)
     })
     .await
 }
 
-async fn wrong_kind(w: &mut World) -> Observed {
+async fn wrong_kind(w: &mut Fixture) -> Observed {
     let driver = w.driver().to_owned();
     let claim = with(w, &driver, &[], nonsense()).await?;
     w.refused(&claim).await
 }
 
-async fn other_driver(w: &mut World) -> Observed {
+async fn other_driver(w: &mut Fixture) -> Observed {
     let claim = with(w, OTHER_DRIVER, &[], nonsense()).await?;
     w.prepare(&claim).await?;
     Ok("prepared without the other driver's parameters".to_owned())
 }
 
-async fn other_request(w: &mut World) -> Observed {
+async fn other_request(w: &mut Fixture) -> Observed {
     let devices = w.devices()[..2].to_vec();
     let driver = w.driver().to_owned();
-    let claim = |config| Wanted {
+    let claim = |config| ClaimRequest {
         devices: devices.clone(),
         config,
-        ..Wanted::default()
+        ..ClaimRequest::default()
     };
     let refused = w
         .make(claim(vec![(
@@ -93,7 +93,7 @@ async fn other_request(w: &mut World) -> Observed {
     Ok(said)
 }
 
-async fn refused_then_good(w: &mut World) -> Observed {
+async fn refused_then_good(w: &mut Fixture) -> Observed {
     let driver = w.driver().to_owned();
     let claim = with(w, &driver, &[], nonsense()).await?;
     if let Ok(devices) = w.try_prepare(&claim).await? {
@@ -109,7 +109,7 @@ async fn refused_then_good(w: &mut World) -> Observed {
     Ok("the next claim has the device".to_owned())
 }
 
-async fn valid(w: &mut World) -> Observed {
+async fn valid(w: &mut Fixture) -> Observed {
     let Some(parameters) = w.options().parameters.clone() else {
         return skip("no valid parameters are known: --config");
     };
@@ -120,7 +120,7 @@ async fn valid(w: &mut World) -> Observed {
     Ok("accepted".to_owned())
 }
 
-async fn unknown_field(w: &mut World) -> Observed {
+async fn unknown_field(w: &mut Fixture) -> Observed {
     let Some(mut parameters) = w.options().parameters.clone() else {
         return skip("no valid parameters are known: --config");
     };

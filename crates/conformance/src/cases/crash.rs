@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::case::{Case, Observed, case, ensure, source};
+use crate::fixture::Fixture;
 use crate::kubelet::Device;
-use crate::world::World;
 
 pub(crate) const CASES: &[Case] = &[
     case!(prepared, "crash-prepared", process: true, devices: 1,
@@ -38,14 +38,14 @@ pub(crate) const CASES: &[Case] = &[
         hint: "start from whatever files are there"),
 ];
 
-/// Places in a call, by time.
+/// CommandPaths in a call, by time.
 const DELAYS: [u64; 6] = [0, 1000, 4000, 15_000, 60_000, 200_000];
 
 fn set(devices: &[Device]) -> BTreeSet<Device> {
     devices.iter().cloned().collect()
 }
 
-async fn prepared(w: &mut World) -> Observed {
+async fn prepared(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let before = w.prepare(&claim).await?;
     w.restart().await?;
@@ -58,7 +58,7 @@ async fn prepared(w: &mut World) -> Observed {
     Ok("the same answer after a restart".to_owned())
 }
 
-async fn unprepare(w: &mut World) -> Observed {
+async fn unprepare(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     let claim = w.claim(0).await?;
     w.prepare(&claim).await?;
@@ -70,7 +70,7 @@ async fn unprepare(w: &mut World) -> Observed {
     Ok("unprepared by the next process".to_owned())
 }
 
-async fn during_prepare(w: &mut World) -> Observed {
+async fn during_prepare(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     for micros in DELAYS {
         let claim = w.claim(0).await?;
@@ -87,7 +87,7 @@ async fn during_prepare(w: &mut World) -> Observed {
     ))
 }
 
-async fn during_unprepare(w: &mut World) -> Observed {
+async fn during_unprepare(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     for micros in DELAYS {
         let claim = w.claim(0).await?;
@@ -106,7 +106,7 @@ async fn during_unprepare(w: &mut World) -> Observed {
     ))
 }
 
-async fn several(w: &mut World) -> Observed {
+async fn several(w: &mut Fixture) -> Observed {
     let claims = [w.claim(0).await?, w.claim(1).await?, w.claim(2).await?];
     let mut answers = Vec::new();
     for claim in &claims {
@@ -128,7 +128,7 @@ async fn several(w: &mut World) -> Observed {
     Ok("each claim kept its own".to_owned())
 }
 
-async fn terminated(w: &mut World) -> Observed {
+async fn terminated(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
     let patience = w.timeout();
@@ -143,7 +143,7 @@ async fn terminated(w: &mut World) -> Observed {
     Ok("the claim's CDI devices stayed".to_owned())
 }
 
-async fn start(w: &mut World) -> Observed {
+async fn start(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     w.prepare(&claim).await?;
     for micros in DELAYS {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use allot_protos::dra_health_v1alpha1::NodeWatchResourcesResponse;
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip, source};
+use crate::fixture::Fixture;
 use crate::kubelet::health_messages;
-use crate::world::World;
 
 pub(crate) const CASES: &[Case] = &[
     case!(stream, "health-stream", process: false, devices: 0,
@@ -33,7 +33,7 @@ fn names(message: &Message) -> BTreeSet<(String, String)> {
     message.devices.iter().map(device).collect()
 }
 
-async fn open(w: &World) -> Result<(tonic::Streaming<Message>, Message), Stop> {
+async fn open(w: &Fixture) -> Result<(tonic::Streaming<Message>, Message), Stop> {
     let plugin = w.plugin()?;
     if plugin.health().is_none() {
         return skip("no health service is offered");
@@ -43,7 +43,7 @@ async fn open(w: &World) -> Result<(tonic::Streaming<Message>, Message), Stop> {
         .or_else(|error| fail(format!("NodeWatchResources: {error}")))
 }
 
-async fn stream(w: &mut World) -> Observed {
+async fn stream(w: &mut Fixture) -> Observed {
     let (_stream, message) = open(w).await?;
     for (pool, name) in names(&message) {
         let known = w
@@ -59,7 +59,7 @@ async fn stream(w: &mut World) -> Observed {
     Ok(format!("{} devices", message.devices.len()))
 }
 
-async fn resume(w: &mut World) -> Observed {
+async fn resume(w: &mut Fixture) -> Observed {
     let (first, before) = open(w).await?;
     let (second, beside) = open(w).await?;
     drop((first, second));
@@ -75,7 +75,7 @@ async fn resume(w: &mut World) -> Observed {
     Ok(format!("{} devices each time", before.len()))
 }
 
-async fn restart(w: &mut World) -> Observed {
+async fn restart(w: &mut Fixture) -> Observed {
     let (stream, before) = open(w).await?;
     drop(stream);
     w.restart().await?;

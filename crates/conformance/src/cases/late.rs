@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::case::{Case, Observed, case, source};
-use crate::world::World;
+use crate::fixture::Fixture;
 
 pub(crate) const CASES: &[Case] = &[
     case!(late_prepare, "late-prepare", process: true, devices: 1,
@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
 /// How long a call is waited for that gets no answer.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
-async fn late_prepare(w: &mut World) -> Observed {
+async fn late_prepare(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     let claim = w.claim(0).await?;
     let plugin = w.plugin()?;
@@ -62,7 +62,7 @@ async fn late_prepare(w: &mut World) -> Observed {
     Ok("nothing of the dead claim is there".to_owned())
 }
 
-async fn slow_api(w: &mut World) -> Observed {
+async fn slow_api(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     let claim = w.claim(0).await?;
     let plugin = w.plugin()?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use crate::case::{Case, Observed, case, ensure, fail, skip, source};
+use crate::fixture::{ClaimRequest, Fixture, prepared_device};
 use crate::kubelet::{ClaimRef, Device, Version};
-use crate::world::{Wanted, World, answer_of};
 
 pub(crate) const CASES: &[Case] = &[
     case!(answers, "prepare-answers", process: false, devices: 1,
@@ -72,11 +72,11 @@ pub(crate) const CASES: &[Case] = &[
         hint: "do not join namespace and name into the name of a file; use the UID"),
 ];
 
-async fn answers(w: &mut World) -> Observed {
+async fn answers(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let device = w.devices()[0].clone();
     let answer = w.prepare(&claim).await?;
-    let Some(found) = answer_of(&answer, &device) else {
+    let Some(found) = prepared_device(&answer, &device) else {
         return fail(format!(
             "device {} of pool {} is not in the answer {answer:?}",
             device.name, device.pool
@@ -101,17 +101,17 @@ async fn answers(w: &mut World) -> Observed {
     Ok(format!("{} with {:?}", device.name, found.cdi))
 }
 
-async fn foreign(w: &mut World) -> Observed {
+async fn foreign(w: &mut Fixture) -> Observed {
     let device = w.devices()[0].clone();
     let claim = w
-        .make(Wanted {
+        .make(ClaimRequest {
             foreign: true,
-            ..Wanted::device(&device)
+            ..ClaimRequest::device(&device)
         })
         .await?;
     let answer = w.prepare(&claim).await?;
     ensure!(
-        answer_of(&answer, &device).is_some(),
+        prepared_device(&answer, &device).is_some(),
         "the driver's own device is missing"
     );
     let other = answer.iter().find(|answer| answer.pool == "other");
@@ -122,16 +122,16 @@ async fn foreign(w: &mut World) -> Observed {
     Ok("only its own device".to_owned())
 }
 
-async fn alternative(w: &mut World) -> Observed {
+async fn alternative(w: &mut Fixture) -> Observed {
     let device = w.devices()[0].clone();
     let claim = w
-        .make(Wanted {
+        .make(ClaimRequest {
             alternative: true,
-            ..Wanted::device(&device)
+            ..ClaimRequest::device(&device)
         })
         .await?;
     let answer = w.prepare(&claim).await?;
-    let Some(found) = answer_of(&answer, &device) else {
+    let Some(found) = prepared_device(&answer, &device) else {
         return fail("the device is not in the answer");
     };
     let named = found.requests.is_empty() || found.requests == ["r0"];
@@ -143,7 +143,7 @@ async fn alternative(w: &mut World) -> Observed {
     Ok(format!("requests {:?}", found.requests))
 }
 
-async fn repeated(w: &mut World) -> Observed {
+async fn repeated(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let first = sorted(w.prepare(&claim).await?);
     for _ in 0..3 {
@@ -159,11 +159,11 @@ fn sorted(mut devices: Vec<Device>) -> Vec<Device> {
     devices
 }
 
-async fn parallel(w: &mut World) -> Observed {
+async fn parallel(w: &mut Fixture) -> Observed {
     let claims = [w.claim(0).await?, w.claim(1).await?];
     let order: Vec<&ClaimRef> = claims.iter().cycle().take(8).collect();
-    let world = &*w;
-    let results = join_all(order.iter().map(|claim| world.prepare(claim))).await;
+    let fixture = &*w;
+    let results = join_all(order.iter().map(|claim| fixture.prepare(claim))).await;
     let mut answers = Vec::new();
     for (result, claim) in results.into_iter().zip(order) {
         answers.push((claim.uid.clone(), sorted(result?)));
@@ -176,14 +176,14 @@ async fn parallel(w: &mut World) -> Observed {
         ensure!(same, "calls for one claim were answered differently");
         w.resolves(answer)?;
     }
-    let world = &*w;
-    for result in join_all(claims.iter().map(|claim| world.unprepare(claim))).await {
+    let fixture = &*w;
+    for result in join_all(claims.iter().map(|claim| fixture.unprepare(claim))).await {
         result?;
     }
     Ok("eight calls for two claims at the same time".to_owned())
 }
 
-async fn batch(w: &mut World) -> Observed {
+async fn batch(w: &mut Fixture) -> Observed {
     let claims = [w.claim(0).await?, w.claim(1).await?];
     let answers = w
         .prepare_all(&claims)
@@ -209,7 +209,7 @@ async fn batch(w: &mut World) -> Observed {
     Ok("two claims in one call".to_owned())
 }
 
-async fn batch_one_fails(w: &mut World) -> Observed {
+async fn batch_one_fails(w: &mut Fixture) -> Observed {
     let good = w.claim(0).await?;
     let bad = ClaimRef {
         name: "no-such-claim".to_owned(),
@@ -231,7 +231,7 @@ async fn batch_one_fails(w: &mut World) -> Observed {
     Ok(said)
 }
 
-async fn versions(w: &mut World) -> Observed {
+async fn versions(w: &mut Fixture) -> Observed {
     let offered = Version::offered(&w.plugin()?.info);
     if !(offered.contains(&Version::V1) && offered.contains(&Version::V1beta1)) {
         return skip("only one version is offered");
@@ -246,7 +246,7 @@ async fn versions(w: &mut World) -> Observed {
     Ok("both versions answer alike".to_owned())
 }
 
-async fn wrong_uid(w: &mut World) -> Observed {
+async fn wrong_uid(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let other = ClaimRef {
         uid: uuid::Uuid::new_v4().to_string(),
@@ -258,7 +258,7 @@ async fn wrong_uid(w: &mut World) -> Observed {
     w.refused(&other).await
 }
 
-async fn missing(w: &mut World) -> Observed {
+async fn missing(w: &mut Fixture) -> Observed {
     let claim = ClaimRef {
         namespace: "default".to_owned(),
         name: "no-such-claim".to_owned(),
@@ -267,40 +267,40 @@ async fn missing(w: &mut World) -> Observed {
     w.refused(&claim).await
 }
 
-async fn unallocated(w: &mut World) -> Observed {
+async fn unallocated(w: &mut Fixture) -> Observed {
     let device = w.devices()[0].clone();
     let claim = w
-        .make(Wanted {
+        .make(ClaimRequest {
             unallocated: true,
-            ..Wanted::device(&device)
+            ..ClaimRequest::device(&device)
         })
         .await?;
     w.refused(&claim).await
 }
 
-async fn unknown_device(w: &mut World) -> Observed {
+async fn unknown_device(w: &mut Fixture) -> Observed {
     let mut device = w.devices()[0].clone();
     device.name = "made-up-by-the-kit".to_owned();
-    let claim = w.make(Wanted::device(&device)).await?;
+    let claim = w.make(ClaimRequest::device(&device)).await?;
     let said = w.refused(&claim).await?;
     w.unprepare(&claim).await?;
     Ok(said)
 }
 
-async fn replaced(w: &mut World) -> Observed {
+async fn replaced(w: &mut Fixture) -> Observed {
     let devices = w.devices().to_vec();
     let old = w.claim(0).await?;
     w.prepare(&old).await?;
     w.delete_claim(&old).await?;
     let new = w
-        .make(Wanted {
+        .make(ClaimRequest {
             name: Some(old.name.clone()),
-            ..Wanted::device(&devices[1])
+            ..ClaimRequest::device(&devices[1])
         })
         .await?;
     let answer = w.prepare(&new).await?;
     ensure!(
-        answer_of(&answer, &devices[1]).is_some(),
+        prepared_device(&answer, &devices[1]).is_some(),
         "the new claim got the devices of the old one: {answer:?}"
     );
     w.unprepare(&old).await?;
@@ -313,7 +313,7 @@ async fn replaced(w: &mut World) -> Observed {
     Ok("two claims of one name are kept apart".to_owned())
 }
 
-async fn cancelled(w: &mut World) -> Observed {
+async fn cancelled(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let before = w.cdi_devices();
     let plugin = w.plugin()?;
@@ -331,7 +331,7 @@ async fn cancelled(w: &mut World) -> Observed {
     Ok("six calls given up after at most 20 ms, then one that succeeds".to_owned())
 }
 
-async fn long_names(w: &mut World) -> Observed {
+async fn long_names(w: &mut Fixture) -> Observed {
     let device = w.devices()[0].clone();
     let name = [
         "a".repeat(63),
@@ -343,9 +343,9 @@ async fn long_names(w: &mut World) -> Observed {
     let length = name.len();
     let before = w.cdi_devices();
     let claim = w
-        .make(Wanted {
+        .make(ClaimRequest {
             name: Some(name),
-            ..Wanted::device(&device)
+            ..ClaimRequest::device(&device)
         })
         .await?;
     let devices = w.prepare(&claim).await?;

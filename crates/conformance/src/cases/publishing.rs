@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip, source};
-use crate::world::{SLICES, World, number, text};
+use crate::fixture::{Fixture, SLICES, number, text};
 
 pub(crate) const CASES: &[Case] = &[
     case!(complete, "publish-complete", process: false, devices: 0,
@@ -47,7 +47,7 @@ pub(crate) const CASES: &[Case] = &[
         hint: "list all slices of the driver on the node, and delete what is not wanted"),
 ];
 
-async fn complete(w: &mut World) -> Observed {
+async fn complete(w: &mut Fixture) -> Observed {
     w.published().await?;
     let slices = w.slices().await?;
     let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -66,7 +66,7 @@ async fn complete(w: &mut World) -> Observed {
     Ok(format!("{} slices with {devices} devices", slices.len()))
 }
 
-async fn valid(w: &mut World) -> Observed {
+async fn valid(w: &mut Fixture) -> Observed {
     let writes = writes(w).await?;
     ensure!(
         writes.invalid == 0,
@@ -76,14 +76,14 @@ async fn valid(w: &mut World) -> Observed {
     Ok(format!("{} writes, none refused", writes.all))
 }
 
-async fn writes(w: &World) -> Result<crate::api::Writes, Stop> {
+async fn writes(w: &Fixture) -> Result<crate::api::Writes, Stop> {
     w.api
         .slice_writes()
         .await
         .or_else(|error| fail(error.to_string()))
 }
 
-async fn scope(w: &mut World) -> Observed {
+async fn scope(w: &mut Fixture) -> Observed {
     let slices = w.slices().await?;
     let mut of_node = 0;
     for slice in &slices {
@@ -108,7 +108,7 @@ async fn scope(w: &mut World) -> Observed {
     }
 }
 
-async fn idle(w: &mut World) -> Observed {
+async fn idle(w: &mut Fixture) -> Observed {
     let quiet = w.options().quiet;
     // Follow-ups of the first publication, such as a second sync, may still be in progress.
     tokio::time::sleep(quiet / 2).await;
@@ -122,7 +122,7 @@ async fn idle(w: &mut World) -> Observed {
     Ok(format!("no write within {quiet:?}"))
 }
 
-async fn deleted(w: &mut World) -> Observed {
+async fn deleted(w: &mut Fixture) -> Observed {
     let slices = w.slices().await?;
     let Some(slice) = slices.first() else {
         return fail("no slice is published");
@@ -160,7 +160,7 @@ fn devices(slices: &[Value]) -> BTreeSet<(String, String)> {
     slices.iter().flat_map(of).collect()
 }
 
-async fn changed(w: &mut World) -> Observed {
+async fn changed(w: &mut Fixture) -> Observed {
     let slices = w.slices().await?;
     let has_devices = |slice: &&Value| {
         slice["spec"]["devices"]
@@ -203,7 +203,7 @@ async fn changed(w: &mut World) -> Observed {
     Ok(format!("put right after {:.1?}", start.elapsed()))
 }
 
-async fn restart(w: &mut World) -> Observed {
+async fn restart(w: &mut Fixture) -> Observed {
     let identity = |slices: &[Value]| -> BTreeSet<(String, String, i64)> {
         let of = |slice: &Value| {
             let (name, uid) = (
@@ -235,7 +235,7 @@ async fn restart(w: &mut World) -> Observed {
     Ok(format!("{kept} slices are the same after two restarts"))
 }
 
-async fn publish(w: &World, node: &str, driver: &str, pool: &str) -> Result<String, Stop> {
+async fn publish(w: &Fixture, node: &str, driver: &str, pool: &str) -> Result<String, Stop> {
     let name = format!("kit-{}", uuid::Uuid::new_v4());
     let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": {
         "driver": driver, "nodeName": node, "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
@@ -246,7 +246,7 @@ async fn publish(w: &World, node: &str, driver: &str, pool: &str) -> Result<Stri
     }
 }
 
-async fn foreign(w: &mut World) -> Observed {
+async fn foreign(w: &mut Fixture) -> Observed {
     let (driver, node) = (w.driver().to_owned(), w.options().node.clone());
     let others = [
         publish(w, "another-node", &driver, "another-node").await?,
@@ -262,7 +262,7 @@ async fn foreign(w: &mut World) -> Observed {
     Ok("slices of another node and of another driver are still there".to_owned())
 }
 
-async fn stale(w: &mut World) -> Observed {
+async fn stale(w: &mut Fixture) -> Observed {
     let slices = w.slices().await?;
     if slices
         .iter()

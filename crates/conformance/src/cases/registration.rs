@@ -6,8 +6,8 @@ use std::time::Duration;
 use allot_protos::service_name;
 
 use crate::case::{Case, Observed, case, ensure, fail, source};
+use crate::fixture::Fixture;
 use crate::kubelet::Version;
-use crate::world::World;
 
 pub(crate) const CASES: &[Case] = &[
     case!(info, "registration-info", process: false, devices: 0,
@@ -44,7 +44,7 @@ pub(crate) const CASES: &[Case] = &[
         hint: "take a lock on the state directory and refuse to start, or use sockets with the pod's UID in their names"),
 ];
 
-async fn info(w: &mut World) -> Observed {
+async fn info(w: &mut Fixture) -> Observed {
     let info = w.plugin()?.info;
     let labels = info.name.split('.');
     let good = |label: &str| {
@@ -74,7 +74,7 @@ async fn info(w: &mut World) -> Observed {
     Ok(format!("{} at {}", info.name, info.endpoint))
 }
 
-async fn versions(w: &mut World) -> Observed {
+async fn versions(w: &mut Fixture) -> Observed {
     let plugin = w.plugin()?;
     let known = [
         service_name::DRA_V1,
@@ -98,7 +98,7 @@ async fn versions(w: &mut World) -> Observed {
     Ok(plugin.info.supported_versions.join(", "))
 }
 
-async fn again(w: &mut World) -> Observed {
+async fn again(w: &mut Fixture) -> Observed {
     let before = w.plugin()?;
     w.kubelet.stop().await;
     w.kubelet.start();
@@ -116,7 +116,7 @@ async fn again(w: &mut World) -> Observed {
     Ok(format!("registered again at {}", after.socket.display()))
 }
 
-async fn refused(w: &mut World) -> Observed {
+async fn refused(w: &mut Fixture) -> Observed {
     let (refusals, registrations) = (w.kubelet.refusals(), w.kubelet.registrations());
     w.kubelet.stop().await;
     w.kubelet.refuse(true);
@@ -146,7 +146,7 @@ async fn refused(w: &mut World) -> Observed {
     })
 }
 
-async fn late_kubelet(w: &mut World) -> Observed {
+async fn late_kubelet(w: &mut Fixture) -> Observed {
     w.kill().await;
     w.kubelet.stop().await;
     let before = w.kubelet.registrations();
@@ -165,7 +165,7 @@ async fn late_kubelet(w: &mut World) -> Observed {
     ))
 }
 
-async fn restart(w: &mut World) -> Observed {
+async fn restart(w: &mut Fixture) -> Observed {
     for _ in 0..3 {
         w.restart().await?;
     }
@@ -187,7 +187,7 @@ async fn restart(w: &mut World) -> Observed {
     ))
 }
 
-async fn terminate(w: &mut World) -> Observed {
+async fn terminate(w: &mut Fixture) -> Observed {
     const GRACE: Duration = Duration::from_secs(30);
     let grace = GRACE.min(w.timeout());
     let start = tokio::time::Instant::now();
@@ -205,7 +205,7 @@ async fn terminate(w: &mut World) -> Observed {
     Ok(format!("ended after {took:.1?}"))
 }
 
-async fn second(w: &mut World) -> Observed {
+async fn second(w: &mut Fixture) -> Observed {
     let before = w.kubelet.registrations();
     let mut other = w.spawn()?;
     let patience = w.options().quiet;

@@ -1,7 +1,7 @@
 //! One device and several claims.
 
 use crate::case::{Case, Observed, case, ensure};
-use crate::world::{Wanted, World};
+use crate::fixture::{ClaimRequest, Fixture};
 
 pub(crate) const CASES: &[Case] = &[
     case!(two_claims, "share-refused", process: false, devices: 1,
@@ -18,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
         hint: "do not count results with adminAccess as holders of a device"),
 ];
 
-async fn two_claims(w: &mut World) -> Observed {
+async fn two_claims(w: &mut Fixture) -> Observed {
     if w.devices()[0].shared {
         return crate::case::skip("every device can be shared");
     }
@@ -34,7 +34,7 @@ async fn two_claims(w: &mut World) -> Observed {
     Ok(said)
 }
 
-async fn after_forced_deletion(w: &mut World) -> Observed {
+async fn after_forced_deletion(w: &mut Fixture) -> Observed {
     let (first, second) = (w.claim(0).await?, w.claim(0).await?);
     w.prepare(&first).await?;
     w.delete_claim(&first).await?;
@@ -50,14 +50,14 @@ async fn after_forced_deletion(w: &mut World) -> Observed {
     Ok("the device went from a claim that is gone to the next".to_owned())
 }
 
-async fn admin(w: &mut World) -> Observed {
+async fn admin(w: &mut Fixture) -> Observed {
     let device = w.devices()[0].clone();
     let user = w.claim(0).await?;
     let before = w.prepare(&user).await?;
     let admin = w
-        .make(Wanted {
+        .make(ClaimRequest {
             admin: true,
-            ..Wanted::device(&device)
+            ..ClaimRequest::device(&device)
         })
         .await?;
     let devices = w.prepare(&admin).await?;
@@ -65,9 +65,9 @@ async fn admin(w: &mut World) -> Observed {
     w.unprepare(&admin).await?;
     w.resolves(&before)?;
     let admin = w
-        .make(Wanted {
+        .make(ClaimRequest {
             admin: true,
-            ..Wanted::device(&device)
+            ..ClaimRequest::device(&device)
         })
         .await?;
     let devices = w.prepare(&admin).await?;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
+use crate::fixture::Fixture;
 use crate::kubelet::ClaimRef;
-use crate::world::World;
 
 const SOURCE: &str = "power loss in the middle of a write; NVIDIA/k8s-dra-driver-gpu#840, #1278";
 
@@ -29,11 +29,11 @@ pub(crate) const CASES: &[Case] = &[
 
 type Damage = fn(&Path) -> std::io::Result<()>;
 
-async fn empty(w: &mut World) -> Observed {
+async fn empty(w: &mut Fixture) -> Observed {
     damaged(w, |path| std::fs::write(path, "")).await
 }
 
-async fn truncated(w: &mut World) -> Observed {
+async fn truncated(w: &mut Fixture) -> Observed {
     damaged(w, |path| {
         let content = std::fs::read(path)?;
         std::fs::write(path, &content[..content.len() / 2])
@@ -41,7 +41,7 @@ async fn truncated(w: &mut World) -> Observed {
     .await
 }
 
-async fn garbage(w: &mut World) -> Observed {
+async fn garbage(w: &mut Fixture) -> Observed {
     damaged(w, |path| {
         std::fs::write(path, "\u{0}\u{1}garbage{\n".repeat(100))
     })
@@ -50,7 +50,7 @@ async fn garbage(w: &mut World) -> Observed {
 
 /// A claim is prepared, the driver ends, and its files are damaged.
 async fn prepare_and_damage(
-    w: &mut World,
+    w: &mut Fixture,
     damage: Damage,
 ) -> Result<(ClaimRef, Vec<PathBuf>), Stop> {
     let claim = w.claim(0).await?;
@@ -66,7 +66,7 @@ async fn prepare_and_damage(
     Ok((claim, files))
 }
 
-async fn damaged(w: &mut World, damage: Damage) -> Observed {
+async fn damaged(w: &mut Fixture, damage: Damage) -> Observed {
     let before = w.cdi_devices();
     let (claim, files) = prepare_and_damage(w, damage).await?;
     let position = w.position();
@@ -97,7 +97,7 @@ async fn damaged(w: &mut World, damage: Damage) -> Observed {
     Ok(format!("it goes on with {} damaged files", files.len()))
 }
 
-async fn deleted(w: &mut World) -> Observed {
+async fn deleted(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     let (claim, files) = prepare_and_damage(w, |path| std::fs::remove_file(path)).await?;
     w.start_again().await?;

@@ -1,8 +1,8 @@
 //! Unpreparing claims.
 
 use crate::case::{Case, Observed, case, ensure, fail, source};
+use crate::fixture::Fixture;
 use crate::kubelet::ClaimRef;
-use crate::world::World;
 
 pub(crate) const CASES: &[Case] = &[
     case!(repeated, "unprepare-repeated", process: false, devices: 1,
@@ -35,7 +35,7 @@ pub(crate) const CASES: &[Case] = &[
         hint: "close what each claim opens; remove state and files of unprepared claims"),
 ];
 
-async fn repeated(w: &mut World) -> Observed {
+async fn repeated(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     w.prepare(&claim).await?;
     for _ in 0..3 {
@@ -44,7 +44,7 @@ async fn repeated(w: &mut World) -> Observed {
     Ok("three times".to_owned())
 }
 
-async fn unknown(w: &mut World) -> Observed {
+async fn unknown(w: &mut Fixture) -> Observed {
     let claim = ClaimRef {
         namespace: "no-such-namespace".to_owned(),
         name: "no-such-claim".to_owned(),
@@ -54,7 +54,7 @@ async fn unknown(w: &mut World) -> Observed {
     Ok("succeeded".to_owned())
 }
 
-async fn claim_gone(w: &mut World) -> Observed {
+async fn claim_gone(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     let claim = w.claim(0).await?;
     w.prepare(&claim).await?;
@@ -64,7 +64,7 @@ async fn claim_gone(w: &mut World) -> Observed {
     Ok("unprepared".to_owned())
 }
 
-async fn empty(w: &mut World) -> Observed {
+async fn empty(w: &mut Fixture) -> Observed {
     let plugin = w.plugin()?;
     let prepared = plugin.prepare(plugin.version(), &[], w.limit()).await;
     let unprepared = plugin.unprepare(plugin.version(), &[], w.limit()).await;
@@ -81,7 +81,7 @@ async fn empty(w: &mut World) -> Observed {
     }
 }
 
-async fn prepare_again(w: &mut World) -> Observed {
+async fn prepare_again(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     for _ in 0..3 {
         let devices = w.prepare(&claim).await?;
@@ -98,7 +98,7 @@ async fn prepare_again(w: &mut World) -> Observed {
     Ok("three times, then another claim".to_owned())
 }
 
-async fn of_failed(w: &mut World) -> Observed {
+async fn of_failed(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let before = w.cdi_devices();
     w.delete_claim(&claim).await?;
@@ -113,7 +113,7 @@ const MEMORY: u64 = 48 << 20;
 /// A connection pool or a log file may be opened meanwhile.
 const DESCRIPTORS: usize = 12;
 
-async fn churn(w: &mut World) -> Observed {
+async fn churn(w: &mut Fixture) -> Observed {
     let cycles = w.options().cycles;
     let warm = cycles / 4;
     let mut before = None;

@@ -2,24 +2,12 @@
 
 use allot_model::classic::objects::{ResourceClaim as ClassicClaim, ResourceHandle};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::cache::Device;
-
-/// Versions in which an allocation has results by device, best first.
-const NEWER: [&str; 4] = ["v1", "v1beta2", "v1beta1", "v1alpha3"];
-
-/// What an API server has of `resource.k8s.io`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Served {
-    /// Best of [`NEWER`].
-    pub(crate) newer: Option<&'static str>,
-    /// Best of the versions before 1.31.
-    pub(crate) classic: Option<&'static str>,
-}
+use crate::error::api_message;
+use crate::resource_api::ResourceApi;
 
 /// What matters of a claim here.
 #[derive(Debug, Clone, Default)]
@@ -142,47 +130,10 @@ fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
-/// Reads claims.
-pub(crate) struct ResourceApi {
-    client: Client,
-    served: Mutex<Option<Served>>,
-}
-
 impl ResourceApi {
-    pub(crate) fn new(client: Client) -> Self {
-        Self {
-            client,
-            served: Mutex::default(),
-        }
-    }
-
-    /// The versions that the API server serves; discovered once, unless there were none.
-    pub(crate) async fn served(&self) -> Result<Served, kube::Error> {
-        if let Some(served) = *self.served.lock() {
-            return Ok(served);
-        }
-        let groups = self.client.list_api_groups().await?.groups;
-        let group = groups.iter().find(|group| group.name == allot_model::GROUP);
-        let best = |known: &[&'static str]| {
-            let serves = |version: &&str| {
-                let mut versions = group.into_iter().flat_map(|group| &group.versions);
-                versions.any(|served| served.version == *version)
-            };
-            known.iter().copied().find(serves)
-        };
-        let served = Served {
-            newer: best(&NEWER),
-            classic: best(&allot_model::classic::VERSIONS),
-        };
-        if served != Served::default() {
-            *self.served.lock() = Some(served);
-        }
-        Ok(served)
-    }
-
     /// The claim of that name. The text of an error is the API server's.
     pub(crate) async fn claim(&self, namespace: &str, name: &str) -> Result<Found, String> {
-        let served = self.served().await.map_err(|error| super::text(&error))?;
+        let served = self.served().await.map_err(|error| api_message(&error))?;
         // A server with both generations shows classic claims in the newer version too, with the original inside.
         let version = served
             .newer
@@ -195,12 +146,12 @@ impl ResourceApi {
         let request = http::Request::get(path)
             .body(Vec::new())
             .map_err(|error| error.to_string())?;
-        let object: Value = self.client.request(request).await.map_err(|error| {
+        let object: Value = self.client().request(request).await.map_err(|error| {
             if matches!(&error, kube::Error::Api(status) if status.code == 404) {
                 // The version may no longer be served, while the claim exists.
-                *self.served.lock() = None;
+                self.forget_served();
             }
-            super::text(&error)
+            api_message(&error)
         })?;
         let unexpected = |error: serde_json::Error| format!("unexpected claim: {error}");
         if served.newer.is_none() {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::shim::spec::{ContainerSpec, Isolation};
-use crate::shim::{Hierarchy, Staged};
+use crate::spec::staged::{Hierarchy, Staged};
+use crate::spec::{ContainerSpec, Isolation};
 
 /// Nodes of the host that a privileged container gets at most.
 const MOST: usize = 4096;

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::devices;
-use crate::shim::spec::{ContainerSpec, Isolation, Mount};
-use crate::shim::{Hierarchy, Staged};
+use crate::spec::staged::{Hierarchy, Staged};
+use crate::spec::{ContainerSpec, Isolation, Mount};
 
 /// Everything that is mounted below the root directory, in order.
 pub(super) fn all(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, String> {

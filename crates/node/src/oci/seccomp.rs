@@ -8,7 +8,7 @@ use seccompiler::{
 };
 use serde::Deserialize;
 
-use crate::shim::spec::{Seccomp, Security};
+use crate::spec::{Seccomp, Security};
 
 mod default;
 #[cfg(test)]

@@ -2,8 +2,8 @@ use allot_cdi::{DeviceNode, Hook};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::shim::Device;
-use crate::shim::spec::Mount;
+use crate::spec::Mount;
+use crate::spec::staged::Device;
 
 fn built(spec: &ContainerSpec, cgroups: Hierarchy) -> Value {
     let device = Device {

@@ -15,8 +15,8 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::Plugins;
-use crate::claims::text;
 use crate::config::HARDWARE;
+use crate::error::api_message;
 
 /// Label of a ResourceSlice with devices of simulated drivers that are unhealthy, and annotation with those devices: a JSON
 /// object with a message for each.
@@ -47,7 +47,7 @@ async fn keep_slice(client: &Client, slice: &Value) {
                 tracing::warn!(slice = name, error, "slice was not created");
                 return;
             }
-            Err(error) => tracing::debug!(error = text(&error), "slice was not created yet"),
+            Err(error) => tracing::debug!(error = api_message(&error), "slice was not created yet"),
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -112,7 +112,7 @@ pub(crate) async fn remove_slices_of_real_drivers(
                 // A cluster without DRA has no slices.
                 Err(kube::Error::Api(status)) if status.code == 404 => return,
                 Err(error) => {
-                    let error = text(&error);
+                    let error = api_message(&error);
                     tracing::warn!(driver, error, "slices of a real driver were not removed");
                 }
             }
@@ -167,7 +167,7 @@ async fn remove_listed(client: &Client, params: &ListParams, keep: impl Fn(&str)
             // A cluster without DRA has no slices.
             Err(kube::Error::Api(status)) if status.code == 404 => return,
             Err(error) => {
-                let error = text(&error);
+                let error = api_message(&error);
                 tracing::warn!(error, "slices of earlier hardware were not removed");
             }
         }

@@ -106,7 +106,7 @@ pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>
             {
                 Ok(_) => told = Some(drivers),
                 Err(error) => {
-                    let error = crate::claims::text(&error);
+                    let error = crate::error::api_message(&error);
                     tracing::warn!(node, error, "registered drivers were not announced");
                     again = true;
                 }
@@ -136,7 +136,7 @@ async fn delete(client: &Client, selector: String) {
             // A cluster without DRA has no slices.
             Err(kube::Error::Api(status)) if status.code == 404 => return,
             Err(error) => {
-                let error = crate::claims::text(&error);
+                let error = crate::error::api_message(&error);
                 tracing::warn!(selector, error, "slices were not deleted");
             }
         }

@@ -6,7 +6,7 @@ use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, Pod, Secret};
 use kube::{Api, Client, ResourceExt};
 
-use crate::claims::text;
+use crate::error::api_message;
 
 /// What a reference points to cannot be had; the container is not started until it can.
 pub(super) type Problem = String;
@@ -33,7 +33,10 @@ impl Sources {
     async fn map(&mut self, name: &str, optional: bool) -> Result<Option<&ConfigMap>, Problem> {
         if !self.maps.contains_key(name) {
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-            let found = api.get_opt(name).await.map_err(|error| text(&error))?;
+            let found = api
+                .get_opt(name)
+                .await
+                .map_err(|error| api_message(&error))?;
             self.maps.insert(name.to_owned(), found);
         }
         match self.maps.get(name).and_then(Option::as_ref) {
@@ -89,7 +92,10 @@ impl Sources {
     ) -> Result<Option<&BTreeMap<String, Vec<u8>>>, Problem> {
         if !self.secrets.contains_key(name) {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-            let found = api.get_opt(name).await.map_err(|error| text(&error))?;
+            let found = api
+                .get_opt(name)
+                .await
+                .map_err(|error| api_message(&error))?;
             let data = found.map(|secret| {
                 secret
                     .data

@@ -14,8 +14,9 @@ use oci_spec::runtime::Spec;
 use rustix::process::Pid;
 
 use super::program::{Program, Role};
+use super::spec::staged::{Hierarchy, Staged};
 use super::spec::{self, ContainerSpec};
-use super::stage::{self, Hierarchy, Staged};
+use super::stage;
 use super::supervise::pipe;
 use super::{devices, sys, terminal};
 use crate::oci;

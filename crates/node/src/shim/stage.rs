@@ -17,6 +17,7 @@ use rustix::mount::{
     move_mount, open_tree,
 };
 
+use super::spec::staged::{Account, Staged};
 use super::spec::{ContainerSpec, Isolation};
 use super::sys;
 
@@ -26,7 +27,6 @@ mod host;
 mod layers;
 mod volume;
 
-pub(crate) use account::Account;
 pub(crate) use volume::{SUB_PATH, open_below};
 
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
@@ -40,46 +40,6 @@ impl<T, E: std::fmt::Display> Step<T> for std::result::Result<T, E> {
     fn step(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|error| format!("{}: {error}", what()))
     }
-}
-
-/// What has been put together for a container.
-#[derive(Debug, Default)]
-pub(crate) struct Staged {
-    /// The root directory.
-    pub(crate) root: PathBuf,
-    /// Sources of [`ContainerSpec::mounts`], in their order: a mounted source cannot be exchanged.
-    pub(crate) mounts: Vec<PathBuf>,
-    /// Sources of [`ContainerSpec::devices`], in their order.
-    pub(crate) devices: Vec<Device>,
-    /// How this machine has its cgroups.
-    pub(crate) cgroups: Hierarchy,
-}
-
-/// A device node of the host.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Device {
-    /// Path on the host.
-    pub(crate) source: PathBuf,
-    /// `c`, `b` or `p`.
-    pub(crate) kind: &'static str,
-    /// Numbers of the node.
-    pub(crate) numbers: (u32, u32),
-    /// Permission bits.
-    pub(crate) mode: u32,
-    /// User and group.
-    pub(crate) owner: (u32, u32),
-}
-
-/// The mount on `/sys/fs/cgroup`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Hierarchy {
-    /// Nothing writable.
-    #[default]
-    None,
-    /// One file system for every controller, perhaps with an empty second version beside them.
-    V1,
-    /// The second version only.
-    V2,
 }
 
 /// Leaves the host's mounts, and without root also its users. The process must have one thread.

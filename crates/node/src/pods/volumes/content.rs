@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 
 use super::super::Node;
 use super::super::env::{Downward, Problem, Sources};
-use crate::claims::text;
+use crate::error::api_message;
 use crate::events::Kind;
 
 /// Content and mode of files by their paths below the volume.
@@ -238,7 +238,7 @@ impl Contents<'_> {
                 tracing::warn!(pod = pod.name_any(), %error, "the token was not renewed");
                 Ok(old.text.clone())
             }
-            (Err(error), None) => Err(format!("failed to fetch token: {}", text(&error))),
+            (Err(error), None) => Err(format!("failed to fetch token: {}", api_message(&error))),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::super::state::ContainerState;
 use super::super::status::{self, Input};
 use super::{RETRY, Wake, Worker, grace};
-use crate::claims::text;
+use crate::error::api_message;
 
 impl Worker {
     pub(super) fn input<'a>(
@@ -113,7 +113,7 @@ impl Worker {
             // Another pod of that name by now, or none: the watch will report it.
             Err(kube::Error::Api(error)) if is_about_another(&error) => None,
             Err(error) => {
-                let error = text(&error);
+                let error = api_message(&error);
                 tracing::warn!(pod = pod.name_any(), error, "pod status was not updated");
                 Some(Instant::now() + RETRY.0 * 2)
             }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::super::status::{self, is_sidecar};
 use super::super::{Node, lifecycle, network, volumes};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
-use crate::claims::text;
+use crate::error::api_message;
 use crate::events::Kind;
 
 impl Worker {
@@ -164,7 +164,7 @@ impl Worker {
             Ok(_) => None,
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => None,
             Err(error) => {
-                let error = text(&error);
+                let error = api_message(&error);
                 tracing::warn!(pod = pod.name_any(), error, "pod was not deleted");
                 Some(Instant::now() + RETRY.0 * 2)
             }

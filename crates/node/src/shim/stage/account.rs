@@ -6,19 +6,11 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use super::{Result, Step};
-use crate::shim::spec::{RootFs, Security};
+use crate::spec::staged::Account;
+use crate::spec::{RootFs, Security};
 
 /// Larger ones are not read: the file is the image's.
 const LARGEST: u64 = 1 << 20;
-
-/// User and groups of a container's program.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Account {
-    pub(crate) user: u32,
-    pub(crate) group: u32,
-    pub(crate) groups: Vec<u32>,
-    pub(crate) home: String,
-}
 
 /// Reads a file of a root directory; links cannot lead out of it.
 fn read(root: &Path, path: &str) -> String {

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use rustix::mount::{MountFlags, mount};
 
-use super::{Hierarchy, Result, Step};
+use super::{Result, Step};
 use crate::oci;
-use crate::shim::spec::ContainerSpec;
+use crate::spec::ContainerSpec;
+use crate::spec::staged::Hierarchy;
 
 const ROOT: &str = "/sys/fs/cgroup";
 

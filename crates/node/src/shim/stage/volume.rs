@@ -8,8 +8,9 @@ use allot_cdi::DeviceNode;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat2};
 use rustix::io::Errno;
 
-use super::{Device, Result, Source, Step};
+use super::{Result, Source, Step};
 use crate::shim::spec::Mount;
+use crate::spec::staged::Device;
 
 /// What messages about paths that lead out of a volume begin with.
 pub(crate) const SUB_PATH: &str = "failed to prepare subPath";
