@@ -147,10 +147,15 @@ fn uses(source: &Path) -> Graph {
                 .into_owned()
         })
         .collect();
+    let read = |file: &Path| fs::read_to_string(file).unwrap_or_default();
+    let root: String = ["lib.rs", "main.rs"]
+        .map(|name| read(&source.join(name)))
+        .concat();
+    let exports = circles::exports(&root, &modules);
     let mut graph = Graph::new();
     for (path, file) in &files {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        circles::add(path, &text, &modules, &mut graph);
+        let text = read(file);
+        circles::add(path, &text, &modules, &exports, &mut graph);
     }
     graph
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::kit::clock::Clock;
-use crate::leader;
+use crate::leader::{self, clock::Clock};
 
 /// A controller, by the name that kube-controller-manager uses (those of this project have other
 /// names).

@@ -5,7 +5,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use crate::{Error, Result};
+/// A text that is not a digest that can be checked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("invalid digest {digest:?}: {reason}")]
+pub struct InvalidDigest {
+    /// The input.
+    pub digest: String,
+    /// Upstream's words for the fault.
+    pub reason: String,
+}
 
 /// `ALGORITHM:HEX` with an algorithm that can be computed here: sha256, sha384 or sha512.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -17,10 +25,10 @@ impl Digest {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidDigest`] for an unknown algorithm, or a length or characters that do not match it. Only lower
+    /// [`InvalidDigest`] for an unknown algorithm, or a length or characters that do not match it. Only lower
     /// case is valid, so that equal content has one name.
-    pub fn parse(text: &str) -> Result<Self> {
-        let invalid = |reason: &str| Error::InvalidDigest {
+    pub fn parse(text: &str) -> Result<Self, InvalidDigest> {
+        let invalid = |reason: &str| InvalidDigest {
             digest: text.chars().take(200).collect(),
             reason: reason.to_owned(),
         };
@@ -89,9 +97,9 @@ impl fmt::Display for Digest {
 }
 
 impl TryFrom<String> for Digest {
-    type Error = Error;
+    type Error = InvalidDigest;
 
-    fn try_from(text: String) -> Result<Self> {
+    fn try_from(text: String) -> Result<Self, InvalidDigest> {
         Self::parse(&text)
     }
 }

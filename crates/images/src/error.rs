@@ -1,6 +1,6 @@
 //! Errors about an image.
 
-use crate::Digest;
+use crate::digest::{Digest, InvalidDigest};
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -20,13 +20,8 @@ pub enum Error {
         reason: String,
     },
     /// The text is not a digest that can be checked.
-    #[error("invalid digest {digest:?}: {reason}")]
-    InvalidDigest {
-        /// The input.
-        digest: String,
-        /// Upstream's words for the fault.
-        reason: String,
-    },
+    #[error(transparent)]
+    InvalidDigest(#[from] InvalidDigest),
     /// The registry has no such repository, tag or digest.
     #[error("{0}: not found")]
     NotFound(String),

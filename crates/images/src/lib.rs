@@ -33,7 +33,7 @@ pub mod unpack;
 pub mod user;
 
 pub use config::ImageConfig;
-pub use digest::{Digest, Hasher};
+pub use digest::{Digest, Hasher, InvalidDigest};
 pub use error::{Error, Result};
 pub use keyring::{Credential, Keyring, PullSecret, SecretSource};
 pub use limits::{Limits, Timeouts};

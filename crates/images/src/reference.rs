@@ -110,10 +110,7 @@ impl Reference {
             ));
         }
         let digest = found.get(3).map(|found| Digest::parse(found.as_str()));
-        let digest = digest.transpose().map_err(|error| match error {
-            Error::InvalidDigest { reason, .. } => reason,
-            other => other.to_string(),
-        })?;
+        let digest = digest.transpose().map_err(|error| error.reason)?;
         Ok(Self {
             domain: domain.to_owned(),
             path: path.to_owned(),

@@ -15,28 +15,7 @@ use crate::disk::{self, Disk, Opener};
 use crate::lock::DirectoryLock;
 use crate::reserve::{FileReserve, Reserve};
 use crate::state::{State, Trimmed};
-use crate::{Backend, Entry, Error, ListOptions, Page, Watcher, Write};
-
-/// Sizes of the store.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Changes kept per collection for watches and older lists.
-    pub window_events: usize,
-    /// Bytes of values kept per collection for the same purpose.
-    pub window_bytes: usize,
-    /// Most writes that share one sync.
-    pub group: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            window_events: 10_000,
-            window_bytes: 32 << 20,
-            group: 512,
-        }
-    }
-}
+use crate::{Backend, Entry, Error, ListOptions, Options, Page, Watcher, Write};
 
 /// How writes reach the committer.
 enum Writer {

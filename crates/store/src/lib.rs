@@ -31,21 +31,27 @@ mod commit;
 mod disk;
 mod embedded;
 mod entry;
+mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod lock;
 mod maintenance;
+mod options;
 mod record;
+mod request;
 mod reserve;
 mod state;
 mod watch;
 
-pub use backend::{Backend, Error, Expect, ListOptions, Operation, Page, Write};
+pub use backend::Backend;
 pub use disk::Opener;
-pub use embedded::{Embedded, Options};
+pub use embedded::Embedded;
 pub use entry::{Draft, Entry, Event, EventKind};
+pub use error::Error;
 pub use lock::DirectoryLock;
 pub use maintenance::{CheckReport, check, compact, dump};
+pub use options::Options;
+pub use request::{Expect, ListOptions, Operation, Page, Write};
 pub use reserve::Reserve;
 pub use watch::Watcher;
 

@@ -44,12 +44,29 @@ impl Collection {
         }
     }
 
-    /// Removes the oldest change from the window: from now on no watch can start before it.
-    fn pop(&mut self) -> Option<Arc<Event>> {
-        let event = self.window.pop_front()?;
-        self.window_bytes -= event.entry.value.len();
-        self.floor = event.revision();
-        Some(event)
+    /// Removes the oldest changes from the window while `is_excess` says so, but none of the newest `kept`. No watch can
+    /// start before them any longer: the new floor is noted in `trimmed`.
+    fn remove_oldest(
+        &mut self,
+        name: &Arc<str>,
+        kept: usize,
+        trimmed: &mut Trimmed,
+        is_excess: impl Fn(&Self) -> bool,
+    ) -> Vec<Arc<Event>> {
+        let mut removed = Vec::new();
+        while self.window.len() > kept
+            && is_excess(self)
+            && let Some(event) = self.window.pop_front()
+        {
+            self.window_bytes -= event.entry.value.len();
+            self.floor = event.revision();
+            trimmed.forget(&event);
+            removed.push(event);
+        }
+        if !removed.is_empty() {
+            trimmed.floors.push((name.clone(), self.floor));
+        }
+        removed
     }
 
     /// The changes after `revision`, as an index into the window.
@@ -147,14 +164,10 @@ impl State {
         {
             return trimmed;
         }
-        while collection.window.len() > 1
-            && (collection.window.len() > options.window_events
-                || collection.window_bytes > options.window_bytes)
-            && let Some(event) = collection.pop()
-        {
-            trimmed.forget(&event);
-        }
-        trimmed.floors.push((name.clone(), collection.floor));
+        collection.remove_oldest(name, 1, &mut trimmed, |collection| {
+            collection.window.len() > options.window_events
+                || collection.window_bytes > options.window_bytes
+        });
         trimmed
     }
 
@@ -171,20 +184,13 @@ impl State {
             self.moments.pop_front();
         }
         for (name, collection) in &mut self.collections {
-            let before = events.len();
-            while collection.window.len() > KEPT
-                && collection
-                    .window
-                    .front()
-                    .is_some_and(|event| event.revision() <= old)
-                && let Some(event) = collection.pop()
-            {
-                trimmed.forget(&event);
-                events.push(event);
-            }
-            if events.len() > before {
+            let removed = collection.remove_oldest(name, KEPT, &mut trimmed, |collection| {
+                let oldest = collection.window.front();
+                oldest.is_some_and(|event| event.revision() <= old)
+            });
+            if !removed.is_empty() {
                 collection.window.shrink_to(KEPT);
-                trimmed.floors.push((name.clone(), collection.floor));
+                events.extend(removed);
             }
         }
         (events, trimmed)

@@ -9,6 +9,9 @@ use std::path::Path;
 /// Which top-level module uses which others.
 pub type Graph = BTreeMap<String, BTreeSet<String>>;
 
+/// What the root of a crate offers to its modules by a short path: the name, and the module that it comes from.
+pub type Exports = BTreeMap<String, String>;
+
 /// The modules that are known to be in a circle, by crate: lines `CRATE: MODULE MODULE...`.
 pub fn known(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     text.lines()
@@ -21,15 +24,61 @@ pub fn known(text: &str) -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// Adds what a file uses to the graph of its crate. `path` is relative to `src`.
-pub fn add(path: &Path, text: &str, modules: &BTreeSet<String>, graph: &mut Graph) {
-    let place = place(path);
-    let Some(top) = place.first() else { return };
-    let code: String = super::library(text)
+/// The names that the root of a crate takes from its modules: with `use a::B` in it, `crate::B` is a use of `a`. A glob
+/// is the name `*`.
+pub fn exports(root: &str, modules: &BTreeSet<String>) -> Exports {
+    let code = code(root);
+    let mut exports = Exports::new();
+    for item in code.split(';') {
+        // What stands before the item in the same piece (attributes, other items) ends with a line.
+        let Some(at) = item.rfind("use ").filter(|at| {
+            let before = item[..*at].rsplit('\n').next().unwrap_or_default().trim();
+            before.is_empty() || before.starts_with("pub")
+        }) else {
+            continue;
+        };
+        let path = item[at + "use ".len()..].trim_start();
+        let path = path.strip_prefix("crate::").unwrap_or(path);
+        let path = path.strip_prefix("self::").unwrap_or(path);
+        let module = name(path);
+        if modules.contains(&module) {
+            let names = last_names(&path[module.len()..]);
+            exports.extend(names.into_iter().map(|name| (name, module.clone())));
+        }
+    }
+    exports
+}
+
+/// The names that a `use` of this tree brings: `::{b::C, D as E}` has `C` and `E`.
+fn last_names(tree: &str) -> Vec<String> {
+    tree.split(['{', ',', '}'])
+        .map(|part| part.rsplit("::").next().unwrap_or_default())
+        .map(|part| part.rsplit(" as ").next().unwrap_or_default().trim())
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The text without tests and comments.
+fn code(text: &str) -> String {
+    super::library(text)
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default())
         .flat_map(|line| [line, "\n"])
-        .collect();
+        .collect()
+}
+
+/// Adds what a file uses to the graph of its crate. `path` is relative to `src`.
+pub fn add(
+    path: &Path,
+    text: &str,
+    modules: &BTreeSet<String>,
+    exports: &Exports,
+    graph: &mut Graph,
+) {
+    let place = place(path);
+    let Some(top) = place.first() else { return };
+    let code = code(text);
     let uses = graph.entry(top.clone()).or_default();
     let from_root = "super::".repeat(place.len());
     for (start, prefix) in [("crate::", "crate::"), ("super::", from_root.as_str())] {
@@ -43,9 +92,11 @@ pub fn add(path: &Path, text: &str, modules: &BTreeSet<String>, graph: &mut Grap
             };
             // More `super`s than modules refer to a module inside of the file.
             for name in first_names(rest) {
-                if modules.contains(&name) && name != *top {
-                    uses.insert(name);
-                }
+                let module = match modules.contains(&name) {
+                    true => Some(&name),
+                    false => exports.get(&name),
+                };
+                uses.extend(module.filter(|module| *module != top).cloned());
             }
         }
     }
@@ -128,9 +179,11 @@ mod tests {
             .iter()
             .filter_map(|(path, _)| place(Path::new(path)).first().cloned())
             .collect();
+        let root = files.iter().find(|(path, _)| *path == "lib.rs");
+        let exports = exports(root.map_or("", |(_, text)| text), &modules);
         let mut graph = Graph::new();
         for (path, text) in files {
-            add(Path::new(path), text, &modules, &mut graph);
+            add(Path::new(path), text, &modules, &exports, &mut graph);
         }
         graph
     }
@@ -164,6 +217,23 @@ mod tests {
         ];
         assert!(circles(&files).is_empty());
         assert_eq!(graph(&files)["c"], BTreeSet::from(["a".to_owned()]));
+    }
+
+    #[test]
+    fn names_that_the_root_exports_belong_to_their_modules() {
+        let root = "//! use x::y;\nmod a;\nmod b;\nmod c;\n\npub use a::{A, part::{Deep, Old as New}};\n\
+            pub(crate) use crate::b::B;\nuse std::c::C;\nuse c::C2;\n";
+        let modules = ["a", "b", "c"].map(str::to_owned).into();
+        let found = exports(root, &modules);
+        let found: Vec<_> = found.iter().map(|(n, m)| format!("{m}::{n}")).collect();
+        assert_eq!(found, ["a::A", "b::B", "c::C2", "a::Deep", "a::New"]);
+        let files = [
+            ("lib.rs", root),
+            ("a.rs", "use crate::B;"),
+            ("b.rs", "fn f() -> super::New {}"),
+            ("c.rs", "use crate::{A, B};"),
+        ];
+        assert_eq!(circles(&files), ["a", "b"]);
     }
 
     #[test]
