@@ -25,6 +25,7 @@
 // Time, randomness and files are inputs; see clippy.toml.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod conditions;
 pub mod cron;
 pub mod exposition;
 pub mod field;

@@ -380,14 +380,7 @@ fn forbidden(attributes: &Attributes<'_>, why: &str) -> ApiError {
     Status::forbidden(&attributes.resource.group_resource(), attributes.name, why).into()
 }
 
-/// An object of the store by collection and key.
-async fn stored(core: &Admission, collection: &str, key: &str) -> Result<Option<Value>> {
-    let entry = core.backend.get(collection, key).await?;
-    // What the store holds was written by this server as JSON.
-    Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
-}
-
-/// As [`stored`], reduced to the values at some paths. For every pod, plugins read a few fields of objects that may be
+/// As [`ServerState::stored`], reduced to the values at some paths. For every pod, plugins read a few fields of objects that may be
 /// large; skipping the rest is much cheaper than building it.
 async fn stored_parts(
     core: &ServerState,

@@ -249,9 +249,8 @@ async fn endpoint_of_pod(call: &Call<'_>, pod: &Value) -> Result<Endpoint> {
 
 async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
     let resource = allot_apimachinery::gvk::GroupResource::new("", "nodes");
-    let entry = call.core.backend.get("nodes", name).await?;
-    let entry = entry.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
-    let node: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+    let missing = || ApiError::from(Status::not_found(&resource, name));
+    let node = call.core.stored("nodes", name).await?.ok_or_else(missing)?;
     let addresses = node["status"]["addresses"]
         .as_array()
         .cloned()

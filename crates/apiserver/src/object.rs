@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use allot_apimachinery::conditions;
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Result};
@@ -9,6 +10,17 @@ use crate::error::{ApiError, Result};
 /// The object `metadata`, made if it is not there.
 pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     child_mut(object, "metadata")
+}
+
+/// Sets a condition of the object's status; see [`conditions::set_condition`]. A list of another type stays as it is.
+pub fn set_condition(object: &mut Value, condition: Value) -> bool {
+    let conditions = child_mut(object, "status")
+        .entry("conditions")
+        .or_insert_with(|| Value::Array(Vec::new()));
+    match conditions {
+        Value::Array(list) => conditions::set_condition(list, condition),
+        _ => false,
+    }
 }
 
 /// The object under `key`, created if it does not exist or is not an object.

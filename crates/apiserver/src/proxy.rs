@@ -134,11 +134,11 @@ fn split(id: &str) -> Option<(&str, &str)> {
 
 async fn stored(call: &Call<'_>, collection: &str, name: &str) -> Result<Value> {
     let key = format!("{}/{name}", call.namespace());
-    let entry = call.core.backend.get(collection, &key).await?;
     let missing = || ApiError::from(Status::not_found(&call.resource.group_resource(), name));
-    let entry = entry.ok_or_else(missing)?;
-    // What the store holds was written by this server as JSON.
-    Ok(serde_json::from_slice(&entry.value).unwrap_or_default())
+    call.core
+        .stored(collection, &key)
+        .await?
+        .ok_or_else(missing)
 }
 
 async fn pass(call: &Call<'_>, address: &str, port: &str, body: Bytes) -> Result<Response<Body>> {

@@ -76,7 +76,7 @@ pub async fn dispatch(
     request: &mut Incoming,
     body: Bytes,
 ) -> Result<Response<Body>> {
-    let info = request.info.clone();
+    let info = Arc::clone(&request.info);
     let registry = core.registry.load();
     let Some(resource) = registry
         .served(

@@ -77,7 +77,7 @@ impl Server {
             uri: parts.uri,
             headers: parts.headers,
             query,
-            info,
+            info: Arc::new(info),
             user: User::anonymous(),
             upgrade: parking_lot::Mutex::new(upgrade),
             warnings: Warnings::default(),
@@ -92,7 +92,7 @@ impl Server {
             audit: None,
         };
         let started = Instant::now();
-        let info = exchange.request.info.clone();
+        let info = Arc::clone(&exchange.request.info);
         let limits = &self.0.config.limits;
         let result = match time_limit(&exchange.request, limits.request_timeout) {
             Err(error) => Err(error),
@@ -241,7 +241,7 @@ impl Server {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        let info = exchange.request.info.clone();
+        let info = Arc::clone(&exchange.request.info);
         let answer = Box::pin(crate::raw::scope(self.answer(exchange, upload, user)));
         panics::caught(&info, answer).await.unwrap_or_else(|| {
             self.0.metrics.panicked();

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use allot_store::Backend;
 use arc_swap::ArcSwap;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::answers::{Budget, Counters};
 use crate::config::Config;
+use crate::error::Result;
 use crate::registry::{self, Registry};
 
 /// The state of one server below authorization, admission and handlers.
@@ -41,5 +43,15 @@ impl ServerState {
             shutdown: CancellationToken::new(),
             config,
         }
+    }
+
+    /// The object of a collection under this key, as it is stored.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(crate) async fn stored(&self, collection: &str, key: &str) -> Result<Option<Value>> {
+        let entry = self.backend.get(collection, key).await?;
+        // What the store holds was written by this server as JSON.
+        Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
     }
 }

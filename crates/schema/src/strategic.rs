@@ -2,7 +2,7 @@
 //!
 //! Directives: `$patch` (`replace`, `delete`), `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
@@ -274,17 +274,12 @@ fn merge_list(
     if replace {
         return Ok(plain.into_iter().map(Value::Object).collect());
     }
-    let identity = |item: &Value| item.get(merge_key).map(Value::to_string);
-    let stays = |item: &Value| identity(item).is_none_or(|it| !deleted.contains(&it));
+    let by = order::By(Some(merge_key));
+    let stays = |item: &Value| by.identity(item).is_none_or(|it| !deleted.contains(&it));
     original.retain(stays);
     let wanted: Vec<Value> = plain.iter().cloned().map(Value::Object).collect();
     let live: Vec<Value> = live.into_iter().filter(stays).collect();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    for (at, item) in original.iter().enumerate() {
-        if let Some(identity) = identity(item) {
-            places.entry(identity).or_insert(at);
-        }
-    }
+    let mut places = by.places(&original);
     for map in plain {
         let value = map
             .get(merge_key)
@@ -298,7 +293,7 @@ fn merge_list(
             _ => original.push(Value::Object(map)),
         }
     }
-    order::By(Some(merge_key)).arrange(original, &wanted, &live)
+    by.arrange(original, &wanted, &live)
 }
 
 /// True for lists of objects. All elements have to be of one kind, and not lists.

@@ -4,7 +4,7 @@ use allot_model::features::Feature;
 use serde_json::Value;
 
 use super::Admission;
-use super::{Attributes, Operation, forbidden, stored};
+use super::{Attributes, Operation, forbidden};
 use crate::error::Result;
 use crate::object::meta;
 
@@ -27,7 +27,7 @@ pub(super) async fn workload_exists(
     let text = |key: &str| named[key].as_str().unwrap_or_default();
     let (name, template) = (text("workloadName"), text("podGroupTemplateName"));
     let key = format!("{}/{name}", attributes.namespace);
-    let found = stored(core, "scheduling.k8s.io/workloads", &key).await?;
+    let found = core.stored("scheduling.k8s.io/workloads", &key).await?;
     let why = match found {
         None => format!("PodGroup rejected: Workload {name:?} not found"),
         Some(workload) if !meta(&workload, "deletionTimestamp").is_empty() => {

@@ -4,7 +4,7 @@ use allot_model::features::Release;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, Operation, forbidden, stored, stored_parts};
+use super::{Attributes, Operation, forbidden, stored_parts};
 use crate::error::Result;
 use crate::object::{child_mut, meta, text};
 
@@ -49,7 +49,7 @@ pub(super) async fn priority(
     let class = if named.is_empty() {
         default_class(core).await?
     } else {
-        let found = stored(core, CLASSES, &named).await?;
+        let found = core.stored(CLASSES, &named).await?;
         let missing = || {
             forbidden(
                 attributes,
@@ -178,7 +178,7 @@ pub(super) async fn runtime_class(
         }
         return Ok(());
     }
-    let Some(class) = stored(core, "node.k8s.io/runtimeclasses", &name).await? else {
+    let Some(class) = core.stored("node.k8s.io/runtimeclasses", &name).await? else {
         return Err(forbidden(
             attributes,
             &format!("pod rejected: RuntimeClass {name:?} not found"),

@@ -105,9 +105,7 @@ async fn change(core: &Admission, attributes: &Attributes<'_>, object: &Value) -
     let mut owner = None;
     if let Some(name) = quota::special_owner(object) {
         let key = format!("{}/{name}", attributes.namespace);
-        if let Some(entry) = core.backend.get("pods", &key).await? {
-            owner = serde_json::from_slice::<Value>(&entry.value).ok();
-        }
+        owner = core.stored("pods", &key).await?;
     }
     let lookups = Lookups {
         extended: &|class| extended.get(class).cloned(),

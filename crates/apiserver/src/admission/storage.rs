@@ -5,7 +5,7 @@ use allot_store::ListOptions;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, Operation, forbidden, stored};
+use super::{Attributes, Operation, forbidden};
 use crate::error::Result;
 use crate::object::{meta, metadata_mut};
 
@@ -67,7 +67,7 @@ pub(super) async fn resize(
     let name = class(claim);
     let found = match name.is_empty() || name != class(old) {
         true => None,
-        false => stored(core, "storage.k8s.io/storageclasses", &name).await?,
+        false => core.stored("storage.k8s.io/storageclasses", &name).await?,
     };
     if found.is_some_and(|it| it["allowVolumeExpansion"] == true) {
         return Ok(());

@@ -197,10 +197,9 @@ async fn still_there(core: &ServerState, bound: &Bound, now: i64) -> Result<(), 
 
 /// An object, or nothing.
 async fn stored(core: &ServerState, collection: &str, key: &str) -> Result<Value, String> {
-    let entry = core.backend.get(collection, key).await;
-    let entry = entry.map_err(|error| error.to_string())?;
-    Ok(entry
-        .and_then(|entry| serde_json::from_slice(&entry.value).ok())
+    let found = core.stored(collection, key).await;
+    Ok(found
+        .map_err(|error| error.to_string())?
         .unwrap_or_default())
 }
 

@@ -325,10 +325,8 @@ impl View<'_> {
 
     /// A stored object, null if it does not exist.
     async fn stored(&self, collection: &str, key: &str) -> Result<Value> {
-        let entry = self.core.backend.get(collection, key).await?;
-        Ok(entry
-            .and_then(|entry| serde_json::from_slice(&entry.value).ok())
-            .unwrap_or(Value::Null))
+        let found = self.core.stored(collection, key).await?;
+        Ok(found.unwrap_or_default())
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use allot_store::{Backend, Entry, Expect, Write};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::flow_defaults::{DANGLING, condition};
-use crate::object::{self, child_mut, meta, text};
+use crate::flow_defaults::condition;
+use crate::object::{self, meta, text};
 use crate::storage;
 
 /// Version of the API that the objects are written in.
@@ -46,23 +46,9 @@ fn told(mut schema: Value, levels: &BTreeSet<String>) -> Option<Value> {
         return None;
     }
     let level = text(&schema, &["spec", "priorityLevelConfiguration", "name"]);
-    let mut new = condition(level, levels.contains(level), &object::now());
-    let conditions = child_mut(&mut schema, "status")
-        .entry("conditions")
-        .or_insert_with(|| json!([]));
-    let list = conditions.as_array_mut()?;
-    match list.iter_mut().find(|it| it["type"] == DANGLING) {
-        Some(known) => {
-            let same = |key: &str| known[key] == new[key];
-            if same("status") && same("reason") && same("message") {
-                return None;
-            }
-            if same("status") && known["lastTransitionTime"].is_string() {
-                new["lastTransitionTime"] = known["lastTransitionTime"].clone();
-            }
-            *known = new;
-        }
-        None => list.push(new),
+    let new = condition(level, levels.contains(level), &object::now());
+    if !object::set_condition(&mut schema, new) {
+        return None;
     }
     schema["apiVersion"] = API_VERSION.into();
     schema["kind"] = "FlowSchema".into();
@@ -71,6 +57,8 @@ fn told(mut schema: Value, levels: &BTreeSet<String>) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -1,5 +1,7 @@
 //! A request before it is handled.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, Method};
 use tokio::time::Instant;
 
@@ -25,7 +27,7 @@ pub struct Incoming {
     /// Query parameters.
     pub query: Query,
     /// The request attributes: verb, resource and object.
-    pub info: RequestInfo,
+    pub info: Arc<RequestInfo>,
     /// The authenticated user.
     pub user: User,
     /// The connection upgrade, for exec and similar subresources.

@@ -1,5 +1,6 @@
 //! Conditions of objects, as JSON.
 
+use allot_apimachinery::conditions;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -7,8 +8,7 @@ use serde_json::{Value, json};
 use crate::kit::clock::rfc3339;
 use crate::kit::whole::Whole;
 
-/// Conditions as JSON with one set: the transition time changes only with the status, and nothing
-/// changes if status, reason and message are the same.
+/// Sets a condition of five fields; see [`conditions::set_condition`].
 pub(crate) fn set_condition(
     conditions: &mut Vec<Value>,
     kind: &str,
@@ -17,25 +17,11 @@ pub(crate) fn set_condition(
     message: &str,
     now: &str,
 ) {
-    let mut new = json!({
+    let condition = json!({
         "type": kind, "status": status, "reason": reason, "message": message,
         "lastTransitionTime": now,
     });
-    match conditions.iter_mut().find(|c| c["type"] == kind) {
-        Some(old) => {
-            let same = ["status", "reason", "message"]
-                .into_iter()
-                .all(|f| old[f] == new[f]);
-            if same {
-                return;
-            }
-            if old["status"] == new["status"] {
-                new["lastTransitionTime"] = old["lastTransitionTime"].clone();
-            }
-            *old = new;
-        }
-        None => conditions.push(new),
-    }
+    conditions::set_condition(conditions, condition);
 }
 
 /// Removes a condition.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use allot_apimachinery::conditions;
+use serde_json::{Value, json};
 
 use super::{list, text};
 
@@ -22,34 +23,15 @@ pub fn set_condition(
     message: &str,
     now: &str,
 ) {
-    let mut condition = Map::new();
-    for (key, value) in [
-        ("type", kind),
-        ("status", status),
-        ("lastTransitionTime", now),
-        ("reason", reason),
-        ("message", message),
-    ] {
-        condition.insert(key.to_owned(), value.into());
-    }
     let conditions = &mut definition["status"]["conditions"];
     if !conditions.is_array() {
         *conditions = json!([]);
     }
-    let Value::Array(conditions) = conditions else {
-        return;
-    };
-    match conditions.iter_mut().find(|found| found["type"] == kind) {
-        Some(found) => {
-            if found["status"] == status {
-                condition.insert(
-                    "lastTransitionTime".to_owned(),
-                    found["lastTransitionTime"].clone(),
-                );
-            }
-            *found = Value::Object(condition);
-        }
-        None => conditions.push(Value::Object(condition)),
+    if let Value::Array(conditions) = conditions {
+        let condition = json!({
+            "type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message,
+        });
+        conditions::set_condition(conditions, condition);
     }
 }
 

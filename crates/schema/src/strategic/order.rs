@@ -20,7 +20,7 @@ impl By {
     }
 
     /// The comparison key of an element: equal for equal elements; `None` if the element equals no other.
-    fn identity(self, item: &Value) -> Option<String> {
+    pub(super) fn identity(self, item: &Value) -> Option<String> {
         match self.0 {
             Some(key) => item.get(key).map(Value::to_string),
             None => Some(item.to_string()),
@@ -29,7 +29,7 @@ impl By {
 
     /// The first index of each element of a list. A patch can be as large as a request body, so linear searches are
     /// avoided.
-    fn places(self, list: &[Value]) -> HashMap<String, usize> {
+    pub(super) fn places(self, list: &[Value]) -> HashMap<String, usize> {
         let mut places = HashMap::with_capacity(list.len());
         for (at, item) in list.iter().enumerate() {
             if let Some(identity) = self.identity(item) {

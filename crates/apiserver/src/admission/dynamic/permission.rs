@@ -3,7 +3,7 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::super::{Attributes, Operation, stored};
+use super::super::{Attributes, Operation};
 use super::backend::GROUP;
 use crate::admission::Admission;
 use crate::auth::Ask;
@@ -54,7 +54,7 @@ pub(in crate::admission) async fn field_errors(
         {
             let policies = resource.plural.replace("policybindings", "policies");
             let policy = text(spec, &["policyName"]);
-            let policy = stored(core, &format!("{GROUP}/{policies}"), policy).await?;
+            let policy = core.stored(&format!("{GROUP}/{policies}"), policy).await?;
             let kind = policy.map(|mut policy| policy["spec"]["paramKind"].take());
             let (name, namespace) = (
                 text(spec, &["paramRef", "name"]),

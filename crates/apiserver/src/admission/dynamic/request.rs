@@ -10,7 +10,7 @@ use allot_schema::apply::Managed;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::super::{Asked, Attributes, Operation, Shown, stored};
+use super::super::{Asked, Attributes, Operation, Shown};
 use crate::admission::Admission;
 use crate::conversion;
 use crate::error::{ApiError, Result};
@@ -281,7 +281,7 @@ impl<'a> Request<'a> {
     /// Errors of the store.
     pub async fn namespace_object(&self) -> Result<Option<&Value>> {
         let found = self.namespace_object.get_or_try_init(|| async {
-            let found = stored(self.core, "namespaces", self.namespace).await?;
+            let found = self.core.stored("namespaces", self.namespace).await?;
             Ok::<_, ApiError>(found.map(|mut namespace| {
                 namespace["kind"] = "Namespace".into();
                 namespace["apiVersion"] = "v1".into();

@@ -12,7 +12,7 @@ use crate::admission::Operation;
 use crate::body::Body;
 use crate::context::Call;
 use crate::error::{ApiError, Result};
-use crate::object::{child_mut, meta, now, text};
+use crate::object::{self, child_mut, meta, now, text};
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut binding = call.object_of(&body, "v1", "Binding")?;
@@ -109,14 +109,9 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
 /// Sets the condition `PodScheduled`.
 fn mark_scheduled(pod: &mut Value) {
     let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
-    let conditions = child_mut(pod, "status")
-        .entry("conditions")
-        .or_insert_with(|| json!([]));
-    if let Value::Array(list) = conditions {
-        match list.iter_mut().find(|it| it["type"] == "PodScheduled") {
-            Some(known) if known["status"] == "True" => {}
-            Some(known) => *known = condition,
-            None => list.push(condition),
-        }
+    let known = pod["status"]["conditions"].as_array();
+    let is_set = |it: &Value| it["type"] == "PodScheduled" && it["status"] == "True";
+    if !known.is_some_and(|known| known.iter().any(is_set)) {
+        object::set_condition(pod, condition);
     }
 }

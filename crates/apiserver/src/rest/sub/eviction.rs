@@ -9,7 +9,7 @@ use allot_apimachinery::status::{Cause, Details};
 use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
 use bytes::Bytes;
 use http::Response;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::success;
 use crate::admission::Operation;
@@ -134,25 +134,8 @@ fn disrupted(pod: &Value) -> Value {
         "type": "DisruptionTarget", "status": "True", "lastProbeTime": null, "lastTransitionTime": object::now(),
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
     });
-    set_condition(child_mut(&mut pod, "status"), condition);
+    object::set_condition(&mut pod, condition);
     pod
-}
-
-/// Sets a condition; the transition time stays if its status does.
-fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
-    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
-    let Value::Array(list) = conditions else {
-        return;
-    };
-    match list.iter_mut().find(|it| it["type"] == condition["type"]) {
-        Some(known) => {
-            if known["status"] == condition["status"] {
-                condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
-            }
-            *known = condition;
-        }
-        None => list.push(condition),
-    }
 }
 
 /// Pods that have finished, have not started, or are being deleted do not count for budgets.
@@ -281,7 +264,7 @@ impl Budget {
                 "type": "DisruptionAllowed", "status": "False", "observedGeneration": self.number("observedGeneration"),
                 "lastTransitionTime": object::now(), "reason": "InsufficientPods", "message": "",
             });
-            set_condition(status, condition);
+            object::set_condition(&mut budget, condition);
         }
         child_mut(&mut budget["status"], "disruptedPods")
             .insert(pod.to_owned(), object::now().into());

@@ -36,13 +36,11 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         let error = Error::invalid(&path, sent, text);
         return Err(Status::invalid(&kind(), call.name(), &vec![error]).into());
     }
-    let entry = call
+    let account = call
         .core
-        .backend
-        .get("serviceaccounts", &call.key())
+        .stored("serviceaccounts", &call.key())
         .await?
         .ok_or_else(|| call.not_found())?;
-    let account: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
     let account_uid = meta(&account, "uid");
     check_uid(&call, meta(&request, "uid"), account_uid)?;
     let seconds = request["spec"]["expirationSeconds"]
@@ -175,13 +173,9 @@ async fn bind(call: &Call<'_>, reference: &Value, bound: &mut Bound) -> Result<(
             "Name parameter invalid: {name:?}: {why}"
         )));
     }
-    let entry = call.core.backend.get(plural, &key).await?;
-    let object: Value = entry
-        .and_then(|entry| serde_json::from_slice(&entry.value).ok())
-        .unwrap_or(Value::Null);
-    if object.is_null() {
+    let Some(object) = call.core.stored(plural, &key).await? else {
         return Err(Status::not_found(&GroupResource::new("", plural), name).into());
-    }
+    };
     if kind == "Pod" && text(&object, &["spec", "serviceAccountName"]) != call.name() {
         let message = format!(
             "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
@@ -201,10 +195,7 @@ async fn bind(call: &Call<'_>, reference: &Value, bound: &mut Bound) -> Result<(
         "Pod" => {
             let node = text(&object, &["spec", "nodeName"]);
             if !node.is_empty() {
-                let entry = call.core.backend.get("nodes", node).await?;
-                let found: Value = entry
-                    .and_then(|entry| serde_json::from_slice(&entry.value).ok())
-                    .unwrap_or(Value::Null);
+                let found = call.core.stored("nodes", node).await?.unwrap_or_default();
                 bound.node = Some((node.to_owned(), meta(&found, "uid").to_owned()));
             }
             bound.pod = target;
