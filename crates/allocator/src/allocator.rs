@@ -4,12 +4,12 @@ use crate::allocation::{Allocation, Picked};
 use crate::attempt::{Attempt, PoolPart, Scratch, pools_of};
 use crate::claims::Claims;
 use crate::cluster::Cluster;
+use crate::free_devices::{self, FreeDevices, WHOLE};
 use crate::memo::{Answer, Fit, Fits, Memo, PlaceOf};
 use crate::node::Node;
 use crate::observer::Observer;
 use crate::outcome::{Error, Limits, Outcome, Policy};
 use crate::pool::ViewState;
-use crate::room::{self, Room, WHOLE};
 use crate::search::{Found, Search};
 
 /// Finds devices. Keeps memory between attempts; use one per thread.
@@ -31,9 +31,9 @@ pub struct Allocator {
 
 impl Policy {
     /// How much this policy likes an allocation, by what is free on the node before and after it.
-    fn preference(self, before: &Room, after: &Room) -> i64 {
+    fn preference(self, before: &FreeDevices, after: &FreeDevices) -> i64 {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let used = |room: &Room| match room.total() {
+        let used = |room: &FreeDevices| match room.total() {
             0 => 0,
             total => signed((total - room.free().min(total)) * u64::from(WHOLE) / total),
         };
@@ -193,7 +193,8 @@ impl Allocator {
                     return Outcome::Failed(Error::fatal(text));
                 }
                 if self.policy != Policy::FirstFit {
-                    let (before, after) = room::before_and_after(cluster, node, &found, claims);
+                    let (before, after) =
+                        free_devices::before_and_after(cluster, node, &found, claims);
                     preference = self.policy.preference(&before, &after);
                 }
                 true

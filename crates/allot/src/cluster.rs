@@ -34,7 +34,7 @@ use crate::clusters::record::{Process, Record};
 use crate::component::read_scheduler_config;
 use crate::{apiserver, bounds};
 pub use kinds::{Driver, Runtime};
-pub use place::Place;
+pub use place::ClusterDirectory;
 use place::{end_containers, removed};
 use progress::Progress;
 

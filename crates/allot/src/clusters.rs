@@ -10,7 +10,7 @@ use anyhow::Context as _;
 /// Which cluster a command is about.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(id = "which")]
-pub struct Which {
+pub struct ClusterSelection {
     /// Name of the cluster, as given to `allot up`
     #[arg(long, value_name = "NAME", value_parser = name, conflicts_with = "data_dir")]
     pub name: Option<String>,
@@ -19,7 +19,7 @@ pub struct Which {
     pub data_dir: Option<PathBuf>,
 }
 
-impl Which {
+impl ClusterSelection {
     /// The cluster's directory.
     ///
     /// # Errors

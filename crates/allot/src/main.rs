@@ -168,12 +168,12 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    tell(error);
+    print_error(error);
     ExitCode::FAILURE
 }
 
 /// Prints an error, unless the output was closed by its reader.
-fn tell(error: &anyhow::Error) {
+fn print_error(error: &anyhow::Error) {
     if !is_broken_pipe(error) {
         let _ = writeln!(std::io::stderr(), "error: {}", describe(error));
     }

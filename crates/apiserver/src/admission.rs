@@ -86,7 +86,7 @@ pub struct Attributes<'a> {
     /// Whether this is a dry run: no change is stored.
     pub dry_run: bool,
     /// The client's request; absent for a step of another request, which has been admitted as a whole.
-    pub asked: Option<Asked<'a>>,
+    pub asked: Option<SentRequest<'a>>,
 }
 
 impl Attributes<'_> {
@@ -103,7 +103,7 @@ impl Attributes<'_> {
 
 /// A request as its client has sent it, as webhooks and policies see it.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct SentRequest<'a> {
     /// The request.
     pub(crate) request: &'a Incoming,
     /// The resource and the version of its path.
@@ -113,7 +113,7 @@ pub struct Asked<'a> {
     /// The objects that a webhook converted to determine the owners of fields.
     pub(crate) conversions: &'a Known,
     /// In what form the objects are shown.
-    pub(crate) shown: Shown,
+    pub(crate) shown: ObjectForm,
     /// The options of a delete.
     pub(crate) delete: Option<&'a DeleteOptions>,
     /// The field managers of the objects, which admission updates.
@@ -131,7 +131,7 @@ pub(crate) struct Owners<'a> {
 
 /// In what form an object is shown to policies and webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum ObjectForm {
     /// As the resource's kind.
     Object,
     /// Its replicas alone.

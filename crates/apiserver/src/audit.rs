@@ -65,7 +65,7 @@ impl Audit {
         self: &Arc<Self>,
         request: &Incoming,
         received: jiff::Timestamp,
-    ) -> Option<Trail> {
+    ) -> Option<RequestAudit> {
         let rule = self.policy.rule(&request.info, &request.user);
         if rule.level == Level::None {
             return None;
@@ -113,7 +113,7 @@ impl Audit {
         event
             .stage_timestamp
             .clone_from(&event.request_received_timestamp);
-        let trail = Trail {
+        let trail = RequestAudit {
             audit: self.clone(),
             event,
             omit: rule.omit,
@@ -138,7 +138,7 @@ impl Audit {
 }
 
 /// The audit record of one request.
-pub struct Trail {
+pub struct RequestAudit {
     audit: Arc<Audit>,
     event: Event,
     omit: Vec<Stage>,
@@ -149,7 +149,7 @@ pub struct Trail {
     sent: Option<(Vec<u8>, Vec<OwnedSemaphorePermit>)>,
 }
 
-impl Observer for Trail {
+impl Observer for RequestAudit {
     fn piece(&mut self, bytes: &[u8]) {
         let Some((sent, shares)) = &mut self.sent else {
             return;
@@ -181,7 +181,7 @@ impl Observer for Trail {
     }
 }
 
-impl Trail {
+impl RequestAudit {
     /// Notes that the answer is not in the event.
     fn is_streamed(&mut self) {
         let annotations = &mut self.event.annotations;
@@ -306,7 +306,7 @@ impl Trail {
     }
 }
 
-impl Drop for Trail {
+impl Drop for RequestAudit {
     fn drop(&mut self) {
         if std::mem::replace(&mut self.over, true) {
             return;

@@ -13,7 +13,7 @@ use crate::panics;
 
 mod paced;
 
-pub(crate) use paced::Pace;
+pub(crate) use paced::ReadDeadlines;
 
 /// A pinned stream of chunks.
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>;
@@ -40,8 +40,8 @@ enum Content {
     Whole(Option<Bytes>),
     Stream(Chunks),
     /// A watchdog monitors the reader's pace, and may end the body.
-    Paced(
-        Arc<paced::Paced>,
+    MonitoredBody(
+        Arc<paced::MonitoredBody>,
         #[allow(dead_code, reason = "ends with the body")] paced::Watchdog,
     ),
 }
@@ -62,7 +62,7 @@ impl Content {
                 }
                 polled
             }
-            Content::Paced(paced, _) => paced.poll_next(context),
+            Content::MonitoredBody(paced, _) => paced.poll_next(context),
         }
     }
 
@@ -70,7 +70,7 @@ impl Content {
         match self {
             Content::Whole(bytes) => bytes.is_none(),
             Content::Stream(_) => false,
-            Content::Paced(paced, _) => paced.left() == Some(0),
+            Content::MonitoredBody(paced, _) => paced.left() == Some(0),
         }
     }
 
@@ -79,7 +79,7 @@ impl Content {
         match self {
             Content::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Content::Stream(_) => None,
-            Content::Paced(paced, _) => paced.left(),
+            Content::MonitoredBody(paced, _) => paced.left(),
         }
     }
 }
@@ -143,11 +143,11 @@ impl Body {
     }
 
     /// The same body in small pieces, which ends, and releases its resources, when its reader is too slow.
-    pub(crate) fn paced(self, pace: Pace) -> Self {
+    pub(crate) fn paced(self, pace: ReadDeadlines) -> Self {
         let (paced, watchdog) = paced::start(self.content, self.held, pace);
         Body {
             observer: self.observer,
-            ..Self::of(Content::Paced(paced, watchdog))
+            ..Self::of(Content::MonitoredBody(paced, watchdog))
         }
     }
 }
@@ -190,7 +190,7 @@ impl std::fmt::Debug for Body {
         f.write_str(match self.content {
             Content::Whole(_) => "Body(whole)",
             Content::Stream(_) => "Body(stream)",
-            Content::Paced(..) => "Body(paced)",
+            Content::MonitoredBody(..) => "Body(paced)",
         })
     }
 }

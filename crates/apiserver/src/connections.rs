@@ -14,14 +14,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 /// How often the log reports that there are too many.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// All open connections.
 pub struct Connections {
     limit: usize,
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
-    told: Mutex<Option<Instant>>,
+    last_logged: Mutex<Option<Instant>>,
 }
 
 /// One connection, as its requests see it.
@@ -93,14 +93,14 @@ impl Drop for InFlight {
 }
 
 /// A connection's place among the others until it is dropped.
-pub struct Place {
+pub struct ConnectionSlot {
     all: Arc<Connections>,
     id: u64,
     /// The connection.
     pub connection: Arc<Connection>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.all.open.lock().remove(&self.id);
     }
@@ -113,16 +113,16 @@ impl Connections {
             limit: limit.max(1),
             next: AtomicU64::new(0),
             open: Mutex::default(),
-            told: Mutex::default(),
+            last_logged: Mutex::default(),
         })
     }
 
     /// A slot for a new connection. If there are too many, the one that has been idle for the longest time is closed;
     /// `None` if all are busy.
-    pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
+    pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<ConnectionSlot> {
         let full = self.open.lock().len() >= self.limit;
         if full {
-            self.tell(&format!("there are {} connections", self.limit));
+            self.log_closed(&format!("there are {} connections", self.limit));
             if !self.evict() {
                 return None;
             }
@@ -139,7 +139,7 @@ impl Connections {
         });
         self.open.lock().insert(id, connection.clone());
         let all = self.clone();
-        Some(Place {
+        Some(ConnectionSlot {
             all,
             id,
             connection,
@@ -163,10 +163,10 @@ impl Connections {
     }
 
     /// Logs the closed or rejected connection, rate-limited.
-    pub fn tell(&self, why: &str) {
-        let mut told = self.told.lock();
-        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-            *told = Some(Instant::now());
+    pub fn log_closed(&self, why: &str) {
+        let mut last_logged = self.last_logged.lock();
+        if last_logged.is_none_or(|last_logged| last_logged.elapsed() >= LOG_INTERVAL) {
+            *last_logged = Some(Instant::now());
             tracing::warn!(
                 "{why}: idle connections are closed for new ones, and new ones refused where all are busy; \
                  see --max-connections and the limit on open files"
@@ -182,17 +182,17 @@ impl Connections {
 }
 
 /// A stream that reports received data to its connection.
-pub struct Noted<S> {
+pub struct CountedStream<S> {
     /// The stream.
     pub stream: S,
     /// The connection to notify.
     pub noted: Option<Arc<Connection>>,
     /// The slot of the connection. It outlives the requests, since an upgrade moves the stream.
     #[allow(dead_code, reason = "is given up when it is dropped")]
-    pub place: Arc<Place>,
+    pub place: Arc<ConnectionSlot>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -209,7 +209,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -270,7 +270,7 @@ mod tests {
     fn an_upgraded_connection_keeps_its_place_until_its_stream_ends() {
         let all = Connections::new(1);
         let place = Arc::new(all.admit(PEER).unwrap());
-        let stream = Noted {
+        let stream = CountedStream {
             stream: tokio::io::empty(),
             noted: None,
             place: place.clone(),

@@ -14,7 +14,7 @@ use crate::flow::FlowControl;
 use crate::limits::DISCARDS;
 use crate::managed::{Known, ROUNDS};
 use crate::metrics::Metrics;
-use crate::negotiate::Media;
+use crate::negotiate::MediaType;
 use crate::registry::Resource;
 use crate::request::Incoming;
 use crate::state::ServerState;
@@ -88,7 +88,7 @@ pub struct Call<'a> {
     /// The API version in the request path.
     pub version: String,
     /// The media type of the response.
-    pub media: Media,
+    pub media: MediaType,
     /// Whether this is a dry run: no change is stored.
     pub dry_run: bool,
     /// How unknown and duplicate fields are treated.

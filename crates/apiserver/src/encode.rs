@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::error::Result;
-use crate::negotiate::{Encoding, Media, Shape};
+use crate::negotiate::{Encoding, MediaType, Shape};
 use crate::view::{View, metadata_version};
 use crate::{ordered, table};
 
@@ -16,7 +16,7 @@ mod list;
 pub use list::Listing;
 
 /// A response with a JSON value as its body.
-pub fn value_response(code: u16, value: &Value, media: Media) -> Response<Body> {
+pub fn value_response(code: u16, value: &Value, media: MediaType) -> Response<Body> {
     let bytes = match media.encoding {
         Encoding::Json => serde_json::to_vec(value),
         Encoding::PrettyJson => serde_json::to_vec_pretty(value).map(|mut bytes| {
@@ -27,7 +27,7 @@ pub fn value_response(code: u16, value: &Value, media: Media) -> Response<Body> 
         Encoding::Protobuf => match crate::protobuf::encode(value) {
             Some(bytes) => return bytes_response(code, bytes, media),
             // Documents without such a form are always JSON.
-            None => return value_response(code, value, Media::JSON),
+            None => return value_response(code, value, MediaType::JSON),
         },
     };
     // Values of strings and numbers always serialise.
@@ -39,7 +39,7 @@ fn yaml_response(code: u16, value: &Value) -> Response<Body> {
     bytes_response(
         code,
         text,
-        Media {
+        MediaType {
             encoding: Encoding::Yaml,
             shape: Shape::Whole,
         },
@@ -47,7 +47,7 @@ fn yaml_response(code: u16, value: &Value) -> Response<Body> {
 }
 
 /// A response with a finished body.
-pub fn bytes_response(code: u16, bytes: impl Into<Bytes>, media: Media) -> Response<Body> {
+pub fn bytes_response(code: u16, bytes: impl Into<Bytes>, media: MediaType) -> Response<Body> {
     let mut response = Response::new(Body::whole(bytes));
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -82,10 +82,10 @@ impl View<'_> {
         &self,
         code: u16,
         entry: &Entry,
-        media: Media,
+        media: MediaType,
         options: table::Options,
     ) -> Result<Response<Body>> {
-        if media == Media::JSON {
+        if media == MediaType::JSON {
             let mut out = Vec::with_capacity(entry.value.len() + 96);
             self.write_json(&mut out, entry)?;
             return Ok(bytes_response(code, out, media));
@@ -99,11 +99,11 @@ impl View<'_> {
         &self,
         code: u16,
         object: Value,
-        media: Media,
+        media: MediaType,
         options: table::Options,
     ) -> Response<Body> {
         let value = match media.shape {
-            Shape::Whole if media == Media::JSON => {
+            Shape::Whole if media == MediaType::JSON => {
                 let mut out = Vec::with_capacity(1024);
                 ordered::object(&mut out, &object, self.resource.schema(self.version));
                 return bytes_response(code, out, media);
@@ -125,10 +125,10 @@ impl View<'_> {
         &self,
         entries: &[std::sync::Arc<Entry>],
         meta: Value,
-        media: Media,
+        media: MediaType,
         options: table::Options,
     ) -> Result<Response<Body>> {
-        if media == Media::JSON {
+        if media == MediaType::JSON {
             let size: usize = entries.iter().map(|entry| entry.value.len() + 1).sum();
             let mut out = Vec::with_capacity(size + 256);
             write_head(

@@ -11,7 +11,7 @@ const UNLIMITED: u64 = i64::MAX as u64;
 
 /// Variables that an expression can use in addition to the request and its objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Extras {
+pub(crate) struct ExtraVariables {
     /// `params`.
     pub params: bool,
     /// `variables`.
@@ -76,7 +76,7 @@ impl Compiler {
     }
 
     fn checked(&self, text: &str, wanted: Wanted, authorizer: bool) -> (Expression, Option<Type>) {
-        let extras = Extras {
+        let extras = ExtraVariables {
             params: self.params,
             variables: self.variables.is_some(),
             authorizer,
@@ -199,7 +199,7 @@ pub(crate) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env 
 }
 
 /// Creates an environment; values are passed in the order of `Scene::values` in `admission::dynamic`.
-fn environment(extras: Extras, variables: &[(String, DeclType)]) -> Env {
+fn environment(extras: ExtraVariables, variables: &[(String, DeclType)]) -> Env {
     let mut env = BASE.clone();
     if extras.params {
         env = env.with_variable("params", DYNAMIC.clone());

@@ -47,7 +47,7 @@ impl Shape {
 
 /// A representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Media {
+pub struct MediaType {
     /// The encoding.
     pub encoding: Encoding,
     /// The shape.
@@ -62,9 +62,9 @@ pub const RESOURCE_TYPES: &str =
 const STREAM_TYPES: &str =
     "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
-impl Media {
+impl MediaType {
     /// Plain JSON.
-    pub const JSON: Media = Media {
+    pub const JSON: MediaType = MediaType {
         encoding: Encoding::Json,
         shape: Shape::Whole,
     };
@@ -177,7 +177,7 @@ pub enum Offer {
 ///
 /// # Errors
 /// 406 if no accepted type is available.
-pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Media> {
+pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<MediaType> {
     let shapes = matches!(offer, Offer::Builtin | Offer::Custom);
     for item in accepted(headers) {
         let shape = match (
@@ -212,10 +212,10 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
             } else {
                 Encoding::Json
             };
-            return Ok(Media { encoding, shape });
+            return Ok(MediaType { encoding, shape });
         }
         if item.covers("application/yaml") {
-            return Ok(Media {
+            return Ok(MediaType {
                 encoding: Encoding::Yaml,
                 shape,
             });
@@ -227,7 +227,7 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
         };
         if binary && item.covers("application/vnd.kubernetes.protobuf") {
             let encoding = Encoding::Protobuf;
-            return Ok(Media { encoding, shape });
+            return Ok(MediaType { encoding, shape });
         }
     }
     Err(not_acceptable())

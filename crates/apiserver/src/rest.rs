@@ -12,7 +12,7 @@ use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
 use crate::managed::Known;
 use crate::negotiate::{
-    Media, Offer, Shape, acceptable, acceptable_log, accepted, negotiate, not_acceptable,
+    MediaType, Offer, Shape, acceptable, acceptable_log, accepted, negotiate, not_acceptable,
 };
 use crate::registry::Resource;
 use crate::request::{Incoming, RequestInfo};
@@ -133,7 +133,7 @@ pub async fn dispatch(
     };
     let media = match negotiate(&request.headers, &request.query, offer) {
         // What a workload answers is its own affair.
-        Err(_) if info.subresource == "proxy" => Media::JSON,
+        Err(_) if info.subresource == "proxy" => MediaType::JSON,
         chosen => chosen?,
     };
     if matches!(media.shape, Shape::Table | Shape::TableV1beta1) && !has_table(&resource, &info) {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::certificate;
-use crate::connections::{Connections, Noted, Place};
+use crate::connections::{ConnectionSlot, Connections, CountedStream};
 use crate::limits::DRAIN;
 use crate::pki::Identity;
 use crate::server::Server;
@@ -92,7 +92,7 @@ pub async fn serve(
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, usually.
-                    connections.tell(&format!("can not accept a connection ({error})"));
+                    connections.log_closed(&format!("can not accept a connection ({error})"));
                     connections.evict();
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                     continue;
@@ -131,7 +131,7 @@ async fn one(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     peer: SocketAddr,
-    place: &Arc<Place>,
+    place: &Arc<ConnectionSlot>,
     shutdown: &CancellationToken,
 ) {
     let limits = server.0.config.limits.clone();
@@ -183,7 +183,7 @@ async fn one(
     };
     // Bytes that arrive over HTTP/2 between requests are not an incomplete head.
     let noted = (!http2).then(|| place.connection.clone());
-    let io = TokioIo::new(Noted {
+    let io = TokioIo::new(CountedStream {
         stream,
         noted,
         place: place.clone(),

@@ -9,7 +9,7 @@ use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use crate::audit::Trail;
+use crate::audit::RequestAudit;
 use crate::auth::{Ask, Decision, certificate, credential};
 use crate::body::{Body, Pace, text_response};
 use crate::config::Config;
@@ -357,11 +357,11 @@ struct Exchange {
     /// Its right to be served.
     seat: Option<Seat>,
     /// What the audit log says about it.
-    audit: Option<Trail>,
+    audit: Option<RequestAudit>,
 }
 
 /// The reason for the authorizer's decision; requests themselves only need the decision.
-async fn explain_decision(core: &Core, request: &Incoming, trail: &mut Trail) {
+async fn explain_decision(core: &Core, request: &Incoming, trail: &mut RequestAudit) {
     let info = &request.info;
     let ask = Ask {
         user: &request.user,

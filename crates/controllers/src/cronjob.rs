@@ -97,7 +97,7 @@ impl CronJobs {
             .event(reference(&**cron), Level::Warning, reason, message);
     }
 
-    fn tell(&self, cron: &Object, reason: &str, message: String) {
+    fn record_event(&self, cron: &Object, reason: &str, message: String) {
         self.events
             .event(reference(&**cron), Level::Normal, reason, message);
     }
@@ -117,7 +117,7 @@ impl CronJobs {
             }
         }
         let gone = self.clean_up(&cron, &mut jobs).await?;
-        self.tell_changes(&cron, &jobs, &gone);
+        self.record_job_events(&cron, &jobs, &gone);
         let mut next = Next::Done;
         if !meta::deleting(&*cron) {
             next = self.schedule(&cron, &mut jobs, &mut status).await?;
@@ -237,7 +237,7 @@ impl CronJobs {
             .collect();
         match spec.concurrency_policy.as_deref() {
             Some("Forbid") if !running.is_empty() => {
-                self.tell(cron, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid".to_owned());
+                self.record_event(cron, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid".to_owned());
                 return Ok(wait);
             }
             Some("Replace") => {
@@ -256,7 +256,7 @@ impl CronJobs {
         let api: Api<Job> = Api::namespaced(self.client.clone(), meta::namespace(cron));
         match api::create(&self.client, &api, &body).await {
             Ok(job) => {
-                self.tell(cron, "SuccessfulCreate", format!("Created job {name}"));
+                self.record_event(cron, "SuccessfulCreate", format!("Created job {name}"));
                 self.jobs.assume(job.clone());
                 jobs.push(Arc::new(job));
             }
@@ -279,7 +279,7 @@ impl CronJobs {
             ..Delete::default()
         };
         api::delete_cached(&self.jobs, &api, &**job, options).await?;
-        self.tell(
+        self.record_event(
             cron,
             "SuccessfulDelete",
             format!("Deleted job {}", meta::name(&**job)),
@@ -323,7 +323,7 @@ impl CronJobs {
 
     /// Records events for jobs that finished or disappeared since the status was written, and for unexpected ones.
     /// `gone` are the UIDs of jobs that were just deleted.
-    fn tell_changes(&self, cron: &Object, jobs: &[Arc<Job>], gone: &[String]) {
+    fn record_job_events(&self, cron: &Object, jobs: &[Arc<Job>], gone: &[String]) {
         let active = cron.at("/status/active").as_array();
         let active: Vec<(&str, &str)> = (active.into_iter().flatten())
             .filter_map(|job| Some((job["uid"].as_str()?, job["name"].as_str()?)))
@@ -335,7 +335,7 @@ impl CronJobs {
                 Some(success) if known => {
                     let condition = if success { "Complete" } else { "Failed" };
                     let message = format!("Saw completed job: {name}, condition: {condition}");
-                    self.tell(cron, "SawCompletedJob", message);
+                    self.record_event(cron, "SawCompletedJob", message);
                 }
                 None if !known && !meta::deleting(&**job) => {
                     let message =
@@ -348,7 +348,7 @@ impl CronJobs {
         for (uid, name) in active {
             let there = jobs.iter().any(|job| meta::uid(&**job) == uid);
             if !there && !gone.iter().any(|g| g == uid) {
-                self.tell(
+                self.record_event(
                     cron,
                     "MissingJob",
                     format!("Active job went missing: {name}"),

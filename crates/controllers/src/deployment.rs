@@ -27,7 +27,7 @@ use crate::workload::{
 
 use plan::{Limits, Size};
 use sets::{Sets, plain, revision_of, size_of};
-use status::Turn;
+use status::SyncResult;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
@@ -155,7 +155,7 @@ impl Deployments {
             &self.sets,
         )
         .await?;
-        let mut turn = Turn::Scaled;
+        let mut turn = SyncResult::Scaled;
         if !meta::deleting(&*deployment) {
             turn = match self.roll(&deployment, &spec).await {
                 Err(error) if error.is_namespace_terminating() => return Ok(Next::Done),
@@ -170,7 +170,7 @@ impl Deployments {
         self.write_status(&deployment, &spec, &sets, &turn).await
     }
 
-    async fn roll(&self, deployment: &Object, spec: &DeploymentSpec) -> Result<Turn, Error> {
+    async fn roll(&self, deployment: &Object, spec: &DeploymentSpec) -> Result<SyncResult, Error> {
         let limits = Limits::of(spec);
         let mut sets = self.sets_of(deployment);
         let paused = spec.paused.unwrap_or(false);
@@ -186,7 +186,7 @@ impl Deployments {
             if paused {
                 self.clean_up(deployment, spec, &sets).await?;
             }
-            return Ok(Turn::Scaled);
+            return Ok(SyncResult::Scaled);
         }
         let made;
         if plan::is_recreate(spec) {
@@ -198,7 +198,7 @@ impl Deployments {
                 .flat_map(|s| self.pods.by_index(BY_CONTROLLER, meta::uid(&**s)))
                 .any(|p| !meta::is_finished(&p));
             if old_pods {
-                return Ok(Turn::Rolled(None));
+                return Ok(SyncResult::Rolled(None));
             }
             let new;
             (new, made) = self
@@ -222,7 +222,7 @@ impl Deployments {
         }
         let sets = self.sets_of(deployment);
         self.clean_up(deployment, spec, &sets).await?;
-        Ok(Turn::Rolled(made))
+        Ok(SyncResult::Rolled(made))
     }
 
     /// The replica set of the current template with updated annotations, and its name if it was created.
@@ -421,7 +421,7 @@ impl Deployments {
         deployment: &Object,
         spec: &DeploymentSpec,
         sets: &Sets,
-        turn: &Turn,
+        turn: &SyncResult,
     ) -> Result<Next, Error> {
         let old = deployment.at("/status");
         let (new, wait) = status::next(deployment, spec, sets, turn, self.clock.now());

@@ -108,7 +108,7 @@ impl Budgets {
             .collect();
         let (normal, warning) = (Level::Normal, Level::Warning);
         if pods.is_empty() {
-            self.tell(
+            self.record_event(
                 &budget,
                 normal,
                 "NoPods",
@@ -122,14 +122,14 @@ impl Budgets {
                 Ok((expected, unmanaged)) => {
                     if unmanaged {
                         let message = plan::unmanaged(spec);
-                        self.tell(&budget, warning, "UnmanagedPods", message);
+                        self.record_event(&budget, warning, "UnmanagedPods", message);
                     }
                     expected
                 }
                 Err(error) => {
                     let message =
                         format!("Failed to calculate the number of expected pods: {error}");
-                    self.tell(&budget, warning, "CalculateExpectedPodCountFailed", message);
+                    self.record_event(&budget, warning, "CalculateExpectedPodCountFailed", message);
                     // Nothing is evicted while the expected number is not known.
                     let status = plan::failed(&budget, &error.to_string(), now);
                     write_status(&api, &self.budgets, &*budget, budget.at("/status"), status)
@@ -146,7 +146,7 @@ impl Budgets {
         Ok(again.map_or(Next::Done, Next::After))
     }
 
-    fn tell(&self, budget: &Object, level: Level, reason: &str, message: String) {
+    fn record_event(&self, budget: &Object, level: Level, reason: &str, message: String) {
         self.events
             .event(reference(&**budget), level, reason, message);
     }

@@ -242,7 +242,7 @@ async fn work(
 
 /// How much an undoing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Undone {
+pub struct RevertSummary {
     /// Existing slices of the driver.
     pub found: usize,
     /// Slices with taints of a drain.
@@ -259,7 +259,7 @@ pub async fn undo(
     client: Client,
     drain: &Drain,
     shutdown: CancellationToken,
-) -> Result<Undone, Error> {
+) -> Result<RevertSummary, Error> {
     let slices = Informer::<Whole<ResourceSlice>>::new();
     let changed = Arc::new(Notify::new());
     let wake = changed.clone();
@@ -268,7 +268,7 @@ pub async fn undo(
     let guard = stop.clone().drop_guard();
     let watch = tokio::spawn(slices.clone().run(Api::all(client.clone()), stop));
     let result = tokio::select! {
-        () = shutdown.cancelled() => Ok(Undone::default()),
+        () = shutdown.cancelled() => Ok(RevertSummary::default()),
         result = take_taints_away(client, drain, &slices, &changed) => result,
     };
     drop(guard);
@@ -281,8 +281,8 @@ async fn take_taints_away(
     drain: &Drain,
     slices: &Informer<Whole<ResourceSlice>>,
     changed: &Notify,
-) -> Result<Undone, Error> {
-    let mut undone = Undone::default();
+) -> Result<RevertSummary, Error> {
+    let mut undone = RevertSummary::default();
     slices.wait_synced().await;
     let api: Api<Whole<ResourceSlice>> = Api::all(client);
     let mine = |s: &Arc<Whole<ResourceSlice>>| plan::selects(drain, s);

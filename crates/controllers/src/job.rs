@@ -28,7 +28,7 @@ use crate::workload::{
     write_status,
 };
 
-use plan::{Backoff, Decision, Wanted};
+use plan::{Backoff, Decision, PodToCreate};
 
 /// Finalizer that keeps a pod until it is counted.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -193,7 +193,7 @@ impl Jobs {
         Ok(decision.again.map_or(Next::Done, Next::After))
     }
 
-    async fn create(&self, job: &Object, pods: &[Wanted]) -> Result<(), Error> {
+    async fn create(&self, job: &Object, pods: &[PodToCreate]) -> Result<(), Error> {
         let mut batch = 1;
         let mut left = pods;
         while !left.is_empty() {
@@ -261,7 +261,7 @@ impl Jobs {
     }
 }
 
-fn new_pod(job: &Object, wanted: Wanted) -> Value {
+fn new_pod(job: &Object, wanted: PodToCreate) -> Value {
     let name = meta::name(job);
     let prefix = match wanted.index {
         Some(index) => format!("{name}-{index}-"),

@@ -137,7 +137,7 @@ impl Liveness {
             if let Some(rules) = &self.rules
                 && rules.remove(&slice).await?
             {
-                self.tell(&slice, 0);
+                self.report_unallocated(&slice, 0);
             }
             if tainted.is_empty() {
                 return Ok(Next::Done);
@@ -185,10 +185,10 @@ impl Liveness {
                 match &self.rules {
                     Some(rules) if rules.make(&slice, &rfc3339(now)).await? => {
                         if self.is_news(key) {
-                            self.tell(&slice, dead.len());
+                            self.report_unallocated(&slice, dead.len());
                         }
                     }
-                    _ => self.tell_refused(key, &slice, &error),
+                    _ => self.report_rejected(key, &slice, &error),
                 }
                 return Ok(Next::Done);
             }
@@ -198,12 +198,12 @@ impl Liveness {
             // It had one while it had more devices.
             rules.remove(&slice).await?;
         }
-        self.tell(&slice, dead.len());
+        self.report_unallocated(&slice, dead.len());
         Ok(Next::Done)
     }
 
     /// Reports how many devices are not allocated.
-    fn tell(&self, slice: &ResourceSlice, dead: usize) {
+    fn report_unallocated(&self, slice: &ResourceSlice, dead: usize) {
         let (level, reason, message) = match dead {
             0 => (
                 Level::Normal,
@@ -227,7 +227,7 @@ impl Liveness {
     }
 
     /// Reports once that the server rejects the taints of a slice.
-    fn tell_refused(&self, key: &str, slice: &ResourceSlice, error: &Error) {
+    fn report_rejected(&self, key: &str, slice: &ResourceSlice, error: &Error) {
         if !self.is_news(key) {
             return;
         }

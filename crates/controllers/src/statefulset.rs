@@ -253,7 +253,7 @@ impl StatefulSets {
                         Api::namespaced(self.control.client.clone(), meta::namespace(set));
                     let deleted =
                         api::delete_cached(&self.control.pods, &pods, pod, Delete::default()).await;
-                    self.tell(set, Done::Delete, meta::name(&***pod), &deleted);
+                    self.record_event(set, Done::Delete, meta::name(&***pod), &deleted);
                     deleted?;
                 }
             }
@@ -262,7 +262,7 @@ impl StatefulSets {
     }
 
     /// Records an event about an action on a pod.
-    fn tell<T>(&self, set: &Object, done: Done, pod: &str, result: &Result<T, Error>) {
+    fn record_event<T>(&self, set: &Object, done: Done, pod: &str, result: &Result<T, Error>) {
         let error = result.as_ref().err().map(ToString::to_string);
         let (level, reason) = match error {
             None => (Level::Normal, done.reasons()[0]),
@@ -283,7 +283,7 @@ impl StatefulSets {
         let name = format!("{}-{ordinal}", meta::name(set));
         let volumes = self.volumes.ensure(set, ordinal).await;
         if volumes.is_err() {
-            self.tell(set, Done::Create, &name, &volumes);
+            self.record_event(set, Done::Create, &name, &volumes);
         }
         volumes?;
         let pod = new_pod(set, spec, ordinal, revision);
@@ -292,7 +292,7 @@ impl StatefulSets {
             // The old pod of that name still exists, or one of another owner.
             Err(error) if error.is_already_exists() => Ok(()),
             created => {
-                self.tell(set, Done::Create, &name, &created);
+                self.record_event(set, Done::Create, &name, &created);
                 self.control.pods.assume(created?);
                 Ok(())
             }

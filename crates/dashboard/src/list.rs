@@ -28,7 +28,7 @@ pub struct Page {
 
 /// What to list.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct ListRequest<'a> {
     /// The kind.
     pub kind: Kind,
     /// The namespace; all when absent.
@@ -46,7 +46,7 @@ pub struct Wanted<'a> {
 pub async fn page(
     dashboard: &Dashboard,
     client: &kube::Client,
-    wanted: Wanted<'_>,
+    wanted: ListRequest<'_>,
 ) -> Result<Page, Failed> {
     let mut missing = None;
     for version in dashboard.versions.of(wanted.kind) {
@@ -111,7 +111,7 @@ pub async fn answer(
     let next = one("continue")?.map(mark).transpose();
     let limit = one("limit")?.map(str::parse::<usize>).transpose();
     let limit = limit.map_err(|_| Failed::Asked("limit is no number".to_owned()))?;
-    let wanted = Wanted {
+    let wanted = ListRequest {
         kind,
         namespace: namespace.map_err(Failed::Asked)?,
         next: next.map_err(Failed::Asked)?,

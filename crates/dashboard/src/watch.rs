@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SECONDS: u64 = 300;
 
 /// The watches, with their start.
-struct Wanted {
+struct WatchRequest {
     kind: Kind,
     namespace: Option<String>,
     mark: String,
@@ -85,7 +85,7 @@ pub fn answer(
     Ok(with_body(StatusCode::OK, "application/x-ndjson", body))
 }
 
-fn wanted(query: Option<&str>) -> Result<Vec<Wanted>, String> {
+fn wanted(query: Option<&str>) -> Result<Vec<WatchRequest>, String> {
     let mut known: Vec<String> = Vec::new();
     for kind in Kind::ALL {
         known.push(kind.name().to_owned());
@@ -100,7 +100,7 @@ fn wanted(query: Option<&str>) -> Result<Vec<Wanted>, String> {
         };
         let within = format!("{}.namespace", kind.name());
         let namespace = query.one(&within)?.map(name).transpose()?;
-        all.push(Wanted {
+        all.push(WatchRequest {
             kind,
             namespace: namespace.map(str::to_owned),
             mark: mark(from)?.to_owned(),
@@ -124,7 +124,7 @@ enum End {
 async fn follow(
     dashboard: &Dashboard,
     client: &kube::Client,
-    mut wanted: Wanted,
+    mut wanted: WatchRequest,
     lines: &Sender<Bytes>,
 ) {
     let mut attempts = 0;
@@ -138,7 +138,7 @@ async fn follow(
             false => 0,
         };
         if attempts >= ATTEMPTS {
-            tell(wanted.kind, &Failed::Silent, lines).await;
+            send_end(wanted.kind, &Failed::Silent, lines).await;
             return;
         }
         tokio::time::sleep(PAUSE * 2u32.pow(attempts)).await;
@@ -149,7 +149,7 @@ async fn follow(
 async fn once(
     dashboard: &Dashboard,
     client: &kube::Client,
-    wanted: &mut Wanted,
+    wanted: &mut WatchRequest,
     lines: &Sender<Bytes>,
 ) -> End {
     let kind = wanted.kind;
@@ -166,7 +166,7 @@ async fn once(
         Ok(events) => events,
         Err(Failed::Silent | Failed::Late) => return End::Again,
         Err(error) => {
-            tell(kind, &error, lines).await;
+            send_end(kind, &error, lines).await;
             return End::Final;
         }
     };
@@ -175,7 +175,7 @@ async fn once(
             Ok(Some(line)) => line,
             Ok(None) | Err(Failed::Silent) => return End::Again,
             Err(error) => {
-                tell(kind, &error, lines).await;
+                send_end(kind, &error, lines).await;
                 return End::Final;
             }
         };
@@ -183,7 +183,7 @@ async fn once(
             continue;
         }
         let Ok(mut event) = serde_json::from_slice::<Value>(&line) else {
-            tell(kind, &Failed::Unreadable("an event is no JSON"), lines).await;
+            send_end(kind, &Failed::Unreadable("an event is no JSON"), lines).await;
             return End::Final;
         };
         if event["type"] == "ERROR" {
@@ -192,7 +192,7 @@ async fn once(
             let code = code.and_then(|code| StatusCode::from_u16(code).ok());
             let message = status["message"].as_str().unwrap_or_default().to_owned();
             let error = Failed::Status(code.unwrap_or(StatusCode::GONE), message);
-            tell(kind, &error, lines).await;
+            send_end(kind, &error, lines).await;
             return End::Final;
         }
         if let Some(mark) = event["object"]["metadata"]["resourceVersion"].as_str() {
@@ -209,7 +209,7 @@ async fn once(
 }
 
 /// Reports to the page that a watch has ended, and why.
-async fn tell(kind: Kind, error: &Failed, lines: &Sender<Bytes>) {
+async fn send_end(kind: Kind, error: &Failed, lines: &Sender<Bytes>) {
     let code = match error {
         Failed::Status(status, _) => status.as_u16(),
         other => other.status().as_u16(),

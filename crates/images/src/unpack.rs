@@ -22,7 +22,7 @@ use rustix::fs::{FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFl
 use tar::EntryType;
 
 use crate::{Digest, Error, Limits, Result};
-use path::{Place, shown};
+use path::{EntryLocation, shown};
 use stream::Stream;
 use tree::Tree;
 
@@ -166,15 +166,15 @@ impl<'a> Unpacker<'a> {
         let place = path::place(&name).map_err(|reason| refused(reason.to_owned()))?;
         self.tree.set_entry(&name);
         match place {
-            Place::Ignored => Ok(()),
-            Place::Opaque(parent) => self.tree.opaque(&parent),
-            Place::Whiteout(parent, hidden) => self.tree.whiteout(&parent, &hidden),
-            Place::Root => {
+            EntryLocation::Ignored => Ok(()),
+            EntryLocation::Opaque(parent) => self.tree.opaque(&parent),
+            EntryLocation::Whiteout(parent, hidden) => self.tree.whiteout(&parent, &hidden),
+            EntryLocation::Root => {
                 let attributes = self.attributes(entry, &refused)?;
                 let root = self.tree.open_root()?;
                 self.apply(root.as_fd(), &attributes, true, &refused)
             }
-            Place::Entry(parent, last) => self.make(entry, kind, &parent, &last, &refused),
+            EntryLocation::Entry(parent, last) => self.make(entry, kind, &parent, &last, &refused),
         }
     }
 
@@ -207,7 +207,7 @@ impl<'a> Unpacker<'a> {
                 let place = path::place(&target).map_err(|reason| {
                     refused(format!("hard link to {}: {reason}", shown(&target)))
                 })?;
-                let Place::Entry(from, source) = place else {
+                let EntryLocation::Entry(from, source) = place else {
                     return Err(refused(format!("hard link to {}", shown(&target))));
                 };
                 self.tree.make_hard_link(&from, &source, parent, last)

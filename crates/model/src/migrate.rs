@@ -22,7 +22,7 @@ use crate::view::View;
 
 /// A part that was not migrated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct MigrationNote {
     /// Which of the documents it was in.
     pub document: usize,
     /// Where in the document: member names and, for items of lists, their index.
@@ -37,7 +37,7 @@ pub struct Migration {
     /// The new documents, in the order of the old ones.
     pub objects: Vec<Value>,
     /// The parts that were not migrated, in the order of the old documents.
-    pub notes: Vec<Note>,
+    pub notes: Vec<MigrationNote>,
 }
 
 /// Turns documents of any version of the group into version `to`, which is v1 unless the cluster is old.
@@ -114,7 +114,7 @@ impl<'a> Context<'a> {
 
     pub(crate) fn note(&mut self, path: &[&str], text: impl Into<String>) {
         let path = path.iter().map(|part| (*part).to_owned()).collect();
-        self.result.notes.push(Note {
+        self.result.notes.push(MigrationNote {
             document: self.current,
             path,
             text: text.into(),

@@ -25,8 +25,8 @@ mod tests;
 
 pub(crate) use cache::fuzz as fuzz_checkpoint;
 pub(crate) use cache::{Cache, ClaimInfo, Device, Key};
-use call::Wanted;
-use fetch::Found;
+use call::ClaimToPrepare;
+use fetch::FetchedClaim;
 pub(crate) use names::containers;
 use names::{
     PodClaim, claim_names, extended_claim, extended_requests, is_used, pod_claims, references,
@@ -46,7 +46,7 @@ pub(crate) struct Claims {
 }
 
 /// Calls by driver and generation of the API.
-type Batches = BTreeMap<(String, bool), Vec<Wanted>>;
+type Batches = BTreeMap<(String, bool), Vec<ClaimToPrepare>>;
 
 impl Claims {
     pub(crate) fn new(
@@ -113,7 +113,7 @@ impl Claims {
     async fn try_prepare(&self, pod: &Pod, served: Served) -> Result<(), String> {
         let namespace = pod.namespace().unwrap_or_default();
         // Everything is checked before anything is stored.
-        let mut claims: Vec<(String, Found)> = Vec::new();
+        let mut claims: Vec<(String, FetchedClaim)> = Vec::new();
         for wanted in pod_claims(pod) {
             let claim = self.fetch(pod, &wanted, served).await?;
             let unused = claim.is_classic() && !is_used(pod, &wanted.name);
@@ -185,7 +185,12 @@ impl Claims {
     }
 
     /// The claim, if the pod may use it now. The kubelets of 1.26 to 1.30 word the reasons why not in another way.
-    async fn fetch(&self, pod: &Pod, wanted: &PodClaim, served: Served) -> Result<Found, String> {
+    async fn fetch(
+        &self,
+        pod: &Pod,
+        wanted: &PodClaim,
+        served: Served,
+    ) -> Result<FetchedClaim, String> {
         let (pod_name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
         let (namespace, name) = (pod.namespace().unwrap_or_default(), &wanted.claim);
         let not_created = || {

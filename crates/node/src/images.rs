@@ -131,7 +131,7 @@ impl Images {
                 policy: Policy::of(policy, reference),
                 credentials: &credentials,
             };
-            let mut tell = |event: Event| self.tell(pod, container, event);
+            let mut tell = |event: Event| self.record_event(pod, container, event);
             let ready = self.manager.ensure(&request, &mut tell).await?;
             if !self.overlay && ready.rootfs.lower.len() > 1 {
                 let message = format!(
@@ -166,10 +166,10 @@ impl Images {
         };
         if auto && command && !self.is_worth_a_try(&request).await {
             let stored = self.stored(&request).await;
-            self.tell_instead(pod, container, stored.is_some());
+            self.record_present_instead(pod, container, stored.is_some());
             return Ok(stored);
         }
-        let mut tell = |event: Event| self.tell(pod, container, event);
+        let mut tell = |event: Event| self.record_event(pod, container, event);
         let waiting = match self.manager.ensure(&request, &mut tell).await {
             Ok(ready) => return Ok(Some(ready)),
             Err(waiting) => waiting,
@@ -178,7 +178,7 @@ impl Images {
         if auto && unreachable.is_some_and(allot_images::Error::is_unreachable) {
             let stored = self.stored(&request).await;
             if stored.is_some() || command {
-                self.tell_instead(pod, container, stored.is_some());
+                self.record_present_instead(pod, container, stored.is_some());
                 return Ok(stored);
             }
         }
@@ -213,7 +213,7 @@ impl Images {
         self.manager.ensure(&request, &mut |_| {}).await.ok()
     }
 
-    fn tell(&self, pod: &Pod, container: &Container, event: Event) {
+    fn record_event(&self, pod: &Pod, container: &Container, event: Event) {
         let kind = if event.warning {
             Kind::Warning
         } else {
@@ -224,7 +224,7 @@ impl Images {
             .pod(pod, name, kind, event.reason, event.message);
     }
 
-    fn tell_instead(&self, pod: &Pod, container: &Container, stored: bool) {
+    fn record_present_instead(&self, pod: &Pod, container: &Container, stored: bool) {
         let instead = if stored {
             "the image is used as it is on this node"
         } else {
@@ -238,7 +238,7 @@ impl Images {
                 container.image.as_deref().unwrap_or_default()
             ),
         };
-        self.tell(pod, container, event);
+        self.record_event(pod, container, event);
     }
 
     fn refuse(
@@ -253,7 +253,7 @@ impl Images {
             reason: "Failed",
             message: format!("Error: {message}"),
         };
-        self.tell(pod, container, event);
+        self.record_event(pod, container, event);
         Waiting {
             reason,
             message,

@@ -23,12 +23,12 @@ const LOOKS: usize = 100;
 
 /// A process that is held by a descriptor: signals reach only this process.
 #[derive(Debug)]
-struct Held {
+struct ProcessHandle {
     pid: Pid,
     fd: OwnedFd,
 }
 
-impl Held {
+impl ProcessHandle {
     fn open(pid: i32) -> Option<Self> {
         let pid = Pid::from_raw(pid)?;
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -50,7 +50,7 @@ pub struct Remaining {
     directory: PathBuf,
     spec: Option<ContainerSpec>,
     /// The shim, and its forks that did not exec another program.
-    helpers: Vec<Held>,
+    helpers: Vec<ProcessHandle>,
 }
 
 impl Remaining {
@@ -71,9 +71,9 @@ impl Remaining {
 #[must_use]
 pub fn find(directory: &Path) -> Vec<Remaining> {
     let resolved = directory.canonicalize().ok();
-    let mut found = BTreeMap::<PathBuf, Vec<Held>>::new();
+    let mut found = BTreeMap::<PathBuf, Vec<ProcessHandle>>::new();
     for pid in processes() {
-        let Some(held) = Held::open(pid) else {
+        let Some(held) = ProcessHandle::open(pid) else {
             continue;
         };
         let Some(container) = container_of(pid) else {
@@ -122,7 +122,7 @@ fn processes() -> impl Iterator<Item = i32> {
 /// Ends containers: politely, and after `grace` by force. Returns what could not be ended, with the reason.
 pub fn end(containers: Vec<Remaining>, grace: Duration) -> Vec<String> {
     // Before any process ends: orphaned descendants cannot be found any longer.
-    let families: Vec<Vec<Held>> = containers.iter().map(family).collect();
+    let families: Vec<Vec<ProcessHandle>> = containers.iter().map(family).collect();
     if !grace.is_zero() {
         containers.iter().for_each(ask);
         let helpers = containers.iter().flat_map(|it| &it.helpers);
@@ -142,8 +142,8 @@ fn ask(container: &Remaining) {
     let Ok(state) = spec::read::<State>(&container.directory.join(spec::STATE)) else {
         return;
     };
-    // Held first: what has the start time then is the container's own.
-    let init = Held::open(state.pid);
+    // Alive first: what has the start time then is the container's own.
+    let init = ProcessHandle::open(state.pid);
     if let Some(init) = init.filter(|_| spec::start_time(state.pid) == Some(state.pid_start)) {
         let _ = init.signal(Signal::TERM);
     }
@@ -151,7 +151,7 @@ fn ask(container: &Remaining) {
 
 /// All descendants of a container's shims. The shim is their subreaper, so all of the container's processes are
 /// included.
-fn family(container: &Remaining) -> Vec<Held> {
+fn family(container: &Remaining) -> Vec<ProcessHandle> {
     let mut children = HashMap::<i32, Vec<i32>>::new();
     for pid in processes() {
         if let Some(parent) = parent(pid) {
@@ -163,8 +163,8 @@ fn family(container: &Remaining) -> Vec<Held> {
     let mut all = Vec::new();
     while let Some(pid) = open.pop() {
         for child in children.remove(&pid).unwrap_or_default() {
-            // Held, and then still the child of that parent: no later process with the same PID.
-            all.extend(Held::open(child).filter(|_| parent(child) == Some(pid)));
+            // Alive, and then still the child of that parent: no later process with the same PID.
+            all.extend(ProcessHandle::open(child).filter(|_| parent(child) == Some(pid)));
             open.push(child);
         }
     }
@@ -178,7 +178,7 @@ fn parent(pid: i32) -> Option<i32> {
     rest.split(' ').nth(1)?.parse().ok()
 }
 
-fn kill(container: &Remaining, family: &[Held]) -> Result<(), String> {
+fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
     let text = |error: rustix::io::Errno| error.to_string();
     for held in family {
         held.signal(Signal::KILL).map_err(text)?;
@@ -222,9 +222,9 @@ fn kill(container: &Remaining, family: &[Held]) -> Result<(), String> {
 }
 
 /// Waits until all have ended; false when some have not at the end of that time.
-fn wait<'a>(processes: impl Iterator<Item = &'a Held>, limit: Duration) -> bool {
+fn wait<'a>(processes: impl Iterator<Item = &'a ProcessHandle>, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
-    let mut open: Vec<&Held> = processes.collect();
+    let mut open: Vec<&ProcessHandle> = processes.collect();
     while !open.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec {

@@ -84,14 +84,14 @@ pub struct Placement {
 
 /// Why no node is feasible.
 #[derive(Debug)]
-pub struct Unplaced {
+pub struct FitError {
     /// Rejection per node, by position; empty when the pod was rejected as such.
     pub nodes: Vec<Option<Rejection>>,
     /// Rejection of the pod in PreFilter.
     pub before: Option<Rejection>,
 }
 
-impl Unplaced {
+impl FitError {
     /// The failure that ended the attempt, if it was one.
     pub fn error(&self) -> Option<&Rejection> {
         let of = |code| {

@@ -58,7 +58,7 @@ pub use devices::allocator_features;
 pub(crate) use devices::groups_have_claims;
 pub use explain::{Chosen, Expected, NodeVerdict, Verdict};
 pub(crate) use gang::groups_matter;
-pub use gang::{GangOutcome, GangVerdict, LeftOut, MemberVerdict, has_gangs};
+pub use gang::{GangOutcome, GangVerdict, MemberVerdict, UnscheduledMember, has_gangs};
 
 /// An observation, or the outcome of a write.
 #[derive(Debug)]

@@ -130,7 +130,7 @@ impl DeviceAllocator {
         let found = self.limited(|allocator, limits| {
             allocator.allocate(cluster, &node.device_node, &request.0, limits)
         });
-        self.told(found, |found| {
+        self.outcome(found, |found| {
             let mut share_id = || self.sources.share_id();
             found
                 .results(&request.0, &mut share_id)
@@ -148,7 +148,7 @@ impl DeviceAllocator {
         let found = self.limited(|allocator, limits| {
             allocator.probe(cluster, &node.device_node, &request.0, limits)
         });
-        self.told(found, |()| Outcome::Allocated(Vec::new()))
+        self.outcome(found, |()| Outcome::Allocated(Vec::new()))
     }
 
     /// The preference of the placement policy for the allocation on a node; `None` if there is none.
@@ -189,7 +189,7 @@ impl DeviceAllocator {
         outcome
     }
 
-    fn told<A>(
+    fn outcome<A>(
         &self,
         outcome: allot_allocator::Outcome<A>,
         allocated: impl FnOnce(A) -> Outcome,

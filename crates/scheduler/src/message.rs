@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::attempt::Unplaced;
+use crate::attempt::FitError;
 
 /// Upstream's text for a cluster without nodes.
 pub const NO_NODES: &str = "no nodes available to schedule pods";
@@ -15,7 +15,7 @@ pub const NO_NODES: &str = "no nodes available to schedule pods";
 const MESSAGE_LIMIT: usize = 4096;
 
 /// Builds the text of the condition. `after` is what the PostFilter plugins said.
-pub fn unschedulable(unplaced: &Unplaced, total: usize, after: &str) -> String {
+pub fn unschedulable(unplaced: &FitError, total: usize, after: &str) -> String {
     let mut text = format!("0/{total} nodes are available:");
     if let Some(before) = &unplaced.before {
         text.push_str(&format!(" {before}."));
@@ -41,7 +41,7 @@ pub fn explained(message: &str, explanation: Option<&str>) -> String {
     format!("{message}{end} {explanation}")
 }
 
-fn reasons(unplaced: &Unplaced) -> Vec<String> {
+fn reasons(unplaced: &FitError) -> Vec<String> {
     let mut counts: BTreeMap<&Cow<'static, str>, usize> = BTreeMap::new();
     for reason in unplaced.nodes.iter().flatten().flat_map(|r| &r.reasons) {
         *counts.entry(reason).or_default() += 1;

@@ -162,7 +162,7 @@ impl PodGroups {
 
     /// The condition to write for a group, if it changed. It is remembered. As in upstream, a condition that the pods
     /// were placed is not reverted.
-    pub fn tell(&mut self, group: &Key, mut condition: Condition) -> Option<Condition> {
+    pub fn set_condition(&mut self, group: &Key, mut condition: Condition) -> Option<Condition> {
         let group = self.groups.get_mut(group)?;
         if let Some(old) = &group.condition {
             if old.says_like(&condition) || old.is_true() && !condition.is_true() {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use rayon::prelude::*;
 
-use crate::attempt::{Attempt, Nominated, Trial, Unplaced};
+use crate::attempt::{Attempt, FitError, Nominated, Trial};
 use crate::config::Profile;
 use crate::pod::PodInfo;
 use crate::selectors::Labels;
@@ -100,7 +100,7 @@ pub fn is_allowed(pod: &PodInfo) -> bool {
 }
 
 /// Position of the node that the pod is nominated to, unless preemption can no longer help there.
-pub fn expected_at(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<usize> {
+pub fn expected_at(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<usize> {
     let at = attempt.snapshot.position(attempt.nominated_node?)?;
     let rejection = unplaced.nodes.get(at).and_then(Option::as_ref);
     let hopeless = rejection.is_some_and(|r| r.code == Code::Unresolvable);
@@ -108,7 +108,7 @@ pub fn expected_at(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<usize> 
 }
 
 /// Why a pod may not preempt now; `None` if it may.
-fn ineligible(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<Outcome> {
+fn ineligible(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<Outcome> {
     let (pod, nodes) = (attempt.pod, &attempt.snapshot.nodes);
     if !is_allowed(pod) {
         return Some(Outcome::Nothing(NEVER.to_owned()));
@@ -136,7 +136,7 @@ pub struct Rules<'a> {
 /// Finds the node where preemption is least disruptive.
 pub fn preempt(
     attempt: &Attempt<'_>,
-    unplaced: &Unplaced,
+    unplaced: &FitError,
     start: usize,
     rules: &Rules<'_>,
 ) -> Outcome {

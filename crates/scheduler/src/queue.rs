@@ -84,7 +84,7 @@ pub struct QueuedPod {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SubQueue {
     Active,
     Backoff { until: Now },
     Unschedulable,
@@ -94,7 +94,7 @@ enum Place {
 #[derive(Debug)]
 struct Entry {
     pod: QueuedPod,
-    place: Place,
+    place: SubQueue,
     order: u64,
 }
 
@@ -181,7 +181,7 @@ impl Queue {
         };
         self.insert(
             pod,
-            gate.map_or(Place::Active, Place::Gated),
+            gate.map_or(SubQueue::Active, SubQueue::Gated),
             "UnschedulablePodAdd",
         );
     }
@@ -201,7 +201,7 @@ impl Queue {
         pod.rejected_by = rejected_by;
         pod.errored = false;
         pod.pending = false;
-        self.insert(pod, Place::Unschedulable, FAILED);
+        self.insert(pod, SubQueue::Unschedulable, FAILED);
     }
 
     /// Returns a popped pod to the queue until another component has acted for it; that does not count as a failure.
@@ -215,7 +215,7 @@ impl Queue {
         pod.rejected_by = waits_for;
         pod.errored = false;
         pod.pending = true;
-        self.insert(pod, Place::Unschedulable, FAILED);
+        self.insert(pod, SubQueue::Unschedulable, FAILED);
     }
 
     /// Puts a popped pod back after a failure that calls for a repetition.
@@ -225,7 +225,7 @@ impl Queue {
         pod.errored = true;
         pod.pending = false;
         let until = now + self.backoff_rule.after(pod.errors);
-        self.insert(pod, Place::Backoff { until }, FAILED);
+        self.insert(pod, SubQueue::Backoff { until }, FAILED);
     }
 
     /// Makes an unschedulable or gated pod ready because of an event, or gates it. Pods that are ready already stay
@@ -235,21 +235,21 @@ impl Queue {
             return;
         };
         let place = match (entry.place, gate) {
-            (Place::Gated(old), Some(new)) if old == new => return,
-            (_, Some(plugin)) => Place::Gated(plugin),
-            (Place::Active | Place::Backoff { .. }, None) => return,
-            (Place::Gated(_), None) => Place::Active,
-            (Place::Unschedulable, None) => {
+            (SubQueue::Gated(old), Some(new)) if old == new => return,
+            (_, Some(plugin)) => SubQueue::Gated(plugin),
+            (SubQueue::Active | SubQueue::Backoff { .. }, None) => return,
+            (SubQueue::Gated(_), None) => SubQueue::Active,
+            (SubQueue::Unschedulable, None) => {
                 let until = entry.pod.since + self.backoff_rule.after(entry.pod.failures);
                 if until > now && !entry.pod.pending {
-                    Place::Backoff { until }
+                    SubQueue::Backoff { until }
                 } else {
-                    Place::Active
+                    SubQueue::Active
                 }
             }
         };
         if let Some(mut entry) = self.remove_entry(uid) {
-            if place == Place::Active {
+            if place == SubQueue::Active {
                 entry.pod.since = now;
             }
             self.insert(entry.pod, place, event);
@@ -269,7 +269,7 @@ impl Queue {
         let early = ready.is_none();
         let uid = ready.or_else(|| self.early.first())?.2.clone();
         if early {
-            self.moves.came("PopFromBackoffQ", Place::Active);
+            self.moves.came("PopFromBackoffQ", SubQueue::Active);
         }
         self.take(&uid)
     }
@@ -277,7 +277,7 @@ impl Queue {
     /// Removes a pod from any part of the queue to try it; not a gated one.
     pub fn take(&mut self, uid: &str) -> Option<QueuedPod> {
         let entry = self.entries.get(uid)?;
-        if matches!(entry.place, Place::Gated(_)) {
+        if matches!(entry.place, SubQueue::Gated(_)) {
             return None;
         }
         let mut pod = self.remove(uid)?;
@@ -302,7 +302,7 @@ impl Queue {
                 break;
             }
             match self.remove_entry(&uid) {
-                Some(entry) => self.insert(entry.pod, Place::Active, "BackoffComplete"),
+                Some(entry) => self.insert(entry.pod, SubQueue::Active, "BackoffComplete"),
                 None => break,
             }
         }
@@ -339,26 +339,26 @@ impl Queue {
         out.into_iter().map(|e| e.pod.info.clone()).collect()
     }
 
-    fn insert(&mut self, pod: QueuedPod, place: Place, event: &'static str) {
+    fn insert(&mut self, pod: QueuedPod, place: SubQueue, event: &'static str) {
         self.next_order += 1;
         self.moves.came(event, place);
         self.insert_ordered(pod, place, self.next_order);
     }
 
-    fn insert_ordered(&mut self, pod: QueuedPod, place: Place, order: u64) {
+    fn insert_ordered(&mut self, pod: QueuedPod, place: SubQueue, order: u64) {
         let uid = pod.info.uid.clone();
         let rank = (Reverse(pod.info.priority()), order, uid.clone());
         match place {
-            Place::Active => {
+            SubQueue::Active => {
                 self.active.insert(rank);
             }
-            Place::Backoff { until } => {
+            SubQueue::Backoff { until } => {
                 self.backoff.insert((until, uid.clone()));
                 if !pod.errored {
                     self.early.insert(rank);
                 }
             }
-            Place::Unschedulable => {
+            SubQueue::Unschedulable => {
                 self.unschedulable.insert((pod.since, uid.clone()));
                 for plugin in pod.rejected_by.iter() {
                     self.moves.rejected(&pod.info, plugin);
@@ -368,11 +368,11 @@ impl Queue {
                         .insert(uid.clone());
                 }
             }
-            Place::Gated(_) => {
+            SubQueue::Gated(_) => {
                 self.gated.insert(uid.clone());
             }
         }
-        if matches!(place, Place::Unschedulable | Place::Gated(_)) {
+        if matches!(place, SubQueue::Unschedulable | SubQueue::Gated(_)) {
             for claim in claim_keys(&pod.info) {
                 self.by_claim.entry(claim).or_default().insert(uid.clone());
             }
@@ -384,14 +384,14 @@ impl Queue {
         let (uid, entry) = self.entries.remove_entry(uid)?;
         let rank = (Reverse(entry.pod.info.priority()), entry.order, uid.clone());
         match entry.place {
-            Place::Active => {
+            SubQueue::Active => {
                 self.active.remove(&rank);
             }
-            Place::Backoff { until } => {
+            SubQueue::Backoff { until } => {
                 self.backoff.remove(&(until, uid.clone()));
                 self.early.remove(&rank);
             }
-            Place::Unschedulable => {
+            SubQueue::Unschedulable => {
                 self.unschedulable.remove(&(entry.pod.since, uid.clone()));
                 for plugin in entry.pod.rejected_by.iter() {
                     self.moves.left(&entry.pod.info, plugin);
@@ -400,11 +400,11 @@ impl Queue {
                     }
                 }
             }
-            Place::Gated(_) => {
+            SubQueue::Gated(_) => {
                 self.gated.remove(&uid);
             }
         }
-        if matches!(entry.place, Place::Unschedulable | Place::Gated(_)) {
+        if matches!(entry.place, SubQueue::Unschedulable | SubQueue::Gated(_)) {
             for claim in claim_keys(&entry.pod.info) {
                 if let Some(set) = self.by_claim.get_mut(&claim) {
                     set.remove(&uid);

@@ -49,11 +49,11 @@ mod volumes;
 use binding::{log, patch_pod_status};
 use claims::ClaimWriter;
 use classic::ClassicWriter;
-pub use events::{Note, Recorder};
+pub use events::{PendingEvent, Recorder};
 use fence::Versions;
 use podgroup::GroupWriter;
 use rejections::{Rejections, Report};
-use retry::{Failures, Pause, Turns, answered, code, text, until_known};
+use retry::{ClaimLocks, Failures, Pause, answered, code, text, until_known};
 
 /// A binding that takes longer than this no longer counts for the concurrency limit.
 const SLOW: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ pub struct Writer {
     classic: Option<Arc<ClassicWriter>>,
     groups: Option<Arc<GroupWriter>>,
     /// Per pod: serialises the writes of node resources in its status.
-    demands: Arc<Turns<()>>,
+    demands: Arc<ClaimLocks<()>>,
     versions: Arc<Versions>,
     metrics: Metrics,
     rejections: Rejections,
@@ -139,7 +139,7 @@ impl Writer {
                 w.report(Input::Bound { pod: pod.uid.clone(), outcome });
             }),
             Action::Reject(rejected) => {
-                self.recorder.note(Note::failed_scheduling(&rejected));
+                self.recorder.note(PendingEvent::failed_scheduling(&rejected));
                 self.rejections.put(Report::from(*rejected));
             }
             Action::ClearNomination(pod) => self.rejections.put(Report::cleared(pod)),
@@ -150,7 +150,7 @@ impl Writer {
                 }
             }
             Action::TellPreempted { preemptor, node, victim } => {
-                self.recorder.note(Note::preempted(&preemptor, &victim, &node));
+                self.recorder.note(PendingEvent::preempted(&preemptor, &victim, &node));
             }
             Action::ClearNodeAllocatable(pod) => self.clear_node_allocatable(pod),
             Action::Deallocate(claim) => writer.spawn(async move |w| {
@@ -178,9 +178,9 @@ impl Writer {
             Action::Classic(action) => self.start_classic(action),
             Action::UpdatePodGroupStatus { group, uid, condition } => writer.update_pod_group_status(group, uid, condition),
             Action::WaitsForConditions { pod, node, pending } => {
-                self.recorder.note(Note::waits_for_conditions(&pod, &node, &pending));
+                self.recorder.note(PendingEvent::waits_for_conditions(&pod, &node, &pending));
             }
-            Action::LacksClaim { pod, text } => self.recorder.note(Note::lacks_claim(&pod, text)),
+            Action::LacksClaim { pod, text } => self.recorder.note(PendingEvent::lacks_claim(&pod, text)),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::structural::Structural;
 
 mod approval;
 mod conversion;
-mod hub;
+mod internal;
 mod names;
 mod names_accepted;
 mod schema;

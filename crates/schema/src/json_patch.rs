@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 mod spent;
 
-use spent::Spent;
+use spent::PatchBudget;
 
 /// The most that all copies of one patch may amount to, in bytes of JSON.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
@@ -87,7 +87,7 @@ impl Patch {
     /// # Errors
     /// The first operation that does not apply.
     pub fn apply(&self, document: &mut Value) -> Result<(), Error> {
-        let mut spent = Spent::default();
+        let mut spent = PatchBudget::default();
         self.0
             .iter()
             .try_for_each(|operation| operation.apply(document, &mut spent))
@@ -133,7 +133,7 @@ impl Operation {
         document: &'a mut Value,
         path: &str,
         what: &str,
-    ) -> Result<Place<'a>, Error> {
+    ) -> Result<Target<'a>, Error> {
         find(document, path).ok_or_else(|| {
             let kind = &self.kind;
             let shown = match kind.as_str() {
@@ -150,7 +150,7 @@ impl Operation {
         self.value.clone().unwrap_or_default()
     }
 
-    fn apply(&self, document: &mut Value, spent: &mut Spent) -> Result<(), Error> {
+    fn apply(&self, document: &mut Value, spent: &mut PatchBudget) -> Result<(), Error> {
         match self.kind.as_str() {
             "add" => self.put(document, self.value(), "doc is missing path", spent),
             "remove" => {
@@ -179,7 +179,7 @@ impl Operation {
         document: &mut Value,
         value: Value,
         what: &str,
-        spent: &mut Spent,
+        spent: &mut PatchBudget,
     ) -> Result<(), Error> {
         let path = self.path()?;
         let place = self.find(document, path, what)?;
@@ -192,7 +192,7 @@ impl Operation {
         })
     }
 
-    fn copy(&self, document: &mut Value, spent: &mut Spent) -> Result<(), Error> {
+    fn copy(&self, document: &mut Value, spent: &mut PatchBudget) -> Result<(), Error> {
         let from = self.from()?;
         let place = self.find(document, from, "doc is missing from path")?;
         let failed = |error| broken(format!("error in copy for from: '{from}': {error}"));
@@ -207,7 +207,7 @@ impl Operation {
         self.put(document, value, "doc is missing destination path", spent)
     }
 
-    fn replace(&self, document: &mut Value, spent: &mut Spent) -> Result<(), Error> {
+    fn replace(&self, document: &mut Value, spent: &mut PatchBudget) -> Result<(), Error> {
         let path = self.path()?;
         spent.check_depth(path, self.value.as_ref().unwrap_or(&Value::Null))?;
         if path.is_empty() {
@@ -220,10 +220,10 @@ impl Operation {
             return Ok(());
         }
         match self.find(document, path, "doc is missing path")? {
-            Place::Key(map, key) => {
+            Target::Key(map, key) => {
                 map.insert(key, self.value());
             }
-            Place::Index(list, key) => {
+            Target::Index(list, key) => {
                 let missing = |_| {
                     broken(format!(
                         "replace operation does not apply: doc is missing key: {path}: missing value"
@@ -259,33 +259,33 @@ fn broken(text: String) -> Error {
 }
 
 /// The place that the last segment of a path names, in what is there.
-enum Place<'a> {
+enum Target<'a> {
     Key(&'a mut Map<String, Value>, String),
     Index(&'a mut Vec<Value>, String),
 }
 
-impl<'a> Place<'a> {
+impl<'a> Target<'a> {
     fn key(&self) -> &str {
         match self {
-            Place::Key(_, key) | Place::Index(_, key) => key,
+            Target::Key(_, key) | Target::Index(_, key) => key,
         }
     }
 
     /// The value; none for a key that is not there.
     fn get(self) -> Result<Option<&'a Value>, String> {
         match self {
-            Place::Key(map, key) => Ok(map.get(&key)),
-            Place::Index(list, key) => existing(&key, list.len()).map(|at| list.get(at)),
+            Target::Key(map, key) => Ok(map.get(&key)),
+            Target::Index(list, key) => existing(&key, list.len()).map(|at| list.get(at)),
         }
     }
 
     fn add(self, value: Value) -> Result<(), String> {
         match self {
-            Place::Key(map, key) => {
+            Target::Key(map, key) => {
                 map.insert(key, value);
             }
-            Place::Index(list, key) if key == "-" => list.push(value),
-            Place::Index(list, key) => {
+            Target::Index(list, key) if key == "-" => list.push(value),
+            Target::Index(list, key) => {
                 let no_index =
                     |error| format!("value was not a proper array index: '{key}': {error}");
                 let number = number(&key).map_err(no_index)?;
@@ -298,15 +298,15 @@ impl<'a> Place<'a> {
 
     fn take(self) -> Result<Value, String> {
         match self {
-            Place::Key(map, key) => map
+            Target::Key(map, key) => map
                 .remove(&key)
                 .ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
-            Place::Index(list, key) => existing(&key, list.len()).map(|at| list.remove(at)),
+            Target::Index(list, key) => existing(&key, list.len()).map(|at| list.remove(at)),
         }
     }
 }
 
-fn find<'a>(document: &'a mut Value, path: &str) -> Option<Place<'a>> {
+fn find<'a>(document: &'a mut Value, path: &str) -> Option<Target<'a>> {
     let mut segments = path.split('/').map(unescape);
     // What stands before the first slash says nothing.
     segments.next();
@@ -324,8 +324,8 @@ fn find<'a>(document: &'a mut Value, path: &str) -> Option<Place<'a>> {
         key = next;
     }
     match at {
-        Value::Object(map) => Some(Place::Key(map, key)),
-        Value::Array(list) => Some(Place::Index(list, key)),
+        Value::Object(map) => Some(Target::Key(map, key)),
+        Value::Array(list) => Some(Target::Index(list, key)),
         _ => None,
     }
 }

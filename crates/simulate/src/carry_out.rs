@@ -15,7 +15,7 @@ use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, AllocationResult, Re
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::history::{End, Preemption};
-use crate::simulation::{FirstRefusal, Simulation};
+use crate::simulation::{FirstUnschedulable, Simulation};
 
 impl Simulation {
     /// Carries out what was decided, and what follows from that.
@@ -98,7 +98,7 @@ impl Simulation {
                 if job.announce {
                     self.nominate(&job.pod.uid, Some(&job.node));
                 }
-                self.tell(Input::ClaimsReady(job.pod.uid.clone()));
+                self.deliver(Input::ClaimsReady(job.pod.uid.clone()));
             }
             Ok(()) => self.bind_pod(&job.pod, &job.node),
             Err(error) => self.bound(&job.pod.uid, Err(error)),
@@ -106,7 +106,7 @@ impl Simulation {
     }
 
     fn bound(&mut self, pod: &Uid, outcome: Result<(), BindError>) {
-        self.tell(Input::Bound {
+        self.deliver(Input::Bound {
             pod: pod.clone(),
             outcome,
         });
@@ -137,7 +137,7 @@ impl Simulation {
 
     /// The answer to the write comes before the watch shows it.
     fn claim_written(&mut self, pod: &Uid, in_flight: &Uid, claim: ResourceClaim) {
-        self.tell(Input::ClaimWritten {
+        self.deliver(Input::ClaimWritten {
             pod: pod.clone(),
             in_flight: in_flight.clone(),
             claim: Arc::new(claim.clone()),
@@ -254,7 +254,7 @@ impl Simulation {
             if rejected.reason == "Unschedulable" {
                 record.refused.get_or_insert(self.now);
                 if self.first_refusal.is_none() {
-                    self.first_refusal = Some(FirstRefusal {
+                    self.first_refusal = Some(FirstUnschedulable {
                         record: number,
                         at: self.now,
                         placed: self.placed,
@@ -336,7 +336,7 @@ impl Simulation {
     }
 
     fn released(&mut self, claim: &ResourceClaim, pod: Option<Uid>, now: Option<ResourceClaim>) {
-        self.tell(Input::Released {
+        self.deliver(Input::Released {
             key: key_of(claim),
             uid: uid_of(claim).into(),
             pod,

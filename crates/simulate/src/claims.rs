@@ -154,13 +154,13 @@ impl Simulation {
         self.objects
             .claims
             .insert(key_of(&claim), Arc::new(claim.clone()));
-        self.tell(Input::Claim(Observed::Applied(Box::new(claim))));
+        self.deliver(Input::Claim(Observed::Applied(Box::new(claim))));
     }
 
     pub(crate) fn remove_claim(&mut self, key: &Key) {
         if let Some(claim) = self.objects.claims.remove(key) {
             let claim = Arc::unwrap_or_clone(claim);
-            self.tell(Input::Claim(Observed::Deleted(Box::new(claim))));
+            self.deliver(Input::Claim(Observed::Deleted(Box::new(claim))));
         }
     }
 

@@ -10,7 +10,7 @@ use allot_scheduler::pod::{Key, PodInfo, Uid};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::history::{End, Record};
 use crate::objects::LivePod;
 use crate::simulation::Simulation;
@@ -52,7 +52,7 @@ impl Simulation {
             (live.duration, live.job) = (duration, job);
         }
         self.note_change();
-        self.tell(Input::Pod(Observed::Applied(Box::new(info))));
+        self.deliver(Input::Pod(Observed::Applied(Box::new(info))));
         // One that names its node itself runs there.
         if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.clone()) {
             self.pod_starts(&uid, &node.into());
@@ -217,7 +217,7 @@ impl Simulation {
         self.records[live.record].ended = Some((self.now, end));
         self.note_change();
         let info = Arc::new(PodInfo::new(live.pod.clone()));
-        self.tell(Input::Pod(Observed::Deleted(Box::new(info))));
+        self.deliver(Input::Pod(Observed::Deleted(Box::new(info))));
         self.release_claims(uid, &live.claims);
         self.carry_out();
     }
@@ -229,7 +229,7 @@ impl Simulation {
         if let Some(live) = self.objects.pods.get_mut(uid) {
             live.pod = kept(&pod, &info);
         }
-        self.tell(Input::Pod(Observed::Applied(Box::new(info))));
+        self.deliver(Input::Pod(Observed::Applied(Box::new(info))));
     }
 }
 

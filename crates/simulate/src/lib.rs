@@ -15,11 +15,11 @@
 // Time, randomness and files are inputs; see clippy.toml.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-mod agenda;
 mod api;
 mod carry_out;
 mod claims;
 pub mod compare;
+mod event_queue;
 pub mod fleet;
 mod history;
 mod kubelet;

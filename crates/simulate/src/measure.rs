@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use allot_allocator::room::WHOLE;
+use allot_allocator::free_devices::WHOLE;
 use allot_scheduler::core::Core;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct Sample {
     /// Units of devices that there are.
     pub devices: u64,
     /// The share of free devices that a request cannot use, averaged over the sizes of requests; see
-    /// [`Room::fragmentation`](allot_allocator::room::Room::fragmentation).
+    /// [`FreeDevices::fragmentation`](allot_allocator::free_devices::FreeDevices::fragmentation).
     pub fragmentation: f64,
     /// The share of processors that pods request.
     pub cpu: f64,

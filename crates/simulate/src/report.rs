@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{End, Record};
 use crate::measure::{Sample, rounded, seconds};
-use crate::simulation::{FirstRefusal, Simulation};
+use crate::simulation::{FirstUnschedulable, Simulation};
 
 /// How many names are told of pods that have something in common.
 const SHOWN: usize = 5;
@@ -60,13 +60,13 @@ pub struct Summary {
     /// Seconds between arrival and placement.
     pub wait: Spread,
     /// The share of devices in use: in the mean over time, and in the end.
-    pub devices_in_use: Course,
+    pub devices_in_use: TimeSeries,
     /// The share of free devices that is of no use to requests, see [`Sample::fragmentation`].
-    pub fragmentation: Course,
+    pub fragmentation: TimeSeries,
     /// The share of processors that pods request.
-    pub cpu: Course,
+    pub cpu: TimeSeries,
     /// The share of memory that pods request.
-    pub memory: Course,
+    pub memory: TimeSeries,
 }
 
 /// Some numbers in order.
@@ -88,7 +88,7 @@ pub struct Spread {
 /// A measure over time.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Course {
+pub struct TimeSeries {
     /// In the mean over time.
     pub mean: f64,
     /// The most that was measured.
@@ -238,7 +238,7 @@ impl Simulation {
         let waits: Vec<f64> = placed.filter_map(Record::waited).map(seconds).collect();
         let course = |of: fn(&Sample) -> f64| {
             let samples = self.sampler.samples();
-            Course {
+            TimeSeries {
                 mean: rounded(self.sampler.mean(of)),
                 peak: samples.iter().map(of).fold(0.0, f64::max),
                 end: samples.last().map_or(0.0, of),
@@ -268,7 +268,7 @@ impl Simulation {
         }
     }
 
-    fn refusal(&self, first: &FirstRefusal) -> Refusal {
+    fn refusal(&self, first: &FirstUnschedulable) -> Refusal {
         Refusal {
             pod: self.records[first.record].key.to_string(),
             at: seconds(first.at),

@@ -10,7 +10,7 @@ use allot_scheduler::sources::Sources;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::agenda::{Agenda, Event};
+use crate::event_queue::{Event, EventQueue};
 use crate::history::{Preemption, Record};
 use crate::measure::{Sampler, of_cluster, seconds};
 use crate::objects::Objects;
@@ -76,7 +76,7 @@ impl Default for Options {
 }
 
 /// The pod that fitted nowhere before any other did.
-pub(crate) struct FirstRefusal {
+pub(crate) struct FirstUnschedulable {
     /// The number of its record.
     pub(crate) record: usize,
     /// When.
@@ -91,7 +91,7 @@ pub(crate) struct FirstRefusal {
 pub struct Simulation {
     pub(crate) core: Core,
     pub(crate) objects: Objects,
-    pub(crate) agenda: Agenda,
+    pub(crate) agenda: EventQueue,
     pub(crate) options: Options,
     pub(crate) workload: Workload,
     pub(crate) records: Vec<Record>,
@@ -104,7 +104,7 @@ pub struct Simulation {
     /// When something changed last beside what is noted about attempts.
     pub(crate) changed: Duration,
     /// The pod that fitted nowhere before any other did.
-    pub(crate) first_refusal: Option<FirstRefusal>,
+    pub(crate) first_refusal: Option<FirstUnschedulable>,
     /// How many pods got a node so far.
     pub(crate) placed: usize,
     /// Allocations say when they were made.
@@ -134,7 +134,7 @@ impl Simulation {
         let mut simulation = Self {
             core: Core::new(config, Metrics::new()),
             objects: Objects::default(),
-            agenda: Agenda::default(),
+            agenda: EventQueue::default(),
             random: Random::new(options.seed),
             options,
             workload: Workload::default(),
@@ -350,7 +350,7 @@ impl Simulation {
         start.checked_add(self.now).unwrap_or(Timestamp::MAX)
     }
 
-    pub(crate) fn tell(&mut self, input: Input) {
+    pub(crate) fn deliver(&mut self, input: Input) {
         let time = self.time();
         self.core.handle(input, time);
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::report::{Course, Report};
+use crate::report::{Report, TimeSeries};
 use crate::time::shown;
 
 /// Up to so many pods and preemptions are told one by one.
@@ -107,7 +107,7 @@ impl Report {
     }
 }
 
-fn course(out: &mut String, what: &str, course: &Course) -> std::fmt::Result {
+fn course(out: &mut String, what: &str, course: &TimeSeries) -> std::fmt::Result {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     writeln!(
         out,

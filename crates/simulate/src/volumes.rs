@@ -54,7 +54,7 @@ impl Simulation {
             });
             shown.extend([volume, claim]);
         }
-        self.tell(Input::VolumesWritten {
+        self.deliver(Input::VolumesWritten {
             pod: job.pod.uid.clone(),
             volumes,
             claims,
@@ -102,7 +102,7 @@ impl Simulation {
     fn store(&mut self, object: Value) -> anyhow::Result<()> {
         let identity = crate::objects::identity(&object);
         if let Some(input) = show::input(&identity.0, Seen::Applied(object.clone()))? {
-            self.tell(input);
+            self.deliver(input);
         }
         self.objects.others.insert(identity, object);
         Ok(())

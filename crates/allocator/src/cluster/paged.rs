@@ -59,12 +59,12 @@ impl<T: Clone> Paged<T> {
 
 /// Pools, each with how many of its slices are counted here; nearly always one.
 #[derive(Debug, Clone)]
-pub(crate) enum Few {
+pub(crate) enum PoolCounts {
     One((u32, u32)),
     More(Arc<[(u32, u32)]>),
 }
 
-impl Few {
+impl PoolCounts {
     pub(crate) fn new(list: Vec<(u32, u32)>) -> Self {
         match list[..] {
             [one] => Self::One(one),

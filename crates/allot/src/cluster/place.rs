@@ -11,14 +11,14 @@ use super::{Args, default_directory};
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The directory of a cluster.
-pub struct Place {
+pub struct ClusterDirectory {
     /// Its directory.
     pub directory: PathBuf,
     /// Holds what a cluster in memory needs on disk.
     pub(super) scratch: Option<tempfile::TempDir>,
 }
 
-impl Place {
+impl ClusterDirectory {
     /// The directory from the flags; a temporary one for a cluster in memory.
     ///
     /// # Errors

@@ -79,12 +79,12 @@ impl Process {
 
     /// Holds the process, if it is still the one.
     #[must_use]
-    pub fn open(&self) -> Option<Alive> {
+    pub fn open(&self) -> Option<ProcessHandle> {
         let pid = Pid::from_raw(self.pid)?;
         // Held first: what has the start time then cannot be exchanged for another any longer.
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let same = start_time(self.pid) == Some(self.start) && boot() == self.boot;
-        same.then_some(Alive { pid, fd })
+        same.then_some(ProcessHandle { pid, fd })
     }
 }
 
@@ -95,12 +95,12 @@ fn boot() -> String {
 
 /// A process that is held by a descriptor: signals reach only this process.
 #[derive(Debug)]
-pub struct Alive {
+pub struct ProcessHandle {
     pid: Pid,
     fd: OwnedFd,
 }
 
-impl Alive {
+impl ProcessHandle {
     /// Its PID.
     #[must_use]
     pub fn pid(&self) -> i32 {
@@ -169,7 +169,7 @@ impl Record {
 
     /// The process that runs the cluster, if it does.
     #[must_use]
-    pub fn alive(&self) -> Option<Alive> {
+    pub fn alive(&self) -> Option<ProcessHandle> {
         self.process.open()
     }
 

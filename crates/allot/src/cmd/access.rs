@@ -39,7 +39,7 @@ struct Surroundings {
 
 /// The source of the configuration.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum ConfigSource {
     /// These files; the first one takes precedence.
     Files(Vec<PathBuf>),
     /// In the pod's service account.
@@ -72,14 +72,14 @@ impl Access {
 
     async fn config(&self, around: &Surroundings) -> anyhow::Result<kube::Config> {
         let files = match self.place(around)? {
-            Place::Pod => {
+            ConfigSource::Pod => {
                 anyhow::ensure!(
                     self.context.is_none(),
                     "--context needs a kubeconfig, and there is none: name one with --kubeconfig"
                 );
                 return kube::Config::incluster().context("the pod's service account");
             }
-            Place::Up(file) => {
+            ConfigSource::Up(file) => {
                 let directory = file.parent().unwrap_or(&file);
                 let record = Record::of(directory);
                 let runs = record.and_then(|record| record.alive()).is_some();
@@ -93,7 +93,7 @@ impl Access {
                 );
                 vec![file]
             }
-            Place::Files(files) => files,
+            ConfigSource::Files(files) => files,
         };
         let mut merged: Option<Kubeconfig> = None;
         for file in &files {
@@ -122,9 +122,9 @@ impl Access {
         config.with_context(|| format!("cannot use kubeconfig {}", shown(&files)))
     }
 
-    fn place(&self, around: &Surroundings) -> anyhow::Result<Place> {
+    fn place(&self, around: &Surroundings) -> anyhow::Result<ConfigSource> {
         if let Some(file) = &self.kubeconfig {
-            return Ok(Place::Files(vec![file.clone()]));
+            return Ok(ConfigSource::Files(vec![file.clone()]));
         }
         let named = around.kubeconfig.as_ref().filter(|list| !list.is_empty());
         if let Some(list) = named {
@@ -134,7 +134,7 @@ impl Access {
             // As for kubectl, files of the list that do not exist are skipped.
             let there: Vec<PathBuf> = all.iter().filter(|f| f.exists()).cloned().collect();
             if !there.is_empty() {
-                return Ok(Place::Files(there));
+                return Ok(ConfigSource::Files(there));
             }
             anyhow::ensure!(
                 around.in_pod,
@@ -143,13 +143,13 @@ impl Access {
             );
         }
         if let (None, Some(file)) = (named, &around.home) {
-            return Ok(Place::Files(vec![file.clone()]));
+            return Ok(ConfigSource::Files(vec![file.clone()]));
         }
         if around.in_pod {
-            return Ok(Place::Pod);
+            return Ok(ConfigSource::Pod);
         }
         match &around.up {
-            Some(file) => Ok(Place::Up(file.clone())),
+            Some(file) => Ok(ConfigSource::Up(file.clone())),
             None => anyhow::bail!(
                 "no cluster found: there is no $KUBECONFIG, no ~/.kube/config, no service account of a pod and no `allot up`; name a kubeconfig with --kubeconfig"
             ),

@@ -99,7 +99,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             match client.apiserver_version().await {
                 // A server that refuses its version answers all the same.
                 Ok(_) | Err(kube::Error::Api(_)) => {}
-                Err(error) => eprintln!("warning: {:#}", super::snapshot::told(error)),
+                Err(error) => eprintln!("warning: {:#}", super::snapshot::api_error(error)),
             }
         });
         // The server continues even if standard output is closed.

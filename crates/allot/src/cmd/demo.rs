@@ -94,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             () = shutdown.cancelled() => anyhow::bail!("interrupted"),
         };
         let told = tokio::select! {
-            told = tell(&mut cluster, started, &shutdown) => told,
+            told = print_line(&mut cluster, started, &shutdown) => told,
             () = shutdown.cancelled() => Err(anyhow::anyhow!("interrupted")),
         };
         cluster.stop().await;
@@ -108,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-async fn tell(
+async fn print_line(
     cluster: &mut Cluster,
     started: Instant,
     shutdown: &CancellationToken,

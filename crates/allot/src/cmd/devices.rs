@@ -16,11 +16,11 @@ use super::{component, output, some};
 mod classes;
 mod inventory;
 mod largest;
-mod sums;
+mod totals;
 
 use inventory::{Device, State, cluster, inventory};
 use largest::Fragmentation;
-use sums::{By, sums};
+use totals::{By, sums};
 
 /// Delay before a lost watch is restarted.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -231,7 +231,7 @@ fn print_sums(
         _ => None,
     });
     let out = &mut io::stdout().lock();
-    let rows = sums::table(&sums, by);
+    let rows = totals::table(&sums, by);
     match args.output {
         Format::Json => json(out, &sums)?,
         Format::Csv => output::csv(out, &rows)?,

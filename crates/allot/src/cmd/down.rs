@@ -10,8 +10,8 @@ use rustix::process::Signal;
 
 use super::bounds;
 use super::up::context;
-use crate::clusters::record::{self, Alive, Record};
-use crate::clusters::{self, Which, registry};
+use crate::clusters::record::{self, ProcessHandle, Record};
+use crate::clusters::{self, ClusterSelection, registry};
 
 /// How long the server may take to end on its own.
 const SERVER: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const LATE: Duration = Duration::from_secs(10);
 )]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
+    which: ClusterSelection,
     /// Every cluster of this user
     #[arg(long, conflicts_with = "which")]
     all: bool,
@@ -96,7 +96,7 @@ pub fn name_others(directory: &Path, records: &[Record]) {
 fn end(directory: &Path, known: &[Record], grace: Duration) -> anyhow::Result<bool> {
     let mut any = false;
     let mut out = stdout();
-    let alive: Vec<Alive> = known.iter().filter_map(Record::alive).collect();
+    let alive: Vec<ProcessHandle> = known.iter().filter_map(Record::alive).collect();
     // Both files name the same process.
     for (index, process) in alive.iter().enumerate() {
         if alive[..index]
@@ -146,7 +146,7 @@ fn end(directory: &Path, known: &[Record], grace: Duration) -> anyhow::Result<bo
 }
 
 /// Stops the server: first gracefully, then with a second signal, finally by force.
-fn end_server(process: &Alive) -> anyhow::Result<()> {
+fn end_server(process: &ProcessHandle) -> anyhow::Result<()> {
     process.signal(Signal::TERM)?;
     if process.ended_within(SERVER) {
         return Ok(());

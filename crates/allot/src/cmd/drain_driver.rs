@@ -69,7 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let client = args.access.client("allot-drain-driver").await?;
         // Watches would wait for it silently.
         let answer = client.apiserver_version().await;
-        answer.map_err(super::snapshot::told)?;
+        answer.map_err(super::snapshot::api_error)?;
         let rules = rules(&client).await?;
         rights::check(&client, args.undo, rules.is_some()).await?;
         let mut what = Drain {
@@ -80,7 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             hold: None,
         };
         if args.undo {
-            return take_back(client, &what, rules.as_ref(), shutdown).await;
+            return remove_taints(client, &what, rules.as_ref(), shutdown).await;
         }
         let written = match &rules {
             Some(rules) => {
@@ -133,7 +133,7 @@ async fn rules(client: &Client) -> anyhow::Result<Option<Rules>> {
 }
 
 /// Prints a line. A closed output must not decide how far a driver is drained.
-fn tell(line: String) {
+fn print_line(line: String) {
     drop(writeln!(stdout(), "{line}"));
 }
 
@@ -156,7 +156,7 @@ async fn take_out(
 ) -> anyhow::Result<()> {
     if !rules.is_empty() {
         let number = count(rules.len(), "rule");
-        tell(format!("tainted by {number}: {}", rules.join(", ")));
+        print_line(format!("tainted by {number}: {}", rules.join(", ")));
     }
     let (waits, seen) = (Notify::new(), Mutex::new(Seen::default()));
     let stop = shutdown.child_token();
@@ -168,24 +168,24 @@ async fn take_out(
             Progress::Tainted { slices, devices } => {
                 seen.tainted = true;
                 let (devices, slices) = (count(devices, "device"), count(slices, "slice"));
-                tell(format!("tainted: {devices} in {slices}"));
+                print_line(format!("tainted: {devices} in {slices}"));
             }
             Progress::Untainted { slices, why } => {
                 let number = count(slices.len(), "slice");
-                tell(format!(
+                print_line(format!(
                     "not tainted: {number}: {}: {why}",
                     slices.join(", ")
                 ));
             }
             Progress::InUse(claims) => {
                 let number = count(claims.len(), "claim");
-                tell(format!("in use by {number}: {}", claims.join(", ")));
+                print_line(format!("in use by {number}: {}", claims.join(", ")));
                 (seen.users, seen.running) = (claims, None);
                 waits.notify_one();
             }
             Progress::Running(nodes) => {
                 let on = on_nodes(&nodes);
-                tell(format!(
+                print_line(format!(
                     "no claim uses it: stop the driver now{on}; what it publishes until then is tainted"
                 ));
                 (seen.users, seen.running) = (Vec::new(), Some(nodes));
@@ -229,7 +229,7 @@ async fn take_out(
         Some(0) => anyhow::bail!(no_slices(driver, args.node.as_deref())),
         Some(slices) => {
             let slices = count(slices, "slice");
-            tell(match (rules.is_empty(), args.no_hold) {
+            print_line(match (rules.is_empty(), args.no_hold) {
                 (false, _) => format!(
                     "removed: {slices}; stop the driver now: its devices stay tainted, until {}",
                     undoing(args)
@@ -240,11 +240,11 @@ async fn take_out(
                 }
             });
         }
-        None if seen.tainted => tell(format!(
+        None if seen.tainted => print_line(format!(
             "stopped; the devices stay tainted, until {}",
             undoing(args)
         )),
-        None => tell("stopped; nothing is tainted".to_owned()),
+        None => print_line("stopped; nothing is tainted".to_owned()),
     }
     Ok(())
 }
@@ -285,7 +285,7 @@ fn undoing(args: &Args) -> String {
     format!("`allot drain-driver {}{node} --undo`", args.driver)
 }
 
-async fn take_back(
+async fn remove_taints(
     client: Client,
     what: &Drain,
     rules: Option<&Rules>,
@@ -296,7 +296,7 @@ async fn take_back(
         None => 0,
     };
     if removed > 0 {
-        tell(format!("removed: {}", count(removed, "rule")));
+        print_line(format!("removed: {}", count(removed, "rule")));
     }
     let work = tokio::time::timeout(LISTS, undo(client, what, shutdown));
     let undone = work
@@ -310,7 +310,7 @@ async fn take_back(
         count(undone.devices, "device"),
         count(undone.slices, "slice"),
     );
-    tell(match undone.devices {
+    print_line(match undone.devices {
         0 if removed > 0 => return Ok(()),
         0 => "nothing is tainted".to_owned(),
         _ => format!("no longer tainted: {devices} in {slices}"),

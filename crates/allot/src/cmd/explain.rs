@@ -19,7 +19,7 @@ mod replicas;
 mod report;
 mod served;
 
-use cluster_objects::{Added, ClusterObjects, Loaded};
+use cluster_objects::{AddedPods, ClusterObjects, LoadedScheduler};
 use pending::Pending;
 use report::Report;
 pub use served::answers;
@@ -114,7 +114,7 @@ pub fn run(args: Args) -> ExitCode {
         Ok(Outcome::Fits) => ExitCode::SUCCESS,
         Ok(Outcome::DoesNotFit) => ExitCode::from(1),
         Err(error) => {
-            crate::tell(&error);
+            crate::print_error(&error);
             match error.is::<NotFound>() {
                 true => ExitCode::from(3),
                 false => ExitCode::from(2),
@@ -126,7 +126,7 @@ pub fn run(args: Args) -> ExitCode {
 async fn answer(args: Args) -> anyhow::Result<Outcome> {
     let documents = manifests::read(&args.file)?;
     let json = args.output == Format::Json;
-    let (snapshot, namespace) = look(&args).await?;
+    let (snapshot, namespace) = read_cluster(&args).await?;
     let mut features = snapshot.features();
     for gates in &args.feature_gates {
         features.set(gates).context("--feature-gates")?;
@@ -169,7 +169,7 @@ async fn answer(args: Args) -> anyhow::Result<Outcome> {
 }
 
 /// The state of the cluster, with warnings about it; and the namespace.
-async fn look(args: &Args) -> anyhow::Result<(Snapshot, String)> {
+async fn read_cluster(args: &Args) -> anyhow::Result<(Snapshot, String)> {
     let wanted = args.namespace.as_deref();
     let (mut snapshot, client) = args.source.snapshot_and_client(Kinds::All, wanted).await?;
     let namespace = args.namespace.clone().unwrap_or(snapshot.namespace.clone());
@@ -189,8 +189,12 @@ fn prefixed<'a>(name: &'a str, prefixes: &[&str]) -> Option<&'a str> {
 }
 
 /// Answers about the pods and workloads of files.
-fn of_files(loaded: &mut Loaded, added: &Added, json: bool) -> anyhow::Result<Outcome> {
-    let Added { pods, workloads } = added;
+fn of_files(
+    loaded: &mut LoadedScheduler,
+    added: &AddedPods,
+    json: bool,
+) -> anyhow::Result<Outcome> {
+    let AddedPods { pods, workloads } = added;
     anyhow::ensure!(
         !pods.is_empty() || !workloads.is_empty(),
         "no pod is named, and none is in the files"
@@ -206,7 +210,7 @@ fn of_files(loaded: &mut Loaded, added: &Added, json: bool) -> anyhow::Result<Ou
             // The other pods are still explained.
             Err(error) => {
                 if let Err(before) = std::mem::replace(&mut result, Err(error)) {
-                    crate::tell(&before);
+                    crate::print_error(&before);
                 }
             }
         }

@@ -10,9 +10,9 @@ use super::manifests::{self, Document};
 use super::snapshot::{Kinds, Source};
 use super::{component, count};
 
-mod across;
+mod cross_references;
 
-use across::{Across, Missing};
+use cross_references::{CrossReferences, Missing};
 
 /// Flags of `allot lint`.
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let release = args.cluster_version.or(told).unwrap_or(Release::NEWEST);
     let namespace = args.namespace.clone();
     let namespace = namespace.or(snapshot.as_ref().map(|p| p.namespace.clone()));
-    let across = Across::new(
+    let across = CrossReferences::new(
         documents.iter().map(|d| &d.object),
         snapshot.as_ref(),
         namespace.as_deref().unwrap_or("default"),

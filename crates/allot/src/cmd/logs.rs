@@ -10,14 +10,14 @@ use futures::StreamExt as _;
 use inotify::{Inotify, WatchMask};
 
 use crate::clusters::record::Record;
-use crate::clusters::{self, Which, registry};
+use crate::clusters::{self, ClusterSelection, registry};
 use crate::logging::file::files;
 
 /// Flags of `allot logs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
+    which: ClusterSelection,
     /// Continue with new lines
     #[arg(long, short)]
     follow: bool,

@@ -21,7 +21,7 @@ mod watch;
 pub use contents::{Hidden, Snapshot, names};
 pub use current::completed;
 pub use events::{PodEvent, of_pod, read as read_events};
-pub use read::{Kinds, told};
+pub use read::{Kinds, api_error};
 pub use served::Served;
 pub use watch::watch;
 

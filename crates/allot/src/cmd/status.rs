@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::output;
 use crate::clusters::record::{self, Record};
-use crate::clusters::{self, Which, registry};
+use crate::clusters::{self, ClusterSelection, registry};
 
 /// How long the API server may take for each answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 )]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
+    which: ClusterSelection,
     /// Every cluster of this user
     #[arg(long, conflicts_with = "which")]
     all: bool,

@@ -185,7 +185,7 @@ fn here(mut args: Args) -> anyhow::Result<()> {
         ended
     });
     told.clear();
-    end.tell(record);
+    end.report_running_containers(record);
     result
 }
 
@@ -256,7 +256,7 @@ impl End {
     }
 
     /// Reports which containers keep running. The record stays while there are any, so that they are found.
-    fn tell(&self, record: Option<Record>) {
+    fn report_running_containers(&self, record: Option<Record>) {
         // Containers of a cluster that was never started are another one's.
         let Some(record) = record else {
             return;

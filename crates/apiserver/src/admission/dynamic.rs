@@ -3,7 +3,6 @@
 //! Everything is compiled when it changes, not when it is used, and applies from the next request on. Without
 //! configured policies and webhooks a write costs one atomic read.
 
-mod asking;
 mod backend;
 mod changes;
 mod definition;
@@ -13,13 +12,14 @@ mod mutator;
 mod params;
 pub(super) mod permission;
 mod policy;
+mod reinvocation;
 mod request;
 mod review;
-mod rounds;
 mod set;
 mod validating;
 mod variables;
 mod webhook;
+mod webhook_call;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,8 +28,8 @@ use arc_swap::ArcSwap;
 use serde_json::Value;
 
 pub(crate) use backend::{GROUP, watched};
+use reinvocation::Reinvocations;
 use request::Request;
-use rounds::Rounds;
 use set::Set;
 
 use super::Admission;
@@ -120,7 +120,7 @@ pub(super) async fn validate(
         validating::dispatch(&set, &request, object).await?;
     }
     if enabled(core, "ValidatingAdmissionWebhook") && !request.is_configuration() {
-        asking::validate(&set, &request, object).await?;
+        webhook_call::validate(&set, &request, object).await?;
     }
     Ok(())
 }
@@ -129,8 +129,8 @@ pub(super) async fn validate(
 #[derive(Default)]
 pub(super) struct Mutation {
     again: bool,
-    policies: Rounds,
-    webhooks: Rounds,
+    policies: Reinvocations,
+    webhooks: Reinvocations,
 }
 
 impl Mutation {
@@ -164,7 +164,7 @@ impl Mutation {
             if again {
                 self.webhooks.repeat(object);
             }
-            changed |= asking::mutate(&set, &request, object, &mut self.webhooks).await?;
+            changed |= webhook_call::mutate(&set, &request, object, &mut self.webhooks).await?;
         }
         Ok(changed && !again)
     }

@@ -21,7 +21,7 @@ use crate::answers::Counters;
 use crate::limits::CHUNK;
 
 /// The pace of a reader.
-pub(crate) struct Pace {
+pub(crate) struct ReadDeadlines {
     /// Longest time in which the reader takes nothing of the available content.
     pub stall: Duration,
     /// The deadline for the whole body, if the answer is not long-running.
@@ -32,7 +32,7 @@ pub(crate) struct Pace {
     pub counters: Arc<Counters>,
 }
 
-pub(super) struct Paced {
+pub(super) struct MonitoredBody {
     state: Mutex<State>,
     counters: Arc<Counters>,
 }
@@ -58,8 +58,12 @@ impl Drop for Watchdog {
     }
 }
 
-pub(super) fn start(content: Content, held: Vec<Held>, pace: Pace) -> (Arc<Paced>, Watchdog) {
-    let paced = Arc::new(Paced {
+pub(super) fn start(
+    content: Content,
+    held: Vec<Held>,
+    pace: ReadDeadlines,
+) -> (Arc<MonitoredBody>, Watchdog) {
+    let paced = Arc::new(MonitoredBody {
         counters: pace.counters.clone(),
         state: Mutex::new(State {
             content: Some(content),
@@ -73,7 +77,7 @@ pub(super) fn start(content: Content, held: Vec<Held>, pace: Pace) -> (Arc<Paced
     (paced, Watchdog(task.abort_handle()))
 }
 
-impl Paced {
+impl MonitoredBody {
     pub(super) fn poll_next(
         &self,
         context: &mut Context<'_>,
@@ -118,7 +122,7 @@ impl Paced {
     }
 }
 
-async fn watch(paced: Weak<Paced>, pace: Pace) {
+async fn watch(paced: Weak<MonitoredBody>, pace: ReadDeadlines) {
     let mut seen = 0;
     loop {
         let next = Instant::now() + pace.stall;

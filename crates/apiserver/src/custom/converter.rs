@@ -28,11 +28,11 @@ const REMEMBERED: usize = 4096;
 pub struct Converter {
     client: Client,
     review: Option<Version>,
-    made: Mutex<Made>,
+    made: Mutex<ConvertedCache>,
 }
 
 /// The cache of converted objects, by version and key.
-type Made = HashMap<(String, Arc<str>), Arc<Entry>>;
+type ConvertedCache = HashMap<(String, Arc<str>), Arc<Entry>>;
 
 impl Converter {
     /// The webhook of a CRD, if its conversion strategy is `Webhook`.

@@ -18,7 +18,7 @@ use super::write_head;
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::limits::{BURST, CHUNK, STREAM_BUFFERS, TREE_FACTOR};
-use crate::negotiate::{Encoding, Media, Shape};
+use crate::negotiate::{Encoding, MediaType, Shape};
 use crate::registry::Resource;
 use crate::view::{View, metadata_version};
 use crate::{protobuf, table};
@@ -38,7 +38,7 @@ pub struct Listing {
     /// The requested version.
     pub version: String,
     /// The representation.
-    pub media: Media,
+    pub media: MediaType,
     /// What tables show.
     pub options: table::Options,
     /// Metadata of the list.
@@ -121,7 +121,7 @@ impl Listing {
 
     /// What surrounds the items, and how they are written.
     async fn frame(&self) -> Result<Frame> {
-        if self.media == Media::JSON {
+        if self.media == MediaType::JSON {
             let mut head = Vec::with_capacity(256);
             let (kind, version) = (&self.resource.list_kind, self.view().api_version());
             write_head(&mut head, kind, &version, &self.meta);

@@ -14,7 +14,7 @@ use crate::storage;
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 
 /// Updates the condition of each schema. A conflict is left to the next update, which the other write triggers.
-pub(super) async fn tell(
+pub(super) async fn update_conditions(
     backend: &dyn Backend,
     collection: &str,
     schemas: &[Arc<Entry>],
@@ -24,7 +24,7 @@ pub(super) async fn tell(
         let Ok(schema) = serde_json::from_slice::<Value>(&entry.value) else {
             continue;
         };
-        let Some(told) = told(schema, levels) else {
+        let Some(changed) = with_condition(schema, levels) else {
             continue;
         };
         let expected = Expect::Revision(entry.revision);
@@ -32,7 +32,7 @@ pub(super) async fn tell(
             collection,
             entry.key.clone(),
             expected,
-            storage::draft(&told),
+            storage::draft(&changed),
         );
         if let Err(error) = backend.commit(write).await {
             tracing::debug!(%error, schema = &*entry.key, "the condition of a flow schema is not written");
@@ -41,7 +41,7 @@ pub(super) async fn tell(
 }
 
 /// The schema with its condition; `None` if it is as it should be.
-fn told(mut schema: Value, levels: &BTreeSet<String>) -> Option<Value> {
+fn with_condition(mut schema: Value, levels: &BTreeSet<String>) -> Option<Value> {
     if meta(&schema, "name").is_empty() {
         return None;
     }
@@ -67,7 +67,7 @@ mod tests {
             "metadata": {"name": "s"}, "spec": {"priorityLevelConfiguration": {"name": "l"}},
         });
         let (none, one) = (BTreeSet::new(), BTreeSet::from(["l".to_owned()]));
-        let dangling = told(schema, &none).unwrap();
+        let dangling = with_condition(schema, &none).unwrap();
         let condition = &dangling["status"]["conditions"][0];
         assert_eq!(condition["status"], "True");
         assert_eq!(condition["reason"], "NotFound");
@@ -75,8 +75,8 @@ mod tests {
             condition["message"],
             "This FlowSchema references the PriorityLevelConfiguration object named \"l\" but there is no such object"
         );
-        assert_eq!(told(dangling.clone(), &none), None);
-        let found = told(dangling, &one).unwrap();
+        assert_eq!(with_condition(dangling.clone(), &none), None);
+        let found = with_condition(dangling, &one).unwrap();
         let conditions = found["status"]["conditions"].as_array().unwrap();
         assert_eq!(conditions.len(), 1);
         assert_eq!(conditions[0]["status"], "False");
@@ -84,6 +84,6 @@ mod tests {
             conditions[0]["message"],
             "This FlowSchema references the PriorityLevelConfiguration object named \"l\" and it exists"
         );
-        assert_eq!(told(found, &one), None);
+        assert_eq!(with_condition(found, &one), None);
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use crate::admission::{self, Asked, Attributes, Operation, Owners, Shown};
+use crate::admission::{self, Attributes, ObjectForm, Operation, Owners, SentRequest};
 use crate::auth::Ask;
 use crate::body::Body;
 use crate::context::Call;
@@ -54,12 +54,12 @@ impl Call<'_> {
         &'a self,
         delete: Option<&'a DeleteOptions>,
         owners: Owners<'a>,
-    ) -> Asked<'a> {
+    ) -> SentRequest<'a> {
         let shown = match self.request.info.subresource.as_str() {
-            "scale" => Shown::Scale,
-            _ => Shown::Object,
+            "scale" => ObjectForm::Scale,
+            _ => ObjectForm::Object,
         };
-        Asked {
+        SentRequest {
             request: self.request,
             resource: &self.resource,
             version: &self.version,
@@ -75,8 +75,8 @@ impl Call<'_> {
     /// # Errors
     /// The first rejection.
     pub(super) async fn admit_sent(&self, operation: Operation, sent: &mut Value) -> Result<()> {
-        let asked = Asked {
-            shown: Shown::Sent,
+        let asked = SentRequest {
+            shown: ObjectForm::Sent,
             ..self.asked(None, Owners::default())
         };
         let attributes = Attributes {

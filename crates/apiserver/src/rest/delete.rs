@@ -78,7 +78,7 @@ impl Call<'_> {
                 let status = json!({
                     "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
                 });
-                let media = crate::negotiate::Media {
+                let media = crate::negotiate::MediaType {
                     shape: crate::negotiate::Shape::Whole,
                     ..self.media
                 };

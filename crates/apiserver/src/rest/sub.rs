@@ -56,7 +56,7 @@ pub(super) async fn dispatch(
 /// The Status of a success without other content.
 fn success(call: &Call<'_>) -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    let media = crate::negotiate::Media {
+    let media = crate::negotiate::MediaType {
         shape: Shape::Whole,
         ..call.media
     };

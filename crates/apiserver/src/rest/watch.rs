@@ -20,7 +20,7 @@ use crate::conversion;
 use crate::error::{ApiError, Result};
 use crate::limits::{BURST, CHUNK};
 use crate::managed::Known;
-use crate::negotiate::{Encoding, Media, Shape};
+use crate::negotiate::{Encoding, MediaType, Shape};
 use crate::registry::Resource;
 use crate::select::Selection;
 use crate::table;
@@ -149,7 +149,7 @@ struct Stream {
     version: String,
     name: String,
     selection: Selection,
-    media: Media,
+    media: MediaType,
     table: table::Options,
     /// Column definitions have been sent.
     table_started: bool,
@@ -344,7 +344,7 @@ impl Stream {
                     .with_texts(previous, || self.frame(kind, &value)),
             );
         }
-        if self.media == Media::JSON {
+        if self.media == MediaType::JSON {
             let format = format_number(kind, &self.resource.group, &self.version);
             let view = self.view();
             return Some(event.encoding(format, |event| encode_state(&view, kind, &event.entry)));
@@ -355,7 +355,7 @@ impl Stream {
     }
 
     fn write_state(&mut self, out: &mut Vec<u8>, kind: &str, entry: &Entry) {
-        if self.media == Media::JSON {
+        if self.media == MediaType::JSON {
             out.extend_from_slice(&encode_state(&self.view(), kind, entry));
             return;
         }

@@ -23,7 +23,9 @@ struct Services {
 }
 
 /// No other allocation runs while this exists.
-pub(super) struct Alone<'a>(#[expect(dead_code, reason = "held")] tokio::sync::MutexGuard<'a, ()>);
+pub(super) struct AllocationLock<'a>(
+    #[expect(dead_code, reason = "held")] tokio::sync::MutexGuard<'a, ()>,
+);
 
 /// The reserved addresses and ports of one service, until this is dropped.
 pub(crate) struct Reserved {
@@ -32,8 +34,8 @@ pub(crate) struct Reserved {
 }
 
 impl Pending {
-    pub(super) async fn alone(&self) -> Alone<'_> {
-        Alone(self.choosing.lock().await)
+    pub(super) async fn alone(&self) -> AllocationLock<'_> {
+        AllocationLock(self.choosing.lock().await)
     }
 
     /// All pending services except for those that would replace `service`: of them at most one will
@@ -48,7 +50,12 @@ impl Pending {
     }
 
     /// Records the allocation of a service; a dry run needs none.
-    pub(super) fn reserve(&self, _: &Alone<'_>, service: &Value, dry_run: bool) -> Reserved {
+    pub(super) fn reserve(
+        &self,
+        _: &AllocationLock<'_>,
+        service: &Value,
+        dry_run: bool,
+    ) -> Reserved {
         let mut services = self.services.lock();
         services.next += 1;
         let number = services.next;

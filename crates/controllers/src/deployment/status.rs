@@ -13,7 +13,7 @@ use crate::kit::meta;
 
 /// What a turn of the controller did before it wrote the status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum SyncResult {
     /// It only scaled replica sets, or the deployment is paused: progress is not judged.
     Scaled,
     /// It rolled out, and may have created the replica set of that name.
@@ -72,7 +72,7 @@ pub(super) fn next(
     deployment: &Object,
     spec: &DeploymentSpec,
     sets: &Sets,
-    turn: &Turn,
+    turn: &SyncResult,
     now: Timestamp,
 ) -> (Value, Option<Duration>) {
     let old = deployment.at("/status");
@@ -110,7 +110,7 @@ pub(super) fn next(
         conditions.set(AVAILABLE, "False", "MinimumReplicasUnavailable", message);
     }
     let mut wait = None;
-    if matches!(turn, Turn::Rolled(_)) {
+    if matches!(turn, SyncResult::Rolled(_)) {
         let was_complete =
             replicas == updated && current.as_deref() == Some("NewReplicaSetAvailable");
         match deadline {
@@ -174,8 +174,8 @@ fn pause_or_resume(conditions: &mut Conditions, paused: bool) {
 }
 
 /// Records the new replica set when it is created, or seen for the first time.
-fn announce(conditions: &mut Conditions, new: Option<&str>, turn: &Turn) {
-    if let Turn::Rolled(Some(made)) = turn {
+fn announce(conditions: &mut Conditions, new: Option<&str>, turn: &SyncResult) {
+    if let SyncResult::Rolled(Some(made)) = turn {
         let message = format!("Created new replica set \"{made}\"");
         conditions.set(PROGRESSING, "True", "NewReplicaSetCreated", &message);
     } else if let (Some(new), None) = (new, conditions.find(PROGRESSING)) {

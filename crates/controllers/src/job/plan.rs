@@ -17,15 +17,15 @@ mod count;
 mod failure;
 mod fill;
 pub(super) mod indexes;
-mod look;
+mod observed;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
 pub(super) use backoff::Backoff;
-pub(super) use fill::Wanted;
+pub(super) use fill::PodToCreate;
 use fill::fill;
-use look::Look;
+use observed::ObservedJob;
 use verdict::Verdict;
 
 /// What to do.
@@ -36,7 +36,7 @@ pub(super) struct Decision {
     pub release: Vec<String>,
     /// Pods (by name) that are deleted.
     pub delete: Vec<String>,
-    pub create: Vec<Wanted>,
+    pub create: Vec<PodToCreate>,
     /// Whether normal, reason, message.
     pub events: Vec<(bool, String, String)>,
     pub again: Option<Duration>,
@@ -76,7 +76,7 @@ pub(super) fn decide(
         decision.release = tracked.map(|p| meta::name(&**p).to_owned()).collect();
         return decision;
     }
-    let look = Look::new(job, spec, pods);
+    let look = ObservedJob::new(job, spec, pods);
     let mut conditions = Conditions::of(job, now);
     let mut start = job.at("/status/startTime").clone();
     if start.is_null() && !look.suspended() {
@@ -123,7 +123,7 @@ pub(super) fn decide(
         conditions.announce(verdict);
         if count.is_complete() && terminating == 0 {
             conditions.finish(verdict, &mut status);
-            verdict.tell(spec.completions, count.succeeded, &mut decision);
+            verdict.record_events(spec.completions, count.succeeded, &mut decision);
         }
     }
     status["conditions"] = match conditions.list.is_empty() {

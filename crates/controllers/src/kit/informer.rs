@@ -333,7 +333,7 @@ impl<K: Cached> Informer<K> {
             state.remove(&key)
         };
         if let Some(removed) = removed {
-            self.tell(&Change::Deleted(removed));
+            self.notify(&Change::Deleted(removed));
         }
     }
 
@@ -360,13 +360,13 @@ impl<K: Cached> Informer<K> {
     fn store(&self, key: Key, obj: Arc<K>) {
         let old = self.0.state.write().insert(&key, obj.clone());
         match old {
-            None => self.tell(&Change::Added(obj)),
+            None => self.notify(&Change::Added(obj)),
             Some(old) if old.meta().uid != obj.meta().uid => {
                 // Deleted and created again while we were not looking.
-                self.tell(&Change::Deleted(old));
-                self.tell(&Change::Added(obj));
+                self.notify(&Change::Deleted(old));
+                self.notify(&Change::Added(obj));
             }
-            Some(old) => self.tell(&Change::Updated(old, obj)),
+            Some(old) => self.notify(&Change::Updated(old, obj)),
         }
     }
 
@@ -387,7 +387,7 @@ impl<K: Cached> Informer<K> {
         };
         if removed.is_some() {
             // The event carries the last state, which may be newer than ours.
-            self.tell(&Change::Deleted(Arc::new(obj.clone())));
+            self.notify(&Change::Deleted(Arc::new(obj.clone())));
         }
     }
 
@@ -411,7 +411,7 @@ impl<K: Cached> Informer<K> {
         self.set_synced();
     }
 
-    fn tell(&self, change: &Change<K>) {
+    fn notify(&self, change: &Change<K>) {
         for handler in self.0.handlers.read().iter() {
             handler(change);
         }

@@ -50,12 +50,12 @@ impl Volumes {
             let created = api::create(&self.client, &self.api(set), &claim).await;
             let pod = format!("Pod {pod_name} in StatefulSet {}", meta::name(set));
             match &created {
-                Err(error) => self.tell(
+                Err(error) => self.record_event(
                     set,
                     (Level::Warning, "FailedCreate"),
                     format!("create Claim {name} for {pod} failed error: {error}"),
                 ),
-                Ok(_) => self.tell(
+                Ok(_) => self.record_event(
                     set,
                     (Level::Normal, "SuccessfulCreate"),
                     format!("create Claim {name} {pod} success"),
@@ -92,7 +92,7 @@ impl Volumes {
                 Owners::Foreign(owners) => (owners, true),
             };
             if foreign {
-                self.tell(set, (Level::Warning, "ConflictingController"), format!(
+                self.record_event(set, (Level::Warning, "ConflictingController"), format!(
                     "PersistentVolumeClaim {name} has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim"
                 ));
             }
@@ -104,7 +104,12 @@ impl Volumes {
         Ok(())
     }
 
-    fn tell(&self, set: &StatefulSet, (level, reason): (Level, &'static str), message: String) {
+    fn record_event(
+        &self,
+        set: &StatefulSet,
+        (level, reason): (Level, &'static str),
+        message: String,
+    ) {
         self.events.event(reference(set), level, reason, message);
     }
 }

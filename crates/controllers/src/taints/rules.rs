@@ -19,7 +19,7 @@ pub(super) struct Simulated {
 }
 
 /// Status, reason and message.
-pub(super) type News = (&'static str, &'static str, String);
+pub(super) type ConditionFields = (&'static str, &'static str, String);
 
 fn count(n: usize, one: &str, many: &str) -> String {
     if n == 1 {
@@ -49,7 +49,7 @@ fn with_evicted(message: String, evicted: usize) -> String {
 }
 
 /// For effect NoExecute.
-pub(super) fn no_execute(pending: usize, namespaces: usize, evicted: usize) -> News {
+pub(super) fn no_execute(pending: usize, namespaces: usize, evicted: usize) -> ConditionFields {
     if pending > 0 {
         let message = format!(
             "{} to be evicted in {}.",
@@ -71,7 +71,7 @@ pub(super) fn no_execute(pending: usize, namespaces: usize, evicted: usize) -> N
 }
 
 /// For effect None.
-pub(super) fn no_effect(found: &Simulated, evicted: usize) -> News {
+pub(super) fn no_effect(found: &Simulated, evicted: usize) -> ConditionFields {
     let message = format!(
         "{} selected. {} selected. {} would be evicted in {} if the effect was NoExecute. \
          This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.",
@@ -84,7 +84,7 @@ pub(super) fn no_effect(found: &Simulated, evicted: usize) -> News {
 }
 
 /// For all other effects.
-pub(super) fn other_effect(evicted: usize) -> News {
+pub(super) fn other_effect(evicted: usize) -> ConditionFields {
     let message = "Eviction only happens for the NoExecute effect.".to_owned();
     ("False", "OtherEffect", with_evicted(message, evicted))
 }
@@ -99,7 +99,7 @@ pub(super) fn condition(rule: &Rule) -> Option<&Condition> {
 pub(super) fn changed(
     rule: &Rule,
     old: Option<&Condition>,
-    new: &News,
+    new: &ConditionFields,
     now: Timestamp,
 ) -> Option<Value> {
     let (status, reason, message) = new;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use allot_controllers::Config;
-use allot_controllers::drain::{Drain, Progress, Undone, drain, undo};
+use allot_controllers::drain::{Drain, Progress, RevertSummary, drain, undo};
 use allot_controllers::kit::clock::Clock;
 use allot_controllers::liveness::{DRIVERS, TAINT};
 use allot_testing::wait::PATIENCE;
@@ -376,7 +376,7 @@ async fn a_drain_is_undone() {
     for changed in [(1, 2), (0, 0)] {
         let done = undo(cluster.client.clone(), &what, CancellationToken::new()).await;
         let (slices, devices) = changed;
-        let expected = Undone {
+        let expected = RevertSummary {
             found: 1,
             slices,
             devices,

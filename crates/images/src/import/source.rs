@@ -23,11 +23,11 @@ pub(super) enum Source {
     /// The content of an archive: blobs are in the store, other files in a directory under numbers.
     Archive {
         directory: tempfile::TempDir,
-        files: HashMap<String, Kept>,
+        files: HashMap<String, ArchiveEntry>,
     },
 }
 
-pub(super) enum Kept {
+pub(super) enum ArchiveEntry {
     File(u64),
     Link(String),
     Blob(Digest),
@@ -97,12 +97,12 @@ impl Source {
                     .ok()
                     .and_then(|target| clean(target, base))
                 {
-                    files.insert(name, Kept::Link(target));
+                    files.insert(name, ArchiveEntry::Link(target));
                 }
             } else if let Some(digest) = blob_name(&name) {
                 lease.extend([digest.clone()])?;
                 copy_blob(store, &mut entry, &digest, size)?;
-                files.insert(name, Kept::Blob(digest));
+                files.insert(name, ArchiveEntry::Blob(digest));
             } else if kind.is_file() {
                 if size > limits.layer {
                     return Err(Error::TooLarge(format!("{name:?} has {size} bytes")));
@@ -115,7 +115,7 @@ impl Source {
                     file.flush()
                 };
                 write().map_err(Error::io(format!("extract {name:?}")))?;
-                files.insert(name, Kept::File(number));
+                files.insert(name, ArchiveEntry::File(number));
             }
             // The next header begins after the unread content.
             std::io::copy(&mut entry, &mut std::io::sink()).map_err(broken)?;
@@ -140,11 +140,14 @@ impl Source {
     }
 
     /// Follows links to what a name is of an archive.
-    fn resolve<'a>(files: &'a HashMap<String, Kept>, name: &str) -> Option<&'a Kept> {
+    fn resolve<'a>(
+        files: &'a HashMap<String, ArchiveEntry>,
+        name: &str,
+    ) -> Option<&'a ArchiveEntry> {
         let mut kept = files.get(&clean(name, "")?)?;
         for _ in 0..MAX_LINKS {
             match kept {
-                Kept::Link(target) => kept = files.get(target)?,
+                ArchiveEntry::Link(target) => kept = files.get(target)?,
                 found => return Some(found),
             }
         }
@@ -158,7 +161,7 @@ impl Source {
                 None => return Ok(None),
             },
             Self::Archive { directory, files } => match Self::resolve(files, name) {
-                Some(Kept::File(number)) => directory.path().join(number.to_string()),
+                Some(ArchiveEntry::File(number)) => directory.path().join(number.to_string()),
                 _ => return Ok(None),
             },
         };
@@ -191,7 +194,7 @@ impl Source {
     ) -> Result<Descriptor> {
         let missing = || Error::InvalidImage(format!("{name:?} is missing"));
         if let Self::Archive { files, .. } = self
-            && let Some(Kept::Blob(digest)) = Self::resolve(files, name)
+            && let Some(ArchiveEntry::Blob(digest)) = Self::resolve(files, name)
         {
             let file = store.open_blob(digest)?;
             let size = file

@@ -9,7 +9,7 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// The location of an entry's path. Parents are components from the root.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum EntryLocation {
     /// The root itself.
     Root,
     /// A file, a directory or a link.
@@ -24,7 +24,7 @@ pub(super) enum Place {
 
 /// Splits a path. Leading slashes are dropped, as everywhere with tar; `..` is rejected, also if it would not leave the
 /// root, since programs disagree on its meaning next to links.
-pub(super) fn place(path: &[u8]) -> Result<Place, &'static str> {
+pub(super) fn place(path: &[u8]) -> Result<EntryLocation, &'static str> {
     if path.len() > MAX_PATH {
         return Err("the path is too long");
     }
@@ -41,24 +41,24 @@ pub(super) fn place(path: &[u8]) -> Result<Place, &'static str> {
         }
     }
     let Some(last) = components.pop() else {
-        return Ok(Place::Root);
+        return Ok(EntryLocation::Root);
     };
     if components.iter().any(|name| name.starts_with(META)) {
-        return Ok(Place::Ignored);
+        return Ok(EntryLocation::Ignored);
     }
     if components.iter().any(|name| name.starts_with(WHITEOUT)) {
         return Err("the path goes through a whiteout");
     }
     if last == OPAQUE {
-        return Ok(Place::Opaque(components));
+        return Ok(EntryLocation::Opaque(components));
     }
     if last.starts_with(META) {
-        return Ok(Place::Ignored);
+        return Ok(EntryLocation::Ignored);
     }
     match last.strip_prefix(WHITEOUT) {
-        None => Ok(Place::Entry(components, last)),
+        None => Ok(EntryLocation::Entry(components, last)),
         Some(b"" | b"." | b"..") => Err("a whiteout of no file"),
-        Some(hidden) => Ok(Place::Whiteout(components, hidden.to_vec())),
+        Some(hidden) => Ok(EntryLocation::Whiteout(components, hidden.to_vec())),
     }
 }
 

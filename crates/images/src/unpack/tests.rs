@@ -11,14 +11,14 @@ mod bounds;
 mod random;
 
 /// A directory to unpack into, next to one that layers should not reach.
-struct Place {
+struct EntryLocation {
     directory: tempfile::TempDir,
     whiteouts: Whiteouts,
     limits: Limits,
     ownership: Ownership,
 }
 
-impl Place {
+impl EntryLocation {
     fn new(whiteouts: Whiteouts) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["root", "trash", "outside"] {
@@ -91,7 +91,7 @@ fn read(path: PathBuf) -> String {
 
 #[test]
 fn files_directories_and_links_are_made() {
-    let place = Place::new(Whiteouts::Overlay);
+    let place = EntryLocation::new(Whiteouts::Overlay);
     let layer = Layer::new()
         .entry(b'5', "dir/", "", 0o750, b"")
         .entry(b'0', "dir/program", "", 0o755, b"code")
@@ -216,7 +216,7 @@ fn what_leaves_the_root_is_refused() {
             if whiteouts == Whiteouts::Apply && what == "hard link to a whiteout" {
                 continue;
             }
-            let place = Place::new(whiteouts);
+            let place = EntryLocation::new(whiteouts);
             let error = place.unpack_all(std::slice::from_ref(&tar));
             assert!(
                 matches!(error, Err(Error::Layer { .. })),
@@ -229,7 +229,7 @@ fn what_leaves_the_root_is_refused() {
 
 #[test]
 fn links_lead_inside_of_the_root() {
-    let place = Place::new(Whiteouts::Overlay);
+    let place = EntryLocation::new(Whiteouts::Overlay);
     let outside = place.directory.path().join("outside");
     let outside = outside.to_str().unwrap();
     let layer = Layer::new()
@@ -286,7 +286,7 @@ fn devices_are_left_out_and_set_ids_follow_the_owner() {
             .entry(b'4', "dev/sda", "", 0o666, b"")
             .entry(b'0', "su", "", 0o6755, b"")
     };
-    let mut place = Place::new(Whiteouts::Overlay);
+    let mut place = EntryLocation::new(Whiteouts::Overlay);
     place.ownership = Ownership::Mine;
     let report = place.unpack(layer()).unwrap();
     assert_eq!((report.devices, report.set_ids), (2, 1));
@@ -296,7 +296,7 @@ fn devices_are_left_out_and_set_ids_follow_the_owner() {
         0o755
     );
     if Ownership::of_process() == Ownership::Keep {
-        let place = Place::new(Whiteouts::Overlay);
+        let place = EntryLocation::new(Whiteouts::Overlay);
         let report = place.unpack(layer()).unwrap();
         assert_eq!((report.devices, report.set_ids), (2, 0));
         assert_eq!(
@@ -308,7 +308,7 @@ fn devices_are_left_out_and_set_ids_follow_the_owner() {
 
 #[test]
 fn attributes_that_overlayfs_reads_are_left_out() {
-    let place = Place::new(Whiteouts::Overlay);
+    let place = EntryLocation::new(Whiteouts::Overlay);
     let layer = Layer::new()
         .extended("SCHILY.xattr.trusted.overlay.redirect", "/etc")
         .directory("a")
@@ -331,7 +331,7 @@ fn attributes_that_overlayfs_reads_are_left_out() {
 
 #[test]
 fn whiteouts_become_marks() {
-    let place = Place::new(Whiteouts::Overlay);
+    let place = EntryLocation::new(Whiteouts::Overlay);
     let layer = Layer::new()
         .file("etc/.wh.gone", "")
         .directory("new")
@@ -371,7 +371,7 @@ fn whiteouts_become_marks() {
 
 #[test]
 fn whiteouts_are_applied_to_lower_layers_only() {
-    let place = Place::new(Whiteouts::Apply);
+    let place = EntryLocation::new(Whiteouts::Apply);
     let lower = Layer::new()
         .file("gone", "")
         .file("tree/a/b", "")
@@ -417,7 +417,7 @@ fn whiteouts_are_applied_to_lower_layers_only() {
 
 #[test]
 fn later_entries_replace_earlier_ones() {
-    let place = Place::new(Whiteouts::Overlay);
+    let place = EntryLocation::new(Whiteouts::Overlay);
     let layer = Layer::new()
         .file("a", "first")
         .hard_link("b", "a")

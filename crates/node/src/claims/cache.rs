@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use allot_model::classic::objects::ResourceHandle;
 use serde::{Deserialize, Serialize};
 
-use super::call::Wanted;
-use super::{Batches, Found};
+use super::call::ClaimToPrepare;
+use super::{Batches, FetchedClaim};
 use crate::error::Error;
 
 /// Namespace and name of a claim.
@@ -45,7 +45,7 @@ impl ClaimInfo {
     /// Adds the claim to the calls of its plugins.
     pub(crate) fn batch(&self, batches: &mut Batches) {
         for (driver, devices) in &self.drivers {
-            let wanted = Wanted {
+            let wanted = ClaimToPrepare {
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),
                 uid: self.uid.clone(),
@@ -67,7 +67,7 @@ impl ClaimInfo {
                 .iter()
                 .filter(|handle| handle.driver_name == *driver);
             let batch = batches.entry((driver.clone(), true)).or_default();
-            batch.extend(handles.map(|handle| Wanted {
+            batch.extend(handles.map(|handle| ClaimToPrepare {
                 handle: Some(handle.clone()),
                 ..wanted.clone()
             }));
@@ -345,7 +345,7 @@ impl Cache {
     pub(crate) fn get_or_insert(
         &mut self,
         key: Key,
-        claim: &Found,
+        claim: &FetchedClaim,
     ) -> Result<&mut ClaimInfo, String> {
         let info = self.claims.entry(key.clone()).or_insert_with(|| ClaimInfo {
             uid: claim.uid().to_owned(),

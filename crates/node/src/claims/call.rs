@@ -20,7 +20,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// A claim as passed to a plugin.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct ClaimToPrepare {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
@@ -32,7 +32,7 @@ pub(crate) struct Wanted {
 
 /// UID, error if any, and the prepared devices.
 type Answer = (String, String, Vec<Device>);
-type Call = fn(Channel, Vec<Wanted>) -> BoxFuture<'static, Result<Vec<Answer>, Status>>;
+type Call = fn(Channel, Vec<ClaimToPrepare>) -> BoxFuture<'static, Result<Vec<Answer>, Status>>;
 
 /// A version of the service.
 pub(super) struct Version {
@@ -131,7 +131,7 @@ macro_rules! single {
 /// The claim in the versions without handles.
 macro_rules! by_name {
     ($wire:ident) => {
-        |claim: Wanted| $wire::Claim {
+        |claim: ClaimToPrepare| $wire::Claim {
             namespace: claim.namespace,
             uid: claim.uid,
             name: claim.name,
@@ -188,14 +188,14 @@ single!(
     "v1alpha2.Node",
     dra_v1alpha2,
     resource_handle,
-    |claim: Wanted| { claim.handle.unwrap_or_default().data }
+    |claim: ClaimToPrepare| { claim.handle.unwrap_or_default().data }
 );
 single!(
     V1ALPHA1,
     "v1alpha1.Node",
     dra_v1alpha1,
     cdi_devices,
-    |claim: Wanted| claim.cdi_ids
+    |claim: ClaimToPrepare| claim.cdi_ids
 );
 
 /// What a plugin without pools has prepared: for all requests, of no device in particular.
@@ -206,7 +206,7 @@ fn opaque(cdi_ids: Vec<String>) -> Vec<Device> {
     }]
 }
 
-fn with_handle(claim: Wanted) -> dra_v1alpha3::Claim {
+fn with_handle(claim: ClaimToPrepare) -> dra_v1alpha3::Claim {
     let handle = claim.handle.unwrap_or_default();
     dra_v1alpha3::Claim {
         namespace: claim.namespace,
@@ -242,7 +242,7 @@ fn structured(handle: StructuredHandle) -> dra_v1alpha3::StructuredResourceHandl
 /// Has claims of one generation prepared; devices by UID of the claim.
 pub(super) async fn prepare(
     plugin: &Plugin,
-    wanted: &[Wanted],
+    wanted: &[ClaimToPrepare],
     metrics: &Metrics,
 ) -> Result<BTreeMap<String, Vec<Device>>, String> {
     let answers = try_versions("Prepare", plugin, wanted, metrics, |v| v.prepare).await?;
@@ -256,7 +256,7 @@ pub(super) async fn prepare(
 /// Unprepares claims of one generation.
 pub(super) async fn unprepare(
     plugin: &Plugin,
-    wanted: &[Wanted],
+    wanted: &[ClaimToPrepare],
     metrics: &Metrics,
 ) -> Result<(), String> {
     let answers = try_versions("Unprepare", plugin, wanted, metrics, |v| v.unprepare).await;
@@ -266,7 +266,7 @@ pub(super) async fn unprepare(
 async fn try_versions(
     what: &str,
     plugin: &Plugin,
-    wanted: &[Wanted],
+    wanted: &[ClaimToPrepare],
     metrics: &Metrics,
     call: impl Fn(&Version) -> Call,
 ) -> Result<Vec<(String, Vec<Device>)>, String> {
@@ -332,7 +332,7 @@ fn printed(status: &Status) -> String {
 /// The answer must contain exactly the requested claims, without errors.
 pub(super) fn check_answers(
     call: &str,
-    wanted: &[Wanted],
+    wanted: &[ClaimToPrepare],
     answers: Vec<Answer>,
 ) -> Result<Vec<(String, Vec<Device>)>, String> {
     let mut missing: Vec<&str> = wanted.iter().map(|claim| claim.uid.as_str()).collect();
@@ -346,7 +346,7 @@ pub(super) fn check_answers(
             ));
         };
         if !error.is_empty() {
-            let Wanted {
+            let ClaimToPrepare {
                 namespace, name, ..
             } = claim;
             return Err(match claim.handle {

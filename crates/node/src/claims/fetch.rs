@@ -11,7 +11,7 @@ use crate::resource_api::ResourceApi;
 
 /// What matters of a claim here.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Found {
+pub(crate) struct FetchedClaim {
     pub(crate) metadata: ObjectMeta,
     /// Class of a classic claim.
     pub(crate) class: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Found {
     pub(crate) reserved_for_groups: Vec<String>,
 }
 
-impl Found {
+impl FetchedClaim {
     /// One of 1.30 or before.
     pub(crate) fn is_classic(&self) -> bool {
         self.class.is_some()
@@ -84,7 +84,7 @@ impl Found {
     }
 }
 
-impl From<ClassicClaim> for Found {
+impl From<ClassicClaim> for FetchedClaim {
     fn from(claim: ClassicClaim) -> Self {
         let status = claim.status;
         let allocated = status.allocation.is_some();
@@ -132,7 +132,7 @@ fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
 
 impl ResourceApi {
     /// The claim of that name. The text of an error is the API server's.
-    pub(crate) async fn claim(&self, namespace: &str, name: &str) -> Result<Found, String> {
+    pub(crate) async fn claim(&self, namespace: &str, name: &str) -> Result<FetchedClaim, String> {
         let served = self.served().await.map_err(|error| api_message(&error))?;
         // A server with both generations shows classic claims in the newer version too, with the original inside.
         let version = served
@@ -161,7 +161,7 @@ impl ResourceApi {
         let metadata = ObjectMeta::deserialize(&object["metadata"]).map_err(unexpected)?;
         Ok(match ClassicClaim::from_v1(&metadata) {
             Some(claim) => claim.into(),
-            None => Found::newer(metadata, &object["status"]),
+            None => FetchedClaim::newer(metadata, &object["status"]),
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use tokio::time::Instant;
 
-use super::call::Wanted;
-use super::fetch::Found;
+use super::call::ClaimToPrepare;
+use super::fetch::FetchedClaim;
 use super::{Claims, Device};
 use crate::plugins::health::UNKNOWN;
 
@@ -15,9 +15,14 @@ impl Claims {
     }
 
     /// Prepares claims as a driver would: every allocated device with its own CDI device.
-    pub(super) fn pretend(&self, driver: &str, claims: &[(String, Found)], wanted: &[Wanted]) {
+    pub(super) fn pretend(
+        &self,
+        driver: &str,
+        claims: &[(String, FetchedClaim)],
+        wanted: &[ClaimToPrepare],
+    ) {
         let mut cache = self.cache.lock();
-        for Wanted {
+        for ClaimToPrepare {
             namespace,
             name,
             uid,

@@ -8,13 +8,13 @@ fn the_checkpoint_has_the_kubelets_form() {
     let file = directory.path().join("dra_manager_state");
     let mut cache = Cache::open(file.clone()).unwrap();
     let key = ("ns".to_owned(), "claim".to_owned());
-    let claim = |uid: &str| Found {
+    let claim = |uid: &str| FetchedClaim {
         metadata: ObjectMeta {
             uid: Some(uid.into()),
             ..ObjectMeta::default()
         },
         drivers: vec!["d".into()],
-        ..Found::default()
+        ..FetchedClaim::default()
     };
     let info = cache.get_or_insert(key.clone(), &claim("u1")).unwrap();
     info.pods.insert("p1".into());
@@ -54,11 +54,11 @@ fn the_checkpoint_has_the_kubelets_form() {
 
 #[test]
 fn answers_have_to_fit_the_question() {
-    let wanted = vec![Wanted {
+    let wanted = vec![ClaimToPrepare {
         namespace: "ns".into(),
         name: "c1".into(),
         uid: "u1".into(),
-        ..Wanted::default()
+        ..ClaimToPrepare::default()
     }];
     let check = |answers: Vec<(&str, &str)>| {
         let answers = answers

@@ -44,13 +44,13 @@ pub(crate) async fn collect(
             }
         };
         match collected {
-            Ok(collected) => tell(&collected, &events, &node),
+            Ok(collected) => record_event(&collected, &events, &node),
             Err(error) => events.node(&node, Kind::Warning, "ImageGCFailed", error.to_string()),
         }
     }
 }
 
-fn tell(collected: &Collected, events: &Recorder, node: &Node) {
+fn record_event(collected: &Collected, events: &Recorder, node: &Node) {
     for image in &collected.removed {
         tracing::info!(%image, freed = collected.freed, "image was removed");
     }

@@ -30,12 +30,12 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// What each driver has here, as it said last.
 #[derive(Default)]
-struct Said {
+struct ReportedResources {
     by_driver: Mutex<BTreeMap<String, Vec<NamedResources>>>,
     changed: Notify,
 }
 
-impl Said {
+impl ReportedResources {
     fn set(&self, driver: &str, resources: Option<Vec<NamedResources>>) {
         let mut by_driver = self.by_driver.lock();
         match resources {
@@ -68,7 +68,7 @@ pub(crate) async fn publish(client: Client, node: Node, plugins: Arc<Plugins>) {
         }
         tokio::time::sleep(RETRY).await;
     }
-    let said = Arc::new(Said::default());
+    let said = Arc::new(ReportedResources::default());
     tokio::join!(
         follow_all(Arc::clone(&plugins), Arc::clone(&said)),
         Publisher {
@@ -82,7 +82,7 @@ pub(crate) async fn publish(client: Client, node: Node, plugins: Arc<Plugins>) {
 }
 
 /// Listens to every classic plugin.
-async fn follow_all(plugins: Arc<Plugins>, said: Arc<Said>) {
+async fn follow_all(plugins: Arc<Plugins>, said: Arc<ReportedResources>) {
     let mut tasks = JoinSet::new();
     let mut followed: Vec<Arc<Plugin>> = Vec::new();
     loop {
@@ -102,7 +102,7 @@ async fn follow_all(plugins: Arc<Plugins>, said: Arc<Said>) {
     }
 }
 
-async fn follow(plugin: Arc<Plugin>, said: Arc<Said>) {
+async fn follow(plugin: Arc<Plugin>, said: Arc<ReportedResources>) {
     let listen = async {
         let mut client = wire::node_client::NodeClient::new(plugin.channel.clone());
         loop {
@@ -132,7 +132,7 @@ async fn follow(plugin: Arc<Plugin>, said: Arc<Said>) {
 async fn receive(
     plugin: &Plugin,
     mut stream: tonic::Streaming<wire::NodeListAndWatchResourcesResponse>,
-    said: &Said,
+    said: &ReportedResources,
 ) -> Result<(), tonic::Status> {
     while let Some(message) = stream.message().await? {
         let models = message.resources.into_iter();
@@ -185,7 +185,7 @@ struct Publisher {
 }
 
 impl Publisher {
-    async fn run(mut self, said: &Said) {
+    async fn run(mut self, said: &ReportedResources) {
         let config =
             watcher::Config::default().fields(&format!("nodeName={}", self.node.name_any()));
         let stream = watcher(self.api.clone(), config).default_backoff();

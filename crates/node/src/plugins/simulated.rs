@@ -211,8 +211,8 @@ pub(crate) async fn follow_health(client: Client, selector: Option<String>, plug
     }
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     // The annotated health by slice: driver, pool and devices.
-    let mut said: BTreeMap<String, Said> = BTreeMap::new();
-    let mut listed: BTreeMap<String, Said> = BTreeMap::new();
+    let mut said: BTreeMap<String, ReportedHealth> = BTreeMap::new();
+    let mut listed: BTreeMap<String, ReportedHealth> = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {
             Ok(watcher::Event::Init) => listed.clear(),
@@ -222,30 +222,30 @@ pub(crate) async fn follow_health(client: Client, selector: Option<String>, plug
             }
             Ok(watcher::Event::InitDone) => {
                 let before = std::mem::replace(&mut said, std::mem::take(&mut listed));
-                tell(&plugins, &said, before.values().chain(said.values()));
+                update_health(&plugins, &said, before.values().chain(said.values()));
             }
             Ok(watcher::Event::Apply(slice)) => {
                 let (name, what) = unhealthy(slice);
                 said.insert(name, what.clone());
-                tell(&plugins, &said, [&what]);
+                update_health(&plugins, &said, [&what]);
             }
             Ok(watcher::Event::Delete(slice)) => {
                 let (name, what) = unhealthy(slice);
                 said.remove(&name);
-                tell(&plugins, &said, [&what]);
+                update_health(&plugins, &said, [&what]);
             }
             Err(error) => tracing::debug!(%error, "health of simulated devices"),
         }
     }
 }
 
-type Said = (String, String, BTreeMap<String, String>);
+type ReportedHealth = (String, String, BTreeMap<String, String>);
 
 /// Updates the health of the named pools from all their slices.
-fn tell<'a>(
+fn update_health<'a>(
     plugins: &Plugins,
-    said: &BTreeMap<String, Said>,
-    pools: impl IntoIterator<Item = &'a Said>,
+    said: &BTreeMap<String, ReportedHealth>,
+    pools: impl IntoIterator<Item = &'a ReportedHealth>,
 ) {
     for (driver, pool, _) in pools {
         let same = said.values().filter(|(d, p, _)| d == driver && p == pool);
@@ -254,7 +254,7 @@ fn tell<'a>(
     }
 }
 
-fn unhealthy(slice: ResourceSlice) -> (String, Said) {
+fn unhealthy(slice: ResourceSlice) -> (String, ReportedHealth) {
     let annotations = slice.metadata.annotations.unwrap_or_default();
     let devices = annotations.get(UNHEALTHY).map(String::as_str);
     // An annotation that cannot be parsed is ignored.

@@ -18,13 +18,13 @@ use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Mount, Owner};
 
 /// Why a container cannot be created: reason of the waiting state, and message.
-pub(super) struct Obstacle {
+pub(super) struct WaitingReason {
     pub(super) reason: &'static str,
     pub(super) message: String,
 }
 
-fn config(message: String) -> Obstacle {
-    Obstacle {
+fn config(message: String) -> WaitingReason {
+    WaitingReason {
         reason: "CreateContainerConfigError",
         message,
     }
@@ -34,7 +34,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// What has been prepared for a container.
 #[derive(Clone, Copy)]
-pub(super) struct Given<'a> {
+pub(super) struct ContainerInputs<'a> {
     /// The volumes of its pod.
     pub(super) volumes: &'a BTreeMap<String, Volume>,
     /// Its image and layers.
@@ -42,7 +42,7 @@ pub(super) struct Given<'a> {
 }
 
 /// What [`container_spec`] makes.
-pub(super) struct Made {
+pub(super) struct BuiltContainer {
     pub(super) spec: ContainerSpec,
     /// For a runtime that decides the rest by itself.
     pub(super) request: Option<Box<Request>>,
@@ -54,9 +54,9 @@ pub(super) async fn container_spec(
     node: &Node,
     pod: &Pod,
     container: &Container,
-    given: Given<'_>,
+    given: ContainerInputs<'_>,
     attempt: u32,
-) -> Result<Made, Obstacle> {
+) -> Result<BuiltContainer, WaitingReason> {
     let namespace = pod.namespace().unwrap_or_default();
     let mut sources = Sources::new(node.client.clone(), namespace.clone());
     let downward = downward(node, pod);
@@ -176,7 +176,7 @@ pub(super) async fn container_spec(
         network,
         ..ContainerSpec::default()
     };
-    Ok(Made { spec, request })
+    Ok(BuiltContainer { spec, request })
 }
 
 /// What a complete runtime is told besides.
@@ -186,7 +186,7 @@ fn delegate(
     container: &Container,
     image: Image,
     env: &[(String, String)],
-) -> Result<Request, Obstacle> {
+) -> Result<Request, WaitingReason> {
     let own = |list: &Option<Vec<String>>| -> Vec<String> {
         let list = list.iter().flatten();
         list.map(|arg| env::expand(arg, env)).collect()
@@ -202,9 +202,9 @@ fn delegate(
 }
 
 /// Names of the CDI devices of a container.
-fn devices(node: &Node, pod: &Pod, container: &Container) -> Result<Vec<String>, Obstacle> {
+fn devices(node: &Node, pod: &Pod, container: &Container) -> Result<Vec<String>, WaitingReason> {
     let found = node.claims.cdi_devices(pod, &container.name);
-    found.map_err(|message| Obstacle {
+    found.map_err(|message| WaitingReason {
         reason: "CreateContainerError",
         message: format!(
             "failed to generate container \"{}\" spec: {message}",
@@ -231,7 +231,7 @@ fn decide(
     image: &ImageConfig,
 ) -> Result<security::Decided, String> {
     let (apparmor, selinux) = security::kernel_modules();
-    let machine = security::Machine {
+    let machine = security::NodeCapabilities {
         isolation: node.runtime.isolation(),
         profiles: &node.config.root_dir.join("seccomp"),
         apparmor,
@@ -289,7 +289,7 @@ fn arguments(
     container: &Container,
     files: &Files,
     env: &[(String, String)],
-) -> Result<Vec<String>, Obstacle> {
+) -> Result<Vec<String>, WaitingReason> {
     let own = |list: &Option<Vec<String>>| -> Vec<String> {
         let list = list.iter().flatten();
         list.map(|arg| env::expand(arg, env)).collect()
@@ -306,7 +306,7 @@ fn arguments(
     }
     let unknown = container.command.as_ref().is_none_or(Vec::is_empty) && files.image.is_none();
     if files.image.is_some() && all.is_empty() {
-        return Err(Obstacle {
+        return Err(WaitingReason {
             reason: "CreateContainerError",
             message: format!(
                 "failed to generate container \"{}\" spec: no command specified",
@@ -315,7 +315,7 @@ fn arguments(
         });
     }
     if unknown || all.is_empty() {
-        return Err(Obstacle {
+        return Err(WaitingReason {
             reason: "CreateContainerError",
             message: format!(
                 "container {:?} has no command: images are not pulled on this node, so the entrypoint of {:?} is not \
@@ -333,7 +333,7 @@ fn edits(
     node: &Node,
     pod: &Pod,
     container: &Container,
-) -> Result<(ContainerEdits, Option<PathBuf>), Obstacle> {
+) -> Result<(ContainerEdits, Option<PathBuf>), WaitingReason> {
     let nothing = (ContainerEdits::default(), None);
     let ids = devices(node, pod, container)?;
     if node.pretends() {
@@ -352,11 +352,11 @@ fn edits(
     if ids.is_empty() {
         return Ok((ContainerEdits::default(), network));
     }
-    let edits = registry.resolve(&ids).map_err(|error| Obstacle {
+    let edits = registry.resolve(&ids).map_err(|error| WaitingReason {
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {error}"),
     })?;
-    let refuse = |what: &str| Obstacle {
+    let refuse = |what: &str| WaitingReason {
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {what}"),
     };
@@ -378,7 +378,7 @@ fn edits(
 }
 
 /// The network namespace of a pod whose devices need one. A pod that wants the node's gets it, as everywhere.
-fn network_of(node: &Node, pod: &Pod, is_needed: bool) -> Result<Option<PathBuf>, Obstacle> {
+fn network_of(node: &Node, pod: &Pod, is_needed: bool) -> Result<Option<PathBuf>, WaitingReason> {
     let spec = pod.spec.as_ref();
     if !is_needed || spec.and_then(|spec| spec.host_network) == Some(true) {
         return Ok(None);
@@ -387,7 +387,7 @@ fn network_of(node: &Node, pod: &Pod, is_needed: bool) -> Result<Option<PathBuf>
         Isolation::Namespaces => network::ensure(&node.pod_dir(&pod.uid().unwrap_or_default())),
         _ => Err("network interfaces need an agent that runs as root".to_owned()),
     };
-    made.map(Some).map_err(|message| Obstacle {
+    made.map(Some).map_err(|message| WaitingReason {
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {message}"),
     })

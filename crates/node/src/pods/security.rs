@@ -17,7 +17,7 @@ use crate::shim::spec::{Confinement, ImageConfig, Isolation, Seccomp, Security};
 mod tests;
 
 /// What decisions depend on besides the pod.
-pub(super) struct Machine<'a> {
+pub(super) struct NodeCapabilities<'a> {
     /// How containers are isolated here.
     pub(super) isolation: Isolation,
     /// Directory of seccomp profiles: `<root>/seccomp` as in a kubelet.
@@ -61,7 +61,7 @@ fn named(pod: &Pod) -> String {
 /// # Errors
 /// Why the container cannot be started: the reason of its waiting state is `CreateContainerConfigError`.
 pub(super) fn decide(
-    machine: &Machine<'_>,
+    machine: &NodeCapabilities<'_>,
     pod: &Pod,
     container: &Container,
     image: &ImageConfig,
@@ -247,7 +247,7 @@ fn from_annotation(text: &str) -> AppArmorProfile {
 }
 
 fn confinement(
-    machine: &Machine<'_>,
+    machine: &NodeCapabilities<'_>,
     profile: Option<&AppArmorProfile>,
     (own, of_pod): (&SecurityContext, &PodSecurityContext),
 ) -> Result<Confinement, String> {

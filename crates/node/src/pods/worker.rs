@@ -162,7 +162,7 @@ impl Worker {
             let update = self.updates.borrow_and_update().clone();
             let wake = if update.deleted {
                 self.stop_all(&update.pod, FORCED_GRACE).await;
-                self.give_back(&update.pod).await;
+                self.unprepare_claims(&update.pod).await;
                 self.clean_up(&update.pod);
                 return;
             } else if update.pod.metadata.deletion_timestamp.is_some() {

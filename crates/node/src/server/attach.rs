@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::exec::{BACKLOG, failure, running, success};
-use super::streams::{self, Client, Message, Wanted, channel};
+use super::streams::{self, Client, Message, RequestedStreams, channel};
 use super::{Body, Query, Refusal};
 use crate::pods::Node;
 use crate::shim::spec::MAX_FRAME;
@@ -26,7 +26,7 @@ pub(super) fn serve(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refusal> {
     let id = running(node, namespace, pod, container)?;
-    let wanted = Wanted::parse(query)?;
+    let wanted = RequestedStreams::parse(query)?;
     let node = Arc::clone(node);
     streams::upgrade(request, wanted, move |mut client| async move {
         let stream = match node.runtime.attach(&id).await {
@@ -47,7 +47,7 @@ pub(super) fn serve(
 pub(super) async fn follow(
     client: &mut Client,
     stream: UnixStream,
-    wanted: Wanted,
+    wanted: RequestedStreams,
 ) -> Option<Value> {
     let (reader, writer) = UnixStream::into_split(stream);
     let (sender, output) = mpsc::channel(BACKLOG);
@@ -75,7 +75,7 @@ pub(super) async fn follow(
 /// Reads the shim's frames: channel, length, data.
 async fn copy(
     mut reader: OwnedReadHalf,
-    wanted: Wanted,
+    wanted: RequestedStreams,
     sender: mpsc::Sender<Message>,
     result: oneshot::Sender<Vec<u8>>,
 ) {

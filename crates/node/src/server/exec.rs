@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStdin};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::streams::{self, Client, Message, Wanted, channel};
+use super::streams::{self, Client, Message, RequestedStreams, channel};
 use super::{Body, Query, Refusal, attach};
 use crate::pods::Node;
 use crate::runtime::Exec;
@@ -42,7 +42,7 @@ pub(super) fn exec(
         ));
     }
     let id = running(node, namespace, pod, container)?;
-    let wanted = Wanted::parse(query)?;
+    let wanted = RequestedStreams::parse(query)?;
     let node = Arc::clone(node);
     streams::upgrade(request, wanted, move |mut client| async move {
         let exec = node.runtime.exec(&id, args, wanted.stdin, wanted.tty);

@@ -24,14 +24,14 @@ const SPDY: [&str; 4] = [
 
 /// The streams that the client requested.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct RequestedStreams {
     pub(super) stdin: bool,
     pub(super) stdout: bool,
     pub(super) stderr: bool,
     pub(super) tty: bool,
 }
 
-impl Wanted {
+impl RequestedStreams {
     /// Reads the parameters; a terminal has one output only.
     pub(super) fn parse(query: &Query) -> Result<Self, Refusal> {
         let tty = query.flag("tty");
@@ -86,7 +86,7 @@ pub(super) fn asks_for(headers: &HeaderMap, token: &str) -> bool {
 /// Answers the upgrade, and passes the client to `run` once its streams are open.
 pub(super) fn upgrade<F>(
     request: Request<Incoming>,
-    wanted: Wanted,
+    wanted: RequestedStreams,
     run: impl FnOnce(Client) -> F + Send + 'static,
 ) -> Result<Response<Body>, Refusal>
 where

@@ -25,7 +25,7 @@ use crate::oci;
 const NAME: &str = "c";
 
 /// A container that runs.
-pub(super) struct Made {
+pub(super) struct RunningContainer {
     pub(super) pid: Pid,
     /// The other side of its terminal, if it has one.
     pub(super) terminal: Option<OwnedFd>,
@@ -60,7 +60,7 @@ pub(super) fn create(
     directory: &Path,
     stdio: Option<[OwnedFd; 3]>,
     role: Role,
-) -> Result<Made, String> {
+) -> Result<RunningContainer, String> {
     stage::enter(spec)?;
     let staged = stage::prepare(spec, directory)?;
     let account = stage::account(spec, &staged.root)?;
@@ -112,7 +112,7 @@ pub(super) fn create(
         .pid()
         .and_then(|pid| Pid::from_raw(pid.as_raw()))
         .ok_or("the container has no process")?;
-    let made = Made {
+    let made = RunningContainer {
         pid,
         terminal: None,
         container,
@@ -138,10 +138,10 @@ pub(super) fn create(
         }
         None => None,
     };
-    Ok(Made { terminal, ..made })
+    Ok(RunningContainer { terminal, ..made })
 }
 
-impl Made {
+impl RunningContainer {
     /// Whether the kernel killed one of its processes because of its memory limit.
     pub(super) fn oom_killed(&self, spec: &ContainerSpec) -> bool {
         spec.cgroups && oci::cgroup::oom_kills(&oci::cgroups_path(spec)) > 0

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use allot_allocator::explain::Nearness;
 
-use super::{Attempt, Unplaced};
+use super::{Attempt, FitError};
 use crate::dra::NodeNearness;
 use crate::framework::Plugin;
 use crate::node::NodeInfo;
@@ -45,7 +45,7 @@ impl Attempt<'_> {
     }
 
     /// A likely correction for a selector that failed on the devices of a node; `None` without a suggestion.
-    pub(crate) fn explain_error(&self, unplaced: &Unplaced) -> Option<String> {
+    pub(crate) fn explain_error(&self, unplaced: &FitError) -> Option<String> {
         let failed = |r: &&Rejection| r.code == Code::Error && r.plugin == Plugin::DynamicResources;
         let nodes = unplaced.nodes.iter().zip(&self.snapshot.nodes);
         let mut nodes = nodes.filter_map(|(r, node)| Some((r.as_ref().filter(failed)?, node)));
@@ -59,7 +59,7 @@ impl Attempt<'_> {
     /// What the nearest node lacks: the node with the most device requests satisfied; among those, the one that the
     /// fewest plugins reject; among those, the one where the most checks leave enough devices; among those, the first.
     /// Checks at most `most` devices. `None` if no node rejects the pod for lack of devices.
-    pub(crate) fn explain_nearest(&self, unplaced: &Unplaced, most: usize) -> Option<String> {
+    pub(crate) fn explain_nearest(&self, unplaced: &FitError, most: usize) -> Option<String> {
         let devices = self.devices()?;
         let lacks_devices = |p: Plugin| p == Plugin::DynamicResources;
         let mut rejected = unplaced.nodes.iter().flatten();

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::{Attempt, Nominated, Placement, Unplaced};
+use super::{Attempt, FitError, Nominated, Placement};
 use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::status::{Code, Rejection};
@@ -16,7 +16,7 @@ const MIN_FEASIBLE: usize = 100;
 
 impl Attempt<'_> {
     /// Places the pod. `start` is the position at which to begin, so that nodes take turns.
-    pub fn place(&self, start: usize, nominated: Nominated<'_>) -> Result<Placement, Unplaced> {
+    pub fn place(&self, start: usize, nominated: Nominated<'_>) -> Result<Placement, FitError> {
         let total = self.snapshot.nodes.len();
         let mut rejections: Vec<Option<Rejection>> = vec![None; total];
         let order: Vec<usize> = self.order(start, &mut rejections);
@@ -55,7 +55,7 @@ impl Attempt<'_> {
                 }
             }
         }
-        Err(Unplaced {
+        Err(FitError {
             nodes: rejections,
             before: None,
         })

@@ -28,7 +28,7 @@ pub struct Negotiations {
 
 /// Why a pod may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum RetryReason {
     /// No relevant change.
     None,
     /// A driver answered.
@@ -113,16 +113,16 @@ impl Negotiations {
     }
 
     /// The specification was written.
-    pub fn published(&mut self, scheduling: Arc<PodScheduling>) -> News {
+    pub fn published(&mut self, scheduling: Arc<PodScheduling>) -> RetryReason {
         let key = key_of(&scheduling.metadata);
         if self.exists(&key) {
             self.see(scheduling)
         } else {
-            News::None
+            RetryReason::None
         }
     }
 
-    fn see(&mut self, scheduling: Arc<PodScheduling>) -> News {
+    fn see(&mut self, scheduling: Arc<PodScheduling>) -> RetryReason {
         let entry = self
             .entries
             .entry(key_of(&scheduling.metadata))
@@ -134,7 +134,7 @@ impl Negotiations {
             .flatten()
             .any(|v| !is_newer(version_of(&scheduling), v))
         {
-            return News::None;
+            return RetryReason::None;
         }
         if entry.wanted.as_ref() == Some(&scheduling.spec) {
             entry.wanted = None;
@@ -142,23 +142,23 @@ impl Negotiations {
         let before = entry.known.replace(scheduling.clone());
         let answers = |s: &PodScheduling| s.status.clone();
         if before.as_deref().map(answers).unwrap_or_default() == scheduling.status {
-            News::None
+            RetryReason::None
         } else {
-            News::Answer
+            RetryReason::Answer
         }
     }
 
-    fn disappear(&mut self, scheduling: &PodScheduling) -> News {
+    fn disappear(&mut self, scheduling: &PodScheduling) -> RetryReason {
         let key = key_of(&scheduling.metadata);
         let Some(entry) = self.entries.get_mut(&key) else {
-            return News::Lost;
+            return RetryReason::Lost;
         };
         if entry
             .known
             .as_ref()
             .is_some_and(|k| is_newer(version_of(k), version_of(scheduling)))
         {
-            return News::None;
+            return RetryReason::None;
         }
         let publishing = entry.wanted.is_some();
         *entry = Entry {
@@ -168,11 +168,11 @@ impl Negotiations {
         if !publishing {
             self.entries.remove(&key);
         }
-        News::Lost
+        RetryReason::Lost
     }
 
     /// Records an observation. Returns which pods it affects, and how.
-    pub fn observe(&mut self, observed: Observed<PodScheduling>) -> Vec<(Key, News)> {
+    pub fn observe(&mut self, observed: Observed<PodScheduling>) -> Vec<(Key, RetryReason)> {
         match observed {
             Observed::Applied(scheduling) => {
                 let key = key_of(&scheduling.metadata);
@@ -188,7 +188,7 @@ impl Negotiations {
                 self.entries.retain(|key, entry| {
                     if entry.known.is_some() && !listed.contains(key) {
                         entry.known = None;
-                        news.push((key.clone(), News::Lost));
+                        news.push((key.clone(), RetryReason::Lost));
                     }
                     entry.known.is_some() || entry.wanted.is_some()
                 });

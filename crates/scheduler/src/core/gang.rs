@@ -24,8 +24,8 @@ mod explain;
 mod observe;
 mod search;
 
-pub use explain::{GangOutcome, GangVerdict, LeftOut, MemberVerdict};
-use search::{Member, Place, Round, Search};
+pub use explain::{GangOutcome, GangVerdict, MemberVerdict, UnscheduledMember};
+use search::{Member, MemberResult, Round, Search};
 
 const PREEMPTING: &str = "pod group is waiting for preemption to complete";
 
@@ -163,14 +163,16 @@ impl Core {
     ) {
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             match place {
-                Place::Found(job) | Place::AfterPreemption(job, _) => {
+                MemberResult::Found(job) | MemberResult::AfterPreemption(job, _) => {
                     self.actions.push(Action::Bind(job))
                 }
-                Place::Unschedulable(refusal) => {
+                MemberResult::Unschedulable(refusal) => {
                     self.refuse(member.queued, profile, *refusal, time)
                 }
-                Place::Failed(message) => self.fail(member.queued, message, Nominate::Keep, time),
-                Place::NotTried => {
+                MemberResult::Failed(message) => {
+                    self.fail(member.queued, message, Nominate::Keep, time)
+                }
+                MemberResult::NotTried => {
                     self.wait_for_gang(member.queued, "", Nominate::Keep, profile, time)
                 }
             }
@@ -195,19 +197,19 @@ impl Core {
         }
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             match place {
-                Place::Found(job) => {
+                MemberResult::Found(job) => {
                     let nominate = Nominate::Set(job.node);
                     self.wait_for_gang(member.queued, PREEMPTING, nominate, profile, time);
                 }
-                Place::AfterPreemption(job, mut refusal) => {
+                MemberResult::AfterPreemption(job, mut refusal) => {
                     refusal.nominate = Nominate::Set(job.node);
                     self.refuse(member.queued, profile, *refusal, time);
                 }
-                Place::Unschedulable(refusal) => {
+                MemberResult::Unschedulable(refusal) => {
                     let refusal = without_victims(*refusal);
                     self.refuse(member.queued, profile, refusal, time);
                 }
-                Place::Failed(_) | Place::NotTried => {
+                MemberResult::Failed(_) | MemberResult::NotTried => {
                     self.wait_for_gang(member.queued, PREEMPTING, Nominate::Keep, profile, time);
                 }
             }
@@ -229,7 +231,7 @@ impl Core {
         let left_out = || {
             let places = round.places.iter();
             places.filter_map(|(_, p)| match p {
-                Place::Unschedulable(refusal) => Some(refusal.victims_terminating),
+                MemberResult::Unschedulable(refusal) => Some(refusal.victims_terminating),
                 _ => None,
             })
         };
@@ -246,7 +248,7 @@ impl Core {
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             let pod = member.queued.info.clone();
             match place {
-                Place::Unschedulable(refusal) => {
+                MemberResult::Unschedulable(refusal) => {
                     self.refuse(member.queued, profile, without_victims(*refusal), time);
                 }
                 _ => {
@@ -288,7 +290,7 @@ impl Core {
         let others = format!("failed to schedule other pod from a pod group: {message}");
         for (i, member) in members.into_iter().enumerate() {
             let own = match round.places.get(i) {
-                Some((_, Place::Failed(own))) => own.clone(),
+                Some((_, MemberResult::Failed(own))) => own.clone(),
                 Some(_) => others.clone(),
                 None => message.to_owned(),
             };
@@ -315,7 +317,7 @@ impl Core {
             last_transition_time: None,
         };
         let gangs = self.gangs.as_mut();
-        if let Some(condition) = gangs.and_then(|g| g.tell(&gang.key, condition)) {
+        if let Some(condition) = gangs.and_then(|g| g.set_condition(&gang.key, condition)) {
             self.actions.push(Action::UpdatePodGroupStatus {
                 group: gang.key.clone(),
                 uid: gang.uid.clone(),
@@ -358,7 +360,7 @@ fn shortfall(
     let fit = before + round.placed();
     let mut left_out = members.iter().zip(&round.places);
     let left_out = left_out.find_map(|(m, (_, place))| match place {
-        Place::Unschedulable(refusal) => {
+        MemberResult::Unschedulable(refusal) => {
             let explanation = refusal.explanation.as_deref();
             let why = message::explained(&refusal.message, explanation);
             Some((&*m.queued.info.key.name, why))

@@ -6,7 +6,7 @@ use allot_model::classic::objects::SchedulingSpec;
 
 use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
-use crate::attempt::{Attempt, MOST_CHECKS, MOST_CHECKS_IN_GANG, Unplaced};
+use crate::attempt::{Attempt, FitError, MOST_CHECKS, MOST_CHECKS_IN_GANG};
 use crate::config::Profile;
 use crate::dra::ClaimCleanup;
 use crate::framework::{Plugin, PluginSet};
@@ -56,7 +56,7 @@ impl Core {
     pub(super) fn refusal(
         &self,
         attempt: &Attempt<'_>,
-        unplaced: &Unplaced,
+        unplaced: &FitError,
         profile: &Profile,
         start: usize,
         tries: u32,

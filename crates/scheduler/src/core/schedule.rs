@@ -9,7 +9,7 @@ use super::binding::Phase;
 use super::refuse::{Refusal, after_pre_filter};
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, ExtendedResourceClaimTask, Nominate};
-use crate::attempt::{Attempt, Placement, Unplaced};
+use crate::attempt::{Attempt, FitError, Placement};
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
@@ -150,7 +150,7 @@ impl Core {
             }
             Err(rejection) => {
                 let by = rejection.plugin;
-                let unplaced = Unplaced {
+                let unplaced = FitError {
                     nodes: Vec::new(),
                     before: Some(rejection),
                 };

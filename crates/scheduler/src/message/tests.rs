@@ -2,12 +2,12 @@ use super::*;
 use crate::framework::Plugin;
 use crate::status::Rejection;
 
-fn unplaced(reasons: &[&'static str]) -> Unplaced {
+fn unplaced(reasons: &[&'static str]) -> FitError {
     let nodes = reasons
         .iter()
         .map(|r| Some(Rejection::unresolvable(Plugin::NodeName, *r)))
         .collect();
-    Unplaced {
+    FitError {
         nodes,
         before: None,
     }
@@ -48,7 +48,7 @@ fn rejection_before_any_node() {
         Plugin::DynamicResources,
         "request r: device class c does not exist",
     ));
-    let u = Unplaced {
+    let u = FitError {
         nodes: Vec::new(),
         before,
     };

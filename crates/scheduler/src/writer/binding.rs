@@ -154,7 +154,7 @@ impl Writer {
             failures.wait().await;
         }
         tracing::info!(pod = %pod.key, node, "bound");
-        self.recorder.note(Note::scheduled(pod, node));
+        self.recorder.note(PendingEvent::scheduled(pod, node));
         Ok(())
     }
 

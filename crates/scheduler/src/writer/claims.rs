@@ -16,7 +16,7 @@ pub(super) struct ClaimWriter {
     /// For the allocation timestamp; `None` if the feature is off.
     clock: Option<Clock>,
     metrics: Metrics,
-    turns: Turns<ResourceClaim>,
+    turns: ClaimLocks<ResourceClaim>,
 }
 
 impl ClaimWriter {
@@ -25,7 +25,7 @@ impl ClaimWriter {
             client,
             clock,
             metrics,
-            turns: Turns::default(),
+            turns: ClaimLocks::default(),
         }
     }
 

@@ -21,7 +21,7 @@ enum Order {
 pub(super) struct ClassicWriter {
     client: Client,
     served: Served,
-    turns: Turns<Claim>,
+    turns: ClaimLocks<Claim>,
     /// Writes per pod; the entry exists as long as a task works on them.
     orders: Mutex<FxHashMap<Uid, VecDeque<Order>>>,
 }
@@ -37,7 +37,7 @@ impl ClassicWriter {
         Self {
             client,
             served,
-            turns: Turns::default(),
+            turns: ClaimLocks::default(),
             orders: Mutex::default(),
         }
     }

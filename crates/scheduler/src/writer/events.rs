@@ -20,7 +20,7 @@ const PARALLEL: usize = 8;
 
 /// An event to write.
 #[derive(Debug, Clone)]
-pub struct Note {
+pub struct PendingEvent {
     controller: String,
     regarding: ObjectReference,
     related: Option<ObjectReference>,
@@ -42,7 +42,7 @@ fn reference(pod: &PodInfo) -> ObjectReference {
     }
 }
 
-impl Note {
+impl PendingEvent {
     fn about(pod: &PodInfo, reason: &'static str, action: &'static str, text: String) -> Self {
         Self {
             controller: crate::pod::scheduler_name(&pod.pod).to_owned(),
@@ -130,7 +130,7 @@ impl Note {
 /// Takes events over; cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
-    sender: Sender<Note>,
+    sender: Sender<PendingEvent>,
     dropped: Arc<AtomicU64>,
     busy: Arc<AtomicUsize>,
 }
@@ -170,7 +170,7 @@ impl Recorder {
     }
 
     /// Queues an event, or drops it when too many wait.
-    pub fn note(&self, note: Note) {
+    pub fn note(&self, note: PendingEvent) {
         if self.sender.try_send(note).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -184,7 +184,7 @@ impl Recorder {
 
 async fn write(
     client: Client,
-    mut notes: Receiver<Note>,
+    mut notes: Receiver<PendingEvent>,
     busy: Arc<AtomicUsize>,
     shutdown: CancellationToken,
 ) {
@@ -230,7 +230,7 @@ async fn write(
     }
 }
 
-async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
+async fn write_one(client: &Client, note: &PendingEvent) -> Result<(), kube::Error> {
     let namespace = note.regarding.namespace.as_deref().unwrap_or("default");
     let stamp = jiff::Timestamp::now();
     let name = note.regarding.name.as_deref().unwrap_or_default();

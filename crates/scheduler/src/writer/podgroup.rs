@@ -9,7 +9,7 @@ use crate::podgroups::{Condition, SCHEDULED};
 /// Writes the conditions of groups: of each group the newest, one after the other.
 pub(super) struct GroupWriter {
     resource: ApiResource,
-    turns: Turns<()>,
+    turns: ClaimLocks<()>,
     next: Mutex<FxHashMap<Uid, Condition>>,
 }
 
@@ -19,7 +19,7 @@ impl Writer {
     pub fn with_groups(mut self, resource: Option<ApiResource>) -> Self {
         let writer = |resource| GroupWriter {
             resource,
-            turns: Turns::default(),
+            turns: ClaimLocks::default(),
             next: Mutex::default(),
         };
         self.groups = resource.map(|resource| Arc::new(writer(resource)));

@@ -16,7 +16,8 @@ impl Writer {
         match self.evict(preemptor, victim).await {
             Ok(true) => {
                 tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
-                self.recorder.note(Note::preempted(preemptor, victim, node));
+                self.recorder
+                    .note(PendingEvent::preempted(preemptor, victim, node));
             }
             // It was deleted, or replaced by another pod of that name.
             Ok(false) => {}

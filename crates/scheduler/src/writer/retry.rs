@@ -26,19 +26,19 @@ pub(super) fn text(error: &kube::Error) -> String {
 }
 
 /// Makes the writes for one claim sequential.
-pub(super) struct Turns<T>(Mutex<FxHashMap<Uid, Turn<T>>>);
+pub(super) struct ClaimLocks<T>(Mutex<FxHashMap<Uid, ClaimLock<T>>>);
 
 /// One claim's turn, with what the last writer of ours left.
-pub(super) type Turn<T> = Arc<tokio::sync::Mutex<Option<Arc<T>>>>;
+pub(super) type ClaimLock<T> = Arc<tokio::sync::Mutex<Option<Arc<T>>>>;
 
-impl<T> Default for Turns<T> {
+impl<T> Default for ClaimLocks<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> Turns<T> {
-    pub(super) fn of(&self, uid: &str) -> Turn<T> {
+impl<T> ClaimLocks<T> {
+    pub(super) fn of(&self, uid: &str) -> ClaimLock<T> {
         let mut turns = self.0.lock();
         if turns.len() > 1024 {
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
@@ -47,7 +47,7 @@ impl<T> Turns<T> {
     }
 }
 
-impl<T: Object> Turns<T> {
+impl<T: Object> ClaimLocks<T> {
     /// Waits for the turn of a writer with a possibly outdated claim. Returns the newest known version.
     pub(super) async fn take(
         &self,

@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use super::{
     conversion::{self, Authority},
-    hub::Hub,
+    internal::InternalDefinition,
     names, schema, text,
     version::{self, validate_said},
 };
 
 pub(super) fn validate(spec: &Value, authority: Authority, errors: &mut ErrorList) {
     let path = Path::new("spec");
-    let hub = Hub::new(spec);
+    let hub = InternalDefinition::new(spec);
     validate_group(text(spec, "group"), &path.child("group"), errors);
     let at = path.child("scope");
     match text(spec, "scope") {
@@ -82,7 +82,7 @@ fn validate_group(group: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn validate_versions(hub: &Hub<'_>, path: &Path, errors: &mut ErrorList) {
+fn validate_versions(hub: &InternalDefinition<'_>, path: &Path, errors: &mut ErrorList) {
     let shown = &hub.spec["versions"];
     let mut seen = BTreeSet::new();
     if !hub

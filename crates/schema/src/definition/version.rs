@@ -8,7 +8,7 @@ use allot_apimachinery::{
 };
 use serde_json::Value;
 
-use super::{hub::Said, schema, text};
+use super::{internal::VersionParts, schema, text};
 use crate::{rules::resolve_field_path, structural::Structural};
 
 /// The most fields that objects can be selected by.
@@ -16,7 +16,7 @@ const MAX_SELECTABLE: usize = 8;
 
 /// Errors of what is said for a version at `path`, or for all of them: then the schema has another name there.
 pub(super) fn validate_said(
-    said: &Said<'_>,
+    said: &VersionParts<'_>,
     with_status: bool,
     path: &Path,
     errors: &mut ErrorList,

@@ -12,13 +12,13 @@ const MAX_VISITED: usize = 8 * 1024 * 1024;
 
 /// What the operations of a patch have taken together.
 #[derive(Default)]
-pub(super) struct Spent {
+pub(super) struct PatchBudget {
     /// Bytes of JSON that have been copied.
     pub(super) copied: usize,
     visited: usize,
 }
 
-impl Spent {
+impl PatchBudget {
     /// Checks a value before it is put at a path.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ impl Simulation {
             }
             kind => {
                 match show::input(kind, Seen::Applied(object.clone()))? {
-                    Some(input) => self.tell(input),
+                    Some(input) => self.deliver(input),
                     None if kind == "PriorityClass" => {}
                     None => {
                         let note = format!("{kind} is not simulated");
@@ -102,7 +102,7 @@ impl Simulation {
                 let object = self.objects.others.remove(&identity);
                 let object = object.with_context(missing)?;
                 if let Some(input) = show::input(kind, Seen::Deleted(object))? {
-                    self.tell(input);
+                    self.deliver(input);
                 }
             }
         }

@@ -40,7 +40,7 @@ impl Simulation {
         for kind in kinds {
             let objects = self.objects.of_kind(kind).cloned().collect();
             if let Some(input) = show::input(kind, Seen::Listed(objects))? {
-                self.tell(input);
+                self.deliver(input);
             }
         }
         for claim in &mut claims {
@@ -51,7 +51,7 @@ impl Simulation {
             let key = allot_scheduler::dra::claims::key_of(claim);
             self.objects.claims.insert(key, Arc::new(claim.clone()));
         }
-        self.tell(Input::Claim(Observed::Listed {
+        self.deliver(Input::Claim(Observed::Listed {
             items: claims,
             version: String::new(),
         }));
@@ -76,7 +76,7 @@ impl Simulation {
             self.remember(&pod, &info, true);
             items.push(info);
         }
-        self.tell(Input::Pod(Observed::Listed {
+        self.deliver(Input::Pod(Observed::Listed {
             items,
             version: String::new(),
         }));

@@ -286,7 +286,7 @@ fn summed(objects: &[Value], by: By) -> String {
     let fragmentation = Fragmentation::new(cluster, &devices, objects).expect("nodes");
     let sums = sums(&devices, by, |class| fragmentation.largest(class));
     let mut out = Vec::new();
-    output::table(&mut out, &sums::table(&sums, by)).expect("written");
+    output::table(&mut out, &totals::table(&sums, by)).expect("written");
     String::from_utf8(out).expect("UTF-8")
 }
 

@@ -6,7 +6,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::cmd::snapshot::told;
+use crate::cmd::snapshot::api_error;
 
 /// The label of the rules, with the driver as its value.
 const LABEL: &str = "allot.dev/draining";
@@ -55,7 +55,7 @@ impl Rules {
                 .to_owned();
             let params = PatchParams::apply(MANAGER).force();
             let written = self.api.patch(&name, &params, &Patch::Apply(&rule)).await;
-            written.map_err(told)?;
+            written.map_err(api_error)?;
             names.push(name);
         }
         Ok(names)
@@ -69,7 +69,7 @@ impl Rules {
         let label = format!("{LABEL}={}", drain.driver);
         let list = self.api.list(&ListParams::default().labels(&label)).await;
         let mut removed = 0;
-        for rule in list.map_err(told)?.items {
+        for rule in list.map_err(api_error)?.items {
             let annotations = rule.metadata.annotations.as_ref();
             let node = annotations.and_then(|all| all.get(NODE));
             if drain.node.is_some() && node != drain.node.as_ref() {
@@ -79,7 +79,7 @@ impl Rules {
             match self.api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) => removed += 1,
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(told(error)),
+                Err(error) => return Err(api_error(error)),
             }
         }
         Ok(removed)

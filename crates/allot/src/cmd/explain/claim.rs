@@ -8,7 +8,7 @@ use allot_scheduler::pod::Key;
 use allot_scheduler::pod::claims::claim_key;
 use serde_json::json;
 
-use super::cluster_objects::Loaded;
+use super::cluster_objects::LoadedScheduler;
 use super::report::Report;
 use super::{NotFound, Outcome};
 use crate::cmd::some;
@@ -18,7 +18,7 @@ use crate::cmd::some;
 /// # Errors
 /// There is no such claim ([`NotFound`]), or a pod of it cannot be judged.
 pub fn explain(
-    loaded: &mut Loaded,
+    loaded: &mut LoadedScheduler,
     namespace: &str,
     name: &str,
     json: bool,

@@ -25,7 +25,7 @@ use crate::cmd::snapshot::{Hidden, Snapshot};
 mod add;
 mod place;
 
-pub use add::{Added, Workload};
+pub use add::{AddedPods, Workload};
 
 /// What identifies an object: kind, namespace, name.
 type Identity = (String, String, String);
@@ -42,7 +42,7 @@ pub struct ClusterObjects {
 }
 
 /// A scheduler that has seen them.
-pub struct Loaded {
+pub struct LoadedScheduler {
     /// The scheduler.
     pub core: Core,
     /// The taints of nodes that have any.
@@ -90,7 +90,7 @@ impl ClusterObjects {
     ///
     /// # Errors
     /// An object that does not match its kind; the message names it.
-    pub fn load(self, mut config: Config) -> anyhow::Result<Loaded> {
+    pub fn load(self, mut config: Config) -> anyhow::Result<LoadedScheduler> {
         let time = Time {
             now: Duration::ZERO,
             wall: self.now,
@@ -143,7 +143,7 @@ impl ClusterObjects {
         let observed = pods.into_iter().map(PodInfo::observed).map(Arc::new);
         let unfinished = observed.filter(|pod| !pod.is_finished());
         core.handle(Input::Pod(listed(unfinished.collect())), time);
-        Ok(Loaded {
+        Ok(LoadedScheduler {
             core,
             taints,
             pods: whole,
@@ -183,7 +183,7 @@ fn reserved(objects: &[Value]) -> BTreeMap<String, Vec<String>> {
 /// Kinds of which every further object can only reduce what fits.
 const MORE_MEANS_LESS: [&str; 3] = ["Pod", "ResourceClaim", "DeviceTaintRule"];
 
-impl Loaded {
+impl LoadedScheduler {
     /// The objects of a kind, as they are written.
     pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.objects.iter().filter(move |o| o["kind"] == kind)

@@ -9,7 +9,7 @@ use allot_scheduler::pod::claims::claim_key;
 use serde::Serialize;
 use serde_json::json;
 
-use super::cluster_objects::Loaded;
+use super::cluster_objects::LoadedScheduler;
 use super::report::{Cause, Report};
 use crate::cmd::{count, some};
 
@@ -33,7 +33,7 @@ pub struct Pending {
 
 impl Pending {
     /// Explains every pending pod in a namespace, or in all.
-    pub fn new(loaded: &mut Loaded, namespace: Option<&str>) -> Self {
+    pub fn new(loaded: &mut LoadedScheduler, namespace: Option<&str>) -> Self {
         let mut keys: Vec<(String, String)> = loaded.pods.keys().cloned().collect();
         keys.retain(|(of, _)| namespace.is_none_or(|wanted| wanted == of));
         keys.sort();
@@ -131,7 +131,7 @@ fn is_pending(pod: &PodInfo) -> bool {
 
 /// The key of pods with equal answers: their specification, with the requests of their claims instead of the claims'
 /// names. `None` if that is not sufficient.
-fn likeness(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
+fn likeness(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
     if pod.node_name().is_some() || pod.group().is_some() {
         return None;
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::cluster_objects::{Loaded, Workload};
+use super::cluster_objects::{LoadedScheduler, Workload};
 use super::report::Report;
 
 /// How many pods of a workload fit.
@@ -35,7 +35,7 @@ struct NodeCount {
 /// # Errors
 /// A pod cannot be explained, or the output is closed.
 pub fn explain(
-    loaded: &mut Loaded,
+    loaded: &mut LoadedScheduler,
     workload: &Workload,
     out: &mut impl Write,
     json: bool,

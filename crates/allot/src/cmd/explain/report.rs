@@ -13,7 +13,7 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use serde::Serialize;
 
 use super::NotFound;
-use super::cluster_objects::Loaded;
+use super::cluster_objects::LoadedScheduler;
 use crate::cmd::snapshot::{PodEvent, names, of_pod};
 use crate::cmd::some;
 
@@ -23,13 +23,13 @@ mod cause;
 mod gang;
 mod groups;
 mod missing;
+mod preemption;
 mod print;
-mod room;
 
 use advice::advice;
 pub use cause::Cause;
 use gang::Gang;
-use room::Room;
+use preemption::PreemptionNode;
 
 /// The explanation of a pod.
 #[derive(Debug, Serialize)]
@@ -72,7 +72,7 @@ pub struct Report {
     advice: Option<String>,
     /// The node where pods are preempted for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    expected: Option<Room>,
+    expected: Option<PreemptionNode>,
     /// Its gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     gang: Option<Gang>,
@@ -142,7 +142,7 @@ impl Report {
     ///
     /// # Errors
     /// There is no such pod ([`NotFound`]), or it is for another scheduler.
-    pub fn new(loaded: &mut Loaded, namespace: &str, name: &str) -> anyhow::Result<Self> {
+    pub fn new(loaded: &mut LoadedScheduler, namespace: &str, name: &str) -> anyhow::Result<Self> {
         let key = (namespace.to_owned(), name.to_owned());
         let Some(pod) = loaded.pods.get(&key).cloned() else {
             return Err(unknown(loaded, namespace, name));
@@ -175,7 +175,7 @@ impl Report {
     }
 
     /// What is known without the scheduler.
-    fn of(pod: &PodInfo, loaded: &Loaded) -> Self {
+    fn of(pod: &PodInfo, loaded: &LoadedScheduler) -> Self {
         let (namespace, name) = (&*pod.key.namespace, &*pod.key.name);
         let mut events = of_pod(&loaded.objects, namespace, name, &pod.uid);
         // Schedulers report there that the pod does not fit, which is explained here.
@@ -203,7 +203,11 @@ impl Report {
     }
 
     /// Asks the scheduler about a pending pod.
-    fn ask(&mut self, pod: &std::sync::Arc<PodInfo>, loaded: &mut Loaded) -> anyhow::Result<()> {
+    fn ask(
+        &mut self,
+        pod: &std::sync::Arc<PodInfo>,
+        loaded: &mut LoadedScheduler,
+    ) -> anyhow::Result<()> {
         let report = self;
         // Only the node of the others is needed.
         report.claims.retain(|claim| !claim.devices.is_empty());
@@ -221,7 +225,7 @@ impl Report {
             expected,
             gang,
         } = verdict;
-        report.expected = expected.map(Room::from);
+        report.expected = expected.map(PreemptionNode::from);
         report.rejected = before.map(|r| rejected(&r));
         let has_place = match &gang {
             Some(_) => chosen.is_some(),
@@ -246,7 +250,7 @@ impl Report {
 }
 
 /// There is no such pod; with what may have been meant.
-fn unknown(loaded: &Loaded, namespace: &str, name: &str) -> anyhow::Error {
+fn unknown(loaded: &LoadedScheduler, namespace: &str, name: &str) -> anyhow::Error {
     if let Some(pods) = loaded.unseen("Pod", namespace) {
         return anyhow::anyhow!("pod {namespace}/{name} is not shown: no right to list {pods}");
     }
@@ -265,7 +269,7 @@ fn unknown(loaded: &Loaded, namespace: &str, name: &str) -> anyhow::Error {
 
 /// Counts a pod that exists in files only, and its claims, in the quotas of its namespace; returns the error of a
 /// quota.
-fn charge(loaded: &mut Loaded, pod: &PodInfo) -> Option<String> {
+fn charge(loaded: &mut LoadedScheduler, pod: &PodInfo) -> Option<String> {
     let (namespace, name) = (pod.key.namespace.to_string(), pod.key.name.to_string());
     if !loaded.new.contains(&(namespace.clone(), name)) {
         return None;
@@ -296,7 +300,7 @@ fn charge(loaded: &mut Loaded, pod: &PodInfo) -> Option<String> {
 }
 
 /// What the claims of a pod have.
-fn held(loaded: &Loaded, pod: &PodInfo) -> Vec<ClaimDevices> {
+fn held(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<ClaimDevices> {
     let entries = pod.spec().resource_claims.iter().flatten();
     let keys = entries.filter_map(|entry| claim_key(pod, entry).ok().flatten());
     keys.map(|key| {
@@ -359,7 +363,7 @@ fn rejected(rejection: &allot_scheduler::status::Rejection) -> Rejected {
 }
 
 /// The verdicts of nodes about a pod.
-fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &Loaded) -> Vec<Answer> {
+fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &LoadedScheduler) -> Vec<Answer> {
     let mut answers: Vec<Answer> = nodes.into_iter().map(Answer::from).collect();
     for answer in &mut answers {
         name_taint(answer, pod, loaded);
@@ -369,7 +373,7 @@ fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &Loaded) -> Vec<Answe
 }
 
 /// The allocator reports the claims that hold the devices; users look for pods.
-fn name_holders(answer: &mut Answer, loaded: &Loaded) {
+fn name_holders(answer: &mut Answer, loaded: &LoadedScheduler) {
     let requests = answer.explanation.iter_mut().flat_map(|e| &mut e.requests);
     for by in requests.flat_map(|r| &mut r.in_use).flat_map(|d| &mut d.by) {
         *by = match loaded.reserved.get(by).map(Vec::as_slice) {
@@ -382,7 +386,7 @@ fn name_holders(answer: &mut Answer, loaded: &Loaded) {
 }
 
 /// The scheduler's message, which counts nodes, leaves out which taint it is.
-fn name_taint(answer: &mut Answer, pod: &PodInfo, loaded: &Loaded) {
+fn name_taint(answer: &mut Answer, pod: &PodInfo, loaded: &LoadedScheduler) {
     let is_taint = |r: &&mut Rejected| r.plugin == Plugin::TaintToleration.name();
     let Some(rejected) = answer.rejected.as_mut().filter(is_taint) else {
         return;

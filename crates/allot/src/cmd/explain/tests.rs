@@ -4,7 +4,7 @@ use allot_scheduler::Config;
 use allot_scheduler::actions::Action;
 use serde_json::{Value, json};
 
-use super::cluster_objects::{ClusterObjects, Loaded};
+use super::cluster_objects::{ClusterObjects, LoadedScheduler};
 use super::report::Report;
 use crate::cmd::snapshot::Snapshot;
 
@@ -102,7 +102,7 @@ pub(super) fn user() -> Value {
     pod("p", json!({"resourceClaimName": "claim"}))
 }
 
-pub(super) fn loaded(objects: &[Value]) -> Loaded {
+pub(super) fn loaded(objects: &[Value]) -> LoadedScheduler {
     let snapshot = Snapshot {
         objects: objects.to_vec(),
         namespace: "default".to_owned(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::current::current;
-use super::read::{Kinds, Read, read, told};
+use super::read::{Kinds, Read, api_error, read};
 use super::watch::Watching;
 
 /// The metric with which Kubernetes components report their feature gates.
@@ -80,7 +80,7 @@ impl Snapshot {
         kinds: Kinds,
         namespace: Option<&str>,
     ) -> anyhow::Result<Self> {
-        let version = client.apiserver_version().await.map_err(told)?;
+        let version = client.apiserver_version().await.map_err(api_error)?;
         let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
         let time = Timestamp::now();
         let Read {

@@ -135,7 +135,7 @@ pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Res
                     own.map(|(items, _)| items).unwrap_or_default()
                 }
                 Err(error) => {
-                    return Err(told(error))
+                    return Err(api_error(error))
                         .with_context(|| format!("cannot list {}", kind.plural));
                 }
             };
@@ -163,7 +163,7 @@ pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Res
 }
 
 /// What went wrong, in the words of the server if it has any.
-pub fn told(error: kube::Error) -> anyhow::Error {
+pub fn api_error(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
         // The library's own words before the cause say nothing.

@@ -109,6 +109,6 @@ async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> anyhow::Result
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Answer::Absent),
         // Discovery may be forbidden, or broken by an aggregated API, although lists work.
         Err(kube::Error::Api(_)) => Ok(Answer::Refused),
-        Err(error) => Err(super::read::told(error)),
+        Err(error) => Err(super::read::api_error(error)),
     }
 }

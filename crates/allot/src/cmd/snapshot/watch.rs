@@ -114,7 +114,7 @@ pub async fn watch(
         let stream = watching.stream(client).await;
         streams.push(
             stream
-                .map_err(super::read::told)?
+                .map_err(super::read::api_error)?
                 .chain(futures::stream::iter([Change::Lost])),
         );
     }

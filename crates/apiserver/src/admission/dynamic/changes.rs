@@ -4,7 +4,7 @@ use allot_schema::apply::Versions;
 use allot_schema::{Node, json_patch, merge};
 use serde_json::Value;
 
-use super::super::Shown;
+use super::super::ObjectForm;
 use super::request::{Request, Target};
 use crate::managed::ResourceVersions;
 
@@ -36,7 +36,7 @@ pub(super) fn applied(
         conversions: request.asked.conversions,
     };
     let node = match request.asked.shown {
-        Shown::Object => versions.node(&target.resource.api_version(&target.version)),
+        ObjectForm::Object => versions.node(&target.resource.api_version(&target.version)),
         _ => allot_schema::types::lookup(&target.kind_group, &target.kind_version, &target.kind)
             .map(Node::Struct),
     };

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::evaluate::{CONDITIONS_BUDGET, Given, Scene};
+use super::evaluate::{CONDITIONS_BUDGET, Evaluation, EvaluationContext};
 use super::matching::Criteria;
 use super::params::{ParamKind, ParamRef};
 use super::request::{Request, Target};
@@ -83,7 +83,7 @@ impl Definition {
     ///
     /// # Errors
     /// What went wrong with them.
-    pub fn applies(&self, scene: &Scene<'_>) -> Result<bool, String> {
+    pub fn applies(&self, scene: &EvaluationContext<'_>) -> Result<bool, String> {
         met(&self.conditions, &scene.of_conditions())
     }
 
@@ -148,14 +148,17 @@ impl Definition {
 ///
 /// # Errors
 /// What went wrong with the others.
-pub(super) fn met(conditions: &[Expression], scene: &Scene<'_>) -> Result<bool, String> {
+pub(super) fn met(
+    conditions: &[Expression],
+    scene: &EvaluationContext<'_>,
+) -> Result<bool, String> {
     let (results, _) = scene.run(conditions.iter().map(Some), true, CONDITIONS_BUDGET)?;
-    if results.contains(&Given::Bool(false)) {
+    if results.contains(&Evaluation::Bool(false)) {
         return Ok(false);
     }
     let mut errors: Vec<String> = Vec::new();
     for result in results {
-        if let Given::Failed(error) = result
+        if let Evaluation::Failed(error) = result
             && !errors.contains(&error)
         {
             errors.push(error);

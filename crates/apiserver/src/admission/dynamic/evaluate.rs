@@ -28,7 +28,7 @@ const OUT_OF_BUDGET: &str =
 
 /// The result of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum Evaluation {
     /// There is no expression.
     Nothing,
     /// A bool.
@@ -44,7 +44,7 @@ pub(super) enum Given {
 }
 
 /// What expressions are evaluated on.
-pub(super) struct Scene<'a> {
+pub(super) struct EvaluationContext<'a> {
     /// The new object, or null.
     pub object: &'a Value,
     /// The present object, or null.
@@ -113,8 +113,8 @@ impl<'a> Stage<'a> {
         definition: &'s Definition,
         params: &'s Value,
         answers: &'s Arc<Answers>,
-    ) -> Scene<'s> {
-        Scene {
+    ) -> EvaluationContext<'s> {
+        EvaluationContext {
             object: &self.object,
             old: &self.old,
             namespace: self.namespace,
@@ -127,10 +127,10 @@ impl<'a> Stage<'a> {
     }
 }
 
-impl Scene<'_> {
+impl EvaluationContext<'_> {
     /// The same for match conditions, which do not see the namespace.
-    pub fn of_conditions(&self) -> Scene<'_> {
-        Scene {
+    pub fn of_conditions(&self) -> EvaluationContext<'_> {
+        EvaluationContext {
             namespace: &Value::Null,
             ..*self
         }
@@ -145,7 +145,7 @@ impl Scene<'_> {
         expressions: impl Iterator<Item = Option<&'e Expression>>,
         authorizer: bool,
         budget: u64,
-    ) -> Result<(Vec<Given>, u64), String> {
+    ) -> Result<(Vec<Evaluation>, u64), String> {
         let lazy = Lazy::new(self.variables);
         let values = self.values(&lazy, authorizer);
         lazy.see(&values);
@@ -159,13 +159,13 @@ impl Scene<'_> {
         let mut all = Vec::new();
         for expression in expressions {
             let Some(expression) = expression else {
-                all.push(Given::Nothing);
+                all.push(Evaluation::Nothing);
                 continue;
             };
             let program = match &expression.program {
                 Ok(program) => program,
                 Err(error) => {
-                    all.push(Given::Failed(format!("compilation error: {error}")));
+                    all.push(Evaluation::Failed(format!("compilation error: {error}")));
                     continue;
                 }
             };
@@ -173,15 +173,15 @@ impl Scene<'_> {
             let cost = outcome.cost.saturating_add(lazy.take_cost());
             left = left.checked_sub(cost).ok_or(OUT_OF_BUDGET)?;
             all.push(match outcome.result {
-                Ok(Cel::Bool(value)) => Given::Bool(value),
-                Ok(Cel::String(text)) => Given::Text(text.to_string()),
-                Ok(made @ (Cel::List(_) | Cel::Map(_))) => Given::Made(
+                Ok(Cel::Bool(value)) => Evaluation::Bool(value),
+                Ok(Cel::String(text)) => Evaluation::Text(text.to_string()),
+                Ok(made @ (Cel::List(_) | Cel::Map(_))) => Evaluation::Made(
                     made.check_object_names()
                         .map_err(|error| format!("type mismatch: {error}"))
                         .and_then(|()| made.to_json()),
                 ),
-                Ok(_) => Given::Other,
-                Err(error) => Given::Failed(format!(
+                Ok(_) => Evaluation::Other,
+                Err(error) => Evaluation::Failed(format!(
                     "expression '{}' resulted in error: {error}",
                     expression.text
                 )),

@@ -4,7 +4,7 @@ use allot_apimachinery::Status;
 use allot_apimachinery::labels::{LabelSelector, Selector};
 use serde_json::Value;
 
-use super::super::{Operation, Shown};
+use super::super::{ObjectForm, Operation};
 use super::request::{Request, Target};
 use crate::error::Result;
 use crate::object::{string_map, strings, text};
@@ -117,7 +117,7 @@ impl Criteria {
         let internal = |error: &String| Status::internal(error);
         let objects = self.objects.as_ref().map_err(internal)?;
         let labelled = |object: &Value| {
-            let sees_labels = !object.is_null() && request.asked.shown != Shown::Scale;
+            let sees_labels = !object.is_null() && request.asked.shown != ObjectForm::Scale;
             sees_labels && objects.matches(&string_map(&object["metadata"]["labels"]))
         };
         let old = request.attributes.old.unwrap_or(&Value::Null);

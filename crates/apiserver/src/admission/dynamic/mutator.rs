@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::changes;
 use super::definition::{Binding, Definition, Step};
-use super::evaluate::{BUDGET, Given, Stage, settle};
+use super::evaluate::{BUDGET, Evaluation, Stage, settle};
+use super::reinvocation::Reinvocations;
 use super::request::Request;
-use super::rounds::Rounds;
 use super::set::Set;
 use crate::error::{ApiError, Result};
 use crate::expression::{Expression, Wanted};
@@ -64,20 +64,20 @@ impl Mutator {
 }
 
 /// A reason to reject the request.
-struct Complaint {
+struct Denial {
     message: String,
     /// Reason of the Status, empty for the usual one.
     reason: &'static str,
 }
 
-impl Complaint {
+impl Denial {
     fn new(definition: &Definition, binding: Option<&Binding>, why: &str) -> Self {
         let name = &definition.name;
         let by = match binding {
             Some(binding) => format!("'{name}' with binding '{}'", binding.name),
             None => quote(name),
         };
-        Complaint {
+        Denial {
             message: format!("policy {by} denied request: {why}"),
             reason: "",
         }
@@ -92,7 +92,7 @@ pub(super) async fn mutate(
     set: &Set,
     request: &Request<'_>,
     object: &mut Value,
-    rounds: &mut Rounds,
+    rounds: &mut Reinvocations,
 ) -> Result<bool> {
     let mut complaints = Vec::new();
     let mut asks = Vec::new();
@@ -109,7 +109,7 @@ pub(super) async fn mutate(
                         "policy"
                     };
                     let why = format!("failed to configure {what}: {why}");
-                    complaints.push(Complaint::new(definition, binding, &why));
+                    complaints.push(Denial::new(definition, binding, &why));
                 }
                 Step::Wrong(..) => {}
             }
@@ -122,9 +122,9 @@ pub(super) async fn mutate(
         let definition = &mutator.definition;
         let mut complain = |why: &str| {
             if definition.fails {
-                complaints.push(Complaint {
+                complaints.push(Denial {
                     reason: "Invalid",
-                    ..Complaint::new(definition, Some(binding), why)
+                    ..Denial::new(definition, Some(binding), why)
                 });
             }
         };
@@ -191,7 +191,7 @@ pub(super) async fn mutate(
 }
 
 /// One error about all complaints, which the first of them words.
-fn refusal(request: &Request<'_>, object: &Value, complaints: Vec<Complaint>) -> ApiError {
+fn refusal(request: &Request<'_>, object: &Value, complaints: Vec<Denial>) -> ApiError {
     let mut status = request.forbidden(object, "");
     if let Some(first) = complaints.first() {
         first.message.clone_into(&mut status.message);
@@ -211,11 +211,11 @@ fn refusal(request: &Request<'_>, object: &Value, complaints: Vec<Complaint>) ->
 }
 
 /// The value that an expression produced.
-fn made(given: Result<(Vec<Given>, u64), String>) -> Result<Value, String> {
+fn made(given: Result<(Vec<Evaluation>, u64), String>) -> Result<Value, String> {
     match given?.0.pop() {
-        Some(Given::Made(made)) => made,
+        Some(Evaluation::Made(made)) => made,
         // A compilation error is reported as it is.
-        Some(Given::Failed(error)) => Err(match error.strip_prefix("compilation error: ") {
+        Some(Evaluation::Failed(error)) => Err(match error.strip_prefix("compilation error: ") {
             Some(error) => error.to_owned(),
             None => error,
         }),

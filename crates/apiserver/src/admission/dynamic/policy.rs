@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::definition::Definition;
-use super::evaluate::{BUDGET, Given, Scene};
+use super::evaluate::{BUDGET, Evaluation, EvaluationContext};
 use crate::expression::{Expression, Wanted};
 use crate::object::text;
 
@@ -78,7 +78,7 @@ impl Policy {
     }
 
     /// The violations in the scene.
-    pub fn refusals(&self, scene: &Scene<'_>) -> Vec<Refusal> {
+    pub fn refusals(&self, scene: &EvaluationContext<'_>) -> Vec<Refusal> {
         let fails = self.definition.fails;
         let fail = |message: String| match fails {
             true => vec![Refusal::error(message)],
@@ -104,11 +104,11 @@ impl Policy {
         let mut refusals = Vec::new();
         for (index, (validation, result)) in self.validations.iter().zip(results).enumerate() {
             match (result, &messages) {
-                (Given::Failed(error), _) => refusals.extend(fail(error)),
+                (Evaluation::Failed(error), _) => refusals.extend(fail(error)),
                 (_, Err(error)) => {
                     refusals.extend(fail(format!("failed messageExpression: {error}")))
                 }
-                (Given::Bool(true), _) => {}
+                (Evaluation::Bool(true), _) => {}
                 (_, Ok(messages)) => refusals.push(Refusal {
                     message: validation.message(&messages[index]),
                     reason: validation.reason.clone(),
@@ -120,7 +120,7 @@ impl Policy {
             Err(error) => fail(error),
             Ok((annotations, _)) => {
                 for result in annotations {
-                    if let (Given::Failed(message), true) = (result, fails) {
+                    if let (Evaluation::Failed(message), true) = (result, fails) {
                         refusals.push(Refusal {
                             always: true,
                             ..Refusal::error(message)
@@ -135,8 +135,8 @@ impl Policy {
 
 impl Validation {
     /// The result of its message expression, its own message, or the failed expression.
-    fn message(&self, made: &Given) -> String {
-        if let Given::Text(text) = made {
+    fn message(&self, made: &Evaluation) -> String {
+        if let Evaluation::Text(text) = made {
             let text = text.trim();
             if !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n') {
                 return text.to_owned();

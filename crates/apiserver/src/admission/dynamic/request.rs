@@ -10,7 +10,7 @@ use allot_schema::apply::Managed;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::super::{Asked, Attributes, Operation, Shown};
+use super::super::{Attributes, ObjectForm, Operation, SentRequest};
 use crate::admission::Admission;
 use crate::conversion;
 use crate::error::{ApiError, Result};
@@ -80,7 +80,7 @@ pub(super) struct Request<'a> {
     /// What is done.
     pub attributes: &'a Attributes<'a>,
     /// The request itself.
-    pub asked: Asked<'a>,
+    pub asked: SentRequest<'a>,
     /// What the client has named.
     pub target: Target,
     /// The namespace; of a namespace, itself.
@@ -95,7 +95,7 @@ impl<'a> Request<'a> {
     pub fn new(
         core: &'a Admission,
         attributes: &'a Attributes<'a>,
-        asked: Asked<'a>,
+        asked: SentRequest<'a>,
         object: &Value,
     ) -> Self {
         let target = Target::new(asked.resource, asked.version, attributes.subresource);
@@ -210,12 +210,12 @@ impl<'a> Request<'a> {
         owners: Option<&Managed>,
         target: &Target,
     ) -> Result<Cow<'v, Value>> {
-        if object.is_null() || self.asked.shown == Shown::Sent {
+        if object.is_null() || self.asked.shown == ObjectForm::Sent {
             return Ok(Cow::Borrowed(object));
         }
         let object = self.as_resource(target, object).await?;
         match self.asked.shown {
-            Shown::Scale => {
+            ObjectForm::Scale => {
                 scale::of_object(self.asked.resource, self.asked.version, &object).map(Cow::Owned)
             }
             _ => Ok(match owners.filter(|owners| !owners.is_empty()) {
@@ -240,13 +240,13 @@ impl<'a> Request<'a> {
         target: &Target,
     ) -> Result<Value> {
         let resource = &target.resource;
-        if self.asked.shown == Shown::Sent {
+        if self.asked.shown == ObjectForm::Sent {
             return Ok(changed);
         }
         // Webhooks do not decide about managed fields.
         Managed::take(&mut changed);
         let mut changed = match (self.asked.shown, resource.schema(&target.version)) {
-            (Shown::Scale, _) => {
+            (ObjectForm::Scale, _) => {
                 let object = self.as_resource(target, object).await?;
                 scale::with_replicas(self.asked.resource, self.asked.version, &object, &changed)?
             }

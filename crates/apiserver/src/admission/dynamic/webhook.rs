@@ -8,7 +8,7 @@ use allot_cel::authorization::Answers;
 use serde_json::Value;
 
 use super::definition::met;
-use super::evaluate::{Scene, settle};
+use super::evaluate::{EvaluationContext, settle};
 use super::matching::Criteria;
 use super::request::{Request, Target};
 use crate::error::Result;
@@ -101,7 +101,7 @@ impl Webhook {
         let old = request.old_versioned(&target).await.map_err(internal)?;
         let (described, check) = (request.to_json(&target), request.check());
         let answers = Arc::new(Answers::default());
-        let scene = Scene {
+        let scene = EvaluationContext {
             object: &object,
             old: &old,
             namespace: &Value::Null,

@@ -50,7 +50,7 @@ async fn check(group: &str, plural: &str, version: &str, count: usize) {
             let make = || Listing {
                 resource: resource.clone(),
                 version: version.to_owned(),
-                media: Media { encoding, shape },
+                media: MediaType { encoding, shape },
                 options: table::Options {
                     headers: true,
                     include: table::Include::Metadata,
@@ -101,7 +101,7 @@ fn small_lists_are_made_at_once() {
             .unwrap()
             .clone(),
         version: "v1".to_owned(),
-        media: Media::JSON,
+        media: MediaType::JSON,
         options: table::Options {
             headers: true,
             include: table::Include::None,

@@ -86,7 +86,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         *uid = account_uid.into();
     }
     request["status"] = json!({"token": token, "expirationTimestamp": timestamp(end)});
-    let media = crate::negotiate::Media {
+    let media = crate::negotiate::MediaType {
         shape: Shape::Whole,
         ..call.media
     };

@@ -13,7 +13,7 @@ const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 
 /// Errors that an update need not fix, because the old object had them.
-struct Lenient {
+struct RatchetedErrors {
     conditions: bool,
     side_effects: bool,
     versions: bool,
@@ -21,10 +21,10 @@ struct Lenient {
     selectors: bool,
 }
 
-impl Lenient {
+impl RatchetedErrors {
     fn of(new: &[Value], old: Option<&Value>) -> Self {
         let Some(old) = old else {
-            return Lenient {
+            return RatchetedErrors {
                 conditions: false,
                 side_effects: false,
                 versions: false,
@@ -52,7 +52,7 @@ impl Lenient {
             }
             !errors.is_empty()
         };
-        Lenient {
+        RatchetedErrors {
             conditions: new.len() == old.len() && new.iter().zip(old).all(same),
             side_effects: old
                 .iter()
@@ -77,7 +77,7 @@ pub(in crate::validate) fn configuration(
     errors: &mut ErrorList,
 ) {
     let hooks = list(object, "webhooks");
-    let lenient = Lenient::of(hooks, old);
+    let lenient = RatchetedErrors::of(hooks, old);
     let mut seen = std::collections::HashSet::new();
     for (index, hook) in hooks.iter().enumerate() {
         let path = Path::new("webhooks").index(index);
@@ -92,7 +92,7 @@ pub(in crate::validate) fn configuration(
     }
 }
 
-fn webhook(hook: &Value, lenient: &Lenient, path: &Path, errors: &mut ErrorList) {
+fn webhook(hook: &Value, lenient: &RatchetedErrors, path: &Path, errors: &mut ErrorList) {
     qualified(text(hook, "name"), &path.child("name"), errors);
     for (index, it) in list(hook, "rules").iter().enumerate() {
         rules::with_operations(it, &path.child("rules").index(index), errors);
@@ -156,7 +156,7 @@ fn qualified(name: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn review_versions(hook: &Value, lenient: &Lenient, path: &Path, errors: &mut ErrorList) {
+fn review_versions(hook: &Value, lenient: &RatchetedErrors, path: &Path, errors: &mut ErrorList) {
     let versions = list(hook, "admissionReviewVersions");
     let known = REVIEW_VERSIONS.join(", ");
     if versions.is_empty() {

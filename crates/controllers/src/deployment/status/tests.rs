@@ -4,7 +4,7 @@ use super::*;
 use crate::replicaset::Set;
 
 /// The conditions after a turn, one a line: type, status, reason.
-fn check(old: &Value, spec: Value, set: Value, turn: Turn, expected: &str) -> Value {
+fn check(old: &Value, spec: Value, set: Value, turn: SyncResult, expected: &str) -> Value {
     let mut deployment = json!({
         "metadata": {"name": "d", "generation": 1},
         "spec": {"replicas": 2, "progressDeadlineSeconds": 10, "selector": {}, "template": {}},
@@ -50,18 +50,18 @@ fn conditions_follow_a_rollout() {
         &json!({}),
         json!({}),
         works(0),
-        Turn::Rolled(Some("d-1".to_owned())),
+        SyncResult::Rolled(Some("d-1".to_owned())),
         "Available False MinimumReplicasUnavailable\nProgressing True ReplicaSetUpdated",
     );
     let done = check(
         &made,
         json!({}),
         works(2),
-        Turn::Rolled(None),
+        SyncResult::Rolled(None),
         "Available True MinimumReplicasAvailable\nProgressing True NewReplicaSetAvailable",
     );
     // A complete rollout is not evaluated again: not when pods are deleted, not while it is scaled.
-    for turn in [Turn::Rolled(None), Turn::Scaled] {
+    for turn in [SyncResult::Rolled(None), SyncResult::Scaled] {
         check(
             &done,
             json!({}),
@@ -74,14 +74,14 @@ fn conditions_follow_a_rollout() {
         &done,
         json!({"paused": true}),
         works(2),
-        Turn::Scaled,
+        SyncResult::Scaled,
         "Available True MinimumReplicasAvailable\nProgressing Unknown DeploymentPaused",
     );
     check(
         &done,
         json!({"progressDeadlineSeconds": i32::MAX}),
         works(2),
-        Turn::Rolled(None),
+        SyncResult::Rolled(None),
         "Available True MinimumReplicasAvailable",
     );
 }
@@ -93,8 +93,20 @@ fn a_rollout_that_takes_too_long_says_so_once() {
     ]});
     let expected =
         "Available False MinimumReplicasUnavailable\nProgressing False ProgressDeadlineExceeded";
-    let late = check(&waiting, json!({}), works(0), Turn::Rolled(None), expected);
-    let again = check(&late, json!({}), works(0), Turn::Rolled(None), expected);
+    let late = check(
+        &waiting,
+        json!({}),
+        works(0),
+        SyncResult::Rolled(None),
+        expected,
+    );
+    let again = check(
+        &late,
+        json!({}),
+        works(0),
+        SyncResult::Rolled(None),
+        expected,
+    );
     assert_eq!(late, again);
 }
 
@@ -111,14 +123,14 @@ fn a_failure_is_reported_once() {
         &json!({}),
         json!({}),
         failing("p1"),
-        Turn::Rolled(None),
+        SyncResult::Rolled(None),
         expected,
     );
     let again = check(
         &told,
         json!({}),
         failing("p2"),
-        Turn::Rolled(None),
+        SyncResult::Rolled(None),
         expected,
     );
     assert_eq!(told["conditions"], again["conditions"]);

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::failure::{Failures, has_failed};
-use super::look::Look;
+use super::observed::ObservedJob;
 use crate::kit::clock::until;
 use crate::kit::meta;
 
@@ -27,7 +27,7 @@ pub(in crate::job) struct Backoff {
 
 impl Backoff {
     /// With the pods that finished since. Without a past, as after a restart, it is derived from the existing pods.
-    pub(super) fn after<'a>(past: Option<&Self>, look: &Look<'a>) -> Self {
+    pub(super) fn after<'a>(past: Option<&Self>, look: &ObservedJob<'a>) -> Self {
         let (succeeded, failed) = match past {
             Some(past) => {
                 let new = |pods: &[&'a Pod]| -> Vec<&'a Pod> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::is_tracked;
 use super::failure::{Failure, has_failed, judge_failure};
-use super::look::Look;
+use super::observed::ObservedJob;
 use super::verdict::Verdict;
 use super::{Decision, name};
 use crate::kit::meta;
@@ -40,7 +40,7 @@ impl Count {
     }
 
     /// The counts in the current status; pods without finalizer move into the counters.
-    fn before(look: &Look<'_>) -> Self {
+    fn before(look: &ObservedJob<'_>) -> Self {
         let status = look.job.status.clone().unwrap_or_default();
         let uncounted = status.uncounted_terminated_pods.unwrap_or_default();
         let tracked = look.pods.iter().filter(|p| is_tracked(p));
@@ -73,7 +73,11 @@ impl Count {
 }
 
 /// Counts finished pods and decides which may lose their finalizer, now that the status has them.
-pub(super) fn track(look: &Look<'_>, verdict: Option<&Verdict>, decision: &mut Decision) -> Count {
+pub(super) fn track(
+    look: &ObservedJob<'_>,
+    verdict: Option<&Verdict>,
+    decision: &mut Decision,
+) -> Count {
     let mut count = Count::before(look);
     let mut tracked: Vec<&Pod> = look
         .pods

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::failure::Failures;
-use super::look::Look;
+use super::observed::ObservedJob;
 use super::{Decision, backoff, name};
 use crate::kit::meta;
 
@@ -16,7 +16,7 @@ const BURST: usize = 500;
 
 /// A pod to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::job) struct Wanted {
+pub(in crate::job) struct PodToCreate {
     /// Its completion index, if the job is indexed.
     pub index: Option<i32>,
     /// Earlier failures, if failures count per index.
@@ -24,7 +24,7 @@ pub(in crate::job) struct Wanted {
 }
 
 /// Creates or deletes pods so that as many run as should.
-pub(super) fn fill(look: &Look<'_>, now: Timestamp, decision: &mut Decision) {
+pub(super) fn fill(look: &ObservedJob<'_>, now: Timestamp, decision: &mut Decision) {
     let running = look.active.len();
     let parallelism = usize::try_from(look.spec.parallelism.unwrap_or(1)).unwrap_or(0);
     let wanted = match look.spec.completions {
@@ -57,7 +57,7 @@ pub(super) fn fill(look: &Look<'_>, now: Timestamp, decision: &mut Decision) {
         return decision.look_again(wait);
     }
     if !look.indexed {
-        let pod = Wanted {
+        let pod = PodToCreate {
             index: None,
             failures: None,
         };
@@ -71,7 +71,7 @@ pub(super) fn fill(look: &Look<'_>, now: Timestamp, decision: &mut Decision) {
             continue;
         }
         let failures = || last.map_or_else(Failures::default, |l| Failures::after(look.job, l));
-        decision.create.push(Wanted {
+        decision.create.push(PodToCreate {
             index: Some(index),
             failures: per_index.then(failures),
         });
@@ -79,7 +79,7 @@ pub(super) fn fill(look: &Look<'_>, now: Timestamp, decision: &mut Decision) {
 }
 
 /// Pods to delete: those with a duplicate or invalid index, then the surplus.
-fn surplus(look: &Look<'_>, count: usize) -> Vec<Arc<Pod>> {
+fn surplus(look: &ObservedJob<'_>, count: usize) -> Vec<Arc<Pod>> {
     let mut pods: Vec<Arc<Pod>> = look.active.iter().map(|p| (**p).clone()).collect();
     crate::workload::rank::workers(&mut pods);
     if !look.indexed {
@@ -102,7 +102,7 @@ fn surplus(look: &Look<'_>, count: usize) -> Vec<Arc<Pod>> {
 }
 
 /// Indexes that have neither ended nor a pod.
-fn pending<'a>(look: &'a Look<'_>) -> impl Iterator<Item = i32> + use<'a> {
+fn pending<'a>(look: &'a ObservedJob<'_>) -> impl Iterator<Item = i32> + use<'a> {
     let ending = look
         .pods
         .iter()

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::failure::{Failure, has_failed, judge_failure};
 use super::indexes::Indexes;
-use super::look::Look;
+use super::observed::ObservedJob;
 use super::{Conditions, Decision};
 use crate::kit::clock::until;
 
@@ -61,7 +61,12 @@ impl Verdict {
     }
 
     /// The events of the end.
-    pub(super) fn tell(&self, completions: Option<i32>, succeeded: i32, decision: &mut Decision) {
+    pub(super) fn record_events(
+        &self,
+        completions: Option<i32>,
+        succeeded: i32,
+        decision: &mut Decision,
+    ) {
         let mut tell = |normal: bool, reason: &str, message: &str| {
             let event = (normal, reason.to_owned(), message.to_owned());
             decision.events.push(event);
@@ -80,7 +85,7 @@ impl Verdict {
 /// An earlier announcement is kept; then failures are checked, in upstream's order, then the success policy. A future
 /// deadline is recorded in the decision.
 pub(super) fn judge(
-    look: &Look<'_>,
+    look: &ObservedJob<'_>,
     conditions: &Conditions,
     start: &Value,
     now: Timestamp,
@@ -105,7 +110,7 @@ pub(super) fn judge(
 type Reason = (&'static str, String);
 
 /// A pod that failed as a rule `FailJob` describes.
-fn fatal_pod(look: &Look<'_>) -> Option<Reason> {
+fn fatal_pod(look: &ObservedJob<'_>) -> Option<Reason> {
     let mut failed = look.pods.iter().filter(|p| has_failed(look.spec, p));
     failed.find_map(|pod| match judge_failure(look.job, pod) {
         Failure::FailJob(message) => Some(("PodFailurePolicy", message)),
@@ -113,7 +118,7 @@ fn fatal_pod(look: &Look<'_>) -> Option<Reason> {
     })
 }
 
-fn too_many_failures(look: &Look<'_>) -> Option<Reason> {
+fn too_many_failures(look: &ObservedJob<'_>) -> Option<Reason> {
     let per_index = look.spec.backoff_limit_per_index.is_some();
     let default = if per_index { i32::MAX } else { 6 };
     let limit = look.spec.backoff_limit.unwrap_or(default);
@@ -124,7 +129,7 @@ fn too_many_failures(look: &Look<'_>) -> Option<Reason> {
 }
 
 /// Pods with restarted containers (`restartPolicy: OnFailure`) never fail; their restarts count.
-fn too_many_restarts(look: &Look<'_>, limit: i32) -> bool {
+fn too_many_restarts(look: &ObservedJob<'_>, limit: i32) -> bool {
     let template = look.spec.template.spec.as_ref();
     if template.and_then(|s| s.restart_policy.as_deref()) != Some("OnFailure") {
         return false;
@@ -144,7 +149,7 @@ fn too_many_restarts(look: &Look<'_>, limit: i32) -> bool {
 }
 
 fn too_late(
-    look: &Look<'_>,
+    look: &ObservedJob<'_>,
     start: &Value,
     now: Timestamp,
     decision: &mut Decision,
@@ -163,7 +168,7 @@ fn too_late(
     Some(("DeadlineExceeded", message.to_owned()))
 }
 
-fn too_many_indexes(look: &Look<'_>) -> Option<Reason> {
+fn too_many_indexes(look: &ObservedJob<'_>) -> Option<Reason> {
     let failed = look.failed_indexes.as_ref()?.len();
     if look.spec.max_failed_indexes.is_some_and(|max| failed > max) {
         let message = "Job has exceeded the specified maximal number of failed indexes";
@@ -174,7 +179,7 @@ fn too_many_indexes(look: &Look<'_>) -> Option<Reason> {
 }
 
 /// The first rule of the success policy that holds.
-fn enough_indexes(look: &Look<'_>) -> Option<Verdict> {
+fn enough_indexes(look: &ObservedJob<'_>) -> Option<Verdict> {
     let completions = look.spec.completions?;
     let rules = &look.spec.success_policy.as_ref()?.rules;
     if look.done.len() == 0 {

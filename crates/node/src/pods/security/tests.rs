@@ -5,7 +5,7 @@ use super::*;
 fn decided(isolation: Isolation, pod: Value, own: Value, image: &str) -> Result<Decided, String> {
     let profiles = tempfile::tempdir().unwrap();
     std::fs::write(profiles.path().join("mine.json"), "{}").unwrap();
-    let machine = Machine {
+    let machine = NodeCapabilities {
         isolation,
         profiles: profiles.path(),
         apparmor: false,

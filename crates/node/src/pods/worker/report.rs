@@ -57,7 +57,7 @@ impl Worker {
         }
         if !ending && over(self.phase(pod)) {
             self.stop_all(pod, grace(pod)).await;
-            self.give_back(pod).await;
+            self.unprepare_claims(pod).await;
             self.ready = false;
         }
         let address = self.node.config.address.to_string();

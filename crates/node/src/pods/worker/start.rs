@@ -100,7 +100,7 @@ impl Worker {
             Err(wake) => return wake,
         };
         let volumes = self.volumes.clone().unwrap_or_default();
-        let given = launch::Given {
+        let given = launch::ContainerInputs {
             volumes: &volumes,
             files: &files,
         };
@@ -168,7 +168,7 @@ impl Worker {
             Err(StartError::Failed(message)) if message.starts_with(SUB_PATH) => {
                 self.obstacle(pod, container, "CreateContainerConfigError", message)
             }
-            Err(StartError::Obstacle {
+            Err(StartError::WaitingReason {
                 reason,
                 message,
                 remedy,

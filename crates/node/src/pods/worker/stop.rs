@@ -111,7 +111,7 @@ impl Worker {
     }
 
     /// Unprepares the claims; retries until it succeeds, because the devices must not be used by the next pod before.
-    pub(super) async fn give_back(&self, pod: &Pod) {
+    pub(super) async fn unprepare_claims(&self, pod: &Pod) {
         // Interfaces of claims are out of it when their driver is asked to put them back.
         network::remove(&self.node.pod_dir(&pod.uid().unwrap_or_default()));
         let mut delay = RETRY.0;
@@ -138,7 +138,7 @@ impl Worker {
             .unwrap_or(30)
             .max(0);
         self.stop_all(pod, Duration::from_secs(grace as u64)).await;
-        self.give_back(pod).await;
+        self.unprepare_claims(pod).await;
         if self.node.shutdown.is_cancelled() {
             return None;
         }

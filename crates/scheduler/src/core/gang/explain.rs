@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::search::{Member, Place, Round};
+use super::search::{Member, MemberResult, Round};
 use super::{differing_schedulers, in_turn, shortfall};
 use crate::actions::BindJob;
 use crate::config::Profile;
@@ -23,7 +23,7 @@ pub struct GangVerdict {
     /// What became of it.
     pub outcome: GangOutcome,
     /// The pod without a node while the others have nodes: the requested pod if it has none, else the first such pod.
-    pub left_out: Option<LeftOut>,
+    pub left_out: Option<UnscheduledMember>,
 }
 
 impl GangVerdict {
@@ -63,7 +63,7 @@ pub struct MemberVerdict {
 
 /// A pod for which there is no place.
 #[derive(Debug)]
-pub struct LeftOut {
+pub struct UnscheduledMember {
     /// The pod.
     pub pod: Key,
     /// Why, in the words of its condition.
@@ -82,7 +82,7 @@ impl Core {
         let profile = self.profile(crate::pod::scheduler_name(&asked.pod))?;
         let profile = profile.clone();
         let gang = self.gang_of(asked, &profile)?;
-        let (mut members, tried) = self.look_at(&gang);
+        let (mut members, tried) = self.gang_members(&gang);
         let placed = members.iter().filter(|m| m.is_placed).count();
         let needed = gang.min_count.unwrap_or_default().saturating_sub(placed);
         let (mut left_out, mut chosen) = (None, None);
@@ -105,7 +105,7 @@ impl Core {
             };
             let start = self.next_start;
             let outcome;
-            (outcome, left_out, chosen) = self.try_out(&tried, &mut members, &profile, time);
+            (outcome, left_out, chosen) = self.dry_run(&tried, &mut members, &profile, time);
             self.next_start = start;
             outcome
         };
@@ -120,7 +120,7 @@ impl Core {
     }
 
     /// The pods of a gang, and the ones that can be tried, in the order of the attempt.
-    fn look_at(&self, gang: &PodGroup) -> (Vec<MemberVerdict>, Vec<Member>) {
+    fn gang_members(&self, gang: &PodGroup) -> (Vec<MemberVerdict>, Vec<Member>) {
         let (mut members, mut tried) = (Vec::new(), Vec::new());
         for pod in self.pods_of_group(&gang.key) {
             let node = pod.node_name().map(Arc::from);
@@ -150,13 +150,13 @@ impl Core {
     }
 
     /// Runs the main loop's attempt for a gang, and reverts it.
-    fn try_out(
+    fn dry_run(
         &mut self,
         tried: &Tried<'_>,
         members: &mut [MemberVerdict],
         profile: &Profile,
         time: Time,
-    ) -> (GangOutcome, Option<LeftOut>, Option<Chosen>) {
+    ) -> (GangOutcome, Option<UnscheduledMember>, Option<Chosen>) {
         let needed = tried.needed;
         let mut search = self.search(tried.pods, needed, profile, false, time);
         if search.last.is_over(needed) {
@@ -165,7 +165,7 @@ impl Core {
             if let Some(message) = search.last.failure() {
                 return (GangOutcome::Fails(message.to_owned()), None, None);
             }
-            let chosen = tell(members, &search.order, &search.last, tried.asked);
+            let chosen = record_placements(members, &search.order, &search.last, tried.asked);
             return (GangOutcome::Fits, left_out, chosen);
         }
         self.revert_round(&mut search.last);
@@ -173,7 +173,7 @@ impl Core {
             let mut room = self.search(tried.pods, needed, profile, true, time);
             self.revert_round(&mut room.last);
             if room.last.is_over(needed) && room.last.failure().is_none() {
-                tell(members, &room.order, &room.last, tried.asked);
+                record_placements(members, &room.order, &room.last, tried.asked);
                 return (GangOutcome::MakesRoom(leaving(&room.last)), None, None);
             }
         }
@@ -181,7 +181,7 @@ impl Core {
         let mut round = self.round(tried.pods, needed, profile, false, time);
         let left_out = self.left_out(tried, tried.pods, &round, profile, time);
         self.revert_round(&mut round);
-        tell(members, tried.pods, &round, tried.asked);
+        record_placements(members, tried.pods, &round, tried.asked);
         // The gang is not scheduled, so no pod has a node.
         for member in members.iter_mut().filter(|m| !m.is_placed) {
             member.node = None;
@@ -198,12 +198,12 @@ impl Core {
         round: &Round,
         profile: &Profile,
         time: Time,
-    ) -> Option<LeftOut> {
+    ) -> Option<UnscheduledMember> {
         let pods = order.iter().map(|m| &m.queued.info);
         let nowhere = pods
             .zip(&round.places)
             .filter_map(|(pod, (_, place))| match place {
-                Place::Unschedulable(refusal) => Some((pod, &refusal.message)),
+                MemberResult::Unschedulable(refusal) => Some((pod, &refusal.message)),
                 _ => None,
             });
         let nowhere: Vec<_> = nowhere.collect();
@@ -212,7 +212,7 @@ impl Core {
         let other = nowhere.first().filter(|_| !round.is_over(tried.needed));
         let (pod, why) = own.or(other)?;
         let nodes = self.ask_nodes(pod, profile, time).map(|(nodes, _)| nodes);
-        Some(LeftOut {
+        Some(UnscheduledMember {
             pod: pod.key.clone(),
             why: (*why).clone(),
             nodes: nodes.unwrap_or_default(),
@@ -230,7 +230,7 @@ struct Tried<'a> {
 }
 
 /// Records the nodes of the pods, and why others have none. Returns the placement of the requested pod.
-fn tell(
+fn record_placements(
     members: &mut [MemberVerdict],
     order: &[Member],
     round: &Round,
@@ -243,15 +243,15 @@ fn tell(
             continue;
         };
         match place {
-            Place::Found(job) | Place::AfterPreemption(job, _) => {
+            MemberResult::Found(job) | MemberResult::AfterPreemption(job, _) => {
                 member.node = Some(job.node.clone());
                 if info.uid == asked.uid {
                     chosen = Some(chosen_of(job));
                 }
             }
-            Place::Unschedulable(refusal) => member.why_not = Some(refusal.message.clone()),
-            Place::Failed(message) => member.why_not = Some(message.clone()),
-            Place::NotTried => {}
+            MemberResult::Unschedulable(refusal) => member.why_not = Some(refusal.message.clone()),
+            MemberResult::Failed(message) => member.why_not = Some(message.clone()),
+            MemberResult::NotTried => {}
         }
     }
     chosen
@@ -274,7 +274,7 @@ fn chosen_of(job: &BindJob) -> Chosen {
 /// The victims.
 fn leaving(round: &Round) -> Vec<Key> {
     let victims = round.places.iter().filter_map(|(_, place)| match place {
-        Place::AfterPreemption(_, refusal) => refusal.victims.as_ref(),
+        MemberResult::AfterPreemption(_, refusal) => refusal.victims.as_ref(),
         _ => None,
     });
     let victims = victims.flat_map(|(_, pods)| pods.iter().map(|p| p.key.clone()));

@@ -33,7 +33,7 @@ pub(super) struct Member {
 }
 
 /// What a round has for a pod.
-pub(super) enum Place {
+pub(super) enum MemberResult {
     Found(Box<BindJob>),
     /// The pod fits when its victims are gone.
     AfterPreemption(Box<BindJob>, Box<Refusal>),
@@ -43,7 +43,7 @@ pub(super) enum Place {
     NotTried,
 }
 
-impl Place {
+impl MemberResult {
     pub(super) fn job(&self) -> Option<&BindJob> {
         match self {
             Self::Found(job) | Self::AfterPreemption(job, _) => Some(job),
@@ -59,7 +59,7 @@ impl Place {
 /// Nodes for pods, in the order in which they were tried, and the state to restore when the round is reverted.
 #[derive(Default)]
 pub(super) struct Round {
-    pub(super) places: Vec<(Uid, Place)>,
+    pub(super) places: Vec<(Uid, MemberResult)>,
     nominated: Vec<Nomination>,
     gone: Vec<Victim>,
 }
@@ -79,7 +79,7 @@ impl Round {
 
     pub(super) fn failure(&self) -> Option<&str> {
         self.places.iter().find_map(|(_, place)| match place {
-            Place::Failed(message) => Some(&**message),
+            MemberResult::Failed(message) => Some(&**message),
             _ => None,
         })
     }
@@ -90,7 +90,7 @@ impl Round {
 
     /// Whether some pod fits only after preemption.
     pub(super) fn needs_preemption(&self) -> bool {
-        let made = |p: &Place| matches!(p, Place::AfterPreemption(..));
+        let made = |p: &MemberResult| matches!(p, MemberResult::AfterPreemption(..));
         self.places.iter().any(|(_, p)| made(p))
     }
 
@@ -108,7 +108,8 @@ impl Round {
     }
 
     fn has_victims(&self) -> bool {
-        let victims = |p: &Place| matches!(p, Place::Unschedulable(r) if r.victims.is_some());
+        let victims =
+            |p: &MemberResult| matches!(p, MemberResult::Unschedulable(r) if r.victims.is_some());
         self.places.iter().any(|(_, p)| victims(p))
     }
 }
@@ -173,7 +174,7 @@ impl Core {
         for (i, member) in members.iter().enumerate() {
             let in_vain = round.placed() + (members.len() - i) < needed;
             let place = match in_vain || round.failure().is_some() {
-                true => Place::NotTried,
+                true => MemberResult::NotTried,
                 false => self.find_place(member, &mut round, profile, with_preemption, time),
             };
             round.places.push((member.queued.info.uid.clone(), place));
@@ -188,24 +189,24 @@ impl Core {
         profile: &Profile,
         with_preemption: bool,
         time: Time,
-    ) -> Place {
+    ) -> MemberResult {
         let uid = &member.queued.info.uid;
         round.nominated.extend(self.nominations.get(uid).cloned());
         let queued = &member.queued;
         let refusal = match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
-            CycleOutcome::Place(placed) => {
+            CycleOutcome::MemberResult(placed) => {
                 let job = self.assume(queued.clone(), *placed, time);
-                return Place::Found(Box::new(job));
+                return MemberResult::Found(Box::new(job));
             }
             CycleOutcome::Reject(refusal) => refusal,
             CycleOutcome::Negotiate(_) => {
                 let message = "a driver has to allocate claims of a pod that is in a gang";
-                return Place::Failed(message.to_owned());
+                return MemberResult::Failed(message.to_owned());
             }
-            CycleOutcome::Fail(message, _) => return Place::Failed(message),
+            CycleOutcome::Fail(message, _) => return MemberResult::Failed(message),
         };
         let Some((node, victims)) = refusal.victims.clone().filter(|_| with_preemption) else {
-            return Place::Unschedulable(refusal);
+            return MemberResult::Unschedulable(refusal);
         };
         let gone: Vec<Victim> = victims
             .into_iter()
@@ -217,14 +218,14 @@ impl Core {
             .collect();
         gone.iter().for_each(|g| self.cache.remove_pod(&g.pod.uid));
         match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
-            CycleOutcome::Place(placed) => {
+            CycleOutcome::MemberResult(placed) => {
                 round.gone.extend(gone);
                 let job = self.assume(queued.clone(), *placed, time);
-                Place::AfterPreemption(Box::new(job), refusal)
+                MemberResult::AfterPreemption(Box::new(job), refusal)
             }
             _ => {
                 self.bring_back(gone);
-                Place::Unschedulable(refusal)
+                MemberResult::Unschedulable(refusal)
             }
         }
     }

@@ -113,13 +113,13 @@ impl PodClaim {
             false => format!(
                 "claim {} is allocated on {}, and its devices cannot be used on this node",
                 self.key,
-                self.whereabouts()
+                self.usable_nodes()
             ),
         }
     }
 
     /// The nodes where the allocation of the claim can be used, as a text.
-    fn whereabouts(&self) -> String {
+    fn usable_nodes(&self) -> String {
         const SHOWN: usize = 5;
         let names = self.nodes.as_ref().and_then(Nodes::names);
         match names.as_deref() {

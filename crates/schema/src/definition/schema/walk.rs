@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::{collections, list, rule_texts, text};
 
 /// The errors, and the nodes that they belong to.
-pub(super) struct Walked {
+pub(super) struct SchemaWalk {
     pub(super) errors: ErrorList,
     broken: Vec<Path>,
 }
 
-impl Walked {
+impl SchemaWalk {
     /// Something is wrong at the path, or below.
     pub(super) fn broken_below(&self, path: &Path) -> bool {
         let starts = |broken: &Path| broken.as_str().starts_with(path.as_str());
@@ -19,12 +19,12 @@ impl Walked {
     }
 }
 
-pub(super) fn walk(schema: &Value, path: &Path) -> Walked {
-    let mut walked = Walked {
+pub(super) fn walk(schema: &Value, path: &Path) -> SchemaWalk {
+    let mut walked = SchemaWalk {
         errors: ErrorList::new(),
         broken: Vec::new(),
     };
-    let place = Place {
+    let place = WalkContext {
         root: true,
         in_meta: false,
         no_defaults: None,
@@ -35,7 +35,7 @@ pub(super) fn walk(schema: &Value, path: &Path) -> Walked {
 
 /// What holds where a node stands.
 #[derive(Clone)]
-struct Place {
+struct WalkContext {
     root: bool,
     /// Inside of the metadata, or the type, of an object.
     in_meta: bool,
@@ -43,8 +43,8 @@ struct Place {
     no_defaults: Option<String>,
 }
 
-impl Walked {
-    fn visit(&mut self, schema: &Value, path: &Path, place: &Place) {
+impl SchemaWalk {
+    fn visit(&mut self, schema: &Value, path: &Path, place: &WalkContext) {
         let before = self.errors.len();
         validate_standard(schema, path, place, &mut self.errors);
         if schema["uniqueItems"] == true {
@@ -63,7 +63,7 @@ impl Walked {
             let detail = "additionalProperties and properties are mutual exclusive";
             self.errors.push(Error::forbidden(&at, detail));
         }
-        let inner = Place {
+        let inner = WalkContext {
             root: false,
             ..place.clone()
         };
@@ -93,7 +93,7 @@ impl Walked {
         }
     }
 
-    fn junctors(&mut self, schema: &Value, path: &Path, place: &Place) {
+    fn junctors(&mut self, schema: &Value, path: &Path, place: &WalkContext) {
         if schema["not"].is_object() {
             self.visit(&schema["not"], &path.child("not"), place);
         }
@@ -135,7 +135,7 @@ impl Walked {
 }
 
 /// What OpenAPI knows and definitions may not use.
-fn validate_standard(schema: &Value, path: &Path, place: &Place, errors: &mut ErrorList) {
+fn validate_standard(schema: &Value, path: &Path, place: &WalkContext, errors: &mut ErrorList) {
     let types = ["array", "boolean", "integer", "number", "object", "string"];
     let kind = text(schema, "type");
     let at_type = path.child("type");

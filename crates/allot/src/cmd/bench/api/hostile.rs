@@ -3,8 +3,8 @@
 //! The same client sends the same GET all the time: on an idle server, while many clients list everything at once,
 //! while many request everything and read nothing of it, and while one user keeps all of its connections busy.
 
+mod load;
 mod report;
-mod storm;
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use self::load::HostileLoad;
 use self::report::Part;
-use self::storm::Storm;
 use super::connect::Connections;
 use super::report::Times;
 use super::{Bench, Request};
@@ -64,10 +64,10 @@ pub async fn measure(bench: &Bench) -> anyhow::Result<Value> {
     let path = bench.get(0).path;
     let mut parts = Vec::new();
     for storm in [
-        Storm::None,
-        Storm::Lists(args.listers),
-        Storm::Unread(args.unread),
-        Storm::Busy(args.busy),
+        HostileLoad::None,
+        HostileLoad::Lists(args.listers),
+        HostileLoad::Unread(args.unread),
+        HostileLoad::Busy(args.busy),
     ] {
         let before = bench.server().await.resident_mib;
         let stormy = storm.start(&attacker, &bench.collection()).await;

@@ -12,7 +12,7 @@ pub const MOST_REPLICAS: usize = 1000;
 
 /// The pods of the added objects.
 #[derive(Debug, Default)]
-pub struct Added {
+pub struct AddedPods {
     /// Pods, by namespace and name.
     pub pods: Vec<(String, String)>,
     /// Workloads with several pods.
@@ -36,8 +36,8 @@ impl ClusterObjects {
     ///
     /// # Errors
     /// An object has no name, or is of no version that can be read.
-    pub fn add(&mut self, objects: Vec<Value>) -> anyhow::Result<Added> {
-        let mut added = Added::default();
+    pub fn add(&mut self, objects: Vec<Value>) -> anyhow::Result<AddedPods> {
+        let mut added = AddedPods::default();
         let mut pods = Vec::new();
         for (number, mut object) in objects.into_iter().enumerate() {
             self.name(&mut object, number)?;

@@ -9,9 +9,9 @@ use k8s_openapi::api::resource::v1::{
     AllocationResult, ResourceClaim, ResourceClaimConsumerReference,
 };
 
-use super::Loaded;
+use super::LoadedScheduler;
 
-impl Loaded {
+impl LoadedScheduler {
     /// Shows the scheduler the pod on its node, with the claims that it gets there.
     pub fn place(&mut self, namespace: &str, name: &str, chosen: &Chosen) {
         let key = (namespace.to_owned(), name.to_owned());

@@ -9,12 +9,12 @@ use super::Rejected;
 use super::gang::Gang;
 use super::missing::{self, templates};
 use crate::cmd::count;
-use crate::cmd::explain::cluster_objects::Loaded;
+use crate::cmd::explain::cluster_objects::LoadedScheduler;
 use crate::cmd::explain::quota::Quotas;
 
 /// What to do; `None` if the explanation is sufficient.
 pub(super) fn advice(
-    loaded: &Loaded,
+    loaded: &LoadedScheduler,
     pod: &PodInfo,
     rejected: Option<&Rejected>,
     gang: Option<&Gang>,
@@ -51,7 +51,7 @@ pub(super) fn advice(
 }
 
 /// Says which component is late.
-fn not_made(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
+fn not_made(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
     let (claim, template) = templates(pod).next()?;
     let namespace = &pod.key.namespace;
     let from = format!("claim {claim:?} is made from ResourceClaimTemplate {namespace}/{template}");
@@ -62,7 +62,7 @@ fn not_made(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
 }
 
 /// Whether a quota forbids one more claim of a template.
-fn over_quota(loaded: &Loaded, namespace: &str, template: &str) -> Option<String> {
+fn over_quota(loaded: &LoadedScheduler, namespace: &str, template: &str) -> Option<String> {
     let text = |object: &Value, pointer: &str| {
         object
             .pointer(pointer)

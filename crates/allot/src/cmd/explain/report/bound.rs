@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ContainerStatus;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;
 
-use crate::cmd::explain::cluster_objects::Loaded;
+use crate::cmd::explain::cluster_objects::LoadedScheduler;
 use crate::cmd::snapshot::PodEvent;
 
 /// Annotation of allot's nodes with their registered drivers; other nodes do not have it.
@@ -19,7 +19,7 @@ const NOT_PREPARED: &str = "FailedPrepareDynamicResources";
 
 /// What keeps a pod on a node from starting; once it has started, which of its containers do not run.
 pub(super) fn problems(
-    loaded: &Loaded,
+    loaded: &LoadedScheduler,
     pod: &PodInfo,
     node: &str,
     events: &[PodEvent],
@@ -58,7 +58,7 @@ pub(super) fn problems(
 }
 
 /// The binding conditions that devices of a pending pod wait for: it has its devices, and is bound when they are ready.
-pub(super) fn conditions(loaded: &Loaded, pod: &PodInfo) -> Vec<String> {
+pub(super) fn conditions(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<String> {
     let mut problems = Vec::new();
     for claim in claims(loaded, pod, &mut Vec::new()) {
         let reserved = claim
@@ -123,7 +123,11 @@ pub(super) fn has_started(pod: &PodInfo) -> bool {
 }
 
 /// The existing claims of a pod; a missing one is a problem.
-fn claims(loaded: &Loaded, pod: &PodInfo, problems: &mut Vec<String>) -> Vec<ResourceClaim> {
+fn claims(
+    loaded: &LoadedScheduler,
+    pod: &PodInfo,
+    problems: &mut Vec<String>,
+) -> Vec<ResourceClaim> {
     let mut claims = Vec::new();
     let is_seen = loaded.unseen("ResourceClaim", &pod.key.namespace).is_none();
     for entry in pod.spec().resource_claims.iter().flatten() {
@@ -159,7 +163,7 @@ fn drivers(claims: &[ResourceClaim]) -> Vec<&str> {
     drivers
 }
 
-fn node_problems(loaded: &Loaded, node: &str) -> Vec<String> {
+fn node_problems(loaded: &LoadedScheduler, node: &str) -> Vec<String> {
     if loaded.unseen("Node", "").is_some() {
         return Vec::new();
     }
@@ -183,7 +187,7 @@ fn node_problems(loaded: &Loaded, node: &str) -> Vec<String> {
 }
 
 /// Whether a driver runs on a node: nodes of allot report that; elsewhere a running driver has slices.
-fn driver_problem(loaded: &Loaded, node: &str, driver: &str) -> Option<String> {
+fn driver_problem(loaded: &LoadedScheduler, node: &str, driver: &str) -> Option<String> {
     let annotation = object(loaded, "Node", node).and_then(|n| n.pointer(REGISTERED)?.as_str());
     if let Some(registered) = annotation {
         let known: Vec<&str> = registered
@@ -247,7 +251,7 @@ fn container_problems(pod: &PodInfo) -> Vec<String> {
     all.filter_map(problem).collect()
 }
 
-fn object<'a>(loaded: &'a Loaded, kind: &str, name: &str) -> Option<&'a Value> {
+fn object<'a>(loaded: &'a LoadedScheduler, kind: &str, name: &str) -> Option<&'a Value> {
     let mut objects = loaded.objects.iter().filter(|o| o["kind"] == kind);
     objects.find(|o| o.pointer("/metadata/name").and_then(Value::as_str) == Some(name))
 }

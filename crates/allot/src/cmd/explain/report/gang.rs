@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use allot_scheduler::core::{GangOutcome, GangVerdict, LeftOut, MemberVerdict};
+use allot_scheduler::core::{GangOutcome, GangVerdict, MemberVerdict, UnscheduledMember};
 use serde::Serialize;
 
 use super::groups::groups;
 use super::missing;
 use super::{Answer, answers};
-use crate::cmd::explain::cluster_objects::Loaded;
+use crate::cmd::explain::cluster_objects::LoadedScheduler;
 use crate::cmd::{count, some};
 
 /// The gang of a pod.
@@ -56,7 +56,7 @@ struct Without {
 }
 
 impl Gang {
-    pub(super) fn new(verdict: GangVerdict, loaded: &Loaded) -> Self {
+    pub(super) fn new(verdict: GangVerdict, loaded: &LoadedScheduler) -> Self {
         let placed = verdict.placed();
         let GangVerdict {
             group,
@@ -91,7 +91,7 @@ impl Gang {
                 }),
             }
         };
-        let without = |LeftOut { pod, why, nodes }: LeftOut| {
+        let without = |UnscheduledMember { pod, why, nodes }: UnscheduledMember| {
             let key = (pod.namespace.to_string(), pod.name.to_string());
             Without {
                 pod: pod.to_string(),

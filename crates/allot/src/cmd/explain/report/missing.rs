@@ -6,11 +6,11 @@ use allot_scheduler::pod::claims::{ResolveError, claim_key};
 use serde_json::Value;
 
 use super::Answer;
-use crate::cmd::explain::cluster_objects::Loaded;
+use crate::cmd::explain::cluster_objects::LoadedScheduler;
 use crate::cmd::some;
 
 /// Reports a claim that the pod names and that does not exist.
-pub(super) fn claim(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
+pub(super) fn claim(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
     let namespace = &*pod.key.namespace;
     if loaded.unseen("ResourceClaim", namespace).is_some() {
         return None;
@@ -36,7 +36,7 @@ pub(super) fn claim(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
 }
 
 /// Reports a template of the pod's claims that does not exist.
-pub(super) fn template(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
+pub(super) fn template(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
     let namespace = &*pod.key.namespace;
     if loaded.unseen("ResourceClaimTemplate", namespace).is_some() {
         return None;
@@ -63,7 +63,7 @@ pub(super) fn template(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
 }
 
 /// `; there is one in namespace x`.
-fn elsewhere(loaded: &Loaded, kind: &str, name: &str) -> String {
+fn elsewhere(loaded: &LoadedScheduler, kind: &str, name: &str) -> String {
     let same = loaded
         .of_kind(kind)
         .filter(|object| object.pointer("/metadata/name").and_then(Value::as_str) == Some(name));
@@ -87,7 +87,7 @@ pub(super) fn templates(pod: &PodInfo) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Lists the existing classes, when the scheduler did not find one.
-pub(super) fn class(loaded: &Loaded, reason: &str) -> Option<String> {
+pub(super) fn class(loaded: &LoadedScheduler, reason: &str) -> Option<String> {
     let (_, rest) = reason.split_once(": device class ")?;
     let missing = rest.strip_suffix(" does not exist")?;
     let mut known = loaded.names_of("DeviceClass", "");
@@ -101,7 +101,7 @@ pub(super) fn class(loaded: &Loaded, reason: &str) -> Option<String> {
 
 /// Reports that a driver publishes nothing, when its devices are missing on all nodes: the driver of the class of a
 /// request that no node satisfies.
-pub(super) fn driver(loaded: &Loaded, pod: &PodInfo, nodes: &[Answer]) -> Option<String> {
+pub(super) fn driver(loaded: &LoadedScheduler, pod: &PodInfo, nodes: &[Answer]) -> Option<String> {
     if loaded.unseen("ResourceSlice", "").is_some() || nodes.iter().any(|n| n.fits) {
         return None;
     }
@@ -126,7 +126,7 @@ pub(super) fn driver(loaded: &Loaded, pod: &PodInfo, nodes: &[Answer]) -> Option
 }
 
 /// The drivers that the classes of a pod's claims name, each with its class.
-fn wanted(loaded: &Loaded, pod: &PodInfo) -> Vec<(String, String)> {
+fn wanted(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<(String, String)> {
     let entries = pod.spec().resource_claims.iter().flatten();
     let keys = entries.filter_map(|entry| claim_key(pod, entry).ok().flatten());
     let claims = keys.filter_map(|key| loaded.core.claims().get(&key));

@@ -63,7 +63,7 @@ impl Report {
         if let Some(place) = &self.would_go_to {
             place.print(out)?;
         } else {
-            self.print_room(out)?;
+            self.print_preemption(out)?;
         }
         if !self.claims.is_empty() {
             writeln!(out, "  it already has")?;

@@ -37,7 +37,7 @@ fn refused(file: &Value, case: &Value) -> Option<String> {
         "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
     });
     let (check, answers) = (Check::default(), Arc::new(Answers::default()));
-    let scene = Scene {
+    let scene = EvaluationContext {
         object: if is("deleted") { null } else { object },
         old: if is("deleted") || is("updated") {
             object

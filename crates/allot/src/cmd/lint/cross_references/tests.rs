@@ -25,7 +25,7 @@ fn check(files: &[Value], stored: Option<&[Value]>, expected: &[&str]) {
         objects: objects.to_vec(),
         ..Snapshot::default()
     });
-    let across = Across::new(files.iter(), snapshot.as_ref(), "default");
+    let across = CrossReferences::new(files.iter(), snapshot.as_ref(), "default");
     let found = files.iter().flat_map(|object| across.missing(object));
     let line = |m: Missing| {
         let sure = if m.sure { "missing" } else { "warning" };

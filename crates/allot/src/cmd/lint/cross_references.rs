@@ -26,7 +26,7 @@ pub struct Missing {
 }
 
 /// All objects that can be referenced: those of the files, and those of the cluster if that was read.
-pub struct Across {
+pub struct CrossReferences {
     namespace: String,
     classes: BTreeSet<String>,
     /// Names of the requests by namespace and name, of claims and of templates.
@@ -39,7 +39,7 @@ pub struct Across {
 /// The requests of a claim; lists with their alternatives.
 type Requests = BTreeSet<String>;
 
-impl Across {
+impl CrossReferences {
     /// `namespace` is the default for objects without one.
     pub fn new<'a>(
         files: impl Iterator<Item = &'a Value>,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// What policies or webhooks have done to an object so far.
 #[derive(Default)]
-pub(super) struct Rounds {
+pub(super) struct Reinvocations {
     /// The second round has begun.
     again: bool,
     /// The object after the first.
@@ -17,7 +17,7 @@ pub(super) struct Rounds {
     wanted: HashSet<String>,
 }
 
-impl Rounds {
+impl Reinvocations {
     /// Begins the second round with an object that others may have changed since.
     pub fn repeat(&mut self, object: &Value) {
         self.again = true;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::list;
 
 /// What `spec` says, with the parts that all versions share taken out of them.
-pub(super) struct Hub<'a> {
+pub(super) struct InternalDefinition<'a> {
     pub(super) spec: &'a Value,
     pub(super) versions: &'a [Value],
     shared: [bool; 4],
@@ -34,7 +34,7 @@ impl Part {
 }
 
 /// What is said for one version, or for all of them.
-pub(super) struct Said<'a> {
+pub(super) struct VersionParts<'a> {
     pub(super) subresources: &'a Value,
     /// The object around `openAPIV3Schema`.
     pub(super) schema: &'a Value,
@@ -42,7 +42,7 @@ pub(super) struct Said<'a> {
     pub(super) selectable_fields: &'a [Value],
 }
 
-impl<'a> Hub<'a> {
+impl<'a> InternalDefinition<'a> {
     pub(super) fn new(spec: &'a Value) -> Self {
         let versions = list(spec, "versions");
         let shared = Part::ALL.map(|(_, key)| {
@@ -57,7 +57,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    fn said(&self, of: Option<&'a Value>) -> Said<'a> {
+    fn said(&self, of: Option<&'a Value>) -> VersionParts<'a> {
         let part = |part: Part| {
             // Above the versions stands what they share, in them the rest.
             let shared = self.shared[part as usize];
@@ -68,7 +68,7 @@ impl<'a> Hub<'a> {
             }
         };
         let entries = |value: &'a Value| value.as_array().map_or(&[][..], Vec::as_slice);
-        Said {
+        VersionParts {
             subresources: part(Part::Subresources),
             schema: part(Part::Schema),
             columns: entries(part(Part::Columns)),
@@ -77,12 +77,12 @@ impl<'a> Hub<'a> {
     }
 
     /// What is said for all versions.
-    pub(super) fn common(&self) -> Said<'a> {
+    pub(super) fn common(&self) -> VersionParts<'a> {
         self.said(None)
     }
 
     /// What is said for this version alone.
-    pub(super) fn own(&self, version: &'a Value) -> Said<'a> {
+    pub(super) fn own(&self, version: &'a Value) -> VersionParts<'a> {
         self.said(Some(version))
     }
 

@@ -4,15 +4,15 @@ use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
+use super::reinvocation::Reinvocations;
 use super::request::{Request, Target};
 use super::review::{self, Answer};
-use super::rounds::Rounds;
 use super::set::Set;
 use super::webhook::Webhook;
 use crate::error::{ApiError, Result};
 
 /// The reason why a webhook did not admit the request.
-enum Trouble {
+enum WebhookFailure {
     /// The call failed, or the response was invalid.
     Call(String),
     /// The webhook rejects the request, or the request cannot be converted for it.
@@ -50,7 +50,7 @@ pub(super) async fn mutate(
     set: &Set,
     request: &Request<'_>,
     object: &mut Value,
-    rounds: &mut Rounds,
+    rounds: &mut Reinvocations,
 ) -> Result<bool> {
     let mut changed = false;
     for (uid, webhook) in Set::webhooks(&set.mutating) {
@@ -85,10 +85,10 @@ pub(super) async fn mutate(
 }
 
 /// The error that trouble with a webhook is, unless it may fail.
-fn held(webhook: &Webhook, trouble: Trouble) -> Result<()> {
+fn held(webhook: &Webhook, trouble: WebhookFailure) -> Result<()> {
     match trouble {
-        Trouble::Refused(error) => Err(error),
-        Trouble::Call(why) => {
+        WebhookFailure::Refused(error) => Err(error),
+        WebhookFailure::Call(why) => {
             let why = format!("failed calling webhook {}: {why}", quote(&webhook.name));
             if webhook.fails {
                 return Err(Status::internal(&why).into());
@@ -105,19 +105,20 @@ async fn ask(
     request: &Request<'_>,
     object: &Value,
     mutating: bool,
-) -> Result<Answer, Trouble> {
-    let internal = |error: ApiError| Trouble::Refused(Status::internal(&error.0.message).into());
+) -> Result<Answer, WebhookFailure> {
+    let internal =
+        |error: ApiError| WebhookFailure::Refused(Status::internal(&error.0.message).into());
     if request.attributes.dry_run && !webhook.without_effects {
         let why = format!(
             "admission webhook {} does not support dry run",
             quote(&webhook.name)
         );
-        return Err(Trouble::Refused(ApiError::bad_request(why)));
+        return Err(WebhookFailure::Refused(ApiError::bad_request(why)));
     }
     let Some(version) = webhook.version else {
         let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, \
                    v1beta1)";
-        return Err(Trouble::Call(why.to_owned()));
+        return Err(WebhookFailure::Call(why.to_owned()));
     };
     let uid = uuid::Uuid::new_v4().to_string();
     let mut asked = request.to_json(target);
@@ -140,8 +141,8 @@ async fn ask(
             webhook.timeout,
         )
         .await
-        .map_err(|why| Trouble::Call(format!("failed to call webhook: {why}")))?;
-    let answer = review::read(version, &uid, mutating, &answer).map_err(Trouble::Call)?;
+        .map_err(|why| WebhookFailure::Call(format!("failed to call webhook: {why}")))?;
+    let answer = review::read(version, &uid, mutating, &answer).map_err(WebhookFailure::Call)?;
     for warning in &answer.warnings {
         request.asked.request.warnings.add(warning);
     }
@@ -149,7 +150,7 @@ async fn ask(
         return Ok(answer);
     }
     let refusal = review::refusal(&webhook.name, &answer.result);
-    Err(Trouble::Refused(refusal.into()))
+    Err(WebhookFailure::Refused(refusal.into()))
 }
 
 /// The object after the webhook's patch, if it changed.
@@ -159,11 +160,11 @@ async fn apply(
     request: &Request<'_>,
     object: &Value,
     answer: Answer,
-) -> Result<Option<Value>, Trouble> {
+) -> Result<Option<Value>, WebhookFailure> {
     let Some(patch) = answer.patch else {
         return Ok(None);
     };
-    let internal = |why: &str| Trouble::Refused(Status::internal(why).into());
+    let internal = |why: &str| WebhookFailure::Refused(Status::internal(why).into());
     if object.is_null() {
         return Err(internal(&format!(
             "admission webhook {} attempted to modify the object, which is not supported for this operation",

@@ -8,7 +8,7 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("fixture")
 }
 
-fn room_of(devices: Value, counters: Value, held: &[Value]) -> Room {
+fn room_of(devices: Value, counters: Value, held: &[Value]) -> FreeDevices {
     let mut cluster = Cluster::new(Features {
         partitionable_devices: true,
         consumable_capacity: true,
@@ -50,7 +50,7 @@ fn room_of(devices: Value, counters: Value, held: &[Value]) -> Room {
 }
 
 #[track_caller]
-fn check(room: &Room, expected: &[(u32, u32)]) {
+fn check(room: &FreeDevices, expected: &[(u32, u32)]) {
     let units = room.units().iter().map(|unit| (unit.free, unit.largest));
     assert_eq!(units.collect::<Vec<_>>(), expected);
 }

@@ -30,11 +30,11 @@ pub struct Unit {
 
 /// The units that a node sees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeDevices {
     units: Vec<Unit>,
 }
 
-impl Room {
+impl FreeDevices {
     /// The units, in the order of pools and devices.
     #[must_use]
     pub fn units(&self) -> &[Unit] {
@@ -109,7 +109,7 @@ impl Cluster {
     /// The free resources of a node. Takes time in proportion to the devices that it can access. Unusable pools, and
     /// nodes whose pools are unknown, count as having none.
     #[must_use]
-    pub fn room(&self, node: &Node) -> Room {
+    pub fn room(&self, node: &Node) -> FreeDevices {
         let parts = pools_of(self, node).unwrap_or_default();
         room(&parts, None)
     }
@@ -121,13 +121,13 @@ pub(crate) fn before_and_after(
     node: &Node,
     found: &Allocation,
     claims: &Claims,
-) -> (Room, Room) {
+) -> (FreeDevices, FreeDevices) {
     let parts = pools_of(cluster, node).unwrap_or_default();
     (room(&parts, None), room(&parts, Some((found, claims))))
 }
 
-fn room(parts: &[PoolPart<'_>], taken: Option<(&Allocation, &Claims)>) -> Room {
-    let mut room = Room::default();
+fn room(parts: &[PoolPart<'_>], taken: Option<(&Allocation, &Claims)>) -> FreeDevices {
+    let mut room = FreeDevices::default();
     for part in parts.iter().filter(|p| p.view.state == ViewState::Usable) {
         let taken = Taken::new(part.info(), taken);
         counter_sets(part, &taken, &mut room.units);

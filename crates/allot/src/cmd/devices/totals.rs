@@ -23,9 +23,9 @@ pub enum By {
 /// A line of the sums.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", untagged)]
-pub enum Sum {
+pub enum TotalsLine {
     /// What there is.
-    Stock(Stock),
+    GroupTotals(GroupTotals),
     /// What a namespace has.
     Usage(Usage),
 }
@@ -33,7 +33,7 @@ pub enum Sum {
 /// The sums of a group.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Stock {
+pub struct GroupTotals {
     /// Name of the class, driver or node.
     pub name: String,
     /// How many devices there are.
@@ -62,9 +62,13 @@ pub struct Usage {
 }
 
 /// Sums up devices. `largest` returns the largest request of a class that still fits.
-pub fn sums(devices: &[Device], by: By, largest: impl Fn(&str) -> Option<Largest>) -> Vec<Sum> {
+pub fn sums(
+    devices: &[Device],
+    by: By,
+    largest: impl Fn(&str) -> Option<Largest>,
+) -> Vec<TotalsLine> {
     if by == By::Namespace {
-        return usage(devices).into_iter().map(Sum::Usage).collect();
+        return usage(devices).into_iter().map(TotalsLine::Usage).collect();
     }
     let mut stocks: BTreeMap<&str, BTreeMap<State, usize>> = BTreeMap::new();
     for device in devices {
@@ -79,7 +83,7 @@ pub fn sums(devices: &[Device], by: By, largest: impl Fn(&str) -> Option<Largest
         }
     }
     let stock = |(name, states): (&str, BTreeMap<State, usize>)| {
-        Sum::Stock(Stock {
+        TotalsLine::GroupTotals(GroupTotals {
             name: name.to_owned(),
             devices: states.values().sum(),
             states,
@@ -122,10 +126,10 @@ fn usage(devices: &[Device]) -> Vec<Usage> {
 }
 
 /// The headings and rows of a table.
-pub fn table(sums: &[Sum], by: By) -> Vec<Vec<String>> {
+pub fn table(sums: &[TotalsLine], by: By) -> Vec<Vec<String>> {
     let mut states: BTreeSet<State> = BTreeSet::from([State::Free, State::InUse]);
     for sum in sums {
-        if let Sum::Stock(stock) = sum {
+        if let TotalsLine::GroupTotals(stock) = sum {
             states.extend(stock.states.keys());
         }
     }
@@ -150,14 +154,14 @@ pub fn table(sums: &[Sum], by: By) -> Vec<Vec<String>> {
     let mut rows = vec![titles];
     for sum in sums {
         rows.push(match sum {
-            Sum::Usage(usage) => vec![
+            TotalsLine::Usage(usage) => vec![
                 usage.namespace.clone(),
                 usage.class.clone(),
                 usage.devices.to_string(),
                 usage.claims.to_string(),
                 usage.pods.to_string(),
             ],
-            Sum::Stock(stock) => {
+            TotalsLine::GroupTotals(stock) => {
                 let mut row = vec![stock.name.clone(), stock.devices.to_string()];
                 let count = |state| stock.states.get(state).copied().unwrap_or_default();
                 row.extend(states.iter().map(|state| count(state).to_string()));

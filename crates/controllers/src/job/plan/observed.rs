@@ -12,7 +12,7 @@ use super::indexes::Indexes;
 use crate::kit::meta;
 
 /// The job and its pods, as they are.
-pub(super) struct Look<'a> {
+pub(super) struct ObservedJob<'a> {
     pub job: &'a Job,
     pub spec: &'a JobSpec,
     pub pods: &'a [Arc<Pod>],
@@ -35,7 +35,7 @@ pub(super) struct Look<'a> {
     pub delayed: BTreeMap<i32, &'a Pod>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> ObservedJob<'a> {
     pub(super) fn new(job: &'a Job, spec: &'a JobSpec, pods: &'a [Arc<Pod>]) -> Self {
         let status = job.status.as_ref();
         let active: Vec<&Arc<Pod>> = pods.iter().filter(|p| meta::is_active(p)).collect();

@@ -10,13 +10,13 @@ use crate::cmd::some;
 
 /// A node that others leave for a pod.
 #[derive(Debug, Serialize)]
-pub(super) struct Room {
+pub(super) struct PreemptionNode {
     node: String,
     /// The terminating victims.
     leaving: Vec<String>,
 }
 
-impl From<Expected> for Room {
+impl From<Expected> for PreemptionNode {
     fn from(expected: Expected) -> Self {
         let leaving = expected.leaving.iter().map(ToString::to_string);
         Self {
@@ -28,8 +28,8 @@ impl From<Expected> for Room {
 
 impl Report {
     /// Prints where pods are preempted for it, and which nodes are reserved for other pods.
-    pub(super) fn print_room(&self, out: &mut impl Write) -> io::Result<()> {
-        if let Some(Room { node, leaving }) = &self.expected {
+    pub(super) fn print_preemption(&self, out: &mut impl Write) -> io::Result<()> {
+        if let Some(PreemptionNode { node, leaving }) = &self.expected {
             match leaving.is_empty() {
                 true => writeln!(out, "  it is expected on {node}")?,
                 false => writeln!(out, "  it waits for {} to leave {node}", some(leaving))?,

@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// One kind of hostility.
 #[derive(Debug, Clone, Copy)]
-pub enum Storm {
+pub enum HostileLoad {
     /// None, for comparison.
     None,
     /// This number of concurrent lists of everything, read as fast as they arrive.
@@ -33,14 +33,14 @@ pub enum Storm {
 }
 
 /// A storm under way.
-pub struct Stormy {
+pub struct RunningLoad {
     clients: JoinSet<()>,
     done: Arc<AtomicUsize>,
     /// Answers that are not read.
     unread: Vec<http::Response<Body>>,
 }
 
-impl Stormy {
+impl RunningLoad {
     /// Ends it; returns the number of answered requests.
     pub async fn stop(mut self) -> usize {
         self.clients.shutdown().await;
@@ -48,39 +48,43 @@ impl Stormy {
     }
 }
 
-impl Storm {
+impl HostileLoad {
     /// The name of the part in the report.
     pub fn name(self) -> String {
         match self {
-            Storm::None => "quiet".to_owned(),
-            Storm::Lists(count) => format!("{count} lists"),
-            Storm::Unread(count) => format!("{count} unread"),
-            Storm::Busy(count) => format!("{count} busy"),
+            HostileLoad::None => "quiet".to_owned(),
+            HostileLoad::Lists(count) => format!("{count} lists"),
+            HostileLoad::Unread(count) => format!("{count} unread"),
+            HostileLoad::Busy(count) => format!("{count} busy"),
         }
     }
 
     /// Begins with it. All connections are open when this returns; lists that are not read have been answered.
-    pub async fn start(self, attacker: &Connections, collection: &str) -> anyhow::Result<Stormy> {
-        let mut stormy = Stormy {
+    pub async fn start(
+        self,
+        attacker: &Connections,
+        collection: &str,
+    ) -> anyhow::Result<RunningLoad> {
+        let mut stormy = RunningLoad {
             clients: JoinSet::new(),
             done: Arc::default(),
             unread: Vec::new(),
         };
         match self {
-            Storm::None => {}
-            Storm::Lists(count) => {
+            HostileLoad::None => {}
+            HostileLoad::Lists(count) => {
                 let clients = connections(attacker, LISTING.min(count)).await?;
                 for number in 0..count {
                     let client = clients[number % clients.len()].clone();
                     stormy.repeat(client, collection.to_owned());
                 }
             }
-            Storm::Busy(count) => {
+            HostileLoad::Busy(count) => {
                 for client in connections(attacker, count).await? {
                     stormy.repeat(client, format!("{collection}?limit={PAGE}"));
                 }
             }
-            Storm::Unread(count) => {
+            HostileLoad::Unread(count) => {
                 let mut asked = JoinSet::new();
                 for client in connections(attacker, count).await? {
                     let path = collection.to_owned();
@@ -100,7 +104,7 @@ impl Storm {
     }
 }
 
-impl Stormy {
+impl RunningLoad {
     /// Sends a request again and again, and reads the answers.
     fn repeat(&mut self, client: kube::Client, path: String) {
         let done = self.done.clone();

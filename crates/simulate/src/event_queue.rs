@@ -23,12 +23,12 @@ pub(crate) enum Event {
 
 /// Events by time; those of one time in the order in which they were planned.
 #[derive(Debug, Default)]
-pub(crate) struct Agenda {
+pub(crate) struct EventQueue {
     heap: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     planned: u64,
 }
 
-impl Agenda {
+impl EventQueue {
     pub(crate) fn plan(&mut self, at: Duration, event: Event) {
         self.planned += 1;
         self.heap.push(Reverse((at, self.planned, event)));
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_then_as_planned() {
-        let mut agenda = Agenda::default();
+        let mut agenda = EventQueue::default();
         let second = Duration::from_secs;
         agenda.plan(second(2), Event::Arrival);
         agenda.plan(second(1), Event::Ends("b".into()));
