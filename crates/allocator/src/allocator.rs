@@ -33,9 +33,9 @@ impl Policy {
     /// How much this policy likes an allocation, by what is free on the node before and after it.
     fn preference(self, before: &FreeDevices, after: &FreeDevices) -> i64 {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let used = |room: &FreeDevices| match room.total() {
+        let used = |free: &FreeDevices| match free.total() {
             0 => 0,
-            total => signed((total - room.free().min(total)) * u64::from(WHOLE) / total),
+            total => signed((total - free.free().min(total)) * u64::from(WHOLE) / total),
         };
         // A unit that was whole and is used in part from now on.
         let broken = signed(after.broken().saturating_sub(before.broken()));

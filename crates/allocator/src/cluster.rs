@@ -28,7 +28,7 @@ pub use conflict::Conflict;
 pub use count::{ClassSelectors, DeviceCount};
 use entry::Entry;
 pub use inventory::{Inventoried, PoolProblem};
-use paged::{Few, Paged, Sharded};
+use paged::{Paged, PoolCounts, Sharded};
 
 /// Everything that allocations depend on besides the claims: devices, and which of them are in use.
 ///
@@ -59,7 +59,7 @@ pub struct Cluster {
 /// The pools with slices that are local to a node.
 #[derive(Debug, Clone)]
 struct Local {
-    pools: Few,
+    pools: PoolCounts,
     /// When a pool was added or removed.
     changed: ChangeStamp,
 }
@@ -67,7 +67,7 @@ struct Local {
 impl Local {
     fn new(pools: Vec<(u32, u32)>) -> Self {
         Self {
-            pools: Few::new(pools),
+            pools: PoolCounts::new(pools),
             changed: ChangeStamp::next(),
         }
     }

@@ -109,9 +109,9 @@ impl Cluster {
     /// The free resources of a node. Takes time in proportion to the devices that it can access. Unusable pools, and
     /// nodes whose pools are unknown, count as having none.
     #[must_use]
-    pub fn room(&self, node: &Node) -> FreeDevices {
+    pub fn free_devices(&self, node: &Node) -> FreeDevices {
         let parts = pools_of(self, node).unwrap_or_default();
-        room(&parts, None)
+        free_devices(&parts, None)
     }
 }
 
@@ -123,17 +123,20 @@ pub(crate) fn before_and_after(
     claims: &Claims,
 ) -> (FreeDevices, FreeDevices) {
     let parts = pools_of(cluster, node).unwrap_or_default();
-    (room(&parts, None), room(&parts, Some((found, claims))))
+    (
+        free_devices(&parts, None),
+        free_devices(&parts, Some((found, claims))),
+    )
 }
 
-fn room(parts: &[PoolPart<'_>], taken: Option<(&Allocation, &Claims)>) -> FreeDevices {
-    let mut room = FreeDevices::default();
+fn free_devices(parts: &[PoolPart<'_>], taken: Option<(&Allocation, &Claims)>) -> FreeDevices {
+    let mut free = FreeDevices::default();
     for part in parts.iter().filter(|p| p.view.state == ViewState::Usable) {
         let taken = Taken::new(part.info(), taken);
-        counter_sets(part, &taken, &mut room.units);
-        devices(part, &taken, &mut room.units);
+        counter_sets(part, &taken, &mut free.units);
+        devices(part, &taken, &mut free.units);
     }
-    room
+    free
 }
 
 /// The devices of one pool that an allocation takes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_allocator::{Cluster, Features};
-use allot_scheduler::attempt::{Attempt, Unplaced};
+use allot_scheduler::attempt::{Attempt, FitError};
 use allot_scheduler::cache::Cache;
 use allot_scheduler::config::Profile;
 use allot_scheduler::device_allocator::DeviceAllocator;
@@ -207,7 +207,7 @@ fn preempts(c: &mut Criterion) {
             &Sources::System,
         )
         .expect("prepared");
-        let unplaced: Unplaced = attempt
+        let unplaced: FitError = attempt
             .place(0, &|_| Vec::new())
             .expect_err("every node is full");
         let rules = Rules {

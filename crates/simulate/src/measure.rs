@@ -97,10 +97,10 @@ pub(crate) fn of_cluster(core: &Core) -> Sample {
     let (mut free, mut total, mut wasted, mut missed) = (0, 0, 0, 0);
     let (mut cpu, mut memory) = ((0.0, 0.0), (0.0, 0.0));
     for node in &core.cache().snapshot().nodes {
-        let room = cluster.room(&node.device_node);
-        free += room.free();
-        total += room.total();
-        let (numerator, denominator) = room.fragmentation();
+        let devices = cluster.free_devices(&node.device_node);
+        free += devices.free();
+        total += devices.total();
+        let (numerator, denominator) = devices.fragmentation();
         wasted += numerator;
         missed += denominator;
         cpu.0 += node.requested.milli_cpu as f64;

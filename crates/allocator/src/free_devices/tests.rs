@@ -8,7 +8,7 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("fixture")
 }
 
-fn room_of(devices: Value, counters: Value, held: &[Value]) -> FreeDevices {
+fn free_devices_of(devices: Value, counters: Value, held: &[Value]) -> FreeDevices {
     let mut cluster = Cluster::new(Features {
         partitionable_devices: true,
         consumable_capacity: true,
@@ -46,22 +46,22 @@ fn room_of(devices: Value, counters: Value, held: &[Value]) -> FreeDevices {
         cluster.claim_allocated(&holder, &read(allocation));
     }
     let none: [(&str, &str); 0] = [];
-    cluster.room(&Node::new("n", none))
+    cluster.free_devices(&Node::new("n", none))
 }
 
 #[track_caller]
-fn check(room: &FreeDevices, expected: &[(u32, u32)]) {
-    let units = room.units().iter().map(|unit| (unit.free, unit.largest));
+fn check(free: &FreeDevices, expected: &[(u32, u32)]) {
+    let units = free.units().iter().map(|unit| (unit.free, unit.largest));
     assert_eq!(units.collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn a_device_is_free_or_not() {
     let devices = json!([{"name": "a"}, {"name": "b"}]);
-    let room = room_of(devices, Value::Null, &[json!({"device": "a"})]);
-    check(&room, &[(0, 0), (1000, 1000)]);
+    let free = free_devices_of(devices, Value::Null, &[json!({"device": "a"})]);
+    check(&free, &[(0, 0), (1000, 1000)]);
     assert_eq!(
-        (room.total(), room.free(), room.untouched()),
+        (free.total(), free.free(), free.untouched()),
         (2000, 1000, 1)
     );
 }
@@ -76,10 +76,10 @@ fn of_a_shared_device_a_part_is_left() {
     };
     let taken =
         json!({"device": "a", "shareID": "s", "consumedCapacity": {"memory": "1Gi", "cores": "3"}});
-    let room = room_of(json!([device("a"), device("b")]), Value::Null, &[taken]);
+    let free = free_devices_of(json!([device("a"), device("b")]), Value::Null, &[taken]);
     // The scarcest resource decides.
-    check(&room, &[(250, 250), (1000, 1000)]);
-    assert_eq!(room.broken(), 1);
+    check(&free, &[(250, 250), (1000, 1000)]);
+    assert_eq!(free.broken(), 1);
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn of_partitions_the_largest_that_fits_counts() {
         .map(|slice| (format!("slice-{slice}"), json!({"value": "1"})))
         .collect();
     let counters = json!([{"name": "gpu", "counters": total}]);
-    let room = |held: &[Value]| room_of(devices.clone(), counters.clone(), held);
-    check(&room(&[]), &[(1000, 1000)]);
-    check(&room(&[json!({"device": "one-0"})]), &[(750, 500)]);
-    let apart = room(&[json!({"device": "one-0"}), json!({"device": "one-3"})]);
+    let free_devices = |held: &[Value]| free_devices_of(devices.clone(), counters.clone(), held);
+    check(&free_devices(&[]), &[(1000, 1000)]);
+    check(&free_devices(&[json!({"device": "one-0"})]), &[(750, 500)]);
+    let apart = free_devices(&[json!({"device": "one-0"}), json!({"device": "one-3"})]);
     check(&apart, &[(500, 250)]);
-    let together = room(&[json!({"device": "one-0"}), json!({"device": "one-1"})]);
+    let together = free_devices(&[json!({"device": "one-0"}), json!({"device": "one-1"})]);
     check(&together, &[(500, 500)]);
     assert!(apart.wasted() > together.wasted());
 }
@@ -118,18 +118,18 @@ fn of_partitions_the_largest_that_fits_counts() {
 #[test]
 fn what_is_free_in_pieces_is_wasted_for_what_needs_more() {
     let devices = json!([{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}]);
-    let room = |held: usize| {
+    let free_devices = |held: usize| {
         let held: Vec<Value> = ["a", "b", "c", "d"][..held]
             .iter()
             .map(|device| json!({"device": device}))
             .collect();
-        room_of(devices.clone(), Value::Null, &held)
+        free_devices_of(devices.clone(), Value::Null, &held)
     };
     // The sizes up to four units; eight could never be had.
-    assert_eq!(room(0).fragmentation(), (0, 4000 * 6));
+    assert_eq!(free_devices(0).fragmentation(), (0, 4000 * 6));
     // Four at once cannot be had.
-    assert_eq!(room(1).fragmentation(), (3000, 3000 * 6));
+    assert_eq!(free_devices(1).fragmentation(), (3000, 3000 * 6));
     // Nor two.
-    assert_eq!(room(3).fragmentation(), (2000, 1000 * 6));
-    assert_eq!(room(4).fragmentation(), (0, 0));
+    assert_eq!(free_devices(3).fragmentation(), (2000, 1000 * 6));
+    assert_eq!(free_devices(4).fragmentation(), (0, 0));
 }

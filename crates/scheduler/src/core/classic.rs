@@ -10,7 +10,7 @@ use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
 use crate::assume_cache::Object;
 use crate::classic::claims::Change;
-use crate::classic::negotiations::News;
+use crate::classic::negotiations::RetryReason;
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, Classic, Input, PodClaims, Served, key_of};
 use crate::config::Profile;
@@ -185,8 +185,8 @@ impl Core {
     }
 
     /// Drivers answered in the negotiation of a pod: bring it back if that matters to it.
-    fn answered(&mut self, key: &Key, news: News, time: Time) {
-        if news == News::None {
+    fn answered(&mut self, key: &Key, news: RetryReason, time: Time) {
+        if news == RetryReason::None {
             return;
         }
         let (Some(classic), Some(pod)) = (&self.classic, self.pods.get(key).cloned()) else {
@@ -196,7 +196,7 @@ impl Core {
             return;
         };
         // Only a pod that waits for its drivers is affected.
-        let matters = news == News::Lost
+        let matters = news == RetryReason::Lost
             || !queued.pending
             || !matches!(PodClaims::prepare(&pod, classic), Ok(Some(claims)) if !claims.answers_matter());
         if matters {

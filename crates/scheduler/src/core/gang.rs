@@ -102,12 +102,18 @@ impl Core {
             self.revert_round(&mut search.last);
             // Report what keeps the pods from the first alternatives they request.
             let first = search.first.unwrap_or(search.last);
-            let room = search.preemption_helps;
-            let room = room.then(|| self.search(&members, needed, profile, true, time));
-            search = match room {
-                Some(room) if room.last.is_over(needed) && self.is_news(&room) => room,
-                room => {
-                    room.into_iter()
+            let with_preemption = search.preemption_helps;
+            let with_preemption =
+                with_preemption.then(|| self.search(&members, needed, profile, true, time));
+            search = match with_preemption {
+                Some(with_preemption)
+                    if with_preemption.last.is_over(needed) && self.is_news(&with_preemption) =>
+                {
+                    with_preemption
+                }
+                with_preemption => {
+                    with_preemption
+                        .into_iter()
                         .for_each(|mut r| self.revert_round(&mut r.last));
                     self.refuse_gang(members, first, placed, profile, gang, time);
                     return;

@@ -39,7 +39,7 @@ pub enum GangOutcome {
     /// Enough of its pods have places.
     Fits,
     /// Enough of its pods would have places if these pods left.
-    MakesRoom(Vec<Key>),
+    Preempts(Vec<Key>),
     /// Too few of its pods have places: how many, in the scheduler's words.
     TooFewPlaces(String),
     /// Too few of its pods can be tried.
@@ -170,11 +170,20 @@ impl Core {
         }
         self.revert_round(&mut search.last);
         if search.preemption_helps {
-            let mut room = self.search(tried.pods, needed, profile, true, time);
-            self.revert_round(&mut room.last);
-            if room.last.is_over(needed) && room.last.failure().is_none() {
-                record_placements(members, &room.order, &room.last, tried.asked);
-                return (GangOutcome::MakesRoom(leaving(&room.last)), None, None);
+            let mut with_preemption = self.search(tried.pods, needed, profile, true, time);
+            self.revert_round(&mut with_preemption.last);
+            if with_preemption.last.is_over(needed) && with_preemption.last.failure().is_none() {
+                record_placements(
+                    members,
+                    &with_preemption.order,
+                    &with_preemption.last,
+                    tried.asked,
+                );
+                return (
+                    GangOutcome::Preempts(leaving(&with_preemption.last)),
+                    None,
+                    None,
+                );
             }
         }
         // The report is about the first round. It is repeated, so that nodes can be filtered in the middle of it.

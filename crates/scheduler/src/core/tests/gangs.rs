@@ -4,7 +4,7 @@ use super::*;
 use crate::actions::BindJob;
 
 mod explain;
-mod room;
+mod preemption;
 
 const GATES: &str = "GenericWorkload=true,GangScheduling=true";
 

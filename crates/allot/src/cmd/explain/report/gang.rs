@@ -68,7 +68,7 @@ impl Gang {
         let fits = outcome == GangOutcome::Fits;
         let (reason, must_go) = match outcome {
             GangOutcome::Fits => (None, Vec::new()),
-            GangOutcome::MakesRoom(pods) => {
+            GangOutcome::Preempts(pods) => {
                 let pods: Vec<String> = pods.iter().map(ToString::to_string).collect();
                 (Some("others are in its way".to_owned()), pods)
             }

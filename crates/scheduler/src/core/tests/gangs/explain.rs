@@ -12,7 +12,7 @@ impl Fixture {
         let mut told = format!("{name} of {count}, {placed} placed: ");
         told += &match gang.outcome {
             GangOutcome::Fits => "fits".to_owned(),
-            GangOutcome::MakesRoom(pods) => {
+            GangOutcome::Preempts(pods) => {
                 let pods: Vec<&str> = pods.iter().map(|p| &*p.name).collect();
                 format!("fits without {}", pods.join(" "))
             }
