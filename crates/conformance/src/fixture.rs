@@ -250,7 +250,7 @@ impl Fixture {
     /// Another process of the same command.
     pub(crate) fn spawn(&self) -> Result<Process, Stop> {
         let Target::Command(command) = &self.options.target else {
-            return fail("the kit does not run this driver");
+            return fail("the test kit does not manage the process of this driver");
         };
         let instance = uuid::Uuid::new_v4().to_string();
         let places = CommandPaths {
@@ -333,7 +333,7 @@ impl Fixture {
     }
 
     /// Ends what a case may have left switched on.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn reset(&self) {
         self.api.release();
         self.kubelet.refuse(false);
     }
@@ -354,7 +354,7 @@ impl Fixture {
 
     /// Stops everything.
     pub(crate) async fn end(mut self) {
-        self.settle();
+        self.reset();
         self.kubelet.stop().await;
         self.kill().await;
     }

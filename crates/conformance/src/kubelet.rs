@@ -208,7 +208,7 @@ async fn register(socket: &Path, shared: &Shared) -> Result<Plugin, String> {
     let info = tokio::time::timeout(GET_INFO, client.get_info(InfoRequest {}))
         .await
         .map_err(|_| format!("GetInfo was not answered within {GET_INFO:?}"))?
-        .map_err(|status| format!("GetInfo: {}", calls::say(&status)))?
+        .map_err(|status| format!("GetInfo: {}", calls::status_text(&status)))?
         .into_inner();
     let verdict = match shared.refuse.load(Ordering::Relaxed) {
         true => Err("refused by the conformance kit".to_owned()),
@@ -224,7 +224,7 @@ async fn register(socket: &Path, shared: &Shared) -> Result<Plugin, String> {
     }
     let endpoint = verdict?;
     told.map_err(|_| format!("NotifyRegistrationStatus was not answered within {NOTIFY:?}"))?
-        .map_err(|status| format!("NotifyRegistrationStatus: {}", calls::say(&status)))?;
+        .map_err(|status| format!("NotifyRegistrationStatus: {}", calls::status_text(&status)))?;
     Ok(Plugin {
         info,
         socket: socket.to_owned(),

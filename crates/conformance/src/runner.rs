@@ -131,7 +131,7 @@ async fn try_case(case: &'static Case, fixture: &mut Fixture) -> Record {
         let result = tokio::time::timeout(limit, (case.run)(fixture)).await;
         result.unwrap_or_else(|_| Err(Stop::Fail(format!("the case did not end within {limit:?}"))))
     };
-    fixture.settle();
+    fixture.reset();
     let mut record = finish(case, result, expected, start.elapsed());
     if matches!(record.verdict, Verdict::Fail | Verdict::ExpectedFailure) {
         record.output = fixture.output(LINES);

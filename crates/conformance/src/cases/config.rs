@@ -10,27 +10,27 @@ const SOURCE: &str = "KEP-4381, opaque driver configuration parameters";
 
 pub(crate) const CASES: &[Case] = &[
     case!(wrong_kind, "config-wrong-kind", process: false, devices: 1,
-        rule: "Parameters for this driver of a kind that it does not know are refused.",
+        rule: "Parameters for this driver of an unknown kind are rejected.",
         source: SOURCE,
         hint: "check apiVersion and kind of every parameters object that is addressed to the driver"),
     case!(other_driver, "config-other-driver", process: false, devices: 1,
-        rule: "Parameters for another driver are not looked at.",
+        rule: "Parameters for other drivers are ignored.",
         source: SOURCE,
         hint: "filter status.allocation.devices.config by opaque.driver"),
     case!(other_request, "config-other-request", process: false, devices: 2,
-        rule: "Parameters that name only one of several requests are checked as well.",
+        rule: "Parameters that apply to only one of several requests are validated too.",
         source: SOURCE,
-        hint: "look for the configurations of every result, not of the first one"),
+        hint: "find the configurations of every result, not only of the first"),
     case!(refused_then_good, "config-refused-retry", process: false, devices: 1,
-        rule: "A claim that was refused for its parameters is unprepared without an error, and its device goes to the next claim.",
+        rule: "A claim that was rejected for its parameters is unprepared without an error, and its device is available to the next claim.",
         source: SOURCE,
-        hint: "do not keep a device for a claim that was refused"),
+        hint: "do not reserve a device for a rejected claim"),
     case!(valid, "config-valid", process: false, devices: 1,
         rule: "The parameters given with --config are accepted.",
         source: SOURCE,
         hint: "decode parameters by their apiVersion and kind"),
     case!(unknown_field, "config-unknown-field", process: false, devices: 1,
-        rule: "Parameters with a field that the driver does not know are refused: a misspelt field would have no effect.",
+        rule: "Parameters with an unknown field are rejected: a misspelled field would have no effect.",
         source: "KEP-4381, validation of opaque parameters",
         hint: "decode strictly"),
 ];
@@ -111,7 +111,7 @@ async fn refused_then_good(w: &mut Fixture) -> Observed {
 
 async fn valid(w: &mut Fixture) -> Observed {
     let Some(parameters) = w.options().parameters.clone() else {
-        return skip("no valid parameters are known: --config");
+        return skip("no valid parameters are known: pass them with --config");
     };
     let driver = w.driver().to_owned();
     let claim = with(w, &driver, &["r0"], parameters).await?;
@@ -122,7 +122,7 @@ async fn valid(w: &mut Fixture) -> Observed {
 
 async fn unknown_field(w: &mut Fixture) -> Observed {
     let Some(mut parameters) = w.options().parameters.clone() else {
-        return skip("no valid parameters are known: --config");
+        return skip("no valid parameters are known: pass them with --config");
     };
     parameters["conformanceUnknownField"] = json!(true);
     let driver = w.driver().to_owned();

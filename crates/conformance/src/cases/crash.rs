@@ -9,33 +9,33 @@ use crate::kubelet::Device;
 
 pub(crate) const CASES: &[Case] = &[
     case!(prepared, "crash-prepared", process: true, devices: 1,
-        rule: "After kill -9 and a restart a prepared claim is answered as before, with CDI devices that resolve.",
+        rule: "After kill -9 and a restart, the response for a prepared claim is unchanged, and its CDI devices resolve.",
         source: "KEP-4381: NodePrepareResources must be idempotent, also over restarts",
-        hint: "write down what was prepared before answering"),
+        hint: "persist what was prepared before responding"),
     case!(unprepare, "crash-unprepare", process: true, devices: 1,
-        rule: "After kill -9 and a restart a prepared claim is unprepared, and nothing of it is left.",
+        rule: "After kill -9 and a restart, a prepared claim can be unprepared, and no file of it is left.",
         source: source::UNPREPARE,
         hint: "find the claim's files by its UID, or in a checkpoint"),
     case!(during_prepare, "crash-during-prepare", process: true, devices: 1,
-        rule: "kill -9 in the middle of NodePrepareResources: after the restart the claim is prepared, and then unprepared without a rest.",
+        rule: "After kill -9 during NodePrepareResources and a restart, the claim can be prepared, and then unprepared without leaving files.",
         source: source::PREPARE,
-        hint: "write down the intent first, replace files atomically, and let a second attempt start over"),
+        hint: "persist the intent first, replace files atomically, and let a second attempt start over"),
     case!(during_unprepare, "crash-during-unprepare", process: true, devices: 1,
-        rule: "kill -9 in the middle of NodeUnprepareResources: after the restart it succeeds without a rest, and the claim can be prepared again.",
+        rule: "After kill -9 during NodeUnprepareResources and a restart, the call succeeds without leaving files, and the claim can be prepared again.",
         source: source::UNPREPARE,
-        hint: "mark the claim as no longer prepared before undoing anything"),
+        hint: "mark the claim as no longer prepared before reverting anything"),
     case!(several, "crash-several-claims", process: true, devices: 3,
-        rule: "Of three claims that are prepared before kill -9, one is unprepared, one prepared again and one left alone: each keeps its own.",
+        rule: "Three claims are prepared before kill -9; after it, one is unprepared, one is prepared again and one is not touched: each keeps its own devices.",
         source: source::KEP,
         hint: "keep claims apart in the state"),
     case!(terminated, "crash-orderly-stop", process: true, devices: 1,
-        rule: "An orderly stop leaves prepared claims alone: pods go on using their devices while the driver is updated.",
+        rule: "A graceful shutdown does not unprepare claims: pods use their devices while the driver is updated.",
         source: "KEP-4381, updating a driver; CDI files are read at every start of a container",
-        hint: "do not unprepare or remove CDI files at the end of the process"),
+        hint: "do not unprepare claims or remove CDI files at shutdown"),
     case!(start, "crash-during-start", process: true, devices: 1,
-        rule: "kill -9 while the driver starts, again and again, does not keep it from starting.",
+        rule: "The driver starts after it was repeatedly killed with kill -9 during startup.",
         source: source::KEP,
-        hint: "start from whatever files are there"),
+        hint: "start with any combination of files on disk"),
 ];
 
 /// CommandPaths in a call, by time.
@@ -55,7 +55,7 @@ async fn prepared(w: &mut Fixture) -> Observed {
         "before {before:?}, after {after:?}"
     );
     w.resolves(&after)?;
-    Ok("the same answer after a restart".to_owned())
+    Ok("the same response after a restart".to_owned())
 }
 
 async fn unprepare(w: &mut Fixture) -> Observed {
@@ -125,7 +125,7 @@ async fn several(w: &mut Fixture) -> Observed {
     for claim in &claims {
         w.unprepare(claim).await?;
     }
-    Ok("each claim kept its own".to_owned())
+    Ok("each claim kept its own devices".to_owned())
 }
 
 async fn terminated(w: &mut Fixture) -> Observed {
@@ -140,7 +140,7 @@ async fn terminated(w: &mut Fixture) -> Observed {
     w.start_again().await?;
     w.resolves(&devices)?;
     w.unprepare(&claim).await?;
-    Ok("the claim's CDI devices stayed".to_owned())
+    Ok("the claim's CDI devices are left".to_owned())
 }
 
 async fn start(w: &mut Fixture) -> Observed {

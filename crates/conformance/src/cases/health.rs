@@ -10,15 +10,15 @@ use crate::kubelet::health_messages;
 
 pub(crate) const CASES: &[Case] = &[
     case!(stream, "health-stream", process: false, devices: 0,
-        rule: "The stream begins with the health of all watched devices, each of which is published.",
+        rule: "The first message of the stream has the health of all watched devices, and each of them is published.",
         source: source::HEALTH,
-        hint: "send the whole list first, and after every change; use the names of the ResourceSlices"),
+        hint: "send the complete list first and after every change; use the device names of the ResourceSlices"),
     case!(resume, "health-resume", process: false, devices: 0,
-        rule: "A kubelet that opens the stream anew gets the whole list again, also while another stream is open.",
+        rule: "A kubelet that reopens the stream gets the complete list again, also while another stream is open.",
         source: source::HEALTH,
         hint: "do not share one channel of changes between streams"),
     case!(restart, "health-restart", process: true, devices: 0,
-        rule: "After a restart of the driver the stream is there again, with the same devices.",
+        rule: "After a restart of the driver, the stream is served again with the same devices.",
         source: source::HEALTH,
         hint: "start the health service with the DRA service, on the same socket"),
 ];

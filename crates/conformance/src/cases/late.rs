@@ -7,13 +7,13 @@ use crate::fixture::Fixture;
 
 pub(crate) const CASES: &[Case] = &[
     case!(late_prepare, "late-prepare", process: true, devices: 1,
-        rule: "A claim whose preparation was given up, and which was unprepared and deleted meanwhile, is not prepared when the API server's answer arrives at last.",
+        rule: "A claim that was unprepared and deleted after its prepare call timed out is not prepared when a delayed response of the API server arrives.",
         source: "NVIDIA/k8s-dra-driver-gpu#1162",
-        hint: "read the claim while holding the lock that unprepare takes too, or end the call when the kubelet has given it up"),
+        hint: "read the claim while holding the lock that unprepare takes too, or end the call when the kubelet has cancelled it"),
     case!(slow_api, "late-api", process: true, devices: 1,
-        rule: "While the API server does not answer, preparing may fail but does no harm; it succeeds afterwards.",
+        rule: "While the API server does not respond, preparing may fail without side effects; it succeeds afterwards.",
         source: source::PREPARE,
-        hint: "limit requests to the API server in time, and retry them"),
+        hint: "set a timeout on requests to the API server, and retry them"),
 ];
 
 /// How long a call is waited for that gets no answer.
@@ -59,7 +59,7 @@ async fn late_prepare(w: &mut Fixture) -> Observed {
     w.resolves(&devices)?;
     w.unprepare(&next).await?;
     w.is_clean(&claim, &before)?;
-    Ok("nothing of the dead claim is there".to_owned())
+    Ok("no file of the deleted claim is left".to_owned())
 }
 
 async fn slow_api(w: &mut Fixture) -> Observed {

@@ -11,7 +11,7 @@ use crate::kubelet::{ClaimRef, Device, Version};
 
 pub(crate) const CASES: &[Case] = &[
     case!(answers, "prepare-answers", process: false, devices: 1,
-        rule: "The answer has the requested claim, by UID, with the allocated devices under the names of their pool and request.",
+        rule: "The response contains the requested claim by UID, with the allocated devices and their pool and request names.",
         source: source::PROTO,
         hint: "take pool, device and request from the claim's allocation results of this driver"),
     case!(foreign, "prepare-other-driver", process: false, devices: 1,
@@ -19,57 +19,57 @@ pub(crate) const CASES: &[Case] = &[
         source: source::PREPARE,
         hint: "filter status.allocation.devices.results by driver"),
     case!(alternative, "prepare-alternative", process: false, devices: 1,
-        rule: "For an alternative of a request, `request/alternative` in the allocation, the answer names the request.",
+        rule: "For a subrequest, `request/subrequest` in the allocation, the response names the request.",
         source: "KEP-4816, prioritized alternatives; dra/v1 api.proto Device.request_names",
-        hint: "cut the request's name at the slash: a container refers to the request"),
+        hint: "take the name before the slash: containers refer to the request"),
     case!(repeated, "prepare-repeated", process: false, devices: 1,
-        rule: "Preparing again gives the same answer: a kubelet asks again for every claim after its restart.",
+        rule: "Preparing a claim again returns the same response: a restarted kubelet repeats the call for every claim.",
         source: "KEP-4381: NodePrepareResources must be idempotent",
-        hint: "remember what was answered"),
+        hint: "persist the response"),
     case!(parallel, "prepare-parallel", process: false, devices: 2,
-        rule: "Calls at the same time, for the same claim and for others, all succeed and agree.",
+        rule: "Concurrent calls, for one claim and for different claims, all succeed with consistent responses.",
         source: source::PREPARE,
-        hint: "serialise calls, or lock by claim"),
+        hint: "serialize calls, or lock per claim"),
     case!(batch, "prepare-batch", process: false, devices: 2,
-        rule: "Several claims in one call are all answered.",
+        rule: "The response to a call with several claims contains all of them.",
         source: source::PROTO,
-        hint: "answer by UID with one entry for each claim; a missing one is an error for the kubelet"),
+        hint: "respond by UID with one entry for each claim; the kubelet treats a missing one as an error"),
     case!(batch_one_fails, "prepare-batch-one-fails", process: false, devices: 1,
-        rule: "When one claim of a call cannot be prepared, the others are prepared then or by the next call.",
+        rule: "When one claim of a call cannot be prepared, the others are prepared by this call or the next one.",
         source: source::PREPARE,
         hint: "put errors into the claim's entry; leave nothing behind that blocks the retry"),
     case!(versions, "prepare-versions", process: false, devices: 1,
-        rule: "v1 and v1beta1 answer alike, and what one prepared the other unprepares, as an upgraded kubelet asks.",
+        rule: "v1 and v1beta1 return the same response, and each unprepares what the other prepared, as after a kubelet upgrade.",
         source: "kubelet DRA gRPC API, dra/v1 and dra/v1beta1",
         hint: "serve both versions from one implementation"),
     case!(wrong_uid, "prepare-wrong-uid", process: false, devices: 1,
-        rule: "A claim of the given name but with another UID is refused: it is another claim.",
+        rule: "A claim with the requested name but a different UID is rejected: it is another claim.",
         source: "dra/v1 api.proto, Claim.uid",
         hint: "compare metadata.uid of the claim that was read with the UID of the call"),
     case!(missing, "prepare-missing-claim", process: false, devices: 0,
-        rule: "A claim that does not exist is refused.",
+        rule: "A claim that does not exist is rejected.",
         source: source::PREPARE,
         hint: "return the API server's error instead of waiting for the claim to appear"),
     case!(unallocated, "prepare-unallocated", process: false, devices: 1,
-        rule: "A claim without an allocation is refused.",
+        rule: "A claim without an allocation is rejected.",
         source: source::PREPARE,
         hint: "check status.allocation"),
     case!(unknown_device, "prepare-unknown-device", process: false, devices: 1,
-        rule: "A device that the driver does not have is refused.",
+        rule: "An allocated device that the driver does not have is rejected.",
         source: source::PREPARE,
         hint: "look the device up; the allocation may be older than the hardware"),
     case!(replaced, "prepare-replaced-claim", process: false, devices: 2,
-        rule: "A claim that replaces a prepared one of the same name is prepared as its own, and unpreparing the old one leaves it alone.",
+        rule: "A claim that replaces a prepared one of the same name is prepared separately, and unpreparing the old claim does not affect it.",
         source: "kubelet claim info cache; dra/v1 api.proto, Claim.uid",
         hint: "key all state and files by UID, not by name"),
     case!(cancelled, "prepare-cancelled", process: false, devices: 1,
-        rule: "A call that the kubelet gives up in the middle does no harm: the next one succeeds.",
+        rule: "After a call that the kubelet cancels, the next call succeeds.",
         source: "kubelet, deadline of plugin calls",
-        hint: "finish or undo what a cancelled call began"),
+        hint: "complete or revert what a cancelled call began"),
     case!(long_names, "prepare-long-names", process: false, devices: 1,
         rule: "A claim with the longest name that the API allows is prepared.",
         source: "ResourceClaim metadata.name: a DNS subdomain of at most 253 characters; NAME_MAX of file systems is 255 bytes",
-        hint: "do not join namespace and name into the name of a file; use the UID"),
+        hint: "do not build file names from namespace and name; use the UID"),
 ];
 
 async fn answers(w: &mut Fixture) -> Observed {
@@ -78,7 +78,7 @@ async fn answers(w: &mut Fixture) -> Observed {
     let answer = w.prepare(&claim).await?;
     let Some(found) = prepared_device(&answer, &device) else {
         return fail(format!(
-            "device {} of pool {} is not in the answer {answer:?}",
+            "device {} of pool {} is not in the response {answer:?}",
             device.name, device.pool
         ));
     };
@@ -117,7 +117,7 @@ async fn foreign(w: &mut Fixture) -> Observed {
     let other = answer.iter().find(|answer| answer.pool == "other");
     ensure!(
         other.is_none(),
-        "the device of another driver is in the answer"
+        "the device of another driver is in the response"
     );
     Ok("only its own device".to_owned())
 }
@@ -132,7 +132,7 @@ async fn alternative(w: &mut Fixture) -> Observed {
         .await?;
     let answer = w.prepare(&claim).await?;
     let Some(found) = prepared_device(&answer, &device) else {
-        return fail("the device is not in the answer");
+        return fail("the device is not in the response");
     };
     let named = found.requests.is_empty() || found.requests == ["r0"];
     ensure!(
@@ -151,7 +151,7 @@ async fn repeated(w: &mut Fixture) -> Observed {
         ensure!(first == next, "first {first:?}, then {next:?}");
     }
     w.resolves(&first)?;
-    Ok("four calls, one answer".to_owned())
+    Ok("four calls, one response".to_owned())
 }
 
 fn sorted(mut devices: Vec<Device>) -> Vec<Device> {
@@ -173,7 +173,7 @@ async fn parallel(w: &mut Fixture) -> Observed {
             .iter()
             .filter(|(other, _)| other == uid)
             .all(|(_, other)| other == answer);
-        ensure!(same, "calls for one claim were answered differently");
+        ensure!(same, "calls for one claim returned different responses");
         w.resolves(answer)?;
     }
     let fixture = &*w;
@@ -193,7 +193,7 @@ async fn batch(w: &mut Fixture) -> Observed {
         match answers.get(&claim.uid) {
             Some(Ok(devices)) => w.resolves(devices)?,
             Some(Err(error)) => return fail(format!("NodePrepareResources: {error}")),
-            None => return fail("a claim of the call is not in the answer"),
+            None => return fail("a claim of the call is not in the response"),
         }
     }
     let plugin = w.plugin()?;
@@ -221,7 +221,7 @@ async fn batch_one_fails(w: &mut Fixture) -> Observed {
         Ok(answers) => match answers.get(&bad.uid) {
             Some(Ok(_)) => return fail("a claim that does not exist was prepared"),
             Some(Err(error)) => error.clone(),
-            None => "left out of the answer".to_owned(),
+            None => "missing from the response".to_owned(),
         },
         Err(error) => error.clone(),
     };
@@ -243,7 +243,7 @@ async fn versions(w: &mut Fixture) -> Observed {
     w.unprepare_by(Version::V1beta1, &claim).await?;
     w.prepare_by(Version::V1, &claim).await?;
     w.unprepare_by(Version::V1, &claim).await?;
-    Ok("both versions answer alike".to_owned())
+    Ok("both versions return the same response".to_owned())
 }
 
 async fn wrong_uid(w: &mut Fixture) -> Observed {
@@ -308,7 +308,7 @@ async fn replaced(w: &mut Fixture) -> Observed {
     let again = w.prepare(&new).await?;
     ensure!(
         sorted(again) == sorted(answer),
-        "after the old claim was unprepared, the new one is answered differently"
+        "after the old claim was unprepared, the response for the new one changed"
     );
     Ok("two claims of one name are kept apart".to_owned())
 }
@@ -328,7 +328,7 @@ async fn cancelled(w: &mut Fixture) -> Observed {
     w.resolves(&devices)?;
     w.unprepare(&claim).await?;
     w.is_clean(&claim, &before)?;
-    Ok("six calls given up after at most 20 ms, then one that succeeds".to_owned())
+    Ok("six calls cancelled after at most 20 ms, then one that succeeded".to_owned())
 }
 
 async fn long_names(w: &mut Fixture) -> Observed {

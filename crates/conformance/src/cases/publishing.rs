@@ -10,15 +10,15 @@ use crate::fixture::{Fixture, SLICES, number, text};
 
 pub(crate) const CASES: &[Case] = &[
     case!(complete, "publish-complete", process: false, devices: 0,
-        rule: "Every pool has as many slices as each of them says, all of one generation, and device names are unique in a pool.",
+        rule: "Every pool has the number of slices that `resourceSliceCount` states, all of one generation, and device names are unique in a pool.",
         source: "KEP-4381, ResourcePool: generation and resourceSliceCount",
         hint: "publish a whole pool at once; raise the generation of all of its slices together"),
     case!(valid, "publish-valid", process: true, devices: 0,
-        rule: "No slice is refused by the API server's validation.",
+        rule: "The API server's validation accepts every slice.",
         source: "resource.k8s.io/v1 ResourceSlice validation",
         hint: "limits: 128 devices in a slice, 64 with taints or counters; counters in a slice without devices; names are DNS labels"),
     case!(scope, "publish-node-scope", process: false, devices: 0,
-        rule: "Slices of a node name exactly this node and are owned by its Node object, so that they go with it.",
+        rule: "Slices of a node name exactly this node and are owned by its Node object, so that they are garbage-collected with it.",
         source: "KEP-4381, ResourceSlice.spec.nodeName and garbage collection",
         hint: "set an owner reference with the UID of the Node"),
     case!(idle, "publish-idle", process: true, devices: 0,
@@ -26,25 +26,25 @@ pub(crate) const CASES: &[Case] = &[
         source: source::PUBLISH,
         hint: "compare with what the API server stored, defaults included, before writing"),
     case!(deleted, "publish-deleted", process: false, devices: 0,
-        rule: "A slice that somebody deletes, as a kubelet does at its start, comes back.",
+        rule: "A slice that another client deletes, as a kubelet does at startup, is created again.",
         source: "kubelet, deletion of ResourceSlices at start; KEP-4381",
-        hint: "watch the slices, or look at them now and then"),
+        hint: "watch the slices, or list them periodically"),
     case!(changed, "publish-changed", process: false, devices: 1,
-        rule: "A slice that somebody changes is put right, without lowering the pool's generation.",
+        rule: "A slice that another client changes is restored, without lowering the pool's generation.",
         source: source::PUBLISH,
-        hint: "compare the whole spec with what is wanted, not only whether the object exists"),
+        hint: "compare the whole spec with the desired one, not only whether the object exists"),
     case!(restart, "publish-restart", process: true, devices: 0,
-        rule: "A restart changes nothing: no slice is deleted and made anew, no generation is raised.",
+        rule: "A restart changes nothing: no slice is deleted and recreated, and no generation is raised.",
         source: "kubernetes/kubernetes#125163; KEP-4381, ResourcePool generation",
-        hint: "at the start adopt the slices that are there; names and order of devices must not depend on the run"),
+        hint: "at startup, adopt existing slices; names and order of devices must be the same in every run"),
     case!(foreign, "publish-foreign", process: true, devices: 0,
-        rule: "Slices of the same driver on other nodes, and of other drivers, are left alone.",
+        rule: "Slices of the same driver on other nodes, and slices of other drivers, are not changed.",
         source: source::PUBLISH,
         hint: "list with the field selectors spec.driver and spec.nodeName"),
     case!(stale, "publish-stale-pool", process: true, devices: 0,
-        rule: "A pool of this driver on this node that it no longer has is removed when it starts.",
+        rule: "At startup, the driver removes slices of its pools on this node that no longer exist.",
         source: "KEP-4381, cleaning up ResourceSlices",
-        hint: "list all slices of the driver on the node, and delete what is not wanted"),
+        hint: "list all slices of the driver on the node, and delete the obsolete ones"),
 ];
 
 async fn complete(w: &mut Fixture) -> Observed {
@@ -117,7 +117,7 @@ async fn idle(w: &mut Fixture) -> Observed {
     let count = writes(w).await?.all - before.all;
     ensure!(
         count == 0,
-        "{count} writes of slices within {quiet:?} in which nothing happened"
+        "{count} writes of slices within {quiet:?} without a change of devices"
     );
     Ok(format!("no write within {quiet:?}"))
 }
@@ -200,7 +200,7 @@ async fn changed(w: &mut Fixture) -> Observed {
         lowest >= generation,
         "the generation went from {generation} to {lowest}"
     );
-    Ok(format!("put right after {:.1?}", start.elapsed()))
+    Ok(format!("restored after {:.1?}", start.elapsed()))
 }
 
 async fn restart(w: &mut Fixture) -> Observed {
@@ -285,5 +285,5 @@ async fn stale(w: &mut Fixture) -> Observed {
         },
     )
     .await?;
-    Ok("the pool of before is removed".to_owned())
+    Ok("the obsolete pool was removed".to_owned())
 }

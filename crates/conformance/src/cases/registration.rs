@@ -15,33 +15,33 @@ pub(crate) const CASES: &[Case] = &[
         source: source::REGISTRATION,
         hint: "fill in PluginInfo: type DRAPlugin, name as in the ResourceSlices, endpoint in the driver's own directory"),
     case!(versions, "registration-versions", process: false, devices: 0,
-        rule: "Every service that GetInfo offers is known and answers.",
+        rule: "Every service that GetInfo lists is a known one and is served.",
         source: "kubelet plugin registration, supportedVersions of DRA plugins",
         hint: "supported_versions are names such as v1.DRAPlugin; offer only what the server on the endpoint implements"),
     case!(again, "registration-kubelet-restart", process: false, devices: 1,
-        rule: "After a restart of the kubelet, which finds the socket again, the driver answers GetInfo as before and works.",
+        rule: "After a kubelet restart, which discovers the socket again, GetInfo returns the same response and the driver works.",
         source: source::REGISTRATION,
         hint: "do not stop the registration server after the first GetInfo or NotifyRegistrationStatus"),
     case!(refused, "registration-refused", process: true, devices: 1,
-        rule: "A refused registration is survived, or ends the process; the next registration succeeds.",
+        rule: "After a failed registration the driver continues or exits; the next registration succeeds.",
         source: "kubelet plugin registration, NotifyRegistrationStatus",
-        hint: "answer NotifyRegistrationStatus also for a failure, and go on serving"),
+        hint: "respond to NotifyRegistrationStatus also for a failure, and continue to serve"),
     case!(late_kubelet, "registration-late-kubelet", process: true, devices: 1,
-        rule: "A driver that is started before the kubelet waits for it and is registered later.",
+        rule: "A driver that is started before the kubelet waits for the kubelet and is registered later.",
         source: source::REGISTRATION,
-        hint: "do not make start-up depend on being registered"),
+        hint: "do not make startup depend on registration"),
     case!(restart, "registration-restart", process: true, devices: 1,
-        rule: "After kill -9 the driver starts again beside its old sockets, and no dead registration socket is left.",
+        rule: "After kill -9 the driver starts although its old sockets exist, and no stale registration socket is left.",
         source: "kubernetes/kubernetes#128696, #132660",
-        hint: "remove sockets that an earlier run left before listening"),
+        hint: "remove the sockets of an earlier run before listening"),
     case!(terminate, "registration-terminate", process: true, devices: 1,
-        rule: "SIGTERM ends the driver within the grace period of 30 s, and its registration socket is removed, so that the kubelet knows.",
+        rule: "On SIGTERM the driver exits within the grace period of 30 s and removes its registration socket, which deregisters it.",
         source: "KEP-4381, uninstalling a driver; kubelet plugin watcher",
-        hint: "handle SIGTERM, which the first process of a container otherwise ignores, and remove the sockets at the end"),
+        hint: "handle SIGTERM, which PID 1 of a container otherwise ignores, and remove the sockets at exit"),
     case!(second, "registration-second-instance", process: true, devices: 1,
-        rule: "A second instance on the same node does not take the sockets of the first and leave the driver unreachable when it ends.",
+        rule: "A second instance on the same node does not replace the sockets of the first one and leave the driver unreachable when it exits.",
         source: "KEP-4381, rolling updates; kubelet plugin registration",
-        hint: "take a lock on the state directory and refuse to start, or use sockets with the pod's UID in their names"),
+        hint: "lock the state directory and fail to start if it is locked, or use the pod's UID in the names of the sockets"),
 ];
 
 async fn info(w: &mut Fixture) -> Observed {
@@ -178,7 +178,7 @@ async fn restart(w: &mut Fixture) -> Observed {
         .filter(dead)
         .map(|path| path.display().to_string())
         .collect();
-    ensure!(dead.is_empty(), "nobody listens on {}", dead.join(" and "));
+    ensure!(dead.is_empty(), "nothing listens on {}", dead.join(" and "));
     let claim = w.claim(0).await?;
     w.prepare(&claim).await?;
     Ok(format!(

@@ -5,17 +5,17 @@ use crate::fixture::{ClaimRequest, Fixture};
 
 pub(crate) const CASES: &[Case] = &[
     case!(two_claims, "share-refused", process: false, devices: 1,
-        rule: "A device that is prepared for a claim is not prepared for another one at the same time: the driver is the last line of defence.",
+        rule: "A device that is prepared for one claim is not prepared for another one at the same time: the driver is the last check against a double allocation.",
         source: "kubernetes/kubernetes#141471",
-        hint: "remember which claim holds a device; refuse others unless the allocation has a share ID or access for administrators"),
+        hint: "record which claim uses a device; reject other claims unless the allocation has a share ID or admin access"),
     case!(after_forced_deletion, "share-after-forced-deletion", process: false, devices: 1,
-        rule: "When the claim that held a device is gone from the API, the next claim is prepared; unpreparing the old one later does not harm it.",
+        rule: "When the claim that used a device was deleted from the API, the next claim is prepared; unpreparing the old one later does not affect it.",
         source: "kubernetes/kubernetes#141471",
-        hint: "look in the API whether the other claim still exists, and unprepare it before the device is handed on"),
+        hint: "check in the API whether the other claim still exists, and unprepare it before preparing the device for the next one"),
     case!(admin, "share-admin-access", process: false, devices: 1,
-        rule: "A claim with access for administrators gets a device that is in use, and each of both is unprepared for itself.",
+        rule: "A claim with admin access is prepared with a device that is in use, and both claims are unprepared independently.",
         source: "KEP-5018, admin access",
-        hint: "do not count results with adminAccess as holders of a device"),
+        hint: "do not count results with adminAccess as users of a device"),
 ];
 
 async fn two_claims(w: &mut Fixture) -> Observed {
@@ -47,7 +47,7 @@ async fn after_forced_deletion(w: &mut Fixture) -> Observed {
         again.len() == devices.len(),
         "the second claim lost devices when the first was unprepared"
     );
-    Ok("the device went from a claim that is gone to the next".to_owned())
+    Ok("the device of a deleted claim was prepared for the next one".to_owned())
 }
 
 async fn admin(w: &mut Fixture) -> Observed {
@@ -75,5 +75,5 @@ async fn admin(w: &mut Fixture) -> Observed {
     w.resolves(&devices)?;
     let next = w.claim(0).await?;
     w.prepare(&next).await?;
-    Ok("an administrator's claim comes and goes beside a user's".to_owned())
+    Ok("a claim with admin access was prepared and unprepared beside a user's claim".to_owned())
 }

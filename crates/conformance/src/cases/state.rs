@@ -10,21 +10,21 @@ const SOURCE: &str = "power loss in the middle of a write; NVIDIA/k8s-dra-driver
 
 pub(crate) const CASES: &[Case] = &[
     case!(empty, "state-empty", process: true, devices: 1,
-        rule: "With its state files cut to nothing the driver goes on, or ends with an error that names the file.",
+        rule: "With empty state files the driver continues, or exits with an error that names the file.",
         source: SOURCE,
-        hint: "set the damaged file aside, say so, and start over"),
+        hint: "rename the damaged file, log that, and start with empty state"),
     case!(truncated, "state-truncated", process: true, devices: 1,
-        rule: "With its state files cut in half the driver goes on, or ends with an error that names the file.",
+        rule: "With truncated state files the driver continues, or exits with an error that names the file.",
         source: SOURCE,
-        hint: "set the damaged file aside, say so, and start over"),
+        hint: "rename the damaged file, log that, and start with empty state"),
     case!(garbage, "state-garbage", process: true, devices: 1,
-        rule: "With garbage in its state files the driver goes on, or ends with an error that names the file.",
+        rule: "With corrupt state files the driver continues, or exits with an error that names the file.",
         source: SOURCE,
-        hint: "check sum and shape of what is read; set the damaged file aside"),
+        hint: "verify the checksum and structure of the file; rename a damaged one"),
     case!(deleted, "state-deleted", process: true, devices: 1,
-        rule: "With its state files deleted the driver starts, and unpreparing a claim of before removes what is left of it.",
+        rule: "With its state files deleted the driver starts, and unpreparing an earlier claim removes its remaining files.",
         source: "KEP-4381: NodeUnprepareResources for a claim that the driver does not know",
-        hint: "clean up by UID also for claims that are not in the state"),
+        hint: "also clean up by UID for claims that are not in the state"),
 ];
 
 type Damage = fn(&Path) -> std::io::Result<()>;
@@ -94,7 +94,7 @@ async fn damaged(w: &mut Fixture, damage: Damage) -> Observed {
     let devices = w.prepare(&next).await?;
     w.resolves(&devices)?;
     w.unprepare(&next).await?;
-    Ok(format!("it goes on with {} damaged files", files.len()))
+    Ok(format!("it continues with {} damaged files", files.len()))
 }
 
 async fn deleted(w: &mut Fixture) -> Observed {
@@ -107,5 +107,5 @@ async fn deleted(w: &mut Fixture) -> Observed {
     let devices = w.prepare(&next).await?;
     ensure!(!devices.is_empty(), "no devices");
     w.resolves(&devices)?;
-    Ok(format!("it goes on without {} files", files.len()))
+    Ok(format!("it continues without {} files", files.len()))
 }

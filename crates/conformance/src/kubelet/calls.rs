@@ -63,7 +63,7 @@ type Outcome<T> = Result<T, String>;
 pub(crate) type Answers<T> = Result<BTreeMap<String, Outcome<T>>, String>;
 
 /// The text of a gRPC error.
-pub(crate) fn say(status: &Status) -> String {
+pub(crate) fn status_text(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }
 
@@ -79,7 +79,7 @@ async fn limited<T>(
 ) -> Result<T, String> {
     match tokio::time::timeout(deadline, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(say(&status)),
+        Ok(Err(status)) => Err(status_text(&status)),
         Err(_) => Err(format!("no answer within {deadline:?}")),
     }
 }
@@ -233,8 +233,11 @@ pub(crate) async fn health_messages(
                     .await
             }
         };
-        let mut stream = stream.map_err(|status| say(&status))?.into_inner();
-        let first = stream.message().await.map_err(|status| say(&status))?;
+        let mut stream = stream.map_err(|status| status_text(&status))?.into_inner();
+        let first = stream
+            .message()
+            .await
+            .map_err(|status| status_text(&status))?;
         let first = first.ok_or("the stream ended without a message")?;
         Ok((stream, first))
     };

@@ -1,0 +1,94 @@
+//! The files of the driver: CDI and its own state.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use allot_cdi::{ContainerEdits, Device as CdiDevice, Spec};
+
+use super::{COMMON, Entry, KIND, Memory, NAME, Prepared, Raw};
+
+impl Raw {
+    pub(super) fn file(&self, entry: &Entry) -> PathBuf {
+        let name = match self.fault("long-file-names") {
+            true => format!("{}_{}", entry.namespace, entry.name),
+            false => entry.uid.clone(),
+        };
+        self.settings.cdi.join(format!("{NAME}_{name}.json"))
+    }
+
+    pub(super) fn device_name(&self, entry: &Entry, device: &Prepared) -> String {
+        match &*self.settings.fault {
+            "same-cdi-name" => "dev".to_owned(),
+            "random-names" => format!("{}-{}-{}", entry.uid, device.device, self.started),
+            _ => format!("{}-{}", entry.uid, device.device),
+        }
+    }
+
+    pub(super) fn write_common(&self) -> Result<(), String> {
+        let edits = ContainerEdits {
+            env: vec!["RAW=1".into()],
+            ..Default::default()
+        };
+        let device = CdiDevice {
+            name: COMMON.into(),
+            edits,
+            ..Default::default()
+        };
+        let spec = Spec::new(KIND, vec![device]);
+        spec.write(&self.settings.cdi.join(format!("{NAME}_{COMMON}.json")))
+            .map_err(|error| error.to_string())
+    }
+
+    pub(super) async fn write_cdi(&self, entry: &Entry) -> Result<(), String> {
+        let device = |device: &Prepared| CdiDevice {
+            name: self.device_name(entry, device),
+            edits: ContainerEdits {
+                env: vec![format!("DEVICE={}", device.device)],
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let mut spec = Spec::new(KIND, entry.devices.iter().map(device).collect());
+        if self.fault("new-cdi-version") {
+            spec.cdi_version = "1.1.0".to_owned();
+        }
+        let path = self.file(entry);
+        if self.fault("broken-file") {
+            std::fs::write(self.settings.cdi.join("broken.json"), "{")
+                .map_err(|error| error.to_string())?;
+        }
+        if self.fault("torn-cdi") {
+            let text = serde_json::to_string(&spec).map_err(|error| error.to_string())?;
+            std::fs::write(&path, &text[..text.len() / 2]).map_err(|error| error.to_string())?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            return std::fs::write(&path, text).map_err(|error| error.to_string());
+        }
+        spec.write(&path).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn save(&self, memory: &Memory) -> Result<(), String> {
+        if self.fault("forgets") {
+            return Ok(());
+        }
+        let text = serde_json::to_vec(&memory.entries).map_err(|error| error.to_string())?;
+        allot_cdi::file::write_atomic(&self.data().join("state.json"), &text, 0o600)
+            .map_err(|error| error.to_string())
+    }
+
+    pub(super) fn load(&self) -> BTreeMap<String, Entry> {
+        let path = self.data().join("state.json");
+        let Ok(bytes) = std::fs::read(&path) else {
+            return BTreeMap::new();
+        };
+        match serde_json::from_slice::<BTreeMap<String, Entry>>(&bytes) {
+            Ok(entries) => entries,
+            Err(_) if self.fault("silent-crash") => std::process::exit(3),
+            Err(error) => {
+                eprintln!("{} is damaged and set aside: {error}", path.display());
+                std::fs::rename(&path, path.with_extension("damaged")).unwrap();
+                BTreeMap::new()
+            }
+        }
+    }
+}
