@@ -17,6 +17,7 @@ use crate::resource_api::{ResourceApi, Served};
 
 mod cache;
 mod call;
+mod error;
 mod fetch;
 mod names;
 mod simulated;
@@ -26,6 +27,7 @@ mod tests;
 pub(crate) use cache::fuzz as fuzz_checkpoint;
 pub(crate) use cache::{Cache, ClaimInfo, Device, Key};
 use call::ClaimToPrepare;
+pub(crate) use error::ClaimError;
 use fetch::FetchedClaim;
 pub(crate) use names::containers;
 use names::{
@@ -77,8 +79,8 @@ impl Claims {
         }
     }
 
-    /// Prepares all claims of the pod. The text of an error is for the pod's events.
-    pub(crate) async fn prepare(&self, pod: &Pod) -> Result<(), String> {
+    /// Prepares all claims of the pod.
+    pub(crate) async fn prepare(&self, pod: &Pod) -> Result<(), ClaimError> {
         let names = claim_names(pod);
         if names.is_empty() {
             return Ok(());
@@ -96,7 +98,7 @@ impl Claims {
             .api
             .served()
             .await
-            .map_err(|error| api_message(&error))?;
+            .map_err(|error| ClaimError::Discovery(api_message(&error)))?;
         let start = Instant::now();
         let result = self.try_prepare(pod, served).await;
         let (failed, took) = (result.is_err(), start.elapsed());
@@ -104,13 +106,13 @@ impl Claims {
         result.map_err(|error| {
             // Releases word it differently.
             match served.newer {
-                Some(_) => format!("prepare dynamic resources: {error}"),
+                Some(_) => ClaimError::Prepare(Box::new(error)),
                 None => error,
             }
         })
     }
 
-    async fn try_prepare(&self, pod: &Pod, served: Served) -> Result<(), String> {
+    async fn try_prepare(&self, pod: &Pod, served: Served) -> Result<(), ClaimError> {
         let namespace = pod.namespace().unwrap_or_default();
         // Everything is checked before anything is stored.
         let mut claims: Vec<(String, FetchedClaim)> = Vec::new();
@@ -136,16 +138,12 @@ impl Claims {
                 .iter()
                 .filter(|driver| !self.simulates(driver))
             {
-                self.plugins.get(driver).map_err(|error| {
-                    if claim.is_classic() {
-                        format!(
-                            "failed to get DRA Plugin client for plugin name {driver}: plugin name {driver} not found \
-                             in the list of registered DRA plugins"
-                        )
-                    } else {
-                        error
-                    }
-                })?;
+                self.plugins
+                    .get(driver)
+                    .map_err(|error| match claim.is_classic() {
+                        true => ClaimError::ClassicPlugin(driver.clone()),
+                        false => error.into(),
+                    })?;
             }
         }
         let mut batches = Batches::new();
@@ -184,70 +182,61 @@ impl Claims {
         cache.save()
     }
 
-    /// The claim, if the pod may use it now. The kubelets of 1.26 to 1.30 word the reasons why not in another way.
+    /// The claim, if the pod may use it now.
     async fn fetch(
         &self,
         pod: &Pod,
         wanted: &PodClaim,
         served: Served,
-    ) -> Result<FetchedClaim, String> {
+    ) -> Result<FetchedClaim, ClaimError> {
         let (pod_name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
         let (namespace, name) = (pod.namespace().unwrap_or_default(), &wanted.claim);
-        let not_created = || {
-            let claim = &wanted.name;
-            format!(
-                "pod \"{namespace}/{pod_name}\": ResourceClaim for pod claim {claim} not created yet"
-            )
+        let not_created = || ClaimError::NotCreated {
+            pod: format!("{namespace}/{pod_name}"),
+            entry: wanted.name.clone(),
         };
         if wanted.guessed && served.classic.is_none() {
             return Err(not_created());
         }
-        let claim = self.api.claim(&namespace, name).await.map_err(|error| {
-            if wanted.guessed {
-                not_created()
-            } else if served.newer.is_none() {
-                format!(
-                    "failed to fetch ResourceClaim {name} referenced by pod {pod_name}: {error}"
-                )
-            } else {
-                format!("fetch ResourceClaim {name}: {error}")
-            }
+        let claim = self.api.claim(&namespace, name).await;
+        let claim = claim.map_err(|reason| match wanted.guessed {
+            true => not_created(),
+            false => ClaimError::Fetch {
+                claim: name.clone(),
+                pod: pod_name.clone(),
+                reason,
+                classic: served.newer.is_none(),
+            },
         })?;
         let group = pod.spec.as_ref().and_then(|s| {
             let group = s.scheduling_group.as_ref()?;
             group.pod_group_name.as_deref()
         });
         if wanted.generated && !claim.is_owned_by(&uid, group) {
-            return Err(if claim.is_classic() {
-                format!(
-                    "ResourceClaim {namespace}/{name} was not created for pod {namespace}/{pod_name} (pod is not owner)"
-                )
-            } else {
-                format!(
-                    "ResourceClaim {name} was not created for pod {pod_name} (pod is not owner)"
-                )
+            return Err(ClaimError::NotOwned {
+                namespace,
+                claim: name.clone(),
+                pod: pod_name,
+                classic: claim.is_classic(),
             });
         }
         if !claim.allocated && !claim.is_classic() {
-            return Err(format!("ResourceClaim {name}: not allocated"));
+            return Err(ClaimError::NotAllocated(name.clone()));
         }
         if !claim.is_reserved_for(&uid, group) {
-            let claim_uid = claim.uid();
-            return Err(if claim.is_classic() {
-                format!(
-                    "pod {pod_name}({uid}) is not allowed to use resource claim {name}({claim_uid})"
-                )
-            } else {
-                format!(
-                    "pod {pod_name} ({uid}) is not allowed to use ResourceClaim {name} ({claim_uid})"
-                )
+            return Err(ClaimError::NotReserved {
+                pod: pod_name,
+                uid,
+                claim: name.clone(),
+                claim_uid: claim.uid().to_owned(),
+                classic: claim.is_classic(),
             });
         }
         Ok(claim)
     }
 
     /// Unprepares the claims that only this pod used. Must have succeeded before the pod is reported as terminated.
-    pub(crate) async fn unprepare(&self, pod_uid: &str) -> Result<(), String> {
+    pub(crate) async fn unprepare(&self, pod_uid: &str) -> Result<(), ClaimError> {
         let start = Instant::now();
         let result = self.try_unprepare(pod_uid).await;
         if !matches!(result, Ok(false)) {
@@ -256,11 +245,11 @@ impl Claims {
         }
         result
             .map(drop)
-            .map_err(|error| format!("unprepare dynamic resources: {error}"))
+            .map_err(|error| ClaimError::Unprepare(Box::new(error)))
     }
 
     /// Returns whether there was a claim to unprepare.
-    async fn try_unprepare(&self, pod_uid: &str) -> Result<bool, String> {
+    async fn try_unprepare(&self, pod_uid: &str) -> Result<bool, ClaimError> {
         let keys: Vec<Key> = self.cache.lock().of_pod(pod_uid);
         if keys.is_empty() {
             return Ok(false);
@@ -317,10 +306,14 @@ impl Claims {
         &self,
         pod: &Pod,
         container: &str,
-    ) -> Result<Vec<(ClaimInfo, Vec<Device>)>, String> {
+    ) -> Result<Vec<(ClaimInfo, Vec<Device>)>, ClaimError> {
         let namespace = pod.namespace().unwrap_or_default();
         let claims = pod_claims(pod);
         let cache = self.cache.lock();
+        let not_prepared = |claim: &str| ClaimError::NotPrepared {
+            namespace: namespace.clone(),
+            claim: claim.to_owned(),
+        };
         let mut found = Vec::new();
         for (reference, request) in references(pod, container) {
             let Some(PodClaim { claim: name, .. }) =
@@ -328,9 +321,8 @@ impl Claims {
             else {
                 continue;
             };
-            let info = cache.get(&(namespace.clone(), name.clone())).ok_or_else(|| {
-                format!("internal error: unable to get claim info for ResourceClaim {name} in namespace {namespace}")
-            })?;
+            let info = cache.get(&(namespace.clone(), name.clone()));
+            let info = info.ok_or_else(|| not_prepared(name))?;
             let used = |device: &&Device| {
                 request.is_empty()
                     || device.requests.is_empty()
@@ -346,9 +338,8 @@ impl Claims {
             found.push((info.clone(), devices));
         }
         if let Some((name, requests)) = extended_requests(pod, container) {
-            let info = cache.get(&(namespace.clone(), name.clone())).ok_or_else(|| {
-                format!("internal error: unable to get claim info for ResourceClaim {name} in namespace {namespace}")
-            })?;
+            let info = cache.get(&(namespace.clone(), name.clone()));
+            let info = info.ok_or_else(|| not_prepared(&name))?;
             let used = |device: &&Device| {
                 device
                     .requests
@@ -368,7 +359,11 @@ impl Claims {
     }
 
     /// CDI names of the devices of a container, each once.
-    pub(crate) fn cdi_devices(&self, pod: &Pod, container: &str) -> Result<Vec<String>, String> {
+    pub(crate) fn cdi_devices(
+        &self,
+        pod: &Pod,
+        container: &str,
+    ) -> Result<Vec<String>, ClaimError> {
         let mut ids: Vec<String> = Vec::new();
         for (_, devices) in self.of_container(pod, container)? {
             for id in devices.into_iter().flat_map(|device| device.cdi_ids) {

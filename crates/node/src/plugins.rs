@@ -93,6 +93,17 @@ pub(crate) struct Plugins {
     node: Option<Config>,
 }
 
+/// Why there is no plugin for a driver.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PluginError {
+    /// The allocation result names no driver.
+    #[error("DRA driver name is empty")]
+    NoName,
+    /// No plugin of the driver is registered.
+    #[error("DRA driver {0} is not registered")]
+    NotRegistered(String),
+}
+
 impl Plugins {
     /// The plugins of a node; empty at first.
     pub(crate) fn of(node: Config) -> Self {
@@ -111,9 +122,9 @@ impl Plugins {
     }
 
     /// The plugin to use for a driver: the newest that is connected, else the newest.
-    pub(crate) fn get(&self, driver: &str) -> Result<Arc<Plugin>, String> {
+    pub(crate) fn get(&self, driver: &str) -> Result<Arc<Plugin>, PluginError> {
         if driver.is_empty() {
-            return Err("DRA driver name is empty".into());
+            return Err(PluginError::NoName);
         }
         let plugins = self.by_driver.lock();
         let plugins = plugins.get(driver).map(Vec::as_slice).unwrap_or_default();
@@ -123,7 +134,7 @@ impl Plugins {
             .find(|plugin| plugin.is_connected())
             .or_else(|| plugins.last());
         best.cloned()
-            .ok_or_else(|| format!("DRA driver {driver} is not registered"))
+            .ok_or_else(|| PluginError::NotRegistered(driver.to_owned()))
     }
 
     /// Drivers with a plugin that is connected.

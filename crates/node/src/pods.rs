@@ -331,7 +331,7 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
                 continue;
             }
             if let Err(error) = node.claims.unprepare(&uid).await {
-                tracing::warn!(pod = uid, error, "claims of a pod that is gone");
+                tracing::warn!(pod = uid, %error, "claims of a deleted pod are not unprepared yet");
             }
         }
         tokio::select! {

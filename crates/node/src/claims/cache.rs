@@ -7,7 +7,7 @@ use allot_model::classic::objects::ResourceHandle;
 use serde::{Deserialize, Serialize};
 
 use super::call::ClaimToPrepare;
-use super::{Batches, FetchedClaim};
+use super::{Batches, ClaimError, FetchedClaim};
 use crate::error::Error;
 
 /// Namespace and name of a claim.
@@ -300,7 +300,7 @@ impl Cache {
     }
 
     /// Writes the file if the state changed.
-    pub(crate) fn save(&mut self) -> Result<(), String> {
+    pub(crate) fn save(&mut self) -> Result<(), ClaimError> {
         let Some(path) = &self.file else {
             return Ok(());
         };
@@ -309,8 +309,9 @@ impl Cache {
             api_version: API_VERSION.into(),
             claims: some(self.claims.values().map(ClaimState::from).collect()),
         };
-        let fail =
-            |error: &dyn std::fmt::Display| format!("save DRA state: {}: {error}", path.display());
+        let fail = |error: &dyn std::fmt::Display| {
+            ClaimError::Checkpoint(format!("{}: {error}", path.display()))
+        };
         let data = serde_json::to_string(&checkpoint).map_err(|error| fail(&error))?;
         if self.saved.as_ref() == Some(&data) {
             return Ok(());
@@ -346,7 +347,7 @@ impl Cache {
         &mut self,
         key: Key,
         claim: &FetchedClaim,
-    ) -> Result<&mut ClaimInfo, String> {
+    ) -> Result<&mut ClaimInfo, ClaimError> {
         let info = self.claims.entry(key.clone()).or_insert_with(|| ClaimInfo {
             uid: claim.uid().to_owned(),
             namespace: key.0,
@@ -361,10 +362,10 @@ impl Cache {
             ..ClaimInfo::default()
         });
         if info.uid != claim.uid() {
-            return Err(format!(
-                "old ResourceClaim with same name {} and different UID {} still exists (previous pod force-deleted?!)",
-                key.1, info.uid
-            ));
+            return Err(ClaimError::Replaced {
+                claim: key.1,
+                uid: info.uid.clone(),
+            });
         }
         Ok(info)
     }

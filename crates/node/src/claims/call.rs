@@ -12,7 +12,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::cache::Device;
-use crate::metrics::{Metrics, code_name};
+use super::error::CallError;
+use crate::metrics::Metrics;
 use crate::plugins::{Plugin, Service};
 
 /// A driver gets this long for one call.
@@ -244,7 +245,7 @@ pub(super) async fn prepare(
     plugin: &Plugin,
     wanted: &[ClaimToPrepare],
     metrics: &Metrics,
-) -> Result<BTreeMap<String, Vec<Device>>, String> {
+) -> Result<BTreeMap<String, Vec<Device>>, CallError> {
     let answers = try_versions("Prepare", plugin, wanted, metrics, |v| v.prepare).await?;
     let mut devices: BTreeMap<String, Vec<Device>> = BTreeMap::new();
     for (uid, prepared) in answers {
@@ -258,7 +259,7 @@ pub(super) async fn unprepare(
     plugin: &Plugin,
     wanted: &[ClaimToPrepare],
     metrics: &Metrics,
-) -> Result<(), String> {
+) -> Result<(), CallError> {
     let answers = try_versions("Unprepare", plugin, wanted, metrics, |v| v.unprepare).await;
     answers.map(drop)
 }
@@ -269,7 +270,7 @@ async fn try_versions(
     wanted: &[ClaimToPrepare],
     metrics: &Metrics,
     call: impl Fn(&Version) -> Call,
-) -> Result<Vec<(String, Vec<Device>)>, String> {
+) -> Result<Vec<(String, Vec<Device>)>, CallError> {
     let classic = wanted.iter().any(|claim| claim.handle.is_some());
     let versions: &[&Version] = match (plugin.service, classic) {
         (Service::V1, false) => &[&V1],
@@ -277,10 +278,7 @@ async fn try_versions(
         (Service::Classic, false) => &[&V1ALPHA4],
         (Service::Classic, true) => &[&V1ALPHA3, &V1ALPHA2, &V1ALPHA1],
         (_, true) => {
-            let driver = &plugin.driver;
-            return Err(format!(
-                "DRA driver {driver} does not prepare claims of resource classes"
-            ));
+            return Err(CallError::NotClassic(plugin.driver.clone()));
         }
     };
     let name = format!("Node{what}Resources");
@@ -298,8 +296,13 @@ async fn try_versions(
             Err(status) if status.code() == Code::Unimplemented && first + 1 < versions.len() => {
                 first += 1;
             }
-            Err(status) if classic => return Err(format!("{name} failed: {}", printed(&status))),
-            Err(status) => return Err(format!("{name}: {}", printed(&status))),
+            Err(status) => {
+                return Err(CallError::Rpc {
+                    call: name,
+                    status: Box::new(status),
+                    classic,
+                });
+            }
             Ok(answers) => {
                 if classic {
                     plugin.set_version(first);
@@ -320,49 +323,41 @@ async fn timed<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, St
     })
 }
 
-/// In Go's format of an RPC error.
-fn printed(status: &Status) -> String {
-    format!(
-        "rpc error: code = {} desc = {}",
-        code_name(status.code()),
-        status.message()
-    )
-}
-
 /// The answer must contain exactly the requested claims, without errors.
 pub(super) fn check_answers(
     call: &str,
     wanted: &[ClaimToPrepare],
     answers: Vec<Answer>,
-) -> Result<Vec<(String, Vec<Device>)>, String> {
+) -> Result<Vec<(String, Vec<Device>)>, CallError> {
     let mut missing: Vec<&str> = wanted.iter().map(|claim| claim.uid.as_str()).collect();
     missing.sort_unstable();
     missing.dedup();
     let mut results = Vec::new();
     for (uid, error, value) in answers {
         let Some(claim) = wanted.iter().find(|claim| claim.uid == uid) else {
-            return Err(format!(
-                "{call} returned result for unknown claim UID {uid}"
-            ));
+            return Err(CallError::UnknownClaim {
+                call: call.to_owned(),
+                uid,
+            });
         };
         if !error.is_empty() {
-            let ClaimToPrepare {
-                namespace, name, ..
-            } = claim;
-            return Err(match claim.handle {
-                Some(_) => format!("{call} failed for claim {namespace}/{name}: {error}"),
-                None => format!("{call} failed for ResourceClaim {name}: {error}"),
+            return Err(CallError::Claim {
+                call: call.to_owned(),
+                namespace: claim.namespace.clone(),
+                claim: claim.name.clone(),
+                reason: error,
+                classic: claim.handle.is_some(),
             });
         }
         missing.retain(|other| *other != uid);
         results.push((uid, value));
     }
-    match (
-        missing.len(),
-        wanted.first().is_some_and(|claim| claim.handle.is_some()),
-    ) {
-        (0, _) => Ok(results),
-        (left, true) => Err(format!("{call} left out {left} claims")),
-        (skipped, false) => Err(format!("{call} skipped {skipped} ResourceClaims")),
+    if missing.is_empty() {
+        return Ok(results);
     }
+    Err(CallError::Missing {
+        call: call.to_owned(),
+        count: missing.len(),
+        classic: wanted.first().is_some_and(|claim| claim.handle.is_some()),
+    })
 }

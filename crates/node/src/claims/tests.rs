@@ -65,7 +65,8 @@ fn answers_have_to_fit_the_question() {
             .into_iter()
             .map(|(uid, error)| (uid.to_owned(), error.to_owned(), Vec::new()))
             .collect();
-        call::check_answers("NodePrepareResources", &wanted, answers).map(drop)
+        let checked = call::check_answers("NodePrepareResources", &wanted, answers);
+        checked.map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(check(vec![("u1", "")]), Ok(()));
     assert_eq!(

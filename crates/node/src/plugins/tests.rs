@@ -85,8 +85,11 @@ async fn other_kinds_of_plugins_and_second_registrations_are_refused() {
     plugins.remove(&plugin);
     plugins.remove(&newer);
     assert_eq!(
-        plugins.get("d").unwrap_err(),
+        plugins.get("d").unwrap_err().to_string(),
         "DRA driver d is not registered"
     );
-    assert_eq!(plugins.get("").unwrap_err(), "DRA driver name is empty");
+    assert_eq!(
+        plugins.get("").unwrap_err().to_string(),
+        "DRA driver name is empty"
+    );
 }

@@ -35,7 +35,7 @@ impl Worker {
         }
         let events = self.node.events.clone();
         let result = match self.make_volumes(pod).await {
-            Ok(()) => self.node.claims.prepare(pod).await.inspect_err(|error| {
+            Ok(()) => self.node.claims.prepare(pod).await.map_err(|error| {
                 let message = format!("Failed to prepare dynamic resources: {error}");
                 events.pod(
                     pod,
@@ -44,6 +44,7 @@ impl Worker {
                     "FailedPrepareDynamicResources",
                     message,
                 );
+                error.to_string()
             }),
             Err(error) => {
                 events.pod(pod, None, Kind::Warning, "FailedMount", error.clone());

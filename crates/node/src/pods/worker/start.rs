@@ -168,7 +168,7 @@ impl Worker {
             Err(StartError::Failed(message)) if message.starts_with(SUB_PATH) => {
                 self.obstacle(pod, container, "CreateContainerConfigError", message)
             }
-            Err(StartError::WaitingReason {
+            Err(StartError::Obstacle {
                 reason,
                 message,
                 remedy,

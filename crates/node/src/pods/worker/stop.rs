@@ -121,7 +121,7 @@ impl Worker {
             .unprepare(&pod.uid().unwrap_or_default())
             .await
         {
-            tracing::warn!(pod = pod.name_any(), error, "claims are not given back yet");
+            tracing::warn!(pod = pod.name_any(), %error, "claims are not unprepared yet");
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 () = self.node.shutdown.cancelled() => return,
