@@ -160,7 +160,7 @@ impl State {
             let made = match self.compiled.remove(&key) {
                 Some((before, made)) if before == basis => made,
                 before => {
-                    let mut new = of_definition(value);
+                    let mut new = of_definition(value, crate::conversion::webhook_of(value));
                     if let Some((served, made)) = before {
                         let same = (0..2).all(|part| served[part] == basis[part]);
                         if same && let (Some(new), Some(old)) = (&mut new.custom, &made.custom) {

@@ -19,7 +19,15 @@ use crate::state::ServerState;
 use crate::storage::{self, Owned};
 use crate::versions;
 
-fn converter(resource: &Resource) -> Option<(&CustomResource, &Converter)> {
+mod webhook;
+
+/// The webhook of a CRD, if its conversion strategy is `Webhook`.
+pub fn webhook_of(definition: &Value) -> Option<Arc<dyn Converter>> {
+    let webhook = webhook::Webhook::of(definition)?;
+    Some(Arc::new(webhook))
+}
+
+fn converter(resource: &Resource) -> Option<(&CustomResource, &dyn Converter)> {
     let custom = resource.custom.as_deref()?;
     Some((custom, custom.converter()?))
 }

@@ -58,12 +58,50 @@ pub fn bytes_response(code: u16, bytes: impl Into<Bytes>, media: MediaType) -> R
     response
 }
 
-impl View<'_> {
+/// Responses with stored objects.
+pub trait Respond {
     /// One object in any shape, as a JSON value.
     ///
     /// # Errors
     /// As [`View::object`].
-    pub fn shaped(&self, entry: &Entry, shape: Shape, options: table::Options) -> Result<Value> {
+    fn shaped(&self, entry: &Entry, shape: Shape, options: table::Options) -> Result<Value>;
+
+    /// The answer with one stored object.
+    ///
+    /// # Errors
+    /// As [`View::object`].
+    fn object_response(
+        &self,
+        code: u16,
+        entry: &Entry,
+        media: MediaType,
+        options: table::Options,
+    ) -> Result<Response<Body>>;
+
+    /// The answer with an object that is not stored (dry run).
+    fn unstored_response(
+        &self,
+        code: u16,
+        object: Value,
+        media: MediaType,
+        options: table::Options,
+    ) -> Response<Body>;
+
+    /// The answer with a list.
+    ///
+    /// # Errors
+    /// As [`View::object`].
+    fn list_response(
+        &self,
+        entries: &[std::sync::Arc<Entry>],
+        meta: Value,
+        media: MediaType,
+        options: table::Options,
+    ) -> Result<Response<Body>>;
+}
+
+impl Respond for View<'_> {
+    fn shaped(&self, entry: &Entry, shape: Shape, options: table::Options) -> Result<Value> {
         let object = self.object(entry)?;
         Ok(match shape {
             Shape::Whole => object,
@@ -74,11 +112,7 @@ impl View<'_> {
         })
     }
 
-    /// The answer with one stored object.
-    ///
-    /// # Errors
-    /// As [`View::object`].
-    pub fn object_response(
+    fn object_response(
         &self,
         code: u16,
         entry: &Entry,
@@ -94,8 +128,7 @@ impl View<'_> {
         Ok(self.with_texts(entry, || value_response(code, &value, media)))
     }
 
-    /// The answer with an object that is not stored (dry run).
-    pub fn unstored_response(
+    fn unstored_response(
         &self,
         code: u16,
         object: Value,
@@ -117,11 +150,7 @@ impl View<'_> {
         value_response(code, &value, media)
     }
 
-    /// The answer with a list.
-    ///
-    /// # Errors
-    /// As [`View::object`].
-    pub fn list_response(
+    fn list_response(
         &self,
         entries: &[std::sync::Arc<Entry>],
         meta: Value,

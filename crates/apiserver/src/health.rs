@@ -11,7 +11,7 @@ use crate::body::{Body, text_response};
 use crate::context::Core;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
-use crate::negotiate::{Media, only_json};
+use crate::negotiate::{MediaType, only_json};
 use crate::request::Incoming;
 use crate::version::VERSION;
 
@@ -127,9 +127,9 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
             value_response(
                 200,
                 &value,
-                Media {
+                MediaType {
                     encoding: crate::negotiate::Encoding::PrettyJson,
-                    ..Media::JSON
+                    ..MediaType::JSON
                 },
             )
         }
@@ -144,7 +144,9 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
             );
             response
         }
-        "/openid/v1/jwks" => value_response(200, &core.authenticator.signer()?.jwks(), Media::JSON),
+        "/openid/v1/jwks" => {
+            value_response(200, &core.authenticator.signer()?.jwks(), MediaType::JSON)
+        }
         "/.well-known/openid-configuration" => {
             let signer = core.authenticator.signer()?;
             let value = json!({
@@ -152,7 +154,7 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
                 "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
                 "id_token_signing_alg_values_supported": ["ES256"],
             });
-            value_response(200, &value, Media::JSON)
+            value_response(200, &value, MediaType::JSON)
         }
         _ => match endpoint_of(path) {
             Some((endpoint, "")) => all(core, request, endpoint),

@@ -15,6 +15,7 @@ use crate::auth::{Ask, Decision};
 use crate::body::Body;
 use crate::config::AuthorizationMode;
 use crate::context::Call;
+use crate::encode::Respond as _;
 use crate::error::Result;
 use crate::identity::User;
 use crate::object::{strings, text};

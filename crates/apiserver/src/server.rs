@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
 use crate::auth::{Ask, Decision, certificate, credential};
-use crate::body::{Body, Pace, text_response};
+use crate::body::{Body, ReadDeadlines, text_response};
 use crate::config::Config;
 use crate::connections::Connection;
 use crate::context::Core;
@@ -220,7 +220,7 @@ impl Server {
         if let Some(seat) = seat {
             response.body_mut().hold(Box::new(seat));
         }
-        let pace = Pace {
+        let pace = ReadDeadlines {
             stall: self.0.config.limits.stall_timeout,
             until: request.deadline,
             connection: connection.map(|connection| connection.abort.clone()),

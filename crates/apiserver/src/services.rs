@@ -49,7 +49,7 @@ pub(crate) async fn allocate(
             service["spec"]["clusterIPs"] = json!([address]);
         }
     }
-    families::settle(service, old)?;
+    families::set_defaults(service, old)?;
     let alone = pending.alone().await;
     let others = others(core, pending, service).await?;
     let had_address = old.is_some_and(|old| kind(old) != "ExternalName");

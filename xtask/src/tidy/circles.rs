@@ -1,7 +1,6 @@
 //! Circles among the top-level modules of a crate: modules of which each uses the next, directly or through others.
 //!
-//! Modules in a circle cannot be read, tested or moved separately. `xtask/circles.txt` names the modules that were in
-//! one when this rule was introduced; others may not join them.
+//! Modules in a circle cannot be read, tested or moved separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,20 +11,8 @@ pub type Graph = BTreeMap<String, BTreeSet<String>>;
 /// What the root of a crate offers to its modules by a short path: the name, and the module that it comes from.
 pub type Exports = BTreeMap<String, String>;
 
-/// The modules that are known to be in a circle, by crate: lines `CRATE: MODULE MODULE...`.
-pub fn known(text: &str) -> BTreeMap<String, BTreeSet<String>> {
-    text.lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, modules)| {
-            let modules = modules.split_whitespace().map(str::to_owned).collect();
-            (name.to_owned(), modules)
-        })
-        .collect()
-}
-
-/// The names that the root of a crate takes from its modules: with `use a::B` in it, `crate::B` is a use of `a`. A glob
-/// is the name `*`.
+/// The names that the root of a crate takes from its modules: with `use a::B` in it, `crate::B` is a use of `a`. Globs
+/// are not resolved.
 pub fn exports(root: &str, modules: &BTreeSet<String>) -> Exports {
     let code = code(root);
     let mut exports = Exports::new();
@@ -234,11 +221,5 @@ mod tests {
             ("c.rs", "use crate::{A, B};"),
         ];
         assert_eq!(circles(&files), ["a", "b"]);
-    }
-
-    #[test]
-    fn the_list_of_known_circles_is_read() {
-        let known = known("# why\nnode: claims plugins\n");
-        assert_eq!(known["node"].len(), 2);
     }
 }

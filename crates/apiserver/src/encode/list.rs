@@ -14,7 +14,7 @@ use futures::Stream;
 use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 
-use super::write_head;
+use super::{Respond as _, write_head};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::limits::{BURST, CHUNK, STREAM_BUFFERS, TREE_FACTOR};

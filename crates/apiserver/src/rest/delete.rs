@@ -8,11 +8,12 @@ use http::Response;
 use serde_json::{Value, json};
 
 use super::create::Stored;
+use super::options::delete_options;
 use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
 use crate::context::Call;
 use crate::conversion;
-use crate::encode::value_response;
+use crate::encode::{Respond as _, value_response};
 use crate::error::{ApiError, Result};
 use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
@@ -31,7 +32,7 @@ pub(super) enum Deleted {
 
 pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     call.check_path_name()?;
-    let options = DeleteOptions::of(&call, &body)?;
+    let options = delete_options(&call, &body)?;
     call.warn_of_orphans(&options);
     if let Some(why) = strategy::refuses_delete(&call.resource, call.name()) {
         let resource = call.resource.group_resource();
@@ -246,7 +247,7 @@ pub(super) fn check_preconditions(
 pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     // The objects to delete are read first, as for a list.
     let (entries, meta) = super::read::page(&call).await?;
-    let options = DeleteOptions::of(&call, &body)?;
+    let options = delete_options(&call, &body)?;
     call.warn_of_orphans(&options);
     for entry in &entries {
         let (namespace, name) = match entry.key.split_once('/') {

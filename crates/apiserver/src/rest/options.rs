@@ -132,93 +132,93 @@ fn check_dry_run(values: &[&str], kind: &str) -> Result<bool> {
     }
 }
 
-impl DeleteOptions {
-    /// The options of a request: of its body (preferred, if there is one) or of its query.
-    ///
-    /// # Errors
-    /// 415 for a body of an unknown media type; errors of [`DeleteOptions::parse`].
-    pub(super) fn of(call: &Call<'_>, body: &[u8]) -> Result<Self> {
-        let query = &call.request.query;
-        if body.is_empty() {
-            return Self::parse(body, query);
-        }
-        match content_type(&call.request.headers).as_str() {
-            "application/json" | "application/vnd.kubernetes.protobuf" => Self::parse(body, query),
-            "application/yaml" => {
-                let read = crate::yaml::read(body).map_err(|error| {
-                    ApiError::bad_request(format!("error converting YAML to JSON: {error}"))
-                })?;
-                Self::parse(read.value.to_string().as_bytes(), query)
-            }
-            _ => Err(unknown_format()),
-        }
+/// The options of a request: of its body (preferred, if there is one) or of its query.
+///
+/// # Errors
+/// 415 for a body of an unknown media type; errors of [`parse_delete_options`].
+pub(super) fn delete_options(call: &Call<'_>, body: &[u8]) -> Result<DeleteOptions> {
+    let query = &call.request.query;
+    if body.is_empty() {
+        return parse_delete_options(body, query);
     }
+    match content_type(&call.request.headers).as_str() {
+        "application/json" | "application/vnd.kubernetes.protobuf" => {
+            parse_delete_options(body, query)
+        }
+        "application/yaml" => {
+            let read = crate::yaml::read(body).map_err(|error| {
+                ApiError::bad_request(format!("error converting YAML to JSON: {error}"))
+            })?;
+            parse_delete_options(read.value.to_string().as_bytes(), query)
+        }
+        _ => Err(unknown_format()),
+    }
+}
 
-    /// Reads body (preferred, if there is one) and query.
-    ///
-    /// # Errors
-    /// 400 for a body that cannot be parsed, 422 for invalid values.
-    pub fn parse(body: &[u8], query: &Query) -> Result<Self> {
-        let value = if body.is_empty() {
-            from_query(query)?
-        } else {
-            from_body(body)?
-        };
-        let mut errors = ErrorList::new();
-        let path = Path::new("propagationPolicy");
-        let named = value["propagationPolicy"].as_str();
-        let orphan = value["orphanDependents"].as_bool();
-        if let (Some(policy), Some(_)) = (named, orphan) {
-            let text = "orphanDependents and deletionPropagation cannot be both set";
-            errors.push(Error::invalid(&path, policy, text));
-        }
-        let propagation = match named {
-            Some("Orphan") => Some(Propagation::Orphan),
-            Some("Background") => Some(Propagation::Background),
-            Some("Foreground") => Some(Propagation::Foreground),
-            Some(other) => {
-                errors.push(Error::not_supported(
-                    &path,
-                    other,
-                    &["Foreground", "Background", "Orphan", "nil"],
-                ));
-                None
-            }
-            None => orphan.map(|orphan| {
-                if orphan {
-                    Propagation::Orphan
-                } else {
-                    Propagation::Background
-                }
-            }),
-        };
-        let dry_run: Vec<&str> = value["dryRun"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        let dry_run = match check_dry_run(&dry_run, "DeleteOptions") {
-            Ok(dry_run) => dry_run,
-            Err(error) if errors.is_empty() => return Err(error),
-            Err(_) => false,
-        };
-        if !errors.is_empty() {
-            return Err(invalid("DeleteOptions", &errors));
-        }
-        let preconditions = &value["preconditions"];
-        let text = |key: &str| preconditions[key].as_str().map(str::to_owned);
-        Ok(DeleteOptions {
-            grace_period_seconds: value["gracePeriodSeconds"].as_i64(),
-            preconditions: Preconditions {
-                uid: text("uid"),
-                resource_version: text("resourceVersion"),
-            },
-            propagation,
-            orphan_dependents: orphan,
-            dry_run,
-        })
+/// Reads body (preferred, if there is one) and query.
+///
+/// # Errors
+/// 400 for a body that cannot be parsed, 422 for invalid values.
+pub(super) fn parse_delete_options(body: &[u8], query: &Query) -> Result<DeleteOptions> {
+    let value = if body.is_empty() {
+        from_query(query)?
+    } else {
+        from_body(body)?
+    };
+    let mut errors = ErrorList::new();
+    let path = Path::new("propagationPolicy");
+    let named = value["propagationPolicy"].as_str();
+    let orphan = value["orphanDependents"].as_bool();
+    if let (Some(policy), Some(_)) = (named, orphan) {
+        let text = "orphanDependents and deletionPropagation cannot be both set";
+        errors.push(Error::invalid(&path, policy, text));
     }
+    let propagation = match named {
+        Some("Orphan") => Some(Propagation::Orphan),
+        Some("Background") => Some(Propagation::Background),
+        Some("Foreground") => Some(Propagation::Foreground),
+        Some(other) => {
+            errors.push(Error::not_supported(
+                &path,
+                other,
+                &["Foreground", "Background", "Orphan", "nil"],
+            ));
+            None
+        }
+        None => orphan.map(|orphan| {
+            if orphan {
+                Propagation::Orphan
+            } else {
+                Propagation::Background
+            }
+        }),
+    };
+    let dry_run: Vec<&str> = value["dryRun"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let dry_run = match check_dry_run(&dry_run, "DeleteOptions") {
+        Ok(dry_run) => dry_run,
+        Err(error) if errors.is_empty() => return Err(error),
+        Err(_) => false,
+    };
+    if !errors.is_empty() {
+        return Err(invalid("DeleteOptions", &errors));
+    }
+    let preconditions = &value["preconditions"];
+    let text = |key: &str| preconditions[key].as_str().map(str::to_owned);
+    Ok(DeleteOptions {
+        grace_period_seconds: value["gracePeriodSeconds"].as_i64(),
+        preconditions: Preconditions {
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+        },
+        propagation,
+        orphan_dependents: orphan,
+        dry_run,
+    })
 }
 
 fn from_query(query: &Query) -> Result<Value> {

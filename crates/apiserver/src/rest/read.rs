@@ -13,7 +13,7 @@ use serde_json::json;
 use super::options::{invalid, parse_int};
 use crate::body::Body;
 use crate::context::Call;
-use crate::encode::Listing;
+use crate::encode::{Listing, Respond as _};
 use crate::error::{ApiError, Result};
 use crate::request::Query;
 use crate::select::Selection;

@@ -12,6 +12,7 @@ use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
 use crate::context::Call;
 use crate::conversion;
+use crate::encode::Respond as _;
 use crate::error::{ApiError, Result};
 use crate::object::{self, meta, metadata_mut};
 use crate::request::Part;

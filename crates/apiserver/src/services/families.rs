@@ -11,7 +11,7 @@ use crate::validate::cluster_addresses;
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
 /// Fills in the missing IP families of a service.
-pub(super) fn settle(service: &mut Value, old: Option<&Value>) -> Result<()> {
+pub(super) fn set_defaults(service: &mut Value, old: Option<&Value>) -> Result<()> {
     if kind(service) == "ExternalName" || old.is_some_and(|old| keeps_preference(service, old)) {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use super::matching::Criteria;
 use super::params::{ParamKind, ParamRef};
 use super::request::{Request, Target};
 use crate::error::Result;
-use crate::expression::{Compiler, Expression, Wanted};
+use crate::expression::{Compiler, Expression, ResultType};
 use crate::object::{meta, strings, text};
 
 /// The part of a policy that determines when it applies.
@@ -66,7 +66,7 @@ impl Definition {
         });
         let variables = variables.collect();
         let conditions = list("matchConditions")
-            .map(|it| compiler.compile(text(it, &["expression"]), Wanted::Bool, true));
+            .map(|it| compiler.compile(text(it, &["expression"]), ResultType::Bool, true));
         let definition = Definition {
             name: meta(object, "name").to_owned(),
             revision,

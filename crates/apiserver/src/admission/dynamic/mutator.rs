@@ -15,7 +15,7 @@ use super::reinvocation::Reinvocations;
 use super::request::Request;
 use super::set::Set;
 use crate::error::{ApiError, Result};
-use crate::expression::{Expression, Wanted};
+use crate::expression::{Expression, ResultType};
 use crate::object::{meta, text};
 
 /// A compiled policy.
@@ -49,10 +49,10 @@ impl Mutator {
         let mutations = mutations.map(|mutation| {
             if text(mutation, &["patchType"]) == "JSONPatch" {
                 let expression = text(mutation, &["jsonPatch", "expression"]);
-                Mutation::Patch(compiler.compile(expression, Wanted::Operations, true))
+                Mutation::Patch(compiler.compile(expression, ResultType::Operations, true))
             } else {
                 let expression = text(mutation, &["applyConfiguration", "expression"]);
-                Mutation::Apply(compiler.compile(expression, Wanted::Applied, true))
+                Mutation::Apply(compiler.compile(expression, ResultType::Applied, true))
             }
         });
         Mutator {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::definition::Definition;
 use super::evaluate::{BUDGET, Evaluation, EvaluationContext};
-use crate::expression::{Expression, Wanted};
+use crate::expression::{Expression, ResultType};
 use crate::object::text;
 
 /// The longest message that an expression may give, in bytes.
@@ -58,18 +58,19 @@ impl Policy {
         let validations = list("validations").map(|validation| {
             let message_expression = match text(validation, &["messageExpression"]) {
                 "" => None,
-                text => Some(compiler.compile(text, Wanted::Text, false)),
+                text => Some(compiler.compile(text, ResultType::Text, false)),
             };
             let expression = text(validation, &["expression"]);
             Validation {
-                expression: compiler.compile(expression, Wanted::Bool, true),
+                expression: compiler.compile(expression, ResultType::Bool, true),
                 message: text(validation, &["message"]).trim().to_owned(),
                 message_expression,
                 reason: text(validation, &["reason"]).to_owned(),
             }
         });
-        let annotations = list("auditAnnotations")
-            .map(|it| compiler.compile(text(it, &["valueExpression"]), Wanted::TextOrNull, true));
+        let annotations = list("auditAnnotations").map(|it| {
+            compiler.compile(text(it, &["valueExpression"]), ResultType::TextOrNull, true)
+        });
         Policy {
             definition,
             validations: validations.collect(),

@@ -12,7 +12,7 @@ use super::evaluate::{EvaluationContext, settle};
 use super::matching::Criteria;
 use super::request::{Request, Target};
 use crate::error::Result;
-use crate::expression::{Compiler, Expression, Wanted};
+use crate::expression::{Compiler, Expression, ResultType};
 use crate::object::{meta, strings, text};
 use crate::webhook::{Client, Version};
 
@@ -68,7 +68,7 @@ impl Webhook {
         let compiler = Compiler::new(false, false);
         let conditions = value["matchConditions"].as_array().into_iter().flatten();
         let conditions = conditions
-            .map(|it| compiler.compile(text(it, &["expression"]), Wanted::Bool, true))
+            .map(|it| compiler.compile(text(it, &["expression"]), ResultType::Bool, true))
             .collect();
         let versions = strings(&value["admissionReviewVersions"]);
         let seconds = value["timeoutSeconds"].as_u64().unwrap_or(TIMEOUT_SECONDS);

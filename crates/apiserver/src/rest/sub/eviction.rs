@@ -20,6 +20,7 @@ use crate::object::{self, child_mut, meta, string_map, text};
 use crate::request::{DeleteOptions, Part, Query};
 use crate::rest::create::Stored;
 use crate::rest::delete::check_preconditions;
+use crate::rest::options::parse_delete_options;
 use crate::storage;
 
 const BUDGETS: &str = "policy/poddisruptionbudgets";
@@ -55,7 +56,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         options => {
             let mut options = options.clone();
             options["kind"] = "DeleteOptions".into();
-            DeleteOptions::parse(options.to_string().as_bytes(), &Query::default())?
+            parse_delete_options(options.to_string().as_bytes(), &Query::default())?
         }
     };
     options.dry_run |= call.dry_run;

@@ -1,0 +1,326 @@
+//! The CEL expressions of policies and webhooks: their environments and result types.
+
+use std::sync::LazyLock;
+
+use allot_cel::env::{DeclType, Env};
+use allot_cel::program::Program;
+use allot_cel::types::Type;
+
+/// Unlimited size: costs are not estimated here, only measured during evaluation.
+const UNLIMITED: u64 = i64::MAX as u64;
+
+/// Variables that an expression can use in addition to the request and its objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExtraVariables {
+    /// `params`.
+    pub params: bool,
+    /// `variables`.
+    pub variables: bool,
+    /// `authorizer` and `authorizer.requestResource`.
+    pub authorizer: bool,
+}
+
+/// The required result type of an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResultType {
+    /// A bool.
+    Bool,
+    /// A string.
+    Text,
+    /// A string or null.
+    TextOrNull,
+    /// The operations of a JSON patch.
+    Operations,
+    /// An apply configuration.
+    Applied,
+    /// Any type.
+    Anything,
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+pub struct Expression {
+    /// The source text.
+    pub text: String,
+    /// The compiled program, or the compilation error.
+    pub program: Result<Program, String>,
+}
+
+/// Compiles the expressions of one policy or webhook; its variables are declared in order.
+pub struct Compiler {
+    variables: Option<Vec<(String, DeclType)>>,
+    params: bool,
+}
+
+impl Compiler {
+    /// Creates a compiler for expressions with or without `params` and `variables`.
+    pub fn new(params: bool, variables: bool) -> Self {
+        Compiler {
+            variables: variables.then(Vec::new),
+            params,
+        }
+    }
+
+    /// Compiles an expression.
+    pub fn compile(&self, text: &str, wanted: ResultType, authorizer: bool) -> Expression {
+        self.checked(text, wanted, authorizer).0
+    }
+
+    /// Compiles a variable; later expressions can refer to it even if it does not compile.
+    pub fn variable(&mut self, name: &str, text: &str) -> Expression {
+        let (expression, ty) = self.checked(text, ResultType::Anything, true);
+        if let Some(variables) = &mut self.variables {
+            declare(variables, name, ty.as_ref());
+        }
+        expression
+    }
+
+    fn checked(
+        &self,
+        text: &str,
+        wanted: ResultType,
+        authorizer: bool,
+    ) -> (Expression, Option<Type>) {
+        let extras = ExtraVariables {
+            params: self.params,
+            variables: self.variables.is_some(),
+            authorizer,
+        };
+        let mut env = environment(extras, self.variables.as_deref().unwrap_or_default());
+        if matches!(wanted, ResultType::Operations | ResultType::Applied) {
+            env = env.with_patches();
+        }
+        let (program, ty) = match env.compile(text) {
+            Err(error) => (Err(format!("compilation failed: {error}")), None),
+            Ok(checked) => match unsuitable(checked.output(), wanted) {
+                Some(why) => (Err(why), None),
+                None => {
+                    let ty = checked.output().clone();
+                    let program = Program::new(&checked)
+                        .map_err(|error| format!("program instantiation failed: {error}"));
+                    (program, Some(ty))
+                }
+            },
+        };
+        let text = text.to_owned();
+        (Expression { text, program }, ty)
+    }
+}
+
+/// Declares a variable and replaces an earlier declaration; a variable that does not compile has a dynamic type.
+pub fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
+    let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(ty, MAX_TYPE));
+    variables.retain(|(known, _)| known != name);
+    variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
+}
+
+/// The error if an expression does not have the required result type.
+fn unsuitable(found: &Type, wanted: ResultType) -> Option<String> {
+    let (suits, expected) = match wanted {
+        ResultType::Anything => (true, ""),
+        ResultType::Bool => (*found == Type::Bool, "bool"),
+        ResultType::Text => (*found == Type::String, "string"),
+        ResultType::TextOrNull => (
+            matches!(found, Type::String | Type::Null),
+            "one of [string null_type]",
+        ),
+        ResultType::Operations => (
+            *found == Type::list(Type::object("JSONPatch")),
+            "list(JSONPatch)",
+        ),
+        ResultType::Applied => (*found == Type::object("Object"), "Object"),
+    };
+    let found = found.runtime_name();
+    (!suits).then(|| format!("must evaluate to {expected} but got {found}"))
+}
+
+/// The maximum depth of the type of a variable. Otherwise variables that contain each other could nest types as deep
+/// as the number of variables.
+const MAX_TYPE: usize = 32;
+
+/// The type of a variable in expressions: upstream loses types that are not plain data.
+fn seen_through_variable(ty: &Type, levels: usize) -> Type {
+    let Some(below) = levels.checked_sub(1) else {
+        return Type::Dyn;
+    };
+    let seen = |ty| seen_through_variable(ty, below);
+    match ty {
+        Type::List(element) => Type::list(seen(element)),
+        Type::Map(key, value) => Type::map(seen(key), seen(value)),
+        Type::Any
+        | Type::Bool
+        | Type::Bytes
+        | Type::Double
+        | Type::Duration
+        | Type::Int
+        | Type::Null
+        | Type::String
+        | Type::Timestamp
+        | Type::Uint => ty.clone(),
+        _ => Type::Dyn,
+    }
+}
+
+/// The dynamic type: the fields are unknown at compile time.
+pub static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
+
+/// Variables of all expressions, whatever the kind of the object.
+static BASE: LazyLock<Env> = LazyLock::new(|| base(&DYNAMIC));
+
+/// `object`, `oldObject`, `namespaceObject`, `request`.
+fn base(object: &DeclType) -> Env {
+    let (namespace, request) = (namespace(), request());
+    Env::kubernetes()
+        .with_object(&namespace)
+        .with_object(&request)
+        .with_object(object)
+        .with_variable("object", object.clone())
+        .with_variable("oldObject", object.clone())
+        .with_variable("namespaceObject", namespace)
+        .with_variable("request", request)
+}
+
+/// The environment for type checking the expressions of a policy against the types of an object and of the parameters,
+/// if any. Upstream does not declare `authorizer.requestResource` in it.
+pub fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
+    let mut env = base(object);
+    if let Some(params) = params {
+        env = env
+            .with_object(params)
+            .with_variable("params", params.clone());
+    }
+    let authorizer = Type::object("kubernetes.authorization.Authorizer");
+    env.with_variable("authorizer", DeclType::scalar(authorizer, 0))
+}
+
+/// An environment with the variables that a policy declares.
+pub fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env {
+    let fields = variables
+        .iter()
+        .map(|(name, ty)| (name.as_str(), ty.clone()));
+    let variables = DeclType::object("kubernetes.variables", fields);
+    env.with_object(&variables)
+        .with_variable("variables", variables)
+}
+
+/// Creates an environment; values are passed in the order of `Scene::values` in `admission::dynamic`.
+fn environment(extras: ExtraVariables, variables: &[(String, DeclType)]) -> Env {
+    let mut env = BASE.clone();
+    if extras.params {
+        env = env.with_variable("params", DYNAMIC.clone());
+    }
+    if extras.variables {
+        env = with_variables(env, variables);
+    }
+    if extras.authorizer {
+        let object = |name| DeclType::scalar(Type::object(name), 0);
+        env = env
+            .with_variable("authorizer", object("kubernetes.authorization.Authorizer"))
+            .with_variable(
+                "authorizer.requestResource",
+                object("kubernetes.authorization.ResourceCheck"),
+            );
+    }
+    env
+}
+
+fn text() -> DeclType {
+    DeclType::string(UNLIMITED)
+}
+
+fn texts() -> DeclType {
+    DeclType::list(text(), UNLIMITED)
+}
+
+fn time() -> DeclType {
+    DeclType::scalar(Type::Timestamp, UNLIMITED)
+}
+
+fn object<const N: usize>(name: &str, fields: [(&'static str, DeclType); N]) -> DeclType {
+    DeclType::object(name, fields)
+}
+
+/// The type of `request`, without the parts that are separate variables.
+fn request() -> DeclType {
+    let kind = object(
+        "kubernetes.GroupVersionKind",
+        ["group", "version", "kind"].map(|name| (name, text())),
+    );
+    let resource = object(
+        "kubernetes.GroupVersionResource",
+        ["group", "version", "resource"].map(|name| (name, text())),
+    );
+    let user = object(
+        "kubernetes.UserInfo",
+        [
+            ("username", text()),
+            ("uid", text()),
+            ("groups", texts()),
+            ("extra", DeclType::map(text(), texts(), UNLIMITED)),
+        ],
+    );
+    object(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
+            ("subResource", text()),
+            ("requestKind", kind),
+            ("requestResource", resource),
+            ("requestSubResource", text()),
+            ("name", text()),
+            ("namespace", text()),
+            ("operation", text()),
+            ("userInfo", user),
+            ("dryRun", DeclType::bool()),
+            ("options", DYNAMIC.clone()),
+        ],
+    )
+}
+
+/// The type of `namespaceObject`, with upstream's selection of fields and spelling of their names.
+fn namespace() -> DeclType {
+    let map = || DeclType::map(text(), text(), UNLIMITED);
+    let condition = object(
+        "kubernetes.NamespaceCondition",
+        [
+            ("status", text()),
+            ("type", text()),
+            ("lastTransitionTime", time()),
+            ("message", text()),
+            ("reason", text()),
+        ],
+    );
+    let metadata = object(
+        "kubernetes.NamespaceMetadata",
+        [
+            ("name", text()),
+            ("generateName", text()),
+            ("namespace", text()),
+            ("labels", map()),
+            ("annotations", map()),
+            ("UID", text()),
+            ("creationTimestamp", time()),
+            ("deletionGracePeriodSeconds", DeclType::int()),
+            ("deletionTimestamp", time()),
+            ("generation", DeclType::int()),
+            ("resourceVersion", text()),
+            ("finalizers", texts()),
+        ],
+    );
+    let status = [
+        ("conditions", DeclType::list(condition, UNLIMITED)),
+        ("phase", text()),
+    ];
+    object(
+        "kubernetes.Namespace",
+        [
+            ("metadata", metadata),
+            (
+                "spec",
+                object("kubernetes.NamespaceSpec", [("finalizers", texts())]),
+            ),
+            ("status", object("kubernetes.NamespaceStatus", status)),
+        ],
+    )
+}

@@ -1,0 +1,241 @@
+//! Request attributes derived from the method and path.
+//!
+//! The path grammar is Kubernetes': `/api/{version}` or `/apis/{group}/{version}`, then optionally
+//! `namespaces/{namespace}`, then `{resource}[/{name}[/{subresource}[/…]]]`; a leading `watch` is the deprecated form
+//! of `?watch=1`. Authorization and audit use the result.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+mod options;
+mod part;
+#[cfg(test)]
+mod tests;
+mod warnings;
+
+pub use options::{DeleteOptions, Preconditions, Propagation};
+pub use part::Part;
+pub use warnings::Warnings;
+
+/// A request taken apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The path, decoded: what rules about paths are compared with.
+    pub path: String,
+    /// Whether this is a resource request, as opposed to discovery, health checks and similar.
+    pub is_resource: bool,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for other paths the
+    /// method in lower case.
+    pub verb: String,
+    /// API group, empty for the core group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Namespace, empty for none.
+    pub namespace: String,
+    /// Plural resource name.
+    pub resource: String,
+    /// Name of one object, or empty.
+    pub name: String,
+    /// `status`, `log`, …, or empty.
+    pub subresource: String,
+    /// What follows the subresource (proxy paths).
+    pub rest: Vec<String>,
+}
+
+/// Subresources of namespaces, which would otherwise be parsed as resources in a namespace.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+impl RequestInfo {
+    /// Reads method, path and query.
+    pub fn parse(method: &Method, path: &str, query: &Query) -> Self {
+        // Split after decoding, as Go does: an escaped slash is a slash. Empty parts count.
+        let decoded = percent_decode_str(path).decode_utf8_lossy();
+        let mut info = RequestInfo {
+            path: decoded.clone().into_owned(),
+            verb: method.as_str().to_ascii_lowercase(),
+            ..Self::default()
+        };
+        let parts: Vec<String> = decoded
+            .trim_matches('/')
+            .split('/')
+            .map(str::to_owned)
+            .collect();
+        let mut rest = parts.as_slice();
+        match rest {
+            [prefix, version, tail @ ..] if prefix == "api" && !tail.is_empty() => {
+                info.version = version.clone();
+                rest = tail;
+            }
+            [prefix, group, version, tail @ ..] if prefix == "apis" && !tail.is_empty() => {
+                info.group = group.clone();
+                info.version = version.clone();
+                rest = tail;
+            }
+            _ => return info,
+        }
+        info.is_resource = true;
+        info.verb = match *method {
+            Method::POST => "create",
+            Method::GET | Method::HEAD => "get",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ => "",
+        }
+        .to_owned();
+        let mut old_watch = false;
+        if let [first, tail @ ..] = rest
+            && first == "watch"
+            && !tail.is_empty()
+        {
+            old_watch = true;
+            rest = tail;
+        }
+        if let [first, namespace, tail @ ..] = rest
+            && first == "namespaces"
+        {
+            info.namespace = namespace.clone();
+            // `namespaces/x` and `namespaces/x/status` are about the namespace itself.
+            let about_namespace = match tail {
+                [] => true,
+                [one] => NAMESPACE_SUBRESOURCES.contains(&one.as_str()),
+                _ => false,
+            };
+            if !about_namespace {
+                rest = tail;
+            }
+        }
+        let mut parts = rest.iter().cloned();
+        info.resource = parts.next().unwrap_or_default();
+        info.name = parts.next().unwrap_or_default();
+        info.subresource = parts.next().unwrap_or_default();
+        info.rest = parts.collect();
+        if info.name.is_empty() && info.verb == "get" {
+            info.verb = if query.flag("watch") { "watch" } else { "list" }.to_owned();
+        }
+        if info.name.is_empty() && info.verb == "delete" {
+            info.verb = "deletecollection".to_owned();
+        }
+        if old_watch {
+            info.verb = "watch".to_owned();
+        }
+        info
+    }
+
+    /// The name that a collection request restricts itself to by `metadata.name=…`, which authorization honours.
+    pub fn restrict_to_name(&mut self, name: &str) {
+        if self.is_resource
+            && self.name.is_empty()
+            && matches!(self.verb.as_str(), "list" | "watch" | "deletecollection")
+        {
+            self.name = name.to_owned();
+        }
+    }
+}
+
+/// Decoded query parameters in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Decodes `a=b&c=d`; `+` is a space.
+    pub fn parse(text: Option<&str>) -> Self {
+        let decode = |part: &str| {
+            let spaced = part.replace('+', " ");
+            percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+        };
+        let pairs = text
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (decode(key), decode(value))
+            })
+            .collect();
+        Query(pairs)
+    }
+
+    /// The first value of a parameter.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == key)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The first value of a parameter unless it is empty.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.get(key).filter(|value| !value.is_empty())
+    }
+
+    /// All values of a parameter.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .iter()
+            .filter(move |(known, _)| known == key)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// A switch as Kubernetes reads it: present and not `false` or `0`.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key)
+            .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    /// All pairs.
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+}
+
+/// Reads a length of time in nanoseconds as Go does, such as `1m30s`.
+///
+/// # Errors
+/// Go's text.
+pub fn parse_duration(text: &str) -> Result<i64, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("ns", 1.0),
+        ("us", 1e3),
+        ("µs", 1e3),
+        ("μs", 1e3),
+        ("ms", 1e6),
+        ("s", 1e9),
+        ("m", 60e9),
+        ("h", 3600e9),
+    ];
+    let mut total = 0.0;
+    let invalid = || format!("time: invalid duration {text:?}");
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if rest == "0" {
+        return Ok(0);
+    }
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        if !number.contains(|c: char| c.is_ascii_digit()) || number.matches('.').count() > 1 {
+            return Err(invalid());
+        }
+        let end = after.find(is_number).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        if unit.is_empty() {
+            return Err(format!("time: missing unit in duration {text:?}"));
+        }
+        let Some((_, nanoseconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
+            return Err(format!("time: unknown unit {unit:?} in duration {text:?}"));
+        };
+        total += number.parse::<f64>().map_err(|_| invalid())? * nanoseconds;
+        rest = after;
+    }
+    // Go's durations are 64 bits of nanoseconds.
+    if total > i64::MAX as f64 {
+        return Err(invalid());
+    }
+    let sign = if text.starts_with('-') { -1.0 } else { 1.0 };
+    Ok((total * sign) as i64)
+}
