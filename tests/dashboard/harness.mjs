@@ -37,6 +37,7 @@ export async function start(args, word, options = {}) {
   child.stderr.on("data", (data) => (child.errors = (child.errors + data).slice(-100_000)));
   const line = await new Promise((found, failed) => {
     const timer = setTimeout(() => failed(new Error(`no ${word} in: ${text}${child.errors}`)), PATIENCE);
+    child.on("error", failed);
     child.on("exit", (code) => failed(new Error(`${args[0]} ended with ${code}: ${child.errors}`)));
     child.stdout.on("data", (data) => {
       text += data;

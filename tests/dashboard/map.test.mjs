@@ -51,6 +51,8 @@ test("a click on the map selects what is there", async () => {
   const area = await page.locator("canvas").boundingBox();
   for (let dy = -40; dy <= 60 && (await page.locator(".details").count()) === 0; dy += 10) {
     await page.mouse.click(area.x + area.width / 2 - 20, area.y + area.height / 2 + dy);
+    // What the click has changed is drawn after the second frame.
+    await page.evaluate(() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go))));
   }
   await shows(page.locator(".details h2"), "gpu-3");
   await page.keyboard.press("Escape");
