@@ -2,15 +2,12 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { closeBrowser, dashboard, open } from "./harness.mjs";
+import { dashboard, end, open } from "./harness.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 let served;
 before(async () => (served = await dashboard()));
-after(async () => {
-  await closeBrowser();
-  await served.stop();
-});
+after(end);
 
 /** What axe finds, one line each. */
 async function findings(page) {

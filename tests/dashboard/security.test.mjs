@@ -4,14 +4,11 @@ import { request } from "node:http";
 import { createServer } from "node:http";
 import { connect } from "node:net";
 import { after, before, test } from "node:test";
-import { chrome, closeBrowser, dashboard, open, PATIENCE } from "./harness.mjs";
+import { chrome, dashboard, end, open, PATIENCE } from "./harness.mjs";
 
 let served;
 before(async () => (served = await dashboard({ flags: [] })));
-after(async () => {
-  await closeBrowser();
-  await served.stop();
-});
+after(end);
 
 /** A request as no browser would send it. */
 function raw(url, headers = {}, method = "GET") {
