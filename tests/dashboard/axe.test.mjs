@@ -2,15 +2,12 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { closeBrowser, dashboard, open } from "./harness.mjs";
+import { dashboard, end, open } from "./harness.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 let served;
 before(async () => (served = await dashboard()));
-after(async () => {
-  await closeBrowser();
-  await served.stop();
-});
+after(end);
 
 /** What axe finds, one line each. */
 async function findings(page) {
@@ -24,22 +21,30 @@ const READY = { "#map": ".figures", "#pending": ".funnel", "#claims": ".lives li
 
 for (const scheme of ["dark", "light"]) {
   for (const width of [1024, 1920]) {
+    let page;
+    const shown = async (hash) => {
+      page ??= await open(served.link, { scheme, width });
+      await page.evaluate((to) => (location.hash = to), hash);
+      await page.locator(READY[hash]).first().waitFor();
+    };
     for (const hash of Object.keys(READY)) {
       test(`${hash} is accessible, ${scheme}, ${width} pixels wide`, async () => {
-        const page = await open(served.link, { scheme, width, hash });
-        await page.locator(READY[hash]).first().waitFor();
+        await shown(hash);
         if (hash === "#map") {
           await page.locator("canvas").focus();
           await page.keyboard.press("ArrowRight");
           await page.locator(".details").waitFor();
           assert.deepEqual(await findings(page), []);
           await page.getByRole("button", { name: "Table" }).click();
+          await page.locator("tbody").waitFor();
         }
-        if (hash === "#claims") await page.locator(".lives button").first().click();
+        if (hash === "#claims") {
+          await page.locator(".lives button").first().click();
+          await page.locator(".story").waitFor();
+        }
         assert.deepEqual(await findings(page), []);
         const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(wide <= 0, `it is ${wide} pixels too wide`);
-        await page.context().close();
       });
     }
   }

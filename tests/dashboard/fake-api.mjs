@@ -7,6 +7,9 @@ import { fleet } from "./fleet.mjs";
 
 const DEVICES = ["resourceslices", "resourceclaims", "deviceclasses", "devicetaintrules", "resourceclaimtemplates"];
 
+/** In which version the API server has a kind of the group of devices: rules have no v1 yet. */
+const served = (plural, version) => version === (plural === "devicetaintrules" ? "v1beta2" : "v1");
+
 const EXPIRED = `${JSON.stringify({ type: "ERROR", object: { kind: "Status", code: 410, message: "too old resource version" } })}\n`;
 
 export class FakeApi {
@@ -97,12 +100,18 @@ export class FakeApi {
     if (request.method !== "GET") return status(405, "only GET is served");
     if (url.pathname === "/version") return json(200, { major: "1", minor: "36", gitVersion: "v1.36.2", gitCommit: "", gitTreeState: "", buildDate: "", goVersion: "", compiler: "", platform: "" });
     if (url.pathname === "/apis/resource.k8s.io") {
-      return json(200, { kind: "APIGroup", name: "resource.k8s.io", versions: [{ groupVersion: "resource.k8s.io/v1", version: "v1" }] });
+      return json(200, { kind: "APIGroup", name: "resource.k8s.io", versions: ["v1", "v1beta2"].map((version) => ({ groupVersion: `resource.k8s.io/${version}`, version })) });
+    }
+    const listed = /^\/apis\/resource\.k8s\.io\/([^/]+)$/.exec(url.pathname);
+    if (listed) {
+      const resources = DEVICES.filter((plural) => served(plural, listed[1])).map((name) => ({ name }));
+      if (resources.length === 0) return status(404, "the server could not find the requested resource");
+      return json(200, { kind: "APIResourceList", groupVersion: `resource.k8s.io/${listed[1]}`, resources });
     }
     const found = /^\/(?:api|apis\/([^/]+))\/([^/]+)(?:\/namespaces\/([^/]+))?\/([^/]+)(?:\/([^/]+))?$/.exec(url.pathname);
     if (!found) return status(404, "the server could not find the requested resource");
     const [, group, version, namespace, plural, name] = found;
-    if (DEVICES.includes(plural) && !(version === "v1" || (plural === "devicetaintrules" && version === "v1beta2"))) return status(404, "the server could not find the requested resource");
+    if (DEVICES.includes(plural) && !served(plural, version)) return status(404, "the server could not find the requested resource");
     if (name) {
       const object = this.get(plural, `${namespace}/${name}`);
       return object ? json(200, object) : status(404, `${plural} "${name}" not found`);

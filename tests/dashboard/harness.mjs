@@ -21,6 +21,8 @@ const FLAGS = [
 ];
 
 let browser;
+/** What runs: a test that fails stops nothing, and its file must end all the same. */
+const running = new Set();
 
 /** The browser of this process. */
 export async function chrome() {
@@ -32,11 +34,13 @@ export async function chrome() {
 /** Starts a program, and returns it with the first line that contains a word. */
 export async function start(args, word, options = {}) {
   const child = spawn(ALLOT, args, { stdio: ["ignore", "pipe", "pipe"], ...options });
+  running.add(child);
   let text = "";
   child.errors = "";
   child.stderr.on("data", (data) => (child.errors = (child.errors + data).slice(-100_000)));
   const line = await new Promise((found, failed) => {
     const timer = setTimeout(() => failed(new Error(`no ${word} in: ${text}${child.errors}`)), PATIENCE);
+    child.on("error", failed);
     child.on("exit", (code) => failed(new Error(`${args[0]} ended with ${code}: ${child.errors}`)));
     child.stdout.on("data", (data) => {
       text += data;
@@ -50,6 +54,7 @@ export async function start(args, word, options = {}) {
 }
 
 export async function stop(child) {
+  running.delete(child);
   if (child.exitCode !== null || child.signalCode !== null) return;
   const gone = new Promise((go) => child.once("exit", go));
   child.kill("SIGTERM");
@@ -61,6 +66,7 @@ export async function stop(child) {
 /** A dashboard before a made-up cluster. */
 export async function dashboard({ objects = fleet(), flags = [], api = new FakeApi(objects), namespace } = {}) {
   const url = await api.start();
+  running.add(api);
   const folder = mkdtempSync(join(tmpdir(), "dashboard-test-"));
   const file = join(folder, "kubeconfig");
   writeFileSync(file, kubeconfig(url, namespace));
@@ -70,17 +76,22 @@ export async function dashboard({ objects = fleet(), flags = [], api = new FakeA
     api, link, child, file,
     async stop() {
       await stop(child);
-      api.stop();
+      stopApi(api);
       rmSync(folder, { recursive: true, force: true });
     },
   };
 }
 
+function stopApi(api) {
+  if (running.delete(api)) api.stop();
+}
+
 /** A page that has everything from the cluster. What goes wrong in it is collected. */
-export async function open(link, { scheme = "dark", width = 1440, height = 900, hash = "" } = {}) {
+export async function open(link, { scheme = "dark", width = 1440, height = 900, hash = "", script } = {}) {
   const context = await (await chrome()).newContext({ colorScheme: scheme, viewport: { width, height }, reducedMotion: "reduce" });
   context.setDefaultTimeout(PATIENCE);
   const page = await context.newPage();
+  if (script) await page.addInitScript(script);
   page.problems = [];
   page.on("pageerror", (error) => page.problems.push(error.message));
   page.on("console", (message) => {
@@ -97,7 +108,14 @@ export async function open(link, { scheme = "dark", width = 1440, height = 900, 
   return page;
 }
 
+/** Ends the browser. */
 export async function closeBrowser() {
   await browser?.close();
   browser = undefined;
+}
+
+/** Ends everything that a file of tests has started. */
+export async function end() {
+  await closeBrowser();
+  for (const started of running) await (started instanceof FakeApi ? stopApi(started) : stop(started));
 }

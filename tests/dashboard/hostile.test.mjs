@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { fleet } from "./fleet.mjs";
-import { closeBrowser, dashboard, open } from "./harness.mjs";
+import { dashboard, end, open } from "./harness.mjs";
 
 const ATTACKS = [
   "<img src=x onerror=\"window.pwned=1;alert(1)\">",
@@ -54,10 +54,7 @@ function poisoned() {
 
 let served;
 before(async () => (served = await dashboard({ objects: poisoned() })));
-after(async () => {
-  await closeBrowser();
-  await served.stop();
-});
+after(end);
 
 async function unharmed(page) {
   assert.equal(await page.evaluate(() => globalThis.pwned), undefined);

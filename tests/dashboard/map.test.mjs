@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { closeBrowser, dashboard, open } from "./harness.mjs";
+import { fleet } from "./fleet.mjs";
+import { dashboard, end, open } from "./harness.mjs";
 
 let served;
 let page;
@@ -8,10 +9,7 @@ before(async () => {
   served = await dashboard();
   page = await open(served.link);
 });
-after(async () => {
-  await closeBrowser();
-  await served.stop();
-});
+after(end);
 
 const figure = (at) => page.locator(".figure strong").nth(at);
 const count = (state) => page.locator(".legend button", { hasText: state }).locator(".count");
@@ -51,6 +49,8 @@ test("a click on the map selects what is there", async () => {
   const area = await page.locator("canvas").boundingBox();
   for (let dy = -40; dy <= 60 && (await page.locator(".details").count()) === 0; dy += 10) {
     await page.mouse.click(area.x + area.width / 2 - 20, area.y + area.height / 2 + dy);
+    // What the click has changed is drawn after the second frame.
+    await page.evaluate(() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go))));
   }
   await shows(page.locator(".details h2"), "gpu-3");
   await page.keyboard.press("Escape");
@@ -121,6 +121,32 @@ test("changes are seen as they come, over the end of a watch", async () => {
   await shows(figure(1), /^136$/);
   served.api.put("resourceslices", slice);
   await shows(figure(1), /^144$/);
+});
+
+/** Notes the middle of each rectangle that fades. */
+function noteRings() {
+  const { strokeRect } = CanvasRenderingContext2D.prototype;
+  globalThis.rings = new Set();
+  CanvasRenderingContext2D.prototype.strokeRect = function (x, y, width, height) {
+    if (this.globalAlpha < 1) globalThis.rings.add(`${Math.round(x + width / 2)} ${Math.round(y + height / 2)}`);
+    return strokeRect.call(this, x, y, width, height);
+  };
+}
+
+test("regression: claims that were there when the page was opened have not changed", async () => {
+  const own = await dashboard({ objects: fleet({ nodes: 180 }) });
+  const page = await open(own.link, { script: noteRings });
+  const free = page.locator(".legend button", { hasText: "Free" }).locator(".count");
+  const before = Number(await free.textContent());
+  const one = own.api.list("resourceclaims").find((claim) => {
+    const results = claim.status?.allocation?.devices.results ?? [];
+    return results.length === 1 && results[0].driver === "gpu.example.com" && /^gpu-\d$/.test(results[0].device) && results[0].pool === "node-20";
+  });
+  own.api.remove("resourceclaims", `${one.metadata.namespace}/${one.metadata.name}`);
+  await shows(free, new RegExp(`^${before + 1}$`));
+  await page.waitForFunction(() => globalThis.rings.size > 0);
+  assert.equal(await page.evaluate(() => globalThis.rings.size), 1, "only what has changed has a ring");
+  await own.stop();
 });
 
 test("nothing went wrong in the page", () => assert.deepEqual(page.problems, []));

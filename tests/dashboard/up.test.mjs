@@ -1,10 +1,10 @@
 // The dashboard of a whole cluster of `allot up`: 18 nodes, devices of several drivers, running and pending pods.
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { closeBrowser, open, start, stop } from "./harness.mjs";
+import { chrome, end, open, PATIENCE, start } from "./harness.mjs";
 import { populate } from "./populate.mjs";
 
 let up;
@@ -13,14 +13,12 @@ let folder;
 before(async () => {
   folder = mkdtempSync(join(tmpdir(), "up-"));
   const kubeconfig = join(folder, "kubeconfig");
-  up = await start(["up", "--in-memory", "--listen", "127.0.0.1:0", "--nodes", "18", "--runtime", "simulated", "--kubeconfig-out", kubeconfig], "ready: ");
+  up = await start(["up", "--dashboard", "--in-memory", "--listen", "127.0.0.1:0", "--nodes", "18", "--runtime", "simulated", "--kubeconfig-out", kubeconfig], "ready: ");
   await populate(kubeconfig);
   served = await start(["dashboard", "--kubeconfig", kubeconfig], "dashboard: ");
 });
 after(async () => {
-  await closeBrowser();
-  if (served) await stop(served.child);
-  if (up) await stop(up.child);
+  await end();
   rmSync(folder, { recursive: true, force: true });
 });
 
@@ -43,4 +41,26 @@ test("a real cluster is shown as it is", async () => {
   await page.evaluate(() => (location.hash = "#history"));
   await shows(page.getByRole("article", { name: "gpu.example.com", exact: true }), /largest request/);
   assert.deepEqual(page.problems, []);
+});
+
+test("the API server's own port has the page, for readers with a token", async () => {
+  const text = readFileSync(join(folder, "kubeconfig"), "utf8");
+  const field = (name) => new RegExp(`${name}: (.*)`).exec(text)[1].trim();
+  // Its certificate is of an authority that no browser knows.
+  const context = await (await chrome()).newContext({ ignoreHTTPSErrors: true });
+  context.setDefaultTimeout(PATIENCE);
+  const page = await context.newPage();
+  await page.goto(`${field("server")}/dashboard`);
+  await page.getByLabel("Token").fill("wrong");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await shows(page.locator(".warn"), "Unauthorized");
+  await page.getByLabel("Token").fill(field("token"));
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.locator(".status.live").waitFor();
+  await shows(page.locator(".figure strong").nth(2), /^18$/);
+  assert.equal(new URL(page.url()).search, "");
+  assert.deepEqual(await context.cookies(), []);
+  await page.evaluate(() => (location.hash = "#pending"));
+  await page.getByRole("article", { name: "Pod default/too-large" }).locator(".funnel").first().waitFor();
+  await context.close();
 });

@@ -1,13 +1,10 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { closeBrowser, dashboard, open } from "./harness.mjs";
+import { dashboard, end, open } from "./harness.mjs";
 
 let served;
 before(async () => (served = await dashboard()));
-after(async () => {
-  await closeBrowser();
-  await served.stop();
-});
+after(end);
 const shows = (locator, text) => locator.filter({ hasText: text }).first().waitFor();
 
 test("a pod that waits is explained, check by check", async () => {

@@ -74,7 +74,10 @@ export class Live {
         this.changed();
       });
     }
+    // What came last is settled as part of the first lists.
+    this.fleet.settle(0);
     this.progress = 1;
+    this.changed();
     let pause = 500;
     while (!this.stopped) {
       const begun = performance.now();

@@ -121,6 +121,8 @@ function Dashboard({ session, leave }: { session: Session; leave: () => void }) 
     const clock = setInterval(changed, 5_000);
     const move = () => setTab(tabOf(location.hash));
     addEventListener("hashchange", move);
+    // It may have changed after the first render, before this ran.
+    move();
     return () => {
       running.stop();
       clearInterval(clock);

@@ -1,14 +1,15 @@
 //! Packages for users: `cargo xtask image` and `cargo xtask dist`.
 //!
 //! Both are reproducible from the same source and program: entries are sorted, owners are root, and the only time in
-//! them is `SOURCE_DATE_EPOCH`, or else that of the commit. Nothing is signed: signatures need a key of the release,
-//! which no checkout has; `SHA256SUMS` is the file to sign.
+//! them is `SOURCE_DATE_EPOCH`, or else that of the commit. With a key `SHA256SUMS` is signed, and the rest through it;
+//! no key is in the checkout.
 
 mod deb;
 mod dist;
 mod image;
 mod libraries;
 mod sbom;
+mod sign;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -23,6 +24,7 @@ use sha2::{Digest as _, Sha256};
 pub const OPTIONS: &str = "--out DIR       where the files go; target/image or target/packages
                                   --binary FILE   package this program instead of building one
                                   --target TRIPLE build for this; default: musl where it can be built, else this machine
+                                  --sign-key FILE sign the checksums with this OpenSSH key; default: that of $ALLOT_SIGNING_KEY, if set
                                   --name IMAGE    (image) its name, docker.io/library/allot:VERSION";
 
 /// What to package.
@@ -31,6 +33,7 @@ struct Options {
     out: Option<PathBuf>,
     target: Option<String>,
     name: Option<String>,
+    sign_key: Option<PathBuf>,
 }
 
 impl Options {
@@ -40,6 +43,9 @@ impl Options {
             out: None,
             target: None,
             name: None,
+            sign_key: std::env::var_os(sign::VARIABLE)
+                .filter(|key| !key.is_empty())
+                .map(PathBuf::from),
         };
         let mut arguments = arguments.iter();
         while let Some(flag) = arguments.next() {
@@ -53,6 +59,7 @@ impl Options {
                 "--binary" => options.binary = Some(value()?.into()),
                 "--out" => options.out = Some(value()?.into()),
                 "--target" => options.target = Some(value()?),
+                "--sign-key" => options.sign_key = Some(value()?.into()),
                 "--name" => options.name = Some(value()?),
                 other => bail!("unknown option {other}\n  {OPTIONS}"),
             }
@@ -129,7 +136,8 @@ pub fn image(arguments: &[String]) -> Result<bool> {
     let name = options
         .name
         .unwrap_or_else(|| format!("docker.io/library/allot:{}", subject.version));
-    report(&out, &image::write(&subject, &out, &name)?)
+    let files = image::write(&subject, &out, &name)?;
+    report(&out, &files, options.sign_key.as_deref())
 }
 
 /// `cargo xtask dist`.
@@ -140,19 +148,28 @@ pub fn dist(arguments: &[String]) -> Result<bool> {
     let out = options
         .out
         .unwrap_or_else(|| crate::root().join("target/packages"));
-    report(&out, &dist::write(&subject, &out)?)
+    let files = dist::write(&subject, &out)?;
+    report(&out, &files, options.sign_key.as_deref())
 }
 
-/// Writes the checksums of files in a directory, and prints them.
-fn report(out: &Path, files: &[String]) -> Result<bool> {
+/// Writes the checksums of files in a directory, prints them, and signs them if there is a key.
+fn report(out: &Path, files: &[String], key: Option<&Path>) -> Result<bool> {
     let mut sums = String::new();
     for file in files {
         let bytes = std::fs::read(out.join(file)).with_context(|| file.clone())?;
         sums += &format!("{}  {file}\n", sha256(&bytes));
     }
-    std::fs::write(out.join("SHA256SUMS"), &sums)?;
+    let list = out.join("SHA256SUMS");
+    sign::forget(&list)?;
+    std::fs::write(&list, &sums)?;
     print!("{sums}");
-    println!("in {}; nothing is signed", out.display());
+    match key {
+        Some(key) => {
+            let signature = sign::sign(&list, key)?;
+            println!("signed in {}", signature.display());
+        }
+        None => println!("in {}; not signed: there is no --sign-key", out.display()),
+    }
     Ok(true)
 }
 

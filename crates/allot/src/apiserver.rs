@@ -211,6 +211,8 @@ pub struct Running {
     pub url: String,
     /// The same as an address that is good on this machine; containers share its network.
     pub address: SocketAddr,
+    /// The addresses under which clients reach the server, as far as it knows them.
+    pub reached: Vec<SocketAddr>,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
     /// The server, for clients in this process.
@@ -286,6 +288,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     Ok(Running {
         url,
         address: host,
+        reached: vec![host, advertised],
         kubeconfig,
         server,
         authority,

@@ -118,6 +118,10 @@ pub struct Cluster {
     pub url: String,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
+    /// The API server, for what is served beside the API.
+    pub server: allot_apiserver::Server,
+    /// The addresses under which clients reach it.
+    pub reached: Vec<SocketAddr>,
     /// A client in this process, with every right.
     pub client: Client,
     /// How many nodes are waited for after their registration.
@@ -244,6 +248,8 @@ impl Cluster {
         let mut cluster = Self {
             url: running.url,
             kubeconfig: running.kubeconfig,
+            server: running.server.clone(),
+            reached: running.reached,
             client: as_user("kubernetes-admin", "allot"),
             // Nodes that share an agent are ready as soon as they are registered.
             nodes: match hardware::drivers_can_register(&args) {

@@ -10,6 +10,8 @@ mod cluster;
 mod clusters;
 mod cmd;
 mod component;
+#[cfg(test)]
+mod documents;
 mod logging;
 mod modelled;
 mod plugin;
@@ -36,12 +38,14 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Run an embedded control plane and nodes on this machine
+    #[command(alias = "start")]
     Up(Box<cmd::up::Args>),
     /// Show whether a cluster runs, and its content
     Status(cmd::status::Args),
     /// Print the log of a cluster that runs in the background
     Logs(cmd::logs::Args),
     /// End a cluster with everything that runs of it
+    #[command(alias = "stop")]
     Down(cmd::down::Args),
     /// Start a temporary cluster, run the examples and show what happens
     Demo(cmd::demo::Args),
@@ -87,6 +91,9 @@ enum Command {
     Bench(cmd::bench::Args),
     /// Print a shell completion script
     Completion(cmd::completion::Args),
+    /// Print the version, as --version does
+    #[command(hide = true)]
+    Version,
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Manual(cmd::manual::Args),
@@ -159,6 +166,12 @@ fn main() -> ExitCode {
         Command::Store(args) => cmd::store::run(args),
         Command::Bench(args) => cmd::bench::run(args),
         Command::Completion(args) => cmd::completion::run(args),
+        Command::Version => {
+            let text = Cli::command().render_version();
+            std::io::stdout()
+                .write_all(text.as_bytes())
+                .map_err(anyhow::Error::from)
+        }
         Command::Manual(args) => cmd::manual::run(&args),
     };
     match result {
@@ -262,6 +275,23 @@ mod tests {
             let told = |form: &str| readme.contains(form);
             let listed = told(&format!("`allot {name}")) || told(&format!(", `{name}`"));
             assert!(listed, "README.md does not list `allot {name}`");
+        }
+    }
+
+    /// Words of kubectl, helm and other tools for clusters on one machine: `stop` had been answered with `store`.
+    #[test]
+    fn regression_words_of_other_tools_are_understood() {
+        use clap::Parser as _;
+        for line in [
+            "start",
+            "stop",
+            "version",
+            "devices -A",
+            "explain pods train-0",
+        ] {
+            let words = ["allot"].into_iter().chain(line.split(' '));
+            let parsed = super::Cli::try_parse_from(words);
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
         }
     }
 

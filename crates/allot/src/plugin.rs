@@ -87,7 +87,7 @@ pub fn run_if_called() -> Option<ExitCode> {
 }
 
 /// The command, with examples for the plugin.
-fn command() -> clap::Command {
+pub fn command() -> clap::Command {
     let mut command = Plugin::command();
     let names: Vec<String> = command
         .get_subcommands()

@@ -33,6 +33,8 @@ mod lifecycle;
 mod modelled;
 #[path = "e2e/network.rs"]
 mod network;
+#[path = "e2e/page.rs"]
+mod page;
 #[path = "e2e/rootless.rs"]
 mod rootless;
 #[path = "e2e/scarcity.rs"]

@@ -1,7 +1,7 @@
 //! The context of a handler: the shared server state and the request being handled.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use allot_store::{Backend, Entry};
 use tokio::sync::Semaphore;
@@ -14,6 +14,7 @@ use crate::flow::FlowControl;
 use crate::limits::DISCARDS;
 use crate::managed::{Known, ROUNDS};
 use crate::metrics::Metrics;
+use crate::mount::Mount;
 use crate::negotiate::MediaType;
 use crate::registry::Resource;
 use crate::request::Incoming;
@@ -42,6 +43,8 @@ pub struct Core {
     pub(crate) turns: Arc<Semaphore>,
     /// Limits the number of request bodies that are read and discarded.
     pub(crate) discards: Arc<Semaphore>,
+    /// A page beside the API.
+    pub(crate) mount: OnceLock<Mount>,
 }
 
 impl Core {
@@ -65,6 +68,7 @@ impl Core {
             flow,
             turns: large::turns(),
             discards: Arc::new(Semaphore::new(DISCARDS)),
+            mount: OnceLock::new(),
         }
     }
 }

@@ -157,7 +157,10 @@ async fn one(
         let connection = connection.clone();
         request.extensions_mut().insert(connection.clone());
         async move {
-            let response = server.handle_remote(request, user).await;
+            let response = match server.mounted(request.uri().path()) {
+                Some(answer) => server.page(answer(request).await, &connection),
+                None => server.handle_remote(request, user).await,
+            };
             if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
                 connection.upgraded();
             }

@@ -26,9 +26,10 @@ use crate::{discovery, health, panics, rest};
 
 mod client;
 mod head;
+mod page;
 
-pub use client::ClientService;
 use client::InProcess;
+pub use client::{ClientService, RemoteService};
 use head::{ambiguous, reads_body, time_limit};
 
 /// The API server. Cloning is cheap.

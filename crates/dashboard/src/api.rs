@@ -49,6 +49,13 @@ where
             }
             answer
         }
+        Pass::Move { to } => {
+            let mut answer = answer::whole(StatusCode::SEE_OTHER, "text/plain", "");
+            if let Ok(to) = HeaderValue::try_from(to) {
+                answer.headers_mut().insert(LOCATION, to);
+            }
+            answer
+        }
         Pass::File(path) => assets::file(&path).unwrap_or_else(|| refused(Refusal::Missing)),
         Pass::Data { path, bearer } => {
             let client = reader(&dashboard.client, bearer);

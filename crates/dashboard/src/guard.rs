@@ -5,7 +5,7 @@
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, ORIGIN, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
 
 /// The longest bearer token. Tokens of service accounts have about a thousand bytes, those with many groups several
 /// thousand.
@@ -71,6 +71,11 @@ pub enum Pass {
         /// Location of the page.
         to: String,
     },
+    /// The folder of the page was requested without its last slash: redirect to it.
+    Move {
+        /// Location of the page.
+        to: String,
+    },
     /// A file of the page, by its path below the page's own.
     File(String),
     /// Data, by its path below `api/`.
@@ -101,8 +106,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Checks for a server with these host names.
-    pub fn new(login: Login, hosts: Vec<String>) -> Self {
+    /// Checks for a server with these host names, and for [`Login::Token`] with the page in this folder.
+    pub fn new(login: Login, hosts: Vec<String>, path: &str) -> Self {
         let random = || format!("{:032x}", rand::random::<u128>());
         Self {
             login,
@@ -111,7 +116,7 @@ impl Guard {
             session: random(),
             base: match login {
                 Login::Link => format!("/{:016x}/", rand::random::<u64>()),
-                Login::Token => "/".to_owned(),
+                Login::Token => path.to_owned(),
             },
         }
     }
@@ -139,6 +144,14 @@ impl Guard {
         let path = head.uri.path();
         if self.login == Login::Link && path == "/" {
             return self.enter(head);
+        }
+        if self.login == Login::Token && self.base.strip_suffix('/') == Some(path) {
+            return match head.method {
+                Method::GET => Ok(Pass::Move {
+                    to: self.base.clone(),
+                }),
+                _ => Err(Refusal::Method),
+            };
         }
         let Some(below) = path.strip_prefix(&self.base) else {
             return Err(Refusal::Missing);
@@ -171,10 +184,19 @@ impl Guard {
 
     /// The name that the request is for, which must be one of this server.
     fn host(&self, head: &Parts) -> Result<String, Refusal> {
-        let host = single(head, HOST).and_then(|host| host.to_str().ok());
+        let header = single(head, HOST).and_then(|host| host.to_str().ok());
+        let host = match (head.version, head.uri.authority()) {
+            (_, None) => header,
+            // HTTP/2 has it in the request line; a header beside that has to be the same (RFC 9113).
+            (Version::HTTP_2, Some(line)) if !head.headers.contains_key(HOST) => {
+                Some(line.as_str())
+            }
+            (Version::HTTP_2, Some(line)) => header.filter(|header| *header == line.as_str()),
+            // In HTTP/1.1 it takes precedence over the header (RFC 9112), and is not expected here.
+            _ => None,
+        };
         let host = host.ok_or(Refusal::Host)?.to_ascii_lowercase();
-        // A request line with a host takes precedence over the header (RFC 9112), and is not expected here.
-        if head.uri.authority().is_some() || !self.hosts.contains(&host) {
+        if !self.hosts.contains(&host) {
             return Err(Refusal::Host);
         }
         Ok(host)

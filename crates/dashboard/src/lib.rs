@@ -36,6 +36,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+pub use answer::Body;
 pub use guard::Login;
 pub use kind::Kind;
 pub use serve::{serve, serve_tls};
@@ -67,6 +68,8 @@ pub struct Config {
     /// Host names of the server, as in the Host header: `127.0.0.1:4000`. Requests for other names are rejected, so
     /// that a page of another site cannot reach the server by its own name (DNS rebinding).
     pub hosts: Vec<String>,
+    /// The folder of the page for [`Login::Token`], with a slash at both ends; [`Login::Link`] has a random one.
+    pub path: &'static str,
     /// A client of the API server: with the reader's credentials for [`Login::Link`], without any for [`Login::Token`].
     pub client: kube::Client,
     /// The explainer.
@@ -91,7 +94,7 @@ impl Dashboard {
     /// A dashboard that is ready to serve.
     pub fn new(config: Config) -> Self {
         Self {
-            guard: Guard::new(config.login, config.hosts),
+            guard: Guard::new(config.login, config.hosts, config.path),
             client: config.client,
             explain: config.explain,
             cluster: config.cluster,
@@ -102,8 +105,17 @@ impl Dashboard {
         }
     }
 
-    /// The path and query of the login link; just `/` if readers have tokens of the cluster.
+    /// The path and query of the login link; just the folder if readers have tokens of the cluster.
     pub fn link(&self) -> String {
         self.guard.link()
+    }
+
+    /// Answers a request of another server's connection, which bounds its head and its connections.
+    pub async fn answer<B>(self: Arc<Self>, request: http::Request<B>) -> http::Response<Body>
+    where
+        B: http_body::Body<Data = bytes::Bytes> + Send,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        api::answer(self, request).await
     }
 }

@@ -18,11 +18,20 @@ esac
 
 /// Runs a command of xtask on the stand-in.
 fn package(command: fn(&[String]) -> anyhow::Result<bool>, directory: &Path, out: &str) {
+    package_with(command, directory, out, &[]).expect("packaged");
+}
+
+fn package_with(
+    command: fn(&[String]) -> anyhow::Result<bool>,
+    directory: &Path,
+    out: &str,
+    more: &[&str],
+) -> anyhow::Result<()> {
     let binary = directory.join(format!("program-of-{out}"));
     std::fs::write(&binary, STAND_IN).expect("written");
     std::fs::set_permissions(&binary, Permissions::from_mode(0o755)).expect("permitted");
     let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
-    let arguments = [
+    let mut arguments = vec![
         "--binary".to_owned(),
         text(&binary),
         "--out".to_owned(),
@@ -30,7 +39,9 @@ fn package(command: fn(&[String]) -> anyhow::Result<bool>, directory: &Path, out
         "--target".to_owned(),
         "x86_64-unknown-linux-gnu".to_owned(),
     ];
-    assert!(command(&arguments).expect("packaged"));
+    arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+    assert!(command(&arguments)?);
+    Ok(())
 }
 
 /// All files below a directory.
@@ -157,4 +168,64 @@ fn packages_are_the_same_twice_and_debian_reads_them() {
         "{fields}"
     );
     assert!(!fields.contains("Depends:"), "a static program: {fields}");
+}
+
+/// Whether the signature of the checksums in a directory is of a signer.
+fn verifies(directory: &Path, signers: &Path) -> bool {
+    let sums = std::fs::File::open(directory.join("SHA256SUMS")).expect("checksums");
+    // As docs/OPERATIONS.md says.
+    let verified = Command::new("ssh-keygen")
+        .args(["-Y", "verify", "-I", "allot", "-n", super::sign::NAMESPACE])
+        .arg("-f")
+        .arg(signers)
+        .arg("-s")
+        .arg(directory.join("SHA256SUMS.sig"))
+        .stdin(sums)
+        .output();
+    verified.expect("ssh-keygen").status.success()
+}
+
+#[test]
+fn checksums_are_signed_with_the_key_that_is_given() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = |name: &str| directory.path().join(name);
+    // Writes a key, and the file that names it as a signer.
+    let make = |name: &str| {
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"])
+            .arg(at(name))
+            .output();
+        if made.is_err() {
+            return false;
+        }
+        let public = std::fs::read_to_string(at(&format!("{name}.pub"))).expect("a public key");
+        std::fs::write(at(&format!("{name}.signers")), format!("allot {public}")).expect("written");
+        true
+    };
+    if !make("key") || !make("other") {
+        eprintln!("skipped: no ssh-keygen");
+        return;
+    }
+    let key = at("key").display().to_string();
+    package_with(super::dist, directory.path(), "one", &["--sign-key", &key]).expect("signed");
+    let one = at("one");
+    assert!(verifies(&one, &at("key.signers")));
+    assert!(!verifies(&one, &at("other.signers")), "another key");
+    // Signed again it replaces the signature, and the same bytes have the same one.
+    let before = files(&one);
+    package_with(super::dist, directory.path(), "one", &["--sign-key", &key]).expect("signed");
+    assert_eq!(before, files(&one));
+    let mut sums = before["SHA256SUMS"].clone();
+    sums[0] ^= 1;
+    std::fs::write(one.join("SHA256SUMS"), sums).expect("written");
+    assert!(!verifies(&one, &at("key.signers")), "changed checksums");
+
+    // A signature of before does not stay beside checksums that nobody signed.
+    package(super::dist, directory.path(), "one");
+    assert!(!one.join("SHA256SUMS.sig").exists());
+    let absent = at("absent").display().to_string();
+    let more = ["--sign-key", &absent];
+    let error = package_with(super::dist, directory.path(), "one", &more);
+    let error = error.expect_err("no key").to_string();
+    assert!(error.contains("there is no signing key"), "{error}");
 }

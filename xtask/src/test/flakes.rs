@@ -8,8 +8,13 @@ use anyhow::Result;
 
 const HEAD: &str = "# Flaky tests
 
-`cargo xtask test` runs a failed test again alone, once. The tests below passed then: each is a fault of the test or
-of the program. Remove the line with the fix.
+`cargo xtask test` runs a failed test again alone, once. A test that passes then is printed as `FLAKY` at the end, by `.ci/run`
+as well, and on a developer's machine it is added to the list below, which belongs into the next commit. Each is a fault of the test or of the
+program, and comes before new work:
+
+1. Show it: run the test alone in a loop, beside a busy core (`yes > /dev/null`), until it fails.
+2. Find which event it should have awaited, or which race the program has. A longer deadline, a sleep or a retry is no fix.
+3. Fix it, with a test named `regression_…` if it was the program, and remove the line in the same commit.
 
 ";
 

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use allot_apiserver::Server;
+use allot_apiserver::mount::Mount;
 use allot_dashboard::{Config, Dashboard, Explain, Login, serve, serve_tls};
 use anyhow::Context as _;
 use futures::FutureExt as _;
@@ -83,6 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let dashboard = Arc::new(Dashboard::new(Config {
             login,
             hosts,
+            path: "/",
             client: client.clone(),
             explain: explainer(),
             cluster,
@@ -131,6 +134,7 @@ pub async fn beside(
     let dashboard = Arc::new(Dashboard::new(Config {
         login: Login::Link,
         hosts: hosts(address, false, &[]),
+        path: "/",
         client,
         explain: explainer(),
         cluster,
@@ -138,6 +142,31 @@ pub async fn beside(
     let link = format!("http://{address}{}", dashboard.link());
     tokio::spawn(serve(dashboard, listener, stop));
     Ok(link)
+}
+
+/// The folder of the page on the API server's own port.
+const FOLDER: &str = "/dashboard/";
+
+/// Serves the dashboard on the port of an API server in this process, to readers with a token of the cluster: other
+/// credentials, such as a client certificate of the browser, are not used. `reached` are the addresses of the server.
+/// Returns the path.
+pub fn on(server: &Server, cluster: String, reached: &[SocketAddr]) -> &'static str {
+    let named = reached
+        .iter()
+        .flat_map(|address| hosts(*address, true, &[]));
+    let dashboard = Arc::new(Dashboard::new(Config {
+        login: Login::Token,
+        hosts: named.collect(),
+        path: FOLDER,
+        client: kube::Client::new(server.remote_service(), "default"),
+        explain: explainer(),
+        cluster,
+    }));
+    server.mount(Mount::new(
+        FOLDER.trim_end_matches('/'),
+        Arc::new(move |request| dashboard.clone().answer(request).boxed()),
+    ));
+    FOLDER
 }
 
 /// Refuses combinations that would show the cluster, or the readers' tokens, to others.

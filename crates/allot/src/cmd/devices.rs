@@ -55,6 +55,15 @@ pub struct Args {
     /// Only devices of claims in this namespace
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
+    /// Devices of claims in all namespaces, which is the default
+    #[arg(
+        id = "all_namespaces",
+        long = "all-namespaces",
+        short = 'A',
+        conflicts_with = "namespace",
+        hide = true
+    )]
+    _all: bool,
     /// Only in this state
     #[arg(long, value_enum)]
     state: Option<State>,

@@ -54,6 +54,9 @@ pub struct Args {
     /// Name of the pod, or claim/NAME; default: all pending pods, or with -f the pods of the files
     #[arg(conflicts_with = "all_namespaces")]
     pod: Option<String>,
+    /// The name, if the word before it is a kind, as for kubectl
+    #[arg(hide = true, requires = "pod")]
+    name: Option<String>,
     /// Namespace of the pod; default: that of the kubeconfig
     #[arg(long, short)]
     namespace: Option<String>,
@@ -84,6 +87,11 @@ enum Format {
     /// One JSON object per line: for each pod with every node, or for each reason with its pods
     Json,
 }
+
+/// Before the name of a pod.
+const PODS: &[&str] = &["pod/", "pods/", "po/"];
+/// Before the name of a claim.
+const CLAIMS: &[&str] = &["claim/", "claims/", "resourceclaim/", "resourceclaims/"];
 
 /// There is no such pod or claim.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +131,17 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-async fn answer(args: Args) -> anyhow::Result<Outcome> {
+async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
+    if let (Some(kind), Some(name)) = (&args.pod, args.name.take()) {
+        let known = PODS.iter().chain(CLAIMS);
+        anyhow::ensure!(
+            known
+                .copied()
+                .any(|known| known.strip_suffix('/') == Some(kind.as_str())),
+            "one pod or claim at a time: {kind}, or {name}; without a name all pending pods are explained"
+        );
+        args.pod = Some(format!("{kind}/{name}"));
+    }
     let documents = manifests::read(&args.file)?;
     let json = args.output == Format::Json;
     let (snapshot, namespace) = read_cluster(&args).await?;
@@ -152,13 +170,10 @@ async fn answer(args: Args) -> anyhow::Result<Outcome> {
             false => of_files(&mut loaded, &added, json),
         };
     };
-    if let Some(name) = prefixed(
-        &name,
-        &["claim/", "claims/", "resourceclaim/", "resourceclaims/"],
-    ) {
+    if let Some(name) = prefixed(&name, CLAIMS) {
         return claim::explain(&mut loaded, &namespace, name, json);
     }
-    let bare = prefixed(&name, &["pod/", "pods/", "po/"]).unwrap_or(&name);
+    let bare = prefixed(&name, PODS).unwrap_or(&name);
     anyhow::ensure!(
         !bare.contains('/'),
         "{name} is no pod: name one of its pods, or give its manifest with -f"

@@ -45,7 +45,8 @@ pub struct Args {
     detached: bool,
     #[command(flatten)]
     cluster: cluster::Args,
-    /// Serve the dashboard as well, for this machine, and print its link when the cluster is ready
+    /// Serve the dashboard as well: for this machine, with a link that is printed when the cluster is ready, and for
+    /// readers with a token of the cluster below /dashboard/ of the API server
     #[arg(long)]
     dashboard: bool,
 }
@@ -161,8 +162,10 @@ fn here(mut args: Args) -> anyhow::Result<()> {
                     end.promise());
                 if args.dashboard {
                     let (client, stop) = (cluster.client.clone(), shutdown.clone());
-                    let link = super::dashboard::beside(client, "allot up".to_owned(), stop).await?;
-                    let _ = writeln!(stdout(), "dashboard: {link}");
+                    let name = "allot up".to_owned();
+                    let link = super::dashboard::beside(client, name.clone(), stop).await?;
+                    let path = super::dashboard::on(&cluster.server, name, &cluster.reached);
+                    let _ = writeln!(stdout(), "dashboard: {link}\nwith a token of the cluster: {}{path}", cluster.url);
                     current.dashboard = Some(link);
                     write(current);
                 }

@@ -57,3 +57,27 @@ where
         Box::pin(async move { Ok(server.handle(request, Some((*user).clone())).await) })
     }
 }
+
+/// The server for requests with credentials of their own; see [`Server::remote_service`].
+#[derive(Clone)]
+pub struct RemoteService(pub(crate) Server);
+
+impl<B> tower::Service<Request<B>> for RemoteService
+where
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+    B::Error: std::fmt::Display,
+{
+    type Response = Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.0.clone();
+        Box::pin(async move { Ok(server.handle(request, None).await) })
+    }
+}

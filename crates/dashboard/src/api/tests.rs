@@ -41,6 +41,7 @@ fn dashboard(login: Login, answers: &'static [(&str, u16, &str)]) -> (Arc<Dashbo
     let dashboard = Dashboard::new(Config {
         login,
         hosts: vec!["h:1".to_owned()],
+        path: "/",
         client: kube::Client::new(service, "team"),
         explain,
         cluster: "c".to_owned(),

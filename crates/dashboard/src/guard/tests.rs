@@ -8,6 +8,7 @@ fn guard(login: Login) -> Guard {
     Guard::new(
         login,
         vec![HOST_NAME.to_owned(), "localhost:4000".to_owned()],
+        "/",
     )
 }
 
@@ -235,4 +236,54 @@ fn tokens_are_passed_on_and_not_made() {
         let headers = format!("{host}\n{header}");
         refuses(Login::Token, "GET /api/list", &headers, Refusal::Token);
     }
+}
+
+/// A page in a folder of the API server's port.
+#[test]
+fn a_folder_is_the_whole_page() {
+    let host = "host: 127.0.0.1:4000";
+    let hosts = vec![HOST_NAME.to_owned()];
+    let guard = Guard::new(Login::Token, hosts, "/dashboard/");
+    // A token in the address is neither used nor kept.
+    for target in ["/dashboard", "/dashboard?token=abc"] {
+        let found = check(&guard, &format!("GET {target}"), host);
+        assert!(matches!(found, Ok(Pass::Move { to }) if to == "/dashboard/"));
+    }
+    let found = check(&guard, "POST /dashboard", host);
+    assert!(matches!(found, Err(Refusal::Method)), "{found:?}");
+    let found = check(&guard, "GET /dashboard/?token=abc", host);
+    assert!(matches!(found, Ok(Pass::File(path)) if path.is_empty()));
+    let found = check(&guard, "GET /dashboard/api/list?token=abc", host);
+    assert!(matches!(found, Err(Refusal::Token)), "{found:?}");
+    for path in ["/", "/api/list", "/app.js", "/dashboards/", "//dashboard/"] {
+        let found = check(&guard, &format!("GET {path}"), host);
+        assert!(matches!(found, Err(Refusal::Missing)), "{path}: {found:?}");
+    }
+}
+
+#[test]
+fn http_2_has_the_name_in_the_request_line() {
+    let guard = guard(Login::Token);
+    let ask = |target: &str, headers: &str| {
+        let mut head = head(&format!("GET {target}"), headers);
+        head.version = Version::HTTP_2;
+        guard.check(&head)
+    };
+    let ours = "https://127.0.0.1:4000/";
+    assert!(ask(ours, "").is_ok());
+    assert!(ask(ours, "host: 127.0.0.1:4000").is_ok());
+    assert!(ask(ours, "origin: https://127.0.0.1:4000").is_ok());
+    for (target, headers) in [
+        ("https://evil.example.com/", ""),
+        ("https://evil.example.com:4000/", "host: 127.0.0.1:4000"),
+        (ours, "host: evil.example.com"),
+        (ours, "host: 127.0.0.1:4000\nhost: 127.0.0.1:4000"),
+        ("https://evil@127.0.0.1:4000/", ""),
+        ("/", ""),
+    ] {
+        let found = ask(target, headers);
+        assert!(matches!(found, Err(Refusal::Host)), "{target} {headers}");
+    }
+    let found = ask(ours, "origin: https://evil.example.com");
+    assert!(matches!(found, Err(Refusal::Origin)), "{found:?}");
 }
