@@ -3,12 +3,18 @@
 use std::collections::BTreeSet;
 
 use allot_store::{Backend, ListOptions};
-use serde_json::Value;
 
 use crate::error::Result;
 use crate::object::text;
+use crate::select::extract;
 
-/// The addresses and ports of the ready endpoints for a service port.
+/// The number of endpoints after which the search ends: as many as Kubernetes' Endpoints objects contain.
+const ENOUGH: usize = 1000;
+/// The size of the slices that are read for one service. A namespace may contain any number of slices without a ready
+/// endpoint, and every request to the service would read all of them.
+const MOST_BYTES: usize = 8 << 20;
+
+/// The addresses and ports of the ready endpoints for a service port, those of the first slices if there are many.
 pub(crate) async fn ready(
     backend: &dyn Backend,
     namespace: &str,
@@ -22,12 +28,17 @@ pub(crate) async fn ready(
     };
     let slices = "discovery.k8s.io/endpointslices";
     let page = backend.list(slices, options).await?;
-    let mut found = BTreeSet::new();
+    let (mut found, mut read) = (BTreeSet::new(), 0);
     for entry in &page.entries {
-        let slice: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        if slice["metadata"]["labels"]["kubernetes.io/service-name"] != service {
+        let labels = extract(&entry.value, &["metadata.labels"]);
+        if labels["metadata"]["labels"]["kubernetes.io/service-name"] != service {
             continue;
         }
+        read += entry.value.len();
+        if found.len() >= ENOUGH || read > MOST_BYTES {
+            break;
+        }
+        let slice = extract(&entry.value, &["ports", "endpoints"]);
         let ports = slice["ports"].as_array().into_iter().flatten();
         let mut ports = ports.filter(|it| text(it, &["name"]) == port);
         let Some(number) = ports.find_map(|it| it["port"].as_u64()) else {
