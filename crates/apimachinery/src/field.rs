@@ -386,14 +386,24 @@ impl Error {
 /// All that is wrong with an object, in the order in which it was found.
 pub type ErrorList = Vec<Error>;
 
+/// The length of the text about errors in one answer, after which they are only counted. The client determines how many
+/// errors there are, and many contain the wrong value.
+pub(crate) const MOST_TEXT: usize = 1 << 20;
+
 /// The text of several errors as upstream's aggregate formats it: a single one unchanged, several in brackets, equal
-/// texts once. `None` without errors.
+/// texts once. `None` without errors. After a mebibyte of text it says how many more there are.
 pub fn aggregate(errors: &[Error]) -> Option<String> {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    let mut texts: Vec<String> = Vec::new();
     // The client determines the number of errors.
-    let mut seen = std::collections::HashSet::with_capacity(errors.len());
-    for error in errors {
+    let mut seen = std::collections::HashSet::new();
+    let mut length = 0;
+    for (index, error) in errors.iter().enumerate() {
+        if length > MOST_TEXT {
+            texts.push(format!("and {} more errors", errors.len() - index));
+            break;
+        }
         let text = error.to_string();
+        length += text.len();
         if seen.insert(text.clone()) {
             texts.push(text);
         }

@@ -208,14 +208,19 @@ impl Status {
             text.push_str(": ");
             text.push_str(&all);
         }
-        let causes = errors
-            .iter()
-            .map(|error| Cause {
+        let (mut causes, mut length) = (Vec::new(), 0);
+        for error in errors {
+            if length > field::MOST_TEXT {
+                break;
+            }
+            let message = error.body();
+            length += message.len() + error.field.len();
+            causes.push(Cause {
                 reason: error.kind.reason().to_owned(),
-                message: error.body(),
+                message,
                 field: error.field.clone(),
-            })
-            .collect();
+            });
+        }
         let mut status = Self::failure(422, "Invalid", text);
         status.details = Some(Box::new(Details {
             name: name.to_owned(),

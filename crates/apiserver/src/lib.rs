@@ -46,6 +46,7 @@ pub mod config;
 mod connections;
 mod context;
 mod conversion;
+mod dial;
 pub mod discovery;
 mod encode;
 mod endpoints;

@@ -118,6 +118,9 @@ impl Shape<'_> {
 
 /// The maximum number of unknown and duplicate fields that are reported for an object, as in upstream's decoder.
 pub const MAX_STRICT: usize = 100;
+/// The length of all paths that are composed for such reports. A key of a map may be as long as the body, and every
+/// unknown field below it is reported with its whole path.
+const MAX_STRICT_TEXT: usize = 4 << 20;
 
 struct Context {
     /// The path as strict errors print it.
@@ -126,6 +129,8 @@ struct Context {
     fields: Vec<&'static str>,
     structs: Vec<&'static Struct>,
     strict: Vec<String>,
+    /// The length of the paths that were composed for them.
+    strict_text: usize,
     /// Go keeps the first error, goes on, and reports it at the end.
     error: Option<String>,
     /// Texts of raw fields, where an object is read from its text.
@@ -140,6 +145,7 @@ impl Context {
             fields: Vec::new(),
             structs: Vec::new(),
             strict: Vec::new(),
+            strict_text: 0,
             error: None,
             raws: None,
         }
@@ -175,13 +181,17 @@ impl Context {
     }
 
     fn strict(&mut self, what: &str, key: &str) {
+        if self.strict.len() >= MAX_STRICT || self.strict_text > MAX_STRICT_TEXT {
+            return;
+        }
+        self.strict_text += self.path.len() + key.len();
         let path = if self.path.is_empty() {
             quote(key)
         } else {
             quote(&format!("{}.{key}", self.path))
         };
         let text = format!("{what} field {path}");
-        if self.strict.len() < MAX_STRICT && !self.strict.contains(&text) {
+        if !self.strict.contains(&text) {
             self.strict.push(text);
         }
     }

@@ -180,20 +180,18 @@ fn stored_versions(definition: &Value, errors: &mut ErrorList) {
         return;
     }
     let versions = versions(definition);
-    for (index, version) in versions.iter().enumerate() {
+    let mut seen = std::collections::HashSet::new();
+    for version in versions {
         // A name that stands twice is found once.
-        let taken = versions[..index]
-            .iter()
-            .any(|other| other["name"] == version["name"]);
+        let taken = !seen.insert(&version["name"]);
         if version["storage"] == true && (taken || !stored.contains(&version["name"])) {
             let name = text(version, "name");
             let detail = format!("must have the storage version {name}");
             errors.push(Error::invalid(&path, shown, detail));
         }
     }
-    let named = |name: &Value| versions.iter().any(|version| version["name"] == *name);
     for (index, version) in stored.iter().enumerate() {
-        if !named(version) {
+        if !seen.contains(version) {
             let name = version.as_str().unwrap_or_default();
             let detail = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"

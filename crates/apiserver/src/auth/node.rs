@@ -22,12 +22,16 @@ use super::policy;
 use crate::error::Result;
 use crate::object::text;
 use crate::references;
-use crate::select::Attributes;
+use crate::select::{Attributes, extract};
 use crate::state::ServerState;
 
 /// The namespace of the node heartbeat leases.
 pub(crate) const LEASES: &str = "kube-node-lease";
 const SLICES: &str = "resource.k8s.io/resourceslices";
+/// Where a slice names its node, in any version of the API.
+const OF_SLICE: [&str; 2] = ["spec.nodeName", "nodeName"];
+/// What of a pod refers to other objects.
+const OF_POD: [&str; 4] = ["metadata.name", "metadata.annotations", "spec", "status"];
 
 fn no(reason: impl Into<String>) -> Decision {
     Decision::NoOpinion(reason.into())
@@ -227,18 +231,23 @@ impl View<'_> {
         let (namespace, name) = (ask.namespace, ask.name);
         match ask.resource {
             "pods" => {
-                let pod = self.stored("pods", &format!("{namespace}/{name}")).await?;
+                let key = format!("{namespace}/{name}");
+                let pod = self.stored("pods", &key, &["spec.nodeName"]).await?;
                 Ok(text(&pod, &["spec", "nodeName"]) == self.node)
             }
-            "resourceslices" => Ok(node_of_slice(&self.stored(SLICES, name).await?) == self.node),
+            "resourceslices" => {
+                let slice = self.stored(SLICES, name, &OF_SLICE).await?;
+                Ok(node_of_slice(&slice) == self.node)
+            }
             "volumeattachments" => {
-                let found = self
-                    .stored("storage.k8s.io/volumeattachments", name)
-                    .await?;
+                let collection = "storage.k8s.io/volumeattachments";
+                let found = self.stored(collection, name, &["spec.nodeName"]).await?;
                 Ok(text(&found, &["spec", "nodeName"]) == self.node)
             }
             "persistentvolumes" => {
-                let volume = self.stored("persistentvolumes", name).await?;
+                let volume = self
+                    .stored("persistentvolumes", name, &["spec.claimRef"])
+                    .await?;
                 self.mounts(&volume).await
             }
             "persistentvolumeclaims" => self.claims(namespace, name).await,
@@ -290,7 +299,7 @@ impl View<'_> {
             if !std::str::from_utf8(&entry.value).is_ok_and(|text| text.contains(name)) {
                 continue;
             }
-            let volume: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+            let volume = extract(&entry.value, &["spec"]);
             if references::secrets_of_volume(&volume).contains(&(namespace, name))
                 && self.mounts(&volume).await?
             {
@@ -314,19 +323,18 @@ impl View<'_> {
         let on_node = |entry: &&Arc<Entry>| {
             Attributes::of_entry(&resource, entry).field("spec.nodeName") == Some(self.node)
         };
-        // What the store holds was written by this server as JSON.
         Ok(page
             .entries
             .iter()
             .filter(on_node)
-            .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
-            .any(|pod: Value| !references::is_mirror(&pod) && refers(&pod)))
+            .map(|entry| extract(&entry.value, &OF_POD))
+            .any(|pod| !references::is_mirror(&pod) && refers(&pod)))
     }
 
-    /// A stored object, null if it does not exist.
-    async fn stored(&self, collection: &str, key: &str) -> Result<Value> {
-        let found = self.core.stored(collection, key).await?;
-        Ok(found.unwrap_or_default())
+    /// What counts of a stored object, null if it does not exist.
+    async fn stored(&self, collection: &str, key: &str, paths: &[&str]) -> Result<Value> {
+        let entry = self.core.backend.get(collection, key).await?;
+        Ok(entry.map_or(Value::Null, |entry| extract(&entry.value, paths)))
     }
 }
 

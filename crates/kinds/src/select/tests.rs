@@ -45,3 +45,13 @@ fn what_is_no_object_has_no_parts() {
         assert_eq!(extract(text.as_bytes(), &paths), want, "{text}");
     }
 }
+
+/// A request with a token that is bound to a large pod must not cost more than one with a token bound to a small pod.
+#[test]
+fn what_follows_the_last_wanted_member_is_not_read() {
+    let text = r#"{"metadata":{"uid":"u","name":"n"},"spec":{"#;
+    let want = json!({"metadata": {"uid": "u"}});
+    assert_eq!(extract(text.as_bytes(), &["metadata.uid"]), want);
+    let both = ["metadata.uid", "spec.nodeName"];
+    assert_eq!(extract(text.as_bytes(), &both), Value::Null);
+}

@@ -1,5 +1,7 @@
 //! Admission policies and their bindings.
 
+use std::collections::BTreeSet;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
@@ -96,12 +98,13 @@ pub(super) fn binding(object: &Value, errors: &mut ErrorList) {
     bound(spec, None, errors);
     let at = path.child("validationActions");
     let actions = list(spec, "validationActions");
+    let mut seen = BTreeSet::new();
     for (index, action) in actions.iter().enumerate() {
         let name = action.as_str().unwrap_or_default();
         if !ACTIONS.contains(&name) {
             errors.push(Error::not_supported(&at.index(index), name, &ACTIONS));
         }
-        if actions[..index].contains(action) {
+        if !seen.insert(name) {
             errors.push(Error::duplicate(&at.index(index), name));
         }
     }
@@ -217,7 +220,9 @@ fn match_conditions(conditions: &[Value], has_params: bool, path: &Path, errors:
         errors.push(Error::too_many(path, conditions.len(), MAX_CONDITIONS));
     }
     let compiler = Compiler::new(has_params, false);
-    for (index, condition) in conditions.iter().enumerate() {
+    let mut seen = BTreeSet::new();
+    // Each is compiled: those beyond the limit are not.
+    for (index, condition) in conditions.iter().take(MAX_CONDITIONS).enumerate() {
         let at = path.index(index);
         let expression = text(condition, "expression").trim();
         let place = at.child("expression");
@@ -236,10 +241,7 @@ fn match_conditions(conditions: &[Value], has_params: bool, path: &Path, errors:
             continue;
         }
         rule(names::qualified_name(name), name, &place, errors);
-        if conditions[..index]
-            .iter()
-            .any(|other| text(other, "name") == name)
-        {
+        if !seen.insert(name) {
             errors.push(Error::duplicate(&place, name));
         }
     }

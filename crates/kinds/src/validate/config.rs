@@ -1,5 +1,7 @@
 //! Config maps, secrets, leases, priority classes, budgets, API services, runtime classes.
 
+use std::collections::BTreeSet;
+
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
@@ -362,13 +364,10 @@ pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
     let tolerations = list(&object["scheduling"], "tolerations");
     let path = path.child("tolerations");
     super::scheduling::tolerations(tolerations, &path, errors);
-    let key =
-        |it: &Value| ["key", "operator", "value", "effect"].map(|part| text(it, part).to_owned());
+    let mut seen = BTreeSet::new();
     for (index, toleration) in tolerations.iter().enumerate() {
-        let twice = tolerations[..index]
-            .iter()
-            .any(|it| key(it) == key(toleration));
-        if twice {
+        let key = ["key", "operator", "value", "effect"].map(|part| text(toleration, part));
+        if !seen.insert(key) {
             let shown = super::scheduling::shown_toleration(toleration);
             errors.push(Error::duplicate(&path.index(index), shown));
         }

@@ -1,6 +1,6 @@
 //! Storage drivers: capabilities, node registration, capacity, and attachments.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{Error, ErrorList, Path};
@@ -169,10 +169,15 @@ pub(super) fn node_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         }
         driver
     };
+    let mut now_by_name: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for driver in list(&object["spec"], "drivers") {
+        let same = now_by_name.entry(text(driver, "name")).or_default();
+        same.push(driver);
+    }
     for before in list(&old["spec"], "drivers") {
-        for now in list(&object["spec"], "drivers") {
+        for now in now_by_name.get(text(before, "name")).into_iter().flatten() {
             let now_fixed = lasting(now);
-            if now["name"] == before["name"] && now_fixed != lasting(before) {
+            if now_fixed != lasting(before) {
                 let at = Path::new("spec").child("drivers");
                 let kind = ("storage.k8s.io", "v1", "CSINode");
                 let shown = internal::shown(kind, &["spec", "drivers"], &now_fixed);

@@ -219,9 +219,13 @@ pub fn annotations(metadata: &Value, path: &Path) -> ErrorList {
     errors
 }
 
+/// The number of repeated controllers that are reported.
+const MOST_REPEATED: usize = 4;
+
 fn owner_references(references: &Value, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut controller: Option<String> = None;
+    let mut repeated = 0;
     // Upstream's paths lack the index.
     for reference in references.as_array().into_iter().flatten() {
         let (api_version, kind) = (reference.text("apiVersion"), reference.text("kind"));
@@ -252,7 +256,10 @@ fn owner_references(references: &Value, path: &Path) -> ErrorList {
         let current = format!("{kind}/{}", reference.text("name"));
         match &controller {
             None => controller = Some(current),
+            // Each error contains all references: a few say as much as one for each of thousands.
+            Some(_) if repeated >= MOST_REPEATED => {}
             Some(first) => {
+                repeated += 1;
                 let text = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {current}"
                 );

@@ -3,7 +3,7 @@
 //! The API server calls these functions while it validates pods and pod templates; the rest of a pod is validated
 //! elsewhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names as rules;
@@ -94,6 +94,9 @@ fn claim_source(claim: &Value, path: &Path) -> ErrorList {
     errors
 }
 
+/// The number of claims of a pod up to which an error lists them.
+const MOST_LISTED: usize = 32;
+
 /// Checks `resources.claims` of a container, given at `path`. A claim may be used as a whole or by requests, each of
 /// them once.
 pub fn container_claims(claims: &[Value], pod_claims: &BTreeSet<String>, path: &Path) -> ErrorList {
@@ -127,7 +130,9 @@ pub fn container_claims(claims: &[Value], pod_claims: &BTreeSet<String>, path: &
         if !pod_claims.contains(name) {
             let mut error = Error::not_found(&path, name);
             error.detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
-            if pod_claims.is_empty() {
+            if pod_claims.len() > MOST_LISTED {
+                // The names in every error would be a multiple of the pod.
+            } else if pod_claims.is_empty() {
                 error.detail.push_str(" which is empty");
             } else {
                 let names: Vec<_> = pod_claims.iter().map(String::as_str).collect();
@@ -235,10 +240,12 @@ pub fn allocated_resources_status(
     path: &Path,
 ) -> ErrorList {
     let mut errors = ErrorList::new();
+    let mut by_name = BTreeMap::new();
+    for container in containers {
+        by_name.entry(container.text("name")).or_insert(container);
+    }
     for (index, status) in statuses.iter().enumerate() {
-        let container = containers
-            .iter()
-            .find(|container| container.text("name") == status.text("name"));
+        let container = by_name.get(status.text("name"));
         let path = path.index(index).child("allocatedResourcesStatus");
         for (index, allocated) in status.list("allocatedResourcesStatus").iter().enumerate() {
             let path = path.index(index);

@@ -115,9 +115,10 @@ fn validate_reviews(reviews: &[Value], path: &Path, errors: &mut ErrorList) {
         .iter()
         .map(|version| version.as_str().unwrap_or_default())
         .collect();
+    let mut seen = std::collections::BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
         let at = path.index(index);
-        if names[..index].contains(name) {
+        if !seen.insert(name) {
             errors.push(Error::invalid(&at, *name, "duplicate version"));
             continue;
         }

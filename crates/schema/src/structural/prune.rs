@@ -6,18 +6,37 @@ use super::{Additional, Structural};
 
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
+/// The length of the names of unknown fields, after which further ones are removed without being named. A key of a map
+/// may be as long as the object, and is part of the name of every unknown field below it.
+const MOST_TEXT: usize = 4 << 20;
+
+/// The names of the unknown fields that have been removed.
+#[derive(Default)]
+struct Unknown {
+    names: Vec<String>,
+    length: usize,
+}
+
+impl Unknown {
+    fn add(&mut self, name: &str) {
+        if self.length <= MOST_TEXT {
+            self.length += name.len();
+            self.names.push(name.to_owned());
+        }
+    }
+}
+
 /// Removes unknown fields from a custom resource and names them, sorted, as `spec.foo`. Type and object metadata are not looked at.
 pub fn prune(object: &mut Value, schema: &Structural) -> Vec<String> {
-    let mut unknown = Vec::new();
-    let mut path = String::new();
+    let (mut path, mut unknown) = (String::new(), Unknown::default());
     walk(object, Some(schema), true, &mut path, &mut unknown);
-    unknown.sort();
-    unknown
+    unknown.names.sort();
+    unknown.names
 }
 
 /// As [`prune`] for a part of an object.
 pub fn prune_value(value: &mut Value, schema: &Structural) {
-    let (mut path, mut unknown) = (String::new(), Vec::new());
+    let (mut path, mut unknown) = (String::new(), Unknown::default());
     walk(value, Some(schema), false, &mut path, &mut unknown);
 }
 
@@ -26,7 +45,7 @@ fn walk(
     schema: Option<&Structural>,
     root: bool,
     path: &mut String,
-    unknown: &mut Vec<String>,
+    unknown: &mut Unknown,
 ) {
     let preserve = schema.is_some_and(|schema| schema.preserve_unknown);
     let embedded = root || schema.is_some_and(|schema| schema.embedded);
@@ -55,7 +74,7 @@ fn walk(
                     Some(below) => walk(value, below, false, path, unknown),
                     None if preserve => {}
                     None => {
-                        unknown.push(path.clone());
+                        unknown.add(path);
                         gone.push(key.clone());
                     }
                 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::not_there;
 use crate::admission::Admission;
-use crate::admission::{Attributes, forbidden};
+use crate::admission::{Attributes, forbidden, stored_parts};
 use crate::auth::Ask;
 use crate::error::Result;
 use crate::object::{items, meta, strings, text};
@@ -20,6 +20,15 @@ const MIGRATED: [(&str, &str); 7] = [
     ("cinder", "cinder.csi.openstack.org"),
     ("vsphereVolume", "csi.vsphere.vmware.com"),
     ("portworxVolume", "pxd.portworx.com"),
+];
+
+/// What of a pod decides about tokens for it.
+const OF_POD: [&str; 5] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.volumes",
 ];
 
 pub(super) async fn restrict(
@@ -38,7 +47,7 @@ pub(super) async fn restrict(
         return refuse("node requested token with a pod binding without a uid");
     }
     let key = format!("{}/{name}", attributes.namespace);
-    let Some(pod) = core.stored("pods", &key).await? else {
+    let Some(pod) = stored_parts(core, "pods", &key, &OF_POD).await? else {
         return Err(not_there("pod", name));
     };
     if uid != meta(&pod, "uid") {
@@ -160,13 +169,14 @@ type Found<T> = std::result::Result<T, String>;
 /// The driver behind a persistent volume claim.
 async fn driver_of_claim(core: &Admission, namespace: &str, name: &str) -> Result<Found<String>> {
     let key = format!("{namespace}/{name}");
-    let Some(claim) = core.stored("persistentvolumeclaims", &key).await? else {
+    let collection = "persistentvolumeclaims";
+    let Some(claim) = stored_parts(core, collection, &key, &["spec.volumeName"]).await? else {
         return Ok(Err(format!("persistentvolumeclaim {name:?} not found")));
     };
     let name = text(&claim, &["spec", "volumeName"]);
     let volume = match name {
         "" => None,
-        name => core.stored("persistentvolumes", name).await?,
+        name => stored_parts(core, "persistentvolumes", name, &["spec"]).await?,
     };
     Ok(match volume {
         Some(volume) => Ok(driver(&volume["spec"])),
@@ -176,7 +186,8 @@ async fn driver_of_claim(core: &Admission, namespace: &str, name: &str) -> Resul
 
 /// A CSI driver wants tokens for the audience.
 async fn driver_has(core: &Admission, driver: &str, audience: &str) -> Result<Found<bool>> {
-    let Some(found) = core.stored("storage.k8s.io/csidrivers", driver).await? else {
+    let collection = "storage.k8s.io/csidrivers";
+    let Some(found) = stored_parts(core, collection, driver, &["spec.tokenRequests"]).await? else {
         return Ok(Err(format!(
             "csidriver.storage.k8s.io {driver:?} not found"
         )));

@@ -1,5 +1,7 @@
 //! Which requests policies and webhooks are about.
 
+use std::collections::BTreeSet;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
@@ -14,11 +16,12 @@ const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
 /// A rule of a policy, which may name objects.
 pub(super) fn named(value: &Value, path: &Path, errors: &mut ErrorList) {
     let names = list(value, "resourceNames");
+    let mut seen = BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
         let at = path.child("resourceNames").index(index);
         let text = name.as_str().unwrap_or_default();
         rule(names::path_segment_name(text), text, &at, errors);
-        if names[..index].contains(name) {
+        if !seen.insert(text) {
             errors.push(Error::duplicate(&at, text));
         }
     }
@@ -86,7 +89,7 @@ fn resources(value: &Value, path: &Path, errors: &mut ErrorList) {
     if items.is_empty() {
         errors.push(Error::required(path, ""));
     }
-    let (mut all_of, mut of_all) = (Vec::new(), Vec::new());
+    let (mut all_of, mut of_all) = (BTreeSet::new(), BTreeSet::new());
     let (mut every, mut any, mut plain) = (false, false, false);
     for (index, item) in items.iter().enumerate() {
         let name = item.as_str().unwrap_or_default();
@@ -101,19 +104,19 @@ fn resources(value: &Value, path: &Path, errors: &mut ErrorList) {
             plain = name != "*";
             continue;
         };
-        if all_of.contains(&resource) {
+        if all_of.contains(resource) {
             let detail = format!("if '{resource}/*' is present, must not specify {name}");
             errors.push(Error::invalid(&at, name, detail));
         }
-        if of_all.contains(&sub) {
+        if of_all.contains(sub) {
             let detail = format!("if '*/{sub}' is present, must not specify {name}");
             errors.push(Error::invalid(&at, name, detail));
         }
         if sub == "*" {
-            all_of.push(resource);
+            all_of.insert(resource);
         }
         if resource == "*" {
-            of_all.push(sub);
+            of_all.insert(sub);
         }
     }
     let whole = &value["resources"];

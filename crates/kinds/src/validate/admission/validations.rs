@@ -1,5 +1,7 @@
 //! Validations of validating policies.
 
+use std::collections::BTreeSet;
+
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
@@ -37,14 +39,12 @@ pub(super) fn all(object: &Value, compiler: &Compiler, errors: &mut ErrorList) {
         errors.push(Error::invalid(&at, &spec["auditAnnotations"], detail));
     }
     let name = crate::object::meta(object, "name");
+    let mut seen = BTreeSet::new();
     for (index, it) in annotations.iter().enumerate() {
         let at = at.index(index);
         annotation(it, name, compiler, &at, errors);
         let key = text(it, "key");
-        if annotations[..index]
-            .iter()
-            .any(|other| text(other, "key") == key)
-        {
+        if !seen.insert(key) {
             errors.push(Error::duplicate(&at.child("key"), key));
         }
     }

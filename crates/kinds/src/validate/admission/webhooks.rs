@@ -1,5 +1,7 @@
 //! Configurations of admission webhooks.
 
+use std::collections::BTreeSet;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{names, webhook as places};
 use serde_json::{Value, json};
@@ -38,13 +40,7 @@ impl RatchetedErrors {
             let versions = list(hook, "admissionReviewVersions");
             !versions.is_empty() && !versions.iter().any(is_known)
         };
-        let mut seen = Vec::new();
-        let mut repeated = |hook: &Value| {
-            let name = hook["name"].clone();
-            let repeated = seen.contains(&name);
-            seen.push(name);
-            repeated
-        };
+        let mut seen = BTreeSet::new();
         let bad_selector = |hook: &Value| {
             let mut errors = ErrorList::new();
             for key in ["namespaceSelector", "objectSelector"] {
@@ -58,7 +54,7 @@ impl RatchetedErrors {
                 .iter()
                 .any(|hook| !NO_SIDE_EFFECTS.contains(&text(hook, "sideEffects"))),
             versions: old.iter().any(unknown),
-            names: old.iter().any(&mut repeated),
+            names: old.iter().any(|hook| !seen.insert(text(hook, "name"))),
             selectors: old.iter().any(bad_selector),
         }
     }
@@ -78,7 +74,7 @@ pub(in crate::validate) fn configuration(
 ) {
     let hooks = list(object, "webhooks");
     let lenient = RatchetedErrors::of(hooks, old);
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = BTreeSet::new();
     for (index, hook) in hooks.iter().enumerate() {
         let path = Path::new("webhooks").index(index);
         webhook(hook, &lenient, &path, errors);
@@ -164,9 +160,10 @@ fn review_versions(hook: &Value, lenient: &RatchetedErrors, path: &Path, errors:
         errors.push(Error::required(path, detail));
         return;
     }
+    let mut seen = BTreeSet::new();
     for (index, version) in versions.iter().enumerate() {
         let (name, at) = (version.as_str().unwrap_or_default(), path.index(index));
-        if versions[..index].contains(version) {
+        if !seen.insert(name) {
             errors.push(Error::invalid(&at, name, "duplicate version"));
         } else {
             rule(names::dns1035_label(name), name, &at, errors);

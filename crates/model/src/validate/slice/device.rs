@@ -1,5 +1,6 @@
 //! One device of a slice.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
@@ -296,12 +297,14 @@ pub(in super::super) fn binding(holder: &Value, path: &Path) -> ErrorList {
         check,
     ));
     // These run even when there are too many.
+    let all: BTreeSet<&str> = texts(conditions).collect();
     for (items, path) in [(conditions, &conditions_path), (failures, &failures_path)] {
+        let mut seen = BTreeSet::new();
         for (index, text) in texts(items).enumerate() {
-            if texts(&items[..index]).any(|before| before == text) {
+            if !seen.insert(text) {
                 errors.push(Error::duplicate(&path.index(index), text));
             }
-            if path == &failures_path && texts(conditions).any(|condition| condition == text) {
+            if path == &failures_path && all.contains(text) {
                 let detail = "bindingFailureConditions must not overlap with bindingConditions";
                 errors.push(Error::invalid(&path.index(index), text, detail));
             }
