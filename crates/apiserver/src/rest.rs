@@ -29,8 +29,25 @@ mod update;
 mod watch;
 
 impl Call<'_> {
+    /// 400 for a table with a kind of objects in it that there is not.
+    fn check_included(&self) -> Result<()> {
+        if matches!(self.media.shape, Shape::Table | Shape::TableV1beta1)
+            && let Some(wanted) = self.request.query.text("includeObject")
+            && !matches!(wanted, "None" | "Metadata" | "Object")
+        {
+            return Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {wanted:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            )));
+        }
+        Ok(())
+    }
+
     /// 406 where metadata is asked for as one object and the answer is a list, or the other way round.
-    fn check_listed(&self) -> Result<()> {
+    ///
+    /// As upstream this is found when there is an answer: a write has been made.
+    pub(crate) fn check_shape(&self) -> Result<()> {
+        self.check_included()?;
         if !self.media.shape.is_metadata() {
             return Ok(());
         }
@@ -170,20 +187,13 @@ pub async fn dispatch(
         conversions: Known::default(),
         resource,
     };
-    if matches!(call.media.shape, Shape::Table | Shape::TableV1beta1)
-        && let Some(wanted) = call.request.query.text("includeObject")
-        && !matches!(wanted, "None" | "Metadata" | "Object")
-    {
-        return Err(ApiError::bad_request(format!(
-            "Unable to convert to Table as requested: includeObject: Invalid value: {wanted:?}: must be 'Metadata', \
-             'Object', 'None', or empty"
-        )));
+    if verb == "watch" {
+        call.check_included()?;
     }
     // Only a proxy passes on the rest of the path; for custom resources upstream ignores it.
     if !info.rest.is_empty() && info.subresource != "proxy" && !custom {
         return Err(ApiError::no_such_path());
     }
-    call.check_listed()?;
     if !info.subresource.is_empty() {
         let Some(subresource) = call.resource.subresource(&info.subresource).cloned() else {
             return Err(ApiError::no_such_path());
