@@ -27,6 +27,17 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
         let range = ip::sloppy_range(cidr.as_str().unwrap_or_default());
         range.map(|(address, _)| address.is_ipv4())
     });
+    let invalid = |cidr: &&Value| ip::sloppy_range(cidr.as_str().unwrap_or_default()).is_none();
+    if cidrs.len() > 1
+        && let Some(index) = cidrs.iter().position(|cidr| invalid(&cidr))
+    {
+        let found = cidrs[index].as_str().unwrap_or_default();
+        let detail = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: <nil> (invalid CIDR \
+             address: {found})"
+        );
+        errors.push(Error::internal(&path, detail));
+    }
     let one_each = match families.collect::<Vec<_>>().as_slice() {
         [] | [_] => true,
         [Some(one), Some(two)] => one != two,
