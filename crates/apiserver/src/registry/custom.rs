@@ -1,5 +1,6 @@
 //! The registry entry for a CustomResourceDefinition.
 
+use allot_model::features::Release;
 use allot_schema::definition;
 use serde_json::Value;
 
@@ -74,6 +75,7 @@ pub(crate) fn of_definition(object: &Value) -> Resource {
         verbs: words(verbs),
         subresources,
         custom: Some(std::sync::Arc::new(custom)),
+        release: Release::default(),
         group,
         kind,
         plural,
