@@ -79,6 +79,17 @@ impl Amount {
         [self.0 as u64, (self.0 >> 64) as u64]
     }
 
+    /// The exact number of milli units, as Go's `Quantity.MilliValue` holds it; none where there is no such number.
+    pub(crate) fn millis(self) -> Option<i64> {
+        (self.0 % (NANO / 1000) == 0)
+            .then(|| i64::try_from(self.0 / (NANO / 1000)).ok())
+            .flatten()
+    }
+
+    pub(crate) fn from_millis(value: i64) -> Self {
+        Self(i128::from(value) * (NANO / 1000))
+    }
+
     /// The number of nano units.
     pub(crate) fn nanos(self) -> i128 {
         self.0

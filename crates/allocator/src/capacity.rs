@@ -60,23 +60,25 @@ impl Quantity {
 pub(crate) enum Consumed<'a> {
     /// A quantity from an object.
     Given(&'a Quantity),
-    /// An integer from rounding.
-    Whole(i64),
+    /// A value from rounding, and the notation of the step; without one it is a whole number in binary notation, as
+    /// upstream writes it before `DRAFractionalCapacityRange`.
+    Rounded(Amount, Option<Format>),
 }
 
 impl Consumed<'_> {
     pub(crate) fn amount(self) -> Amount {
         match self {
             Self::Given(quantity) => quantity.amount,
-            Self::Whole(value) => Amount::from_int(value),
+            Self::Rounded(value, _) => value,
         }
     }
 
-    /// The text in results: rounded values are in binary notation, as in upstream.
+    /// The text in results.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Given(quantity) => quantity.text.to_string(),
-            Self::Whole(value) => amount::binary_text(value),
+            Self::Rounded(value, Some(format)) => value.shown(format),
+            Self::Rounded(value, None) => amount::binary_text(value.ceil()),
         }
     }
 
@@ -84,7 +86,7 @@ impl Consumed<'_> {
     pub(crate) fn shown(self, format: Format) -> String {
         match self {
             Self::Given(quantity) => quantity.text.to_string(),
-            Self::Whole(_) => self.amount().shown(format),
+            Self::Rounded(value, _) => value.shown(format),
         }
     }
 }
@@ -100,16 +102,68 @@ struct Policy {
 struct Range {
     min: Quantity,
     max: Option<Amount>,
-    step: Option<Amount>,
+    step: Option<Step>,
+}
+
+/// The distance between the amounts of a range, and how it is counted.
+#[derive(Debug, Clone, Copy, Hash)]
+struct Step {
+    size: i64,
+    unit: Unit,
+    /// The notation of rounded values; see [`Consumed::Rounded`].
+    format: Option<Format>,
+}
+
+/// What a range counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Unit {
+    /// Whole units: fractions are rounded up before they are counted.
+    Whole,
+    /// Thousandths, where all bounds of the range are such and `DRAFractionalCapacityRange` is on.
+    Milli,
+}
+
+impl Unit {
+    /// None where the unit cannot hold the amount.
+    fn count(self, amount: Amount) -> Option<i64> {
+        match self {
+            Self::Whole => Some(amount.ceil()),
+            Self::Milli => amount.millis(),
+        }
+    }
+
+    fn amount(self, count: i64) -> Amount {
+        match self {
+            Self::Whole => Amount::from_int(count),
+            Self::Milli => Amount::from_millis(count),
+        }
+    }
+}
+
+impl Step {
+    fn new(range: &api::CapacityRequestPolicyRange, fractional: bool) -> Option<Self> {
+        let (size, format) = Amount::written(range.step.as_ref()?);
+        let mut bounds = [Some(&range.min), range.max.as_ref()].into_iter().flatten();
+        let milli = fractional
+            && size.millis().is_some_and(|step| step >= 1)
+            && bounds.all(|bound| Amount::parse(bound).millis().is_some());
+        let unit = if milli { Unit::Milli } else { Unit::Whole };
+        Some(Self {
+            size: unit.count(size).filter(|size| *size > 0)?,
+            unit,
+            format: fractional.then_some(format),
+        })
+    }
 }
 
 impl Capacity {
     /// Converts a capacity, with its value for selectors. `like` is one that was converted before, with its source: an
-    /// equal value need not be parsed again.
+    /// equal value need not be parsed again. `fractional` is `DRAFractionalCapacityRange`.
     pub(crate) fn new(
         name: &str,
         capacity: &api::DeviceCapacity,
         like: Option<(&Self, &Exact, &api::DeviceCapacity)>,
+        fractional: bool,
     ) -> (Self, Exact) {
         let policy = capacity.request_policy.as_ref().map(|policy| Policy {
             default: policy.default.as_ref().map(Quantity::new),
@@ -120,7 +174,7 @@ impl Capacity {
             range: policy.valid_range.as_ref().map(|range| Range {
                 min: Quantity::new(&range.min),
                 max: range.max.as_ref().map(Amount::parse),
-                step: range.step.as_ref().map(Amount::parse),
+                step: Step::new(range, fractional),
             }),
         });
         let (value, exact) = match like.filter(|like| like.2.value == capacity.value) {
@@ -189,29 +243,35 @@ impl Capacity {
 }
 
 impl Range {
-    /// Steps are counted in whole units from the minimum, as upstream counts them.
+    /// Counts steps from the minimum, as upstream does. An amount that the unit cannot hold stays as it is, and
+    /// [`Range::refuses`] it.
     fn round_up<'a>(&'a self, requested: &'a Quantity) -> Consumed<'a> {
         if requested.amount < self.min.amount {
             return Consumed::Given(&self.min);
         }
-        let Some(step) = self.step.map(Amount::ceil).filter(|s| *s > 0) else {
+        let Some(Step { size, unit, format }) = self.step else {
             return Consumed::Given(requested);
         };
-        let (min, requested) = (self.min.amount.ceil(), requested.amount.ceil());
-        let distance = requested.saturating_sub(min);
-        let steps = distance / step + i64::from(distance % step != 0);
-        Consumed::Whole(min.saturating_add(step.saturating_mul(steps)))
+        let counts = (unit.count(self.min.amount), unit.count(requested.amount));
+        let (Some(min), Some(wanted)) = counts else {
+            return Consumed::Given(requested);
+        };
+        let distance = wanted.saturating_sub(min);
+        let steps = distance / size + i64::from(distance % size != 0);
+        let rounded = min.saturating_add(size.saturating_mul(steps));
+        Consumed::Rounded(unit.amount(rounded), format)
     }
 
     fn refuses(&self, consumed: Amount) -> bool {
         if self.max.is_some_and(|max| consumed > max) {
             return true;
         }
-        match self.step.map(Amount::ceil) {
-            Some(step) if step > 0 => {
-                consumed.ceil().saturating_sub(self.min.amount.ceil()) % step != 0
-            }
-            _ => false,
+        let Some(Step { size, unit, .. }) = self.step else {
+            return false;
+        };
+        match (unit.count(self.min.amount), unit.count(consumed)) {
+            (Some(min), Some(consumed)) => consumed.saturating_sub(min) % size != 0,
+            _ => true,
         }
     }
 }

@@ -216,7 +216,7 @@ impl Device {
             .map(|(before, _)| &before.names)
             .filter(same)
             .cloned();
-        let (capacity, exact, same_capacity) = Self::convert_capacity(device, before);
+        let (capacity, exact, same_capacity) = Self::convert_capacity(features, device, before);
         let like = before
             .filter(|_| names.is_some() && same_capacity)
             .map(|(before, _)| &before.cel);
@@ -268,6 +268,7 @@ impl Device {
 
     /// The capacities, also as values for selectors, and whether their names equal those of the device before.
     fn convert_capacity(
+        features: &Features,
         device: &api::Device,
         before: Option<(&Self, &api::Device)>,
     ) -> (Box<[Capacity]>, Box<[Exact]>, bool) {
@@ -284,7 +285,8 @@ impl Device {
             let like = like.filter(|(_, (known, _))| *known == name);
             same_names &= like.is_some();
             let like = like.map(|((own, exact), (_, source))| (own, exact, source));
-            let (capacity, quantity) = Capacity::new(name, capacity, like);
+            let fractional = features.fractional_capacity_range;
+            let (capacity, quantity) = Capacity::new(name, capacity, like, fractional);
             own.push(capacity);
             exact.push(quantity);
         }

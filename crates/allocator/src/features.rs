@@ -2,7 +2,7 @@
 
 /// The feature gates that change what an allocation may do.
 ///
-/// Every combination uses the same code. The fields follow the gates of Kubernetes 1.36; `binding_conditions` means
+/// Every combination uses the same code. The fields follow the gates of Kubernetes 1.37; `binding_conditions` means
 /// `DRADeviceBindingConditions` together with `DRAResourceClaimDeviceStatus`, because the first needs the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Features {
@@ -18,6 +18,8 @@ pub struct Features {
     pub binding_conditions: bool,
     /// `DRAConsumableCapacity`: devices that serve several claims at once.
     pub consumable_capacity: bool,
+    /// `DRAFractionalCapacityRange`: the range of a request policy may have fractions of a unit.
+    pub fractional_capacity_range: bool,
     /// `DRAListTypeAttributes`: constraints compare attribute values as sets.
     pub list_type_attributes: bool,
     /// Not a gate: repeat what Kubernetes 1.36 does wrong with shared counters and "all", so that
@@ -34,6 +36,7 @@ impl Features {
         device_taints: false,
         binding_conditions: false,
         consumable_capacity: false,
+        fractional_capacity_range: false,
         list_type_attributes: false,
         upstream_errors: false,
     };
@@ -46,6 +49,7 @@ impl Features {
         device_taints: true,
         binding_conditions: true,
         consumable_capacity: true,
+        fractional_capacity_range: true,
         list_type_attributes: true,
         upstream_errors: false,
     };
@@ -62,6 +66,7 @@ impl Features {
                 &mut self.binding_conditions
             }
             "DRAConsumableCapacity" => &mut self.consumable_capacity,
+            "DRAFractionalCapacityRange" => &mut self.fractional_capacity_range,
             "DRAListTypeAttributes" => &mut self.list_type_attributes,
             _ => return false,
         };
@@ -74,6 +79,7 @@ impl Default for Features {
     /// The defaults of Kubernetes 1.36: everything that is GA or beta there.
     fn default() -> Self {
         Self {
+            fractional_capacity_range: false,
             list_type_attributes: false,
             ..Self::ALL
         }

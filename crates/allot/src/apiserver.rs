@@ -156,7 +156,7 @@ impl Args {
         {
             wanted.clear();
         }
-        if classic && release == Release::NEWEST {
+        if classic && release >= Release::DEFAULT {
             wanted.push(allot_model::classic::VERSIONS[0]);
         }
         for version in wanted {
@@ -336,7 +336,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     check_plugins(args)?;
     for gate in &args.feature_gates {
         let name = gate.split('=').next().unwrap_or_default().trim();
-        if allot_model::features::is_unbuilt(name) {
+        if allot_model::features::is_unbuilt(name, args.release()?) {
             tracing::warn!("the feature gate {name} is known, but nothing depends on it");
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use allot_apimachinery::exposition;
 use allot_apimachinery::quote::quote;
+use allot_model::features::Release;
 use http::{Method, Response};
 use serde_json::json;
 
@@ -123,9 +124,11 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
     let response = match path {
         "/version" | "/version/" => {
             only_json(&request.headers)?;
-            let emulated = core.config.features.release().minor().to_string();
+            let emulated = core.config.features.release();
+            let minor = emulated.max(Release::DEFAULT).minor().to_string();
+            let emulated = emulated.minor().to_string();
             let value = json!({
-                "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": emulated,
+                "major": "1", "minor": minor, "emulationMajor": "1", "emulationMinor": emulated,
                 "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
                 "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "clean", "buildDate": "",
                 "goVersion": "", "compiler": "rustc", "platform": concat!("linux/", "amd64"),

@@ -14,6 +14,7 @@ mod api {
     pub mod media;
     pub mod policies;
     pub mod raw;
+    pub mod release_37;
     pub mod remote;
     pub mod webhooks;
     pub mod writes;

@@ -83,6 +83,8 @@ pub struct Resource {
     pub collection: Arc<str>,
     /// The definition behind a custom resource.
     pub custom: Option<Arc<crate::custom::CustomResource>>,
+    /// The release whose API serves the resource.
+    pub release: Release,
 }
 
 impl Resource {
@@ -327,7 +329,7 @@ impl RuntimeConfig {
 
 /// The built-in resources with the versions that `config` selects, those of `resource.k8s.io` as `release` has them.
 pub fn builtin(config: &RuntimeConfig, release: Release) -> Registry {
-    let resources = rows::all().map(|row| row.resource(config));
+    let resources = rows::all().map(|row| row.resource(config, release));
     let newer = resources.filter_map(|resource| release::in_release(resource, config, release));
     Registry::new(newer.chain(release::resources(config, release)))
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::labels::Selector;
+use allot_model::features::Release;
+use allot_model::selectable;
 use allot_store::Entry;
 use serde_json::Value;
 
@@ -123,7 +125,14 @@ fn selectable(resource: &Resource) -> Vec<Cow<'static, str>> {
         ],
         ("batch", "jobs") => &["status.successful"],
         ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
-        ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
+        ("resource.k8s.io", "resourceslices") if resource.release >= Release::new(37) => &[
+            selectable::SLICE_NODE_NAME,
+            selectable::SLICE_DRIVER,
+            selectable::SLICE_POOL_NAME,
+        ],
+        ("resource.k8s.io", "resourceslices") => {
+            &[selectable::SLICE_NODE_NAME, selectable::SLICE_DRIVER]
+        }
         _ => &[],
     };
     if crate::classic::is_apart(resource) {

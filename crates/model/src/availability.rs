@@ -48,6 +48,13 @@ static ROWS: &[Row] = &[
         last: NEWEST,
         served: Served::ByDefault,
     },
+    Row {
+        version: "v1",
+        kinds: &["DeviceTaintRule"],
+        first: 37,
+        last: NEWEST,
+        served: Served::ByDefault,
+    },
     row("v1beta2", 33, NEWEST, STABLE),
     row("v1beta2", 36, NEWEST, &["DeviceTaintRule"]),
     row("v1beta1", 32, NEWEST, STABLE),

@@ -27,7 +27,7 @@ use std::str::FromStr;
 pub use history::Feature;
 pub use unbuilt::is_unbuilt;
 
-/// A Kubernetes release that can be emulated, 1.26 to 1.36.
+/// A Kubernetes release that can be emulated, 1.26 to 1.37.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
     minor: u8,
@@ -36,8 +36,11 @@ pub struct Release {
 impl Release {
     /// The oldest release that can be emulated.
     pub const OLDEST: Release = Release { minor: 26 };
-    /// The release whose behaviour is built in full.
-    pub const NEWEST: Release = Release { minor: 36 };
+    /// The newest release that can be emulated.
+    pub const NEWEST: Release = Release { minor: 37 };
+    /// The release that is emulated unless another is asked for: the newest whose behaviour was compared with a running
+    /// Kubernetes, request by request.
+    pub const DEFAULT: Release = Release { minor: 36 };
 
     /// The release 1.`minor`, limited to those that can be emulated.
     pub const fn new(minor: u8) -> Release {
@@ -63,7 +66,7 @@ impl Release {
 
 impl Default for Release {
     fn default() -> Release {
-        Release::NEWEST
+        Release::DEFAULT
     }
 }
 
@@ -151,6 +154,11 @@ impl Feature {
     /// The features that must be on for this one to work.
     pub const fn dependencies(self) -> &'static [Feature] {
         self.row().needs
+    }
+
+    /// The state of the feature in the newest release that changed it.
+    fn last_spec(self) -> Option<Spec> {
+        self.row().history.last().map(|since| since.spec)
     }
 
     /// The state of the feature in `release`; `None` when the release no longer has it.
@@ -250,9 +258,9 @@ pub struct Features {
 }
 
 impl Default for Features {
-    /// The defaults of the newest release.
+    /// The defaults of [`Release::DEFAULT`].
     fn default() -> Features {
-        Features::of(Release::NEWEST)
+        Features::of(Release::DEFAULT)
     }
 }
 
@@ -261,7 +269,9 @@ impl Features {
     pub fn of(release: Release) -> Features {
         let mut enabled = [false; Feature::COUNT];
         for feature in Feature::ALL {
-            enabled[*feature as usize] = feature.spec(release).is_some_and(|spec| spec.default);
+            // What a release no longer has a gate for is as it was when the gate went.
+            let spec = feature.spec(release).or_else(|| feature.last_spec());
+            enabled[*feature as usize] = spec.is_some_and(|spec| spec.default);
         }
         Features { release, enabled }
     }
@@ -327,7 +337,7 @@ impl Features {
             let known = Feature::from_name(&name)
                 .and_then(|feature| Some((feature, feature.spec(self.release)?)));
             let Some((feature, spec)) = known else {
-                if is_unbuilt(&name) {
+                if is_unbuilt(&name, self.release) {
                     continue;
                 }
                 return Err(Error::Unrecognized(name));

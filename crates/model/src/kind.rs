@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The API group all kinds of this crate belong to.
 pub const GROUP: &str = "resource.k8s.io";
 
-/// A kind of `resource.k8s.io` as Kubernetes 1.36 knows it.
+/// A kind of `resource.k8s.io` as Kubernetes 1.37 knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A named selection of devices that requests refer to.
@@ -81,10 +81,10 @@ impl Kind {
         )
     }
 
-    /// The versions in which Kubernetes 1.36 can serve the kind, preferred one first.
+    /// The versions in which the newest release can serve the kind, preferred one first.
     pub const fn versions(self) -> &'static [Version] {
         match self {
-            Kind::DeviceTaintRule => &[Version::V1Beta2, Version::V1Alpha3],
+            Kind::DeviceTaintRule => &[Version::V1, Version::V1Beta2, Version::V1Alpha3],
             Kind::ResourcePoolStatusRequest => &[Version::V1Alpha3],
             _ => &[Version::V1, Version::V1Beta2, Version::V1Beta1],
         }

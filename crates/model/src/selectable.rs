@@ -11,6 +11,8 @@ use crate::view::View;
 pub const SLICE_NODE_NAME: &str = "spec.nodeName";
 /// Slices of one driver.
 pub const SLICE_DRIVER: &str = "spec.driver";
+/// Slices of one pool, since 1.37.
+pub const SLICE_POOL_NAME: &str = "spec.pool.name";
 
 /// The names of the fields that a selector may use for objects of `kind`.
 pub fn selectable_fields(kind: Kind) -> &'static [&'static str] {

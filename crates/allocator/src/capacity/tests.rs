@@ -4,9 +4,13 @@ use serde_json::{Value, json};
 use super::*;
 
 fn capacity(policy: Value) -> Capacity {
+    with_fractions(policy, false)
+}
+
+fn with_fractions(policy: Value, fractional: bool) -> Capacity {
     let capacity: api::DeviceCapacity =
         serde_json::from_value(json!({"value": "8", "requestPolicy": policy})).unwrap();
-    Capacity::new("mem", &capacity, None).0
+    Capacity::new("mem", &capacity, None, fractional).0
 }
 
 /// The consumed amount, and whether the policy forbids it.
@@ -43,6 +47,36 @@ fn rounding_in_ranges() {
     }
     let minimum_only = capacity(json!({"default": "2", "validRange": {"min": "2"}}));
     assert_eq!(consume(&minimum_only, "2500m"), ("2500m".into(), false));
+}
+
+#[test]
+fn fractional_ranges_count_in_thousandths() {
+    let policy =
+        json!({"default": "500m", "validRange": {"min": "500m", "max": "4", "step": "250m"}});
+    let range = with_fractions(policy.clone(), true);
+    for (asked, expected) in [
+        ("100m", ("500m", false)),
+        ("600m", ("750m", false)),
+        ("999m", ("1", false)),
+        ("4100m", ("4250m", true)),
+        // Finer than the range can count.
+        ("750500u", ("750500u", true)),
+    ] {
+        let expected = (expected.0.to_owned(), expected.1);
+        assert_eq!(consume(&range, asked), expected, "{asked}");
+    }
+    // Before the feature, all of it is rounded up to whole units.
+    assert_eq!(consume(&capacity(policy), "600m"), ("1".into(), false));
+}
+
+#[test]
+fn the_step_gives_the_notation_of_fractional_ranges() {
+    let policy = json!({"default": "1000", "validRange": {"min": "1000", "step": "1000"}});
+    let rounded = |fractional| consume(&with_fractions(policy.clone(), fractional), "1500").0;
+    assert_eq!(
+        (rounded(false), rounded(true)),
+        ("2000".into(), "2k".into())
+    );
 }
 
 #[test]

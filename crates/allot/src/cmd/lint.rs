@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let told = snapshot
         .as_ref()
         .and_then(|p| p.about.release.as_deref()?.parse().ok());
-    let release = args.cluster_version.or(told).unwrap_or(Release::NEWEST);
+    let release = args.cluster_version.or(told).unwrap_or(Release::DEFAULT);
     let namespace = args.namespace.clone();
     let namespace = namespace.or(snapshot.as_ref().map(|p| p.namespace.clone()));
     let across = CrossReferences::new(

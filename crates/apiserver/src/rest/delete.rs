@@ -63,7 +63,9 @@ impl Call<'_> {
     ) -> Result<Response<Body>> {
         match deleted {
             Deleted::Pending(stored) => self.stored_response(code, stored).await,
-            Deleted::Gone(object) if strategy::returns_deleted_object(&self.resource) => {
+            Deleted::Gone(object)
+                if strategy::returns_deleted_object(&self.resource, &self.version) =>
+            {
                 self.check_shape()?;
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self

@@ -419,6 +419,10 @@ fn put_back(new: &mut Value, spec: Option<Value>) {
 
 /// Kinds whose updates must name the resourceVersion.
 fn requires_version(call: &Call<'_>) -> bool {
+    let taint_rules = call.resource.is("resource.k8s.io", "devicetaintrules");
+    if taint_rules && call.version == "v1" {
+        return true;
+    }
     matches!(
         (call.resource.group.as_str(), call.resource.plural.as_str()),
         ("coordination.k8s.io", "leases")

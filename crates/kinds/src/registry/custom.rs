@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_model::features::Release;
 use allot_schema::definition;
 use serde_json::Value;
 
@@ -76,6 +77,7 @@ pub fn of_definition(object: &Value, converter: Option<Arc<dyn Converter>>) -> R
         verbs: words(verbs),
         subresources,
         custom: Some(Arc::new(custom)),
+        release: Release::default(),
         group,
         kind,
         plural,

@@ -7,7 +7,7 @@ use allot_model::features::Release;
 
 use super::{Resource, RuntimeConfig, Subresource, Version, collection_name};
 
-/// The release whose classic kinds the newest release can serve in addition.
+/// The release whose classic kinds the default release can serve in addition.
 const LAST_CLASSIC: u8 = 30;
 
 /// A resource with the versions that a release has; `None` if it has none.
@@ -104,16 +104,17 @@ pub(super) fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resourc
             },
             collection: collection_name(GROUP, kind.plural()),
             custom: None,
+            release,
         })
     });
     rows.collect()
 }
 
-/// The classic version that the newest release serves in addition if it is enabled by name.
+/// The classic version that the default release and newer ones serve in addition if it is enabled by name.
 fn beside(config: &RuntimeConfig, release: Release, kind: &str) -> Option<&'static str> {
     let last = availability::versions(Release::new(LAST_CLASSIC), kind);
     last.into_iter()
-        .find(|version| release == Release::NEWEST && config.names(GROUP, version))
+        .find(|version| release >= Release::DEFAULT && config.names(GROUP, version))
 }
 
 fn version(
@@ -126,7 +127,7 @@ fn version(
     let default = availability::served(release, name, kind) == Served::ByDefault;
     let deprecation = known
         .iter()
-        .find(|version| version.name == name && release == Release::NEWEST);
+        .find(|version| version.name == name && release >= Release::DEFAULT);
     Version {
         name: name.to_owned(),
         served: config.serves(GROUP, name, default),

@@ -1,5 +1,7 @@
 //! The built-in resources of Kubernetes 1.36, one row each.
 
+use allot_model::features::Release;
+
 use super::{Resource, RuntimeConfig, Subresource, Version, collection_name};
 
 mod control;
@@ -140,7 +142,7 @@ pub(super) fn is_group(name: &str) -> bool {
 
 impl Row {
     /// The resource with the versions that the configuration selects.
-    pub fn resource(&self, config: &RuntimeConfig) -> Resource {
+    pub fn resource(&self, config: &RuntimeConfig, release: Release) -> Resource {
         let owned = |names: &[&str]| {
             names
                 .iter()
@@ -196,6 +198,7 @@ impl Row {
                 .collect(),
             collection: collection_name(group, plural),
             custom: None,
+            release,
         }
     }
 

@@ -144,7 +144,9 @@ pub fn is_finished(resource: &Resource, object: &Value) -> bool {
 }
 
 /// Kinds for which a delete returns the object instead of a `Status`.
-pub fn returns_deleted_object(resource: &Resource) -> bool {
+///
+/// Taint rules do not in the version that 1.37 added.
+pub fn returns_deleted_object(resource: &Resource, version: &str) -> bool {
     match resource.group.as_str() {
         "" => matches!(
             resource.plural.as_str(),
@@ -156,7 +158,7 @@ pub fn returns_deleted_object(resource: &Resource) -> bool {
                 | "serviceaccounts"
                 | "services"
         ),
-        "resource.k8s.io" => true,
+        "resource.k8s.io" => resource.plural != "devicetaintrules" || version != "v1",
         "storage.k8s.io" => resource.plural != "csistoragecapacities",
         "policy" => false,
         _ => false,

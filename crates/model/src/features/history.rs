@@ -90,23 +90,23 @@ features! {
     /// Access for administrators to devices in use (KEP 5018).
     DRAAdminAccess: needs [DynamicResourceAllocation], [alpha(32), beta(34, true), locked(36)];
     /// Alternatives in a request (KEP 4816).
-    DRAPrioritizedList: needs [DynamicResourceAllocation], [alpha(33), beta(34, true), stable(36)];
+    DRAPrioritizedList: needs [DynamicResourceAllocation], [alpha(33), beta(34, true), stable(36), locked(37)];
     /// Device status in claims (KEP 4817).
-    DRAResourceClaimDeviceStatus: needs [], [alpha(32), beta(33, true)];
+    DRAResourceClaimDeviceStatus: needs [], [alpha(32), beta(33, true), locked(37)];
     /// Separate permissions for parts of a claim's status (KEP 4817).
     DRAResourceClaimGranularStatusAuthorization: needs [DynamicResourceAllocation, DRAResourceClaimDeviceStatus], [beta(36, true)];
     /// Devices that share counters, node selection per device (KEP 4815).
     DRAPartitionableDevices: needs [DynamicResourceAllocation], [alpha(33), beta(36, true)];
     /// Taints on devices, tolerations in requests (KEP 5055).
-    DRADeviceTaints: needs [DynamicResourceAllocation], [alpha(33), beta(36, true)];
+    DRADeviceTaints: needs [DynamicResourceAllocation], [alpha(33), beta(36, true), stable(37)];
     /// The DeviceTaintRule kind (KEP 5055).
-    DRADeviceTaintRules: needs [DRADeviceTaints], [alpha(35), beta(36, false)];
+    DRADeviceTaintRules: needs [DRADeviceTaints], [alpha(35), beta(36, false), stable(37)];
     /// Devices shared by independent claims (KEP 5075).
     DRAConsumableCapacity: needs [DynamicResourceAllocation], [alpha(34), beta(36, true)];
     /// Binding of a pod waits for its devices (KEP 5007).
     DRADeviceBindingConditions: needs [DynamicResourceAllocation, DRAResourceClaimDeviceStatus], [alpha(34), beta(36, true)];
     /// Extended resources backed by device classes (KEP 5004).
-    DRAExtendedResource: needs [DynamicResourceAllocation], [alpha(34), beta(36, true)];
+    DRAExtendedResource: needs [DynamicResourceAllocation], [alpha(34), beta(36, true), locked(37)];
     /// A time limit for allocating in Filter (KEP 4381).
     DRASchedulerFilterTimeout: needs [DynamicResourceAllocation], [beta(34, true)];
     /// List-valued device attributes (KEP 5491).
@@ -115,14 +115,16 @@ features! {
     DRANodeAllocatableResources: needs [DynamicResourceAllocation], [alpha(36)];
     /// The ResourcePoolStatusRequest kind (KEP 5677).
     DRAResourcePoolStatus: needs [DynamicResourceAllocation], [alpha(36)];
+    /// Fractions in the range of a capacity's request policy (KEP 5075).
+    DRAFractionalCapacityRange: needs [DRAConsumableCapacity], [beta(37, true)];
     /// Claims of pod groups (KEP 5729).
-    DRAWorkloadResourceClaims: needs [DynamicResourceAllocation, GenericWorkload], [alpha(36)];
+    DRAWorkloadResourceClaims: needs [DynamicResourceAllocation, GenericWorkload], [alpha(36), beta(37, false)];
     /// The Workload and PodGroup kinds (KEP 4671).
-    GenericWorkload: needs [], [alpha(35)];
-    /// Scheduling of pod groups as a whole (KEP 4671).
-    GangScheduling: needs [GenericWorkload], [alpha(35)];
+    GenericWorkload: needs [], [alpha(35), beta(37, false)];
+    /// Scheduling of pod groups as a whole (KEP 4671); part of `GenericWorkload` since 1.37.
+    GangScheduling: needs [GenericWorkload], [alpha(35)], removed in 37;
     /// Nodes declare their features, and pods are scheduled accordingly (KEP 5328).
-    NodeDeclaredFeatures: needs [], [alpha(35), beta(36, true)];
+    NodeDeclaredFeatures: needs [], [alpha(35), beta(36, true), locked(37)];
     /// Device health in pod status (KEP 4680).
     ResourceHealthStatus: needs [DynamicResourceAllocation], [alpha(31), beta(36, true)];
     /// Messages beside device health (KEP 4680).
@@ -134,7 +136,7 @@ features! {
     /// Only active pods in the kubelet's PodResources service.
     KubeletPodResourcesListUseActivePods: needs [], [since(34, Stage::Deprecated, true, false)];
     /// Containers that restart inside a pod's init phase (KEP 753).
-    SidecarContainers: needs [], [alpha(28), beta(29, true), locked(33)];
+    SidecarContainers: needs [], [alpha(28), beta(29, true), locked(33)], removed in 37;
     /// Resources for a pod as a whole (KEP 2837).
     PodLevelResources: needs [], [alpha(32), beta(34, true)];
     /// Changing a running pod's resources (KEP 1287).

@@ -1,6 +1,8 @@
-//! The gates of kube-apiserver 1.36 without effect here, because their feature is not implemented or always on.
+//! The gates of kube-apiserver 1.36 and 1.37 without effect here, because their feature is not implemented or always on.
 
-/// Their names. Setting one is no mistake: all components of a cluster are often given the same gates.
+use super::Release;
+
+/// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
 const NAMES: [&str; 128] = [
     "APIResponseCompression",
     "APIServerIdentity",
@@ -132,9 +134,56 @@ const NAMES: [&str; 128] = [
     "WorkloadWithJob",
 ];
 
-/// kube-apiserver has the gate, and nothing here depends on it.
-pub fn is_unbuilt(name: &str) -> bool {
-    NAMES.binary_search(&name).is_ok()
+/// The gates that 1.37 added.
+const SINCE_1_37: [&str; 36] = [
+    "APIServerWebhookAuthenticationToken",
+    "AtomicWriteVolumeUserFields",
+    "CompositePodGroup",
+    "ConsistentListFromCacheSkipTimeoutFallback",
+    "DRADerivedAttributes",
+    "DRADeviceCompatibilityGroups",
+    "DRAOptionalNodeOperations",
+    "DRAPartitionableDevicesType",
+    "DefaultPodSysctls",
+    "EmptyDirVolumeMode",
+    "EtcdRangeStream",
+    "EvictionRequestAPI",
+    "ExcludeAdmissionWebhookVirtualResources",
+    "GRPCContainerProbeTLS",
+    "H2CContainerProbe",
+    "HPAGeneration",
+    "HPAOptimizedSelectorStore",
+    "HugepageAwareEviction",
+    "InPlacePodVerticalScalingMemoryBackedVolumes",
+    "InPlacePodVerticalScalingSchedulerPreemption",
+    "InterPodAffinityHostnameFastPath",
+    "KubeProxyIPVS",
+    "KubeProxyNFTablesLocalhostNodePorts",
+    "KubeletAllocatedPodsEndpoint",
+    "NFTablesNetlink",
+    "NodeControllerLeaseCircuitBreaker",
+    "NodeLifecycleConditions",
+    "PodGroupPreemptionPolicy",
+    "PodLevelResourcesFixDefaulting",
+    "PodLevelResourcesFixKubeletQOSClass",
+    "SchedulerPreQueueingHints",
+    "StaleControllerConsistencyHPA",
+    "StatefulSetRecreateStrategy",
+    "VolumeBindMountOptions",
+    "WatchListCompression",
+    "WebhookRoundTripLoadBalancing",
+];
+
+/// The gates of 1.36 that 1.37 no longer has.
+const UNTIL_1_36: [&str; 2] = ["PreventStaticPodAPIReferences", "WorkloadAwarePreemption"];
+
+/// kube-apiserver of that release has the gate, and nothing here depends on it.
+pub fn is_unbuilt(name: &str, release: Release) -> bool {
+    if release.minor() < 37 {
+        return NAMES.binary_search(&name).is_ok();
+    }
+    !UNTIL_1_36.contains(&name)
+        && (NAMES.binary_search(&name).is_ok() || SINCE_1_37.binary_search(&name).is_ok())
 }
 
 #[cfg(test)]
@@ -144,8 +193,23 @@ mod tests {
 
     #[test]
     fn unbuilt_gates_are_sorted_and_not_built() {
-        assert!(NAMES.is_sorted());
-        assert!(NAMES.iter().all(|name| Feature::from_name(name).is_none()));
+        assert!(NAMES.is_sorted() && SINCE_1_37.is_sorted());
+        let mut all = NAMES.iter().chain(&SINCE_1_37);
+        assert!(all.all(|name| Feature::from_name(name).is_none()));
+    }
+
+    #[test]
+    fn gates_come_and_go_with_the_release() {
+        let set = |minor, gate: &str| Features::of(Release::new(minor)).set(gate).is_ok();
+        for (gate, in_36, in_37) in [
+            ("EvictionRequestAPI=true", false, true),
+            ("WorkloadAwarePreemption=true", true, false),
+            ("GangScheduling=true", false, false),
+            ("GangScheduling=true,GenericWorkload=true", true, false),
+            ("StrictIPCIDRValidation=true", true, true),
+        ] {
+            assert_eq!((set(36, gate), set(37, gate)), (in_36, in_37), "{gate}");
+        }
     }
 
     #[test]

@@ -20,28 +20,28 @@ use crate::view::View;
 /// Keys of attributes and capacities are shortened in paths beyond this length.
 const SHOWN_KEY: usize = limits::QUALIFIED_DOMAIN + 1 + limits::QUALIFIED_IDENTIFIER;
 
-pub(super) fn create(slice: &Value, _features: &Features) -> ErrorList {
+pub(super) fn create(slice: &Value, features: &Features) -> ErrorList {
     let mut errors = meta::object_meta(
         slice.at("metadata"),
         false,
         rules::dns1123_subdomain,
         &Path::new("metadata"),
     );
-    errors.extend(spec(slice.at("spec"), None));
+    errors.extend(spec(slice.at("spec"), None, features));
     errors
 }
 
-pub(super) fn update(slice: &Value, old: &Value, _features: &Features) -> ErrorList {
+pub(super) fn update(slice: &Value, old: &Value, features: &Features) -> ErrorList {
     let mut errors = meta::object_meta_update(
         slice.at("metadata"),
         old.at("metadata"),
         &Path::new("metadata"),
     );
-    errors.extend(spec(slice.at("spec"), Some(old.at("spec"))));
+    errors.extend(spec(slice.at("spec"), Some(old.at("spec")), features));
     errors
 }
 
-fn spec(spec: &Value, old: Option<&Value>) -> ErrorList {
+fn spec(spec: &Value, old: Option<&Value>, features: &Features) -> ErrorList {
     let path = Path::new("spec");
     let mut errors = names::driver(spec.text("driver"), &path.child("driver"));
     errors.extend(pool(spec.at("pool"), &path.child("pool")));
@@ -95,7 +95,7 @@ fn spec(spec: &Value, old: Option<&Value>) -> ErrorList {
                     .iter()
                     .find(|old| old.text("name") == name)
             });
-            self::device(device, old, per_device, path)
+            self::device(device, old, per_device, features, path)
         },
         |device| device.text("name").to_owned(),
     ));

@@ -29,6 +29,7 @@ pub fn allocator_features(features: &Features) -> AllocatorFeatures {
         binding_conditions: on(Feature::DRADeviceBindingConditions)
             && on(Feature::DRAResourceClaimDeviceStatus),
         consumable_capacity: on(Feature::DRAConsumableCapacity),
+        fractional_capacity_range: on(Feature::DRAFractionalCapacityRange),
         list_type_attributes: on(Feature::DRAListTypeAttributes),
         ..AllocatorFeatures::NONE
     }

@@ -29,9 +29,11 @@ use search::{Member, MemberResult, Round, Search};
 
 const PREEMPTING: &str = "pod group is waiting for preemption to complete";
 
-/// Whether gangs are placed as such.
+/// Whether gangs are placed as such. `GenericWorkload` covers them since 1.37.
 pub fn has_gangs(features: &Features) -> bool {
-    features.enabled(Feature::GenericWorkload) && features.enabled(Feature::GangScheduling)
+    let separate = Feature::GangScheduling.spec(features.release()).is_some();
+    features.enabled(Feature::GenericWorkload)
+        && (!separate || features.enabled(Feature::GangScheduling))
 }
 
 /// Whether PodGroups are used at all.

@@ -18,7 +18,7 @@ use crate::cmd::manifests::{Document, split_path, title};
 pub fn check(documents: &[Document], release: Option<&str>) -> anyhow::Result<()> {
     let release = release
         .and_then(|r| r.parse().ok())
-        .unwrap_or(Release::NEWEST);
+        .unwrap_or(Release::DEFAULT);
     let mut findings = Vec::new();
     for document in documents {
         let object = &document.object;
@@ -136,7 +136,7 @@ mod tests {
 
     /// The errors of an object, one line each.
     fn check(object: Value, expected: &str) {
-        let found = problems(&object, Release::NEWEST);
+        let found = problems(&object, Release::DEFAULT);
         let lines = found.iter().map(|(field, text)| format!("{field}: {text}"));
         assert_eq!(lines.collect::<Vec<_>>().join("\n"), expected);
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_the_server_refuses_is_refused() {
-        let found = problems(&deployment(json!({})), Release::NEWEST);
+        let found = problems(&deployment(json!({})), Release::DEFAULT);
         assert!(
             found.iter().any(|(field, _)| field == "spec.selector"),
             "{found:?}"
@@ -180,7 +180,7 @@ mod tests {
         let found = problems(
             &json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
                 "metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": "1"}}]}}),
-            Release::NEWEST,
+            Release::DEFAULT,
         );
         assert_eq!(found.len(), 1, "{found:?}");
     }

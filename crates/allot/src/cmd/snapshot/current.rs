@@ -57,8 +57,8 @@ fn converted(kind: Kind, version: Version, object: Value, now: Timestamp) -> any
     let title = title(&object);
     let mut object = object;
     defaults::default(kind, version, &mut object, now);
-    // Their versions do not differ, and there is no v1 of them.
-    if !kind.versions().contains(&Version::V1) {
+    // The versions of the others do not differ.
+    if kind.hub() != Version::V1 {
         return Ok(object);
     }
     convert::convert(kind, version, Version::V1, object).with_context(|| title)

@@ -136,7 +136,7 @@ pub(super) const ROWS: &[Row] = &[
         kind: "DeviceTaintRule",
         plural: "devicetaintrules",
         namespaced: false,
-        versions: &["!v1beta2", "!v1alpha3"],
+        versions: &["v1", "!v1beta2", "!v1alpha3"],
         deprecated: &[
             ("v1beta2", "v1.39", "v1.42"),
             ("v1alpha3", "v1.36", "v1.39"),

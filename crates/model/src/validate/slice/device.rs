@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::super::common::{list, map, set};
 use super::super::{capacity, names, node_selector, taint};
 use super::SHOWN_KEY;
+use crate::features::{Features, Release};
 use crate::limits;
 use crate::shape::{self, tables};
 use crate::view::{Entries, View, texts};
@@ -30,6 +31,7 @@ pub(super) fn device(
     device: &Value,
     old: Option<&Value>,
     per_device: bool,
+    features: &Features,
     path: &Path,
 ) -> ErrorList {
     let mut errors = names::label(device.text("name"), &path.child("name"));
@@ -65,15 +67,18 @@ pub(super) fn device(
     let unchanged =
         |key: &str, ty| old.is_some_and(|old| shape::equal(ty, old.at(key), device.at(key)));
     let shared = device.opt_bool("allowMultipleAllocations") == Some(true);
-    let check = |item: &Value, path: &Path| capacity::capacity(item, shared, path);
-    errors.extend(map(
-        capacities,
-        usize::MAX,
-        SHOWN_KEY,
-        &path.child("capacity"),
-        names::qualified,
-        check,
-    ));
+    // Since 1.37, what was accepted once stays acceptable.
+    if features.release() < Release::new(37) || !unchanged("capacity", tables::CAPACITY) {
+        let check = |item: &Value, path: &Path| capacity::capacity(item, shared, features, path);
+        errors.extend(map(
+            capacities,
+            usize::MAX,
+            SHOWN_KEY,
+            &path.child("capacity"),
+            names::qualified,
+            check,
+        ));
+    }
     if !unchanged("taints", tables::TAINTS) {
         let check = |item: &Value, path: &Path| taint::taint(item, None, path);
         errors.extend(list(

@@ -1,0 +1,139 @@
+//! What 1.37 serves by default and 1.36 does not, by the same requests to both.
+
+use std::sync::Arc;
+
+use allot_apiserver::{Config, Server};
+use allot_model::features::{Features, Release};
+use allot_store::{Embedded, Options};
+use serde_json::{Value, json};
+
+use crate::admin;
+
+const GROUP: &str = "/apis/resource.k8s.io";
+
+async fn server_of(minor: u8) -> Server {
+    let config = Config {
+        features: Features::of(Release::new(minor)),
+        ..Config::default()
+    };
+    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
+    server.bootstrap().await.unwrap();
+    server
+}
+
+/// Sends a request to servers of both releases; `expected` has the code and a text of the answer of each.
+async fn check(steps: &[(&str, Value)], expected: [(u16, &str); 2]) {
+    for (minor, (code, text)) in [36, 37].into_iter().zip(expected) {
+        let server = server_of(minor).await;
+        let mut last = (0, Value::Null);
+        for (line, body) in steps {
+            let (method, path) = line.split_once(' ').unwrap();
+            last = admin(&server, method, &format!("{GROUP}{path}"), body.clone()).await;
+        }
+        let shown = last.1.to_string();
+        assert!(
+            last.0 == code && shown.contains(text),
+            "1.{minor}: {last:?}"
+        );
+    }
+}
+
+fn rule() -> Value {
+    json!({
+        "metadata": {"name": "broken"},
+        "spec": {
+            "deviceSelector": {"driver": "gpu.example.com"},
+            "taint": {"key": "example.com/broken", "effect": "NoSchedule"},
+        },
+    })
+}
+
+#[tokio::test]
+async fn taint_rules_are_stable() {
+    const RULES: &str = "/v1/devicetaintrules";
+    let post = format!("POST {RULES}");
+    let create = (post.as_str(), rule());
+    check(&[create.clone()], [(404, "404"), (201, "timeAdded")]).await;
+    let put = format!("PUT {RULES}/broken");
+    let update = (put.as_str(), rule());
+    let needs = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+    check(&[create.clone(), update], [(404, "404"), (422, needs)]).await;
+    let delete = format!("DELETE {RULES}/broken");
+    let delete = (delete.as_str(), Value::Null);
+    check(
+        &[create, delete],
+        [(404, "404"), (200, r#""status":"Success""#)],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn slices_are_selected_by_pool() {
+    let list = "GET /v1/resourceslices?fieldSelector=spec.pool.name%3Dnode-0";
+    check(
+        &[(list, Value::Null)],
+        [
+            (400, "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.pool.name"),
+            (200, "ResourceSliceList"),
+        ],
+    )
+    .await;
+}
+
+fn slice(policy: Value) -> Value {
+    json!({
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "nodeName": "n",
+            "devices": [{
+                "name": "gpu-0",
+                "allowMultipleAllocations": true,
+                "capacity": {"cores": {"value": "6", "requestPolicy": policy}},
+            }],
+        },
+    })
+}
+
+#[tokio::test]
+async fn ranges_of_capacities_may_have_fractions() {
+    let post = "POST /v1/resourceslices";
+    let check = async |policy, expected| check(&[(post, slice(policy))], expected).await;
+    let fine =
+        json!({"default": "1500m", "validRange": {"min": "0", "max": "4500m", "step": "1500m"}});
+    check(fine, [(422, "not a multiple"), (201, "gpu-0")]).await;
+    let odd = json!({"default": "600m", "validRange": {"min": "250m", "step": "250m"}});
+    let text = r#"value is not a multiple of a given step (250m) from (250m)"#;
+    check(odd, [(201, "gpu-0"), (422, text)]).await;
+    let finer = json!({"default": "1500u", "validRange": {"min": "0", "step": "1m"}});
+    check(
+        finer,
+        [
+            (201, "gpu-0"),
+            (422, "cannot be represented as a milli value"),
+        ],
+    )
+    .await;
+    let still = json!({"default": "1", "validRange": {"min": "1", "step": "0"}});
+    check(
+        still,
+        [
+            (201, "gpu-0"),
+            (
+                422,
+                "step: Invalid value: \\\"0\\\": must be greater than zero",
+            ),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_version_is_that_of_the_release() {
+    for (minor, expected) in [(34, ("36", "34")), (36, ("36", "36")), (37, ("37", "37"))] {
+        let (_, version) = admin(&server_of(minor).await, "GET", "/version", Value::Null).await;
+        let shown = ["minor", "emulationMinor"].map(|key| version[key].as_str().unwrap());
+        assert_eq!((shown[0], shown[1]), expected, "1.{minor}");
+    }
+}
