@@ -14,7 +14,7 @@ use crate::encode::value_response;
 use crate::error::{ApiError, Result};
 use crate::negotiate::{MediaType, only_json};
 use crate::request::Incoming;
-use crate::version::VERSION;
+use crate::version;
 
 /// Checks of every endpoint, in kube-apiserver's order. The work of the hooks is done before the first connection is
 /// accepted, so they never fail here; clients request some of them by name.
@@ -125,12 +125,13 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
         "/version" | "/version/" => {
             only_json(&request.headers)?;
             let emulated = core.config.features.release();
-            let minor = emulated.max(Release::DEFAULT).minor().to_string();
-            let emulated = emulated.minor().to_string();
+            let own = emulated.max(Release::DEFAULT);
+            let compatible = (own.minor() - 1).to_string();
+            let (minor, emulated) = (own.minor().to_string(), emulated.minor().to_string());
             let value = json!({
                 "major": "1", "minor": minor, "emulationMajor": "1", "emulationMinor": emulated,
-                "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
-                "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "clean", "buildDate": "",
+                "minCompatibilityMajor": "1", "minCompatibilityMinor": compatible,
+                "gitVersion": version::of(own), "gitCommit": "", "gitTreeState": "clean", "buildDate": "",
                 "goVersion": "", "compiler": "rustc", "platform": concat!("linux/", "amd64"),
             });
             value_response(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use allot_apiserver::{Config, Server};
-use allot_model::features::{Features, Release};
+use allot_model::features::{Feature, Features, Release};
 use allot_store::{Embedded, Options};
 use serde_json::{Value, json};
 
@@ -12,8 +12,12 @@ use crate::admin;
 const GROUP: &str = "/apis/resource.k8s.io";
 
 async fn server_of(minor: u8) -> Server {
+    server_with(Features::of(Release::new(minor))).await
+}
+
+async fn server_with(features: Features) -> Server {
     let config = Config {
-        features: Features::of(Release::new(minor)),
+        features,
         ..Config::default()
     };
     let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
@@ -96,35 +100,82 @@ fn slice(policy: Value) -> Value {
     })
 }
 
+/// Creates a slice with a policy on 1.36, on 1.37, and on 1.37 with fractions.
+async fn check_policy(policy: Value, expected: [(u16, &str); 3]) {
+    let fractional = Features::of(Release::new(37)).with(Feature::DRAFractionalCapacityRange, true);
+    let releases = [36, 37].map(|minor| Features::of(Release::new(minor)));
+    let all = releases.into_iter().chain([fractional]);
+    for (at, (features, (code, text))) in all.zip(expected).enumerate() {
+        let server = server_with(features).await;
+        let path = format!("{GROUP}/v1/resourceslices");
+        let found = admin(&server, "POST", &path, slice(policy.clone())).await;
+        let message = found.1["message"].as_str().unwrap_or_default();
+        assert!(
+            found.0 == code && message.contains(text),
+            "{policy}, {at}: {found:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn ranges_of_capacities_may_have_fractions() {
-    let post = "POST /v1/resourceslices";
-    let check = async |policy, expected| check(&[(post, slice(policy))], expected).await;
-    let fine =
-        json!({"default": "1500m", "validRange": {"min": "0", "max": "4500m", "step": "1500m"}});
-    check(fine, [(422, "not a multiple"), (201, "gpu-0")]).await;
-    let odd = json!({"default": "600m", "validRange": {"min": "250m", "step": "250m"}});
-    let text = r#"value is not a multiple of a given step (250m) from (250m)"#;
-    check(odd, [(201, "gpu-0"), (422, text)]).await;
-    let finer = json!({"default": "1500u", "validRange": {"min": "0", "step": "1m"}});
-    check(
-        finer,
+    let whole = (422, "is not a multiple of a given step (1500m) from (0)");
+    check_policy(
+        json!({"default": "1500m", "validRange": {"min": "0", "max": "4500m", "step": "1500m"}}),
+        [whole, whole, (201, "")],
+    )
+    .await;
+    check_policy(
+        json!({"default": "600m", "validRange": {"min": "250m", "step": "250m"}}),
         [
-            (201, "gpu-0"),
-            (422, "cannot be represented as a milli value"),
+            (201, ""),
+            (201, ""),
+            (422, r#"step: Invalid value: "600m": value is not a multiple of a given step (250m) from (250m)"#),
         ],
     )
     .await;
-    let still = json!({"default": "1", "validRange": {"min": "1", "step": "0"}});
-    check(
-        still,
+    check_policy(
+        json!({"default": "1500u", "validRange": {"min": "0", "step": "1m"}}),
         [
-            (201, "gpu-0"),
+            (201, ""),
+            (201, ""),
             (
                 422,
-                "step: Invalid value: \\\"0\\\": must be greater than zero",
+                r#"default: Invalid value: "1500u": value cannot be represented as a milli value"#,
             ),
         ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn ranges_that_cannot_be_counted_are_refused() {
+    let zero = (
+        422,
+        r#"step: Invalid value: "0": must be greater than zero"#,
+    );
+    check_policy(
+        json!({"default": "1", "validRange": {"min": "1", "step": "0"}}),
+        [(201, ""), zero, zero],
+    )
+    .await;
+    let negative = (
+        422,
+        r#"min: Invalid value: "-2": must be greater than or equal to 0"#,
+    );
+    check_policy(
+        json!({"default": "1", "validRange": {"min": "-2", "max": "5", "step": "1"}}),
+        [(201, ""), negative, negative],
+    )
+    .await;
+    let at = |path| move |text: &str| format!("validRange.{path}: Invalid value: \"1\": {text}");
+    let (old, new) = (
+        at("min")("default is less than min: 2"),
+        at("default")("default is less than min: 2"),
+    );
+    check_policy(
+        json!({"default": "1", "validRange": {"min": "2"}}),
+        [(422, &old), (422, &new), (422, &new)],
     )
     .await;
 }

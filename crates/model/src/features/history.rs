@@ -115,8 +115,9 @@ features! {
     DRANodeAllocatableResources: needs [DynamicResourceAllocation], [alpha(36)];
     /// The ResourcePoolStatusRequest kind (KEP 5677).
     DRAResourcePoolStatus: needs [DynamicResourceAllocation], [alpha(36)];
-    /// Fractions in the range of a capacity's request policy (KEP 5075).
-    DRAFractionalCapacityRange: needs [DRAConsumableCapacity], [beta(37, true)];
+    /// Fractions in the range of a capacity's request policy (KEP 5075). On only where no rollback to 1.36 has to be
+    /// possible, which a server does not assume unless told so.
+    DRAFractionalCapacityRange: needs [DRAConsumableCapacity], [beta(37, false)];
     /// Claims of pod groups (KEP 5729).
     DRAWorkloadResourceClaims: needs [DynamicResourceAllocation, GenericWorkload], [alpha(36), beta(37, false)];
     /// The Workload and PodGroup kinds (KEP 4671).
