@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
-    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Features, Limits, Policy,
-    SelectorCache,
+    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Excess, Features, Limits,
+    Policy, SelectorCache,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::Mutex;
@@ -27,6 +27,31 @@ impl AllocationRequest {
     /// The number of requests.
     pub fn requests(&self) -> usize {
         self.0.requests()
+    }
+
+    /// Limits the devices of each class that the claims get together; see [`Claims::limit_devices`].
+    pub fn limit(&mut self, left: &dyn Fn(&str) -> Option<i64>) {
+        self.0.limit_devices(left);
+    }
+
+    /// Whether a limit may keep the claims from what they could get otherwise.
+    pub fn is_limited(&self) -> bool {
+        self.0.is_limited()
+    }
+
+    /// The limited classes, with the most devices that the claims could get of each.
+    pub fn limited(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.0.limited()
+    }
+
+    /// What exceeds a limit whatever is free.
+    pub fn excesses(&self) -> Vec<Excess<'_>> {
+        self.0.excesses()
+    }
+
+    /// Whether the claims exceed a limit whatever alternatives are taken.
+    pub fn exceeds(&self) -> bool {
+        self.0.exceed()
     }
 }
 
@@ -107,12 +132,19 @@ impl DeviceAllocator {
         self.allocator.lock().set_policy(policy);
     }
 
-    /// Prepares claims for solving on many nodes.
-    pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> AllocationRequest {
+    /// Prepares claims for solving on many nodes, within limits that `limit` sets.
+    pub fn prepare(
+        &self,
+        classes: &Classes,
+        claims: &[&ResourceClaim],
+        limit: impl FnOnce(&mut AllocationRequest),
+    ) -> AllocationRequest {
         let claims = claims.iter().copied();
-        let mut claims = Claims::prepare(&self.features, &self.selectors, classes, claims);
-        self.shapes.lock().recognize(&mut claims);
-        AllocationRequest(claims)
+        let claims = Claims::prepare(&self.features, &self.selectors, classes, claims);
+        let mut request = AllocationRequest(claims);
+        limit(&mut request);
+        self.shapes.lock().recognize(&mut request.0);
+        request
     }
 
     /// Prepares a class for counting its devices on many nodes.
@@ -243,7 +275,7 @@ mod tests {
     #[test]
     fn work_is_counted_until_it_is_asked_for() {
         let allocator = DeviceAllocator::new(Features::default(), Sources::replayable());
-        let request = allocator.prepare(&Classes::default(), &[]);
+        let request = allocator.prepare(&Classes::default(), &[], |_| {});
         let node = NodeInfo::new("n".into());
         let cluster = Cluster::new(Features::default());
         for _ in 0..2 {
