@@ -1,7 +1,6 @@
 //! The allocator as the plugin uses it: prepared requests, limits, share IDs.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use allot_allocator::explain::{Explanation, Nearness};
@@ -88,12 +87,15 @@ pub struct DeviceAllocator {
     sources: Sources,
     selectors: SelectorCache,
     shapes: Mutex<ClaimShapes>,
-    allocator: Mutex<Allocator>,
-    timeout: Mutex<Option<Duration>>,
-    /// As in [`Work`].
-    nodes: AtomicU64,
-    steps: AtomicU64,
-    gave_up: AtomicU64,
+    search: Mutex<Search>,
+}
+
+/// What searches share. They are short and many, so all of it is behind one lock.
+#[derive(Debug)]
+struct Search {
+    allocator: Allocator,
+    timeout: Option<Duration>,
+    work: Work,
 }
 
 impl DeviceAllocator {
@@ -104,32 +106,27 @@ impl DeviceAllocator {
             sources,
             selectors: SelectorCache::new(),
             shapes: Mutex::default(),
-            allocator: Mutex::new(Allocator::new()),
-            timeout: Mutex::new(None),
-            nodes: AtomicU64::new(0),
-            steps: AtomicU64::new(0),
-            gave_up: AtomicU64::new(0),
+            search: Mutex::new(Search {
+                allocator: Allocator::new(),
+                timeout: None,
+                work: Work::default(),
+            }),
         }
     }
 
     /// The work since the last call.
     pub fn take_work(&self) -> Work {
-        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
-        Work {
-            nodes: take(&self.nodes),
-            steps: take(&self.steps),
-            gave_up: take(&self.gave_up),
-        }
+        std::mem::take(&mut self.search.lock().work)
     }
 
     /// Sets how long one node may take.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
-        *self.timeout.lock() = timeout;
+        self.search.lock().timeout = timeout;
     }
 
     /// Sets which devices are taken, and which nodes are preferred for them.
     pub fn set_policy(&self, policy: Policy) {
-        self.allocator.lock().set_policy(policy);
+        self.search.lock().allocator.set_policy(policy);
     }
 
     /// Prepares claims for solving on many nodes, within limits that `limit` sets.
@@ -204,8 +201,9 @@ impl DeviceAllocator {
         &self,
         ask: impl FnOnce(&mut Allocator, &Limits<'_>) -> allot_allocator::Outcome<A>,
     ) -> allot_allocator::Outcome<A> {
+        let mut search = self.search.lock();
         // Most searches end before they read the clock; the timeout starts with the first read.
-        let (timeout, asked) = (*self.timeout.lock(), OnceLock::new());
+        let (timeout, asked) = (search.timeout, OnceLock::new());
         let late = || {
             let now = self.sources.elapsed();
             timeout.is_some_and(|t| now.saturating_sub(*asked.get_or_init(|| now)) >= t)
@@ -214,10 +212,10 @@ impl DeviceAllocator {
             interrupt: timeout.is_some().then_some(&late),
             ..Limits::default()
         };
-        let mut allocator = self.allocator.lock();
-        let outcome = ask(&mut allocator, &limits);
-        self.nodes.fetch_add(1, Ordering::Relaxed);
-        self.steps.fetch_add(allocator.steps(), Ordering::Relaxed);
+        let outcome = ask(&mut search.allocator, &limits);
+        let steps = search.allocator.steps();
+        search.work.nodes += 1;
+        search.work.steps += steps;
         outcome
     }
 
@@ -234,7 +232,7 @@ impl DeviceAllocator {
                 ErrorKind::Fatal => Outcome::Error(error.text),
             },
             allot_allocator::Outcome::GaveUp { .. } | allot_allocator::Outcome::Interrupted => {
-                self.gave_up.fetch_add(1, Ordering::Relaxed);
+                self.search.lock().work.gave_up += 1;
                 Outcome::GaveUp
             }
         }
@@ -262,8 +260,9 @@ impl DeviceAllocator {
             steps: steps.unwrap_or(Limits::DEFAULT_STEPS),
             ..Limits::default()
         };
-        let mut allocator = self.allocator.lock();
-        let (_, explanation) = allocator.explain(cluster, &node.device_node, &request.0, &limits);
+        let mut search = self.search.lock();
+        let node = &node.device_node;
+        let (_, explanation) = search.allocator.explain(cluster, node, &request.0, &limits);
         explanation
     }
 }
