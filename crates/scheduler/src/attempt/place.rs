@@ -21,7 +21,10 @@ pub(super) type Rejections = Vec<(usize, Rejection)>;
 /// The positions of the nodes to filter, in order.
 enum Order {
     /// All, beginning at one.
-    Around { start: usize, total: usize },
+    Around {
+        start: usize,
+        total: usize,
+    },
     Listed(Vec<usize>),
 }
 
