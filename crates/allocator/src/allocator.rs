@@ -179,8 +179,11 @@ impl Allocator {
         limits: &Limits<'_>,
         outcome: impl FnOnce(&Fit) -> Outcome<A>,
     ) -> Outcome<A> {
-        let changed = cluster.changed(node);
-        let known = self.fits.get((claims, self.policy), node, changed);
+        let known = self.fits.get((claims, self.policy), node);
+        let place = known.and_then(|fit| fit.place);
+        let changed = place.and_then(|place| cluster.changed_at(&place));
+        let changed = changed.unwrap_or_else(|| cluster.changed(node));
+        let known = known.filter(|fit| fit.changed == changed);
         if let Some(known) = known.filter(|fit| !self.forgetful && fit.steps <= limits.steps) {
             self.steps = known.steps;
             self.remembered += 1;
@@ -207,6 +210,7 @@ impl Allocator {
         };
         let fit = Fit {
             changed,
+            place: cluster.place(node),
             fits,
             preference,
             steps: self.steps,

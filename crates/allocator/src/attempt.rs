@@ -313,6 +313,15 @@ impl<'a, O: Observer> Attempt<'a, O> {
         &self.scratch.picks
     }
 
+    /// How many devices of a limited class may be taken beside those that were picked.
+    pub(crate) fn budget_left(&self, budget: u32) -> i64 {
+        let counts = |pick: &&Pick| {
+            self.claims.alternatives[pick.alternative as usize].budget == Some(budget)
+        };
+        let picked = self.scratch.picks.iter().filter(counts).count() as i64;
+        self.claims.budgets[budget as usize].left - picked
+    }
+
     /// Whether another claim has the device.
     pub(crate) fn in_use(&self, alternative: &Alternative, place: &Place<'_>) -> bool {
         if alternative.admin {

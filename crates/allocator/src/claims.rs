@@ -11,9 +11,12 @@ use crate::features::Features;
 use crate::fingerprint::{self, Wide};
 use crate::selector::{Selector, SelectorCache};
 
+mod budget;
 mod build;
 mod shapes;
 
+pub(crate) use budget::Budget;
+pub use budget::Excess;
 use build::Builder;
 pub use shapes::ClaimShapes;
 pub(crate) use shapes::LIMIT as SHAPES;
@@ -64,6 +67,8 @@ pub struct Claims {
     pub(crate) attributes: Option<Box<[Wide]>>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) alternatives: Vec<Alternative>,
+    /// The limits that some choice of alternatives would exceed.
+    pub(crate) budgets: Vec<Budget>,
     /// Some request has allocation mode All, so that checking needs a node.
     pub(crate) any_all: bool,
     /// Some class has configuration for its devices.
@@ -124,6 +129,8 @@ pub(crate) struct Alternative {
     pub(crate) selectors: Vec<Arc<Selector>>,
     pub(crate) tolerations: Option<Vec<api::DeviceToleration>>,
     pub(crate) capacity: Vec<(SmolStr, Quantity)>,
+    /// Index of the limit on the devices of its class.
+    pub(crate) budget: Option<u32>,
     /// The constraints of the claim that cover it.
     pub(crate) constraints: Vec<u32>,
     pub(crate) error: Option<String>,
@@ -171,6 +178,7 @@ impl Claims {
             attributes: None,
             claims: Vec::new(),
             alternatives: Vec::new(),
+            budgets: Vec::new(),
             any_all: false,
             any_class_config: false,
             error: None,

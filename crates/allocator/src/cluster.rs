@@ -23,7 +23,7 @@ mod inventory;
 mod paged;
 
 pub use census::{DeviceState, Fullness};
-pub(crate) use change_stamp::ChangeStamp;
+pub(crate) use change_stamp::{ChangeStamp, NodePlace};
 pub use conflict::Conflict;
 pub use count::{ClassSelectors, DeviceCount};
 use entry::Entry;
@@ -54,6 +54,8 @@ pub struct Cluster {
     arrivals: u64,
     /// The last change of the state that all nodes depend on.
     shared: ChangeStamp,
+    /// The last change of which pools are local to which nodes.
+    entered: ChangeStamp,
 }
 
 /// The pools with slices that are local to a node.
@@ -125,6 +127,7 @@ impl Cluster {
             rules: Arc::new([]),
             arrivals: 0,
             shared: ChangeStamp::next(),
+            entered: ChangeStamp::next(),
         }
     }
 
@@ -332,6 +335,7 @@ impl Cluster {
             }
         }
         self.local.insert(node.clone(), Local::new(list));
+        self.entered = ChangeStamp::next();
     }
 
     /// One slice less of the pool is local to the node.
@@ -342,6 +346,7 @@ impl Cluster {
             *slices -= 1;
         }
         list.retain(|(_, slices)| *slices > 0);
+        self.entered = ChangeStamp::next();
         if list.is_empty() {
             self.local.remove(node);
         } else {

@@ -241,6 +241,14 @@ fn jointly(claims: &Claims, proof: Option<Proof>) -> String {
         }
         Some(Proof::Counters) => "the shared counters do not allow as many devices".into(),
         Some(Proof::Devices) => "there are not enough devices for all requests together".into(),
+        Some(Proof::Budget(id)) => {
+            let alternative = &claims.alternatives[id as usize];
+            let (claim, request) = shown_request(claims, alternative);
+            format!(
+                "claim {claim}, request {request}: a limit on the devices of class {} does not allow as many",
+                alternative.class.name
+            )
+        }
         Some(Proof::Request(_)) | None => {
             "no choice of devices suits all requests and constraints together".into()
         }

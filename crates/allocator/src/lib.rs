@@ -63,7 +63,7 @@ mod taint;
 
 pub use allocation::{AllocatedDevice, Allocation};
 pub use allocator::Allocator;
-pub use claims::{ClaimShapes, Claims, Classes, MAX_RESULTS};
+pub use claims::{ClaimShapes, Claims, Classes, Excess, MAX_RESULTS};
 pub use cluster::{
     ClassSelectors, Cluster, Conflict, DeviceCount, DeviceState, Fullness, Held, HeldKind,
     Inventoried, PoolProblem,

@@ -47,6 +47,8 @@ pub(crate) enum Proof {
     Counters,
     /// There are too few devices for all requests together.
     Devices,
+    /// The alternative would exceed a limit on the devices of its class, beside what was taken before.
+    Budget(u32),
 }
 
 /// Observes a search. The default methods do nothing, so that they cost nothing when unused.

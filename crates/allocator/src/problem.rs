@@ -45,6 +45,9 @@ pub struct Problem {
     /// The slices, in the order in which they are listed.
     #[serde(deserialize_with = "nullable")]
     pub resource_slices: Vec<api::ResourceSlice>,
+    /// How many devices of a class the claims may get together ([`Claims::limit_devices`]).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub device_limits: BTreeMap<String, i64>,
     /// Reproduce the known bugs of Kubernetes 1.36 ([`Features::upstream_errors`]).
     #[serde(skip)]
     pub upstream_errors: bool,
@@ -179,12 +182,14 @@ impl Problem {
 
     /// The claims, prepared.
     pub fn claims(&self, selectors: &SelectorCache) -> Claims {
-        Claims::prepare(
+        let mut claims = Claims::prepare(
             &self.features(),
             selectors,
             &Recorded(&self.device_classes),
             &self.claims,
-        )
+        );
+        claims.limit_devices(&|class| self.device_limits.get(class).copied());
+        claims
     }
 
     /// The nodes to try.

@@ -5,7 +5,7 @@
 
 use crate::attempt::Attempt;
 use crate::claims::{MAX_RESULTS, Mode};
-use crate::observer::{Observer, Rejection};
+use crate::observer::{Observer, Proof, Rejection};
 use crate::outcome::{Error, Limits};
 use crate::pool::ViewState;
 
@@ -83,9 +83,8 @@ enum Kind {
     Device(Cursor),
     /// The next device of "all", for which there is no other choice.
     All,
-    /// An alternative of a list. `exceeded`: all that failed so far failed because there were too
-    /// many devices.
-    List { exceeded: bool },
+    /// An alternative of a list, and why those before it failed.
+    List { failure: Failure },
 }
 
 /// Why a part of the tree holds no solution.
@@ -97,6 +96,20 @@ enum Failure {
     TooMany {
         claim: u32,
     },
+    /// The devices of a class would be more than may be allocated. That depends only on which
+    /// alternatives of lists were chosen, in all claims.
+    OverBudget,
+}
+
+impl Failure {
+    /// Why a list fails of which one alternative failed by this, another by the other.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, _) | (_, Self::Nothing) => Self::Nothing,
+            (Self::OverBudget, _) | (_, Self::OverBudget) => Self::OverBudget,
+            (too_many, Self::TooMany { .. }) => too_many,
+        }
+    }
 }
 
 enum Step {
@@ -191,7 +204,8 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
             None if request.is_list => {
                 let alternative = Some(request.alternatives.0);
                 let at = Position { alternative, ..at };
-                self.choose(at, Kind::List { exceeded: true });
+                let failure = Failure::TooMany { claim: at.claim };
+                self.choose(at, Kind::List { failure });
                 return Ok(Step::Next(at));
             }
             None => request.alternatives.0,
@@ -212,6 +226,13 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         let picked = picks.take_while(|p| p.claim == at.claim).count() as i64;
         if picked + count - at.taken > MAX_RESULTS {
             return Ok(Step::Failed(Failure::TooMany { claim: at.claim }));
+        }
+        if at.taken == 0
+            && let Some(budget) = claims.alternatives[id as usize].budget
+            && count > self.attempt.budget_left(budget)
+        {
+            self.attempt.observer.proven(Proof::Budget(id));
+            return Ok(Step::Failed(Failure::OverBudget));
         }
         let at = Position {
             alternative: Some(id),
@@ -345,21 +366,19 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
                 self.attempt.unpick();
                 Ok(Step::Failed(failure))
             }
-            Kind::List { exceeded } => {
+            Kind::List { failure: before } => {
                 let claim = &self.attempt.claims.claims[at.claim as usize];
                 let (first, end) = claim.requests[at.request as usize].alternatives;
-                let exceeded = exceeded && failure != Failure::Nothing;
+                let failure = before.and(failure);
                 let next = at.alternative.unwrap_or(first) + 1;
                 if next >= end {
-                    let too_many = Failure::TooMany { claim: at.claim };
-                    let failure = if exceeded { too_many } else { Failure::Nothing };
                     return Ok(Step::Failed(failure));
                 }
                 let at = Position {
                     alternative: Some(next),
                     ..at
                 };
-                self.choose(at, Kind::List { exceeded });
+                self.choose(at, Kind::List { failure });
                 Ok(Step::Next(at))
             }
         }

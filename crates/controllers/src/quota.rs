@@ -1,7 +1,8 @@
 //! Status of ResourceQuotas: what the objects of a namespace use of them.
 //!
 //! Admission adds to `used` before an object is stored; this controller recounts from the stored objects, so that
-//! deletions free quota and errors do not last. Counting rules: [`allot_model::quota`].
+//! deletions free quota and errors do not last. Counting rules: [`allot_model::quota`]. Devices that are allocated are
+//! counted here alone, since the scheduler counts for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,8 +10,9 @@ use std::time::Duration;
 
 use allot_apimachinery::quantity::Quantity;
 use allot_model::quota::{self, Lookups, Usage};
+use allot_resourceclaim::{allocation, devices_by_class};
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
-use k8s_openapi::api::resource::v1::DeviceClass;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -255,12 +257,31 @@ impl Quotas {
         for object in &objects {
             if quota::in_scopes(&quota, group, resource, object) {
                 let mut usage = quota::usage(group, resource, object, lookups);
+                if resource == "resourceclaims" {
+                    quota::merge(&mut usage, &allocated(object));
+                }
                 usage.retain(|name, _| names.contains(name));
                 quota::merge(&mut total, &usage);
             }
         }
         Ok(total)
     }
+}
+
+/// The devices that a claim has, by the names that limit them.
+fn allocated(claim: &Value) -> Usage {
+    let claim: ResourceClaim = match serde_json::from_value(claim.clone()) {
+        Ok(claim) => claim,
+        Err(error) => {
+            tracing::warn!(%error, "cannot read a claim");
+            return Usage::new();
+        }
+    };
+    let counts = allocation(&claim).map(|allocation| devices_by_class(&claim, allocation));
+    let counts = counts.unwrap_or_default().into_iter();
+    counts
+        .map(|(class, count)| (quota::allocated_name(class), Quantity::from(count)))
+        .collect()
 }
 
 /// Whether amounts are equal in value; `1000m` is `1`.

@@ -1,7 +1,7 @@
 //! What objects count for in a ResourceQuota, and whether one more fits.
 //!
 //! Used by admission (before an object is stored) and by the quota controller (over all objects), so that both count
-//! alike. Rules are upstream's evaluators: pods by their requests and limits, claims by devices per class, services,
+//! alike; only devices that are allocated are counted elsewhere ([`allocated_class`]). Rules are upstream's evaluators: pods by their requests and limits, claims by devices per class, services,
 //! volume claims, and `count/<resource>.<group>` for everything else.
 
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ pub type Usage = BTreeMap<String, Quantity>;
 
 /// Suffix of the resource that limits the devices of a class.
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+/// Suffix of the resource that limits the devices of a class that are allocated; see [`allocated_class`].
+const ALLOCATED: &str = ".deviceclass.allot.dev/allocated-devices";
 /// Prefix of the implicit extended resource of a class.
 const IMPLICIT: &str = "requests.deviceclass.resource.kubernetes.io/";
 /// Marks the extended resource claim that the scheduler creates.
@@ -212,6 +214,18 @@ fn claim(object: &Value, lookups: Lookups<'_>, usage: &mut Usage) {
     }
 }
 
+/// The class whose allocated devices a name in `hard` limits. Unlike all other names it is nothing to admission, since
+/// devices are allocated later: the scheduler does not allocate more, and the quota controller shows what is allocated.
+/// Other schedulers and servers ignore it.
+pub fn allocated_class(name: &str) -> Option<&str> {
+    name.strip_suffix(ALLOCATED)
+}
+
+/// The name in `hard` for the allocated devices of a class.
+pub fn allocated_name(class: &str) -> String {
+    format!("{class}{ALLOCATED}")
+}
+
 /// The resources (group and name) whose objects count for a name in `hard`.
 pub fn constrained(name: &str) -> Vec<(String, String)> {
     let core = |resource: &str| vec![(String::new(), resource.to_owned())];
@@ -220,7 +234,7 @@ pub fn constrained(name: &str) -> Vec<(String, String)> {
         let (resource, group) = counted.split_once('.').unwrap_or((counted, ""));
         return vec![(group.to_owned(), resource.to_owned())];
     }
-    if name.ends_with(DEVICES) {
+    if name.ends_with(DEVICES) || allocated_class(name).is_some() {
         return vec![claims()];
     }
     if name == "requests.storage" || name.contains(".storageclass.storage.k8s.io/") {
@@ -337,7 +351,7 @@ fn limited(quota: &Value) -> impl Iterator<Item = &str> {
 pub fn must_be_known(quota: &Value, group: &str, resource: &str) -> Result<(), Exceeded> {
     let concerned = |name: &&str| {
         let kinds = constrained(name);
-        kinds.iter().any(|(g, r)| g == group && r == resource)
+        allocated_class(name).is_none() && kinds.iter().any(|(g, r)| g == group && r == resource)
     };
     let mut names: Vec<&str> = limited(quota).filter(concerned).collect();
     names.sort_unstable();

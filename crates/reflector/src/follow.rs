@@ -20,6 +20,9 @@ use super::Collection;
 const PAGE: u32 = 500;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// So often a list is refused before an optional kind counts as empty: a server that starts refuses for a moment what
+/// it permits afterwards.
+const REFUSALS: u32 = 4;
 
 /// The receiver of the objects.
 pub(super) trait Sink: Send {
@@ -84,6 +87,7 @@ enum Next {
 pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: &mut dyn Sink) {
     let mut next = Next::List;
     let mut failures = 0u32;
+    let mut is_known = false;
     while !shutdown.is_cancelled() {
         let step = async {
             let from = match std::mem::replace(&mut next, Next::List) {
@@ -91,6 +95,7 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
                 Next::Watch(from) => from,
                 Next::List => {
                     let version = list(of, sink).await?;
+                    is_known = true;
                     if !sink.listed(version.clone()) {
                         return Ok(Next::End);
                     }
@@ -116,6 +121,15 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
                     .saturating_mul(1 << failures.min(7))
                     .min(RETRY_MAX);
                 tracing::warn!(url = of.url, %error, ?pause, "watch failed");
+                let is_refused = matches!(&error, Error::Api(status) if status.code == 403);
+                if of.optional && is_refused && !is_known && failures >= REFUSALS {
+                    tracing::warn!(url = of.url, "not permitted: goes on as if there were none");
+                    is_known = true;
+                    sink.begin();
+                    if !sink.listed(String::new()) {
+                        return;
+                    }
+                }
                 tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return,

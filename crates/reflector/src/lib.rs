@@ -71,6 +71,7 @@ pub struct Collection {
     client: Client,
     url: String,
     fields: Option<String>,
+    optional: bool,
 }
 
 impl Collection {
@@ -80,7 +81,16 @@ impl Collection {
             url: api.resource_url().to_owned(),
             client: api.into_client(),
             fields: fields.map(str::to_owned),
+            optional: false,
         }
+    }
+
+    /// A kind that the caller can do without: while the server does not permit to list it, it counts as one without
+    /// objects. As soon as the server does, it is watched.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
     }
 }
 

@@ -35,6 +35,16 @@ fn refused(code: u16) -> (u16, String) {
 
 /// Follows an API that returns these answers in turn, until none is left. Checks the requests and the observations.
 async fn check(answers: Vec<(u16, String)>, asked: &[&str], told: &[&str]) {
+    check_of(|collection| collection, answers, asked, told).await;
+}
+
+/// As [`check`], for a collection with options.
+async fn check_of(
+    with: fn(Collection) -> Collection,
+    answers: Vec<(u16, String)>,
+    asked: &[&str],
+    told: &[&str],
+) {
     let shutdown = CancellationToken::new();
     let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
     let requests = Arc::new(Mutex::new(Vec::new()));
@@ -62,7 +72,7 @@ async fn check(answers: Vec<(u16, String)>, asked: &[&str], told: &[&str]) {
     let seen = Mutex::new(Vec::new());
     let name = |object: &ConfigMap| object.metadata.name.clone().unwrap_or_default();
     reflect::<ConfigMap, _>(
-        Collection::new(Api::<ConfigMap>::all(client), None),
+        with(Collection::new(Api::<ConfigMap>::all(client), None)),
         everything,
         shutdown,
         |observed| {
@@ -169,4 +179,16 @@ async fn tries_again_after_errors() {
         &[" at 3", "+a"],
     )
     .await;
+}
+
+/// An optional kind that may not be listed must not keep a component from starting, and counts from when it may.
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_counts_as_empty_while_it_is_refused() {
+    let refusals = vec![refused(403); 6];
+    let allowed = vec![list("3", "", &[map("a", "1")]), refused(403)];
+    let answers = [refusals.clone(), allowed].concat();
+    let watch = "watch=true&resourceVersion=3";
+    let asked = ["", "", "", "", "", "", "", watch];
+    check_of(Collection::optional, answers, &asked, &[" at ", "a at 3"]).await;
+    check(refusals, &[""; 6], &[]).await;
 }

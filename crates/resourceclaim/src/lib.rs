@@ -27,7 +27,7 @@ pub mod change;
 mod consumer;
 mod pod;
 
-pub use allocation::{allocation, same_devices};
+pub use allocation::{allocation, devices_by_class, same_devices};
 pub use change::{Change, Target, change};
 pub use consumer::{
     POD_GROUP_API_GROUP, POD_GROUP_RESOURCE, consumers, is_consumer, is_pod_group, is_reserved_for,

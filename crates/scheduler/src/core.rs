@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use allot_model::features::Feature;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, ResourceQuota,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{
@@ -95,6 +97,8 @@ pub enum Input {
     CsiDriver(Observed<CSIDriver>),
     /// How much space there is for volumes.
     StorageCapacity(Observed<CSIStorageCapacity>),
+    /// Quotas.
+    Quota(Observed<ResourceQuota>),
     /// The volumes and the claims for volumes of a pod are written.
     VolumesWritten {
         /// For which pod.
@@ -235,6 +239,7 @@ impl Core {
             Input::VolumeAttachment(o) => self.observe_attachments(o, time),
             Input::CsiDriver(o) => self.observe_csi_drivers(o, time),
             Input::StorageCapacity(o) => self.observe_capacities(o, time),
+            Input::Quota(o) => self.observe_quotas(o, time),
             Input::VolumesWritten {
                 pod,
                 volumes,

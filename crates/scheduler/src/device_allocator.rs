@@ -1,13 +1,12 @@
 //! The allocator as the plugin uses it: prepared requests, limits, share IDs.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
-    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Features, Limits, Policy,
-    SelectorCache,
+    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Excess, Features, Limits,
+    Policy, SelectorCache,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::Mutex;
@@ -27,6 +26,31 @@ impl AllocationRequest {
     /// The number of requests.
     pub fn requests(&self) -> usize {
         self.0.requests()
+    }
+
+    /// Limits the devices of each class that the claims get together; see [`Claims::limit_devices`].
+    pub fn limit(&mut self, left: &dyn Fn(&str) -> Option<i64>) {
+        self.0.limit_devices(left);
+    }
+
+    /// Whether a limit may keep the claims from what they could get otherwise.
+    pub fn is_limited(&self) -> bool {
+        self.0.is_limited()
+    }
+
+    /// The limited classes, with the most devices that the claims could get of each.
+    pub fn limited(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.0.limited()
+    }
+
+    /// What exceeds a limit whatever is free.
+    pub fn excesses(&self) -> Vec<Excess<'_>> {
+        self.0.excesses()
+    }
+
+    /// Whether the claims exceed a limit whatever alternatives are taken.
+    pub fn exceeds(&self) -> bool {
+        self.0.exceed()
     }
 }
 
@@ -63,12 +87,15 @@ pub struct DeviceAllocator {
     sources: Sources,
     selectors: SelectorCache,
     shapes: Mutex<ClaimShapes>,
-    allocator: Mutex<Allocator>,
-    timeout: Mutex<Option<Duration>>,
-    /// As in [`Work`].
-    nodes: AtomicU64,
-    steps: AtomicU64,
-    gave_up: AtomicU64,
+    search: Mutex<Search>,
+}
+
+/// What searches share. They are short and many, so all of it is behind one lock.
+#[derive(Debug)]
+struct Search {
+    allocator: Allocator,
+    timeout: Option<Duration>,
+    work: Work,
 }
 
 impl DeviceAllocator {
@@ -79,40 +106,42 @@ impl DeviceAllocator {
             sources,
             selectors: SelectorCache::new(),
             shapes: Mutex::default(),
-            allocator: Mutex::new(Allocator::new()),
-            timeout: Mutex::new(None),
-            nodes: AtomicU64::new(0),
-            steps: AtomicU64::new(0),
-            gave_up: AtomicU64::new(0),
+            search: Mutex::new(Search {
+                allocator: Allocator::new(),
+                timeout: None,
+                work: Work::default(),
+            }),
         }
     }
 
     /// The work since the last call.
     pub fn take_work(&self) -> Work {
-        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
-        Work {
-            nodes: take(&self.nodes),
-            steps: take(&self.steps),
-            gave_up: take(&self.gave_up),
-        }
+        std::mem::take(&mut self.search.lock().work)
     }
 
     /// Sets how long one node may take.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
-        *self.timeout.lock() = timeout;
+        self.search.lock().timeout = timeout;
     }
 
     /// Sets which devices are taken, and which nodes are preferred for them.
     pub fn set_policy(&self, policy: Policy) {
-        self.allocator.lock().set_policy(policy);
+        self.search.lock().allocator.set_policy(policy);
     }
 
-    /// Prepares claims for solving on many nodes.
-    pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> AllocationRequest {
+    /// Prepares claims for solving on many nodes, within limits that `limit` sets.
+    pub fn prepare(
+        &self,
+        classes: &Classes,
+        claims: &[&ResourceClaim],
+        limit: impl FnOnce(&mut AllocationRequest),
+    ) -> AllocationRequest {
         let claims = claims.iter().copied();
-        let mut claims = Claims::prepare(&self.features, &self.selectors, classes, claims);
-        self.shapes.lock().recognize(&mut claims);
-        AllocationRequest(claims)
+        let claims = Claims::prepare(&self.features, &self.selectors, classes, claims);
+        let mut request = AllocationRequest(claims);
+        limit(&mut request);
+        self.shapes.lock().recognize(&mut request.0);
+        request
     }
 
     /// Prepares a class for counting its devices on many nodes.
@@ -172,8 +201,9 @@ impl DeviceAllocator {
         &self,
         ask: impl FnOnce(&mut Allocator, &Limits<'_>) -> allot_allocator::Outcome<A>,
     ) -> allot_allocator::Outcome<A> {
+        let mut search = self.search.lock();
         // Most searches end before they read the clock; the timeout starts with the first read.
-        let (timeout, asked) = (*self.timeout.lock(), OnceLock::new());
+        let (timeout, asked) = (search.timeout, OnceLock::new());
         let late = || {
             let now = self.sources.elapsed();
             timeout.is_some_and(|t| now.saturating_sub(*asked.get_or_init(|| now)) >= t)
@@ -182,10 +212,10 @@ impl DeviceAllocator {
             interrupt: timeout.is_some().then_some(&late),
             ..Limits::default()
         };
-        let mut allocator = self.allocator.lock();
-        let outcome = ask(&mut allocator, &limits);
-        self.nodes.fetch_add(1, Ordering::Relaxed);
-        self.steps.fetch_add(allocator.steps(), Ordering::Relaxed);
+        let outcome = ask(&mut search.allocator, &limits);
+        let steps = search.allocator.steps();
+        search.work.nodes += 1;
+        search.work.steps += steps;
         outcome
     }
 
@@ -202,7 +232,7 @@ impl DeviceAllocator {
                 ErrorKind::Fatal => Outcome::Error(error.text),
             },
             allot_allocator::Outcome::GaveUp { .. } | allot_allocator::Outcome::Interrupted => {
-                self.gave_up.fetch_add(1, Ordering::Relaxed);
+                self.search.lock().work.gave_up += 1;
                 Outcome::GaveUp
             }
         }
@@ -230,8 +260,9 @@ impl DeviceAllocator {
             steps: steps.unwrap_or(Limits::DEFAULT_STEPS),
             ..Limits::default()
         };
-        let mut allocator = self.allocator.lock();
-        let (_, explanation) = allocator.explain(cluster, &node.device_node, &request.0, &limits);
+        let mut search = self.search.lock();
+        let node = &node.device_node;
+        let (_, explanation) = search.allocator.explain(cluster, node, &request.0, &limits);
         explanation
     }
 }
@@ -243,7 +274,7 @@ mod tests {
     #[test]
     fn work_is_counted_until_it_is_asked_for() {
         let allocator = DeviceAllocator::new(Features::default(), Sources::replayable());
-        let request = allocator.prepare(&Classes::default(), &[]);
+        let request = allocator.prepare(&Classes::default(), &[], |_| {});
         let node = NodeInfo::new("n".into());
         let cluster = Cluster::new(Features::default());
         for _ in 0..2 {

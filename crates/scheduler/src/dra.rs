@@ -9,6 +9,7 @@ pub mod conditions;
 pub mod extended;
 pub mod node_allocatable;
 mod prepare;
+pub mod quota;
 pub mod release;
 pub mod resolve;
 

@@ -41,6 +41,8 @@ pub enum ClusterEvent<'a> {
     DevicesChanged,
     /// A device class was added or changed.
     ClassChanged,
+    /// Quotas of this namespace on allocated devices changed.
+    QuotaChanged(&'a str),
     /// Labels of a namespace changed.
     NamespaceChanged,
     /// A PersistentVolumeClaim was added or changed.
@@ -53,7 +55,7 @@ pub enum ClusterEvent<'a> {
 pub const CLAIM: &str = "resource.k8s.io/ResourceClaimUpdate";
 
 impl ClusterEvent<'_> {
-    /// The event's name in metrics, one of upstream's.
+    /// The event's name in metrics, one of upstream's or formed like those.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NodeAdded(_) => "NodeAdd",
@@ -66,6 +68,7 @@ impl ClusterEvent<'_> {
             Self::DevicesFreed => CLAIM,
             Self::DevicesChanged => "resource.k8s.io/ResourceSliceUpdate",
             Self::ClassChanged => "resource.k8s.io/DeviceClassUpdate",
+            Self::QuotaChanged(_) => "ResourceQuotaUpdate",
             Self::NamespaceChanged => "NamespaceUpdate",
             Self::VolumeClaimChanged(_) => "PersistentVolumeClaimUpdate",
             Self::StorageChanged => "PersistentVolumeUpdate",
@@ -105,7 +108,9 @@ pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
             P::PodTopologySpread,
             P::InterPodAffinity,
         ],
-        ClusterEvent::DevicesFreed | ClusterEvent::DevicesChanged => &[P::DynamicResources],
+        ClusterEvent::DevicesFreed
+        | ClusterEvent::DevicesChanged
+        | ClusterEvent::QuotaChanged(_) => &[P::DynamicResources],
         ClusterEvent::ClassChanged => &[P::DynamicResources, P::NodeResourcesFit],
         ClusterEvent::NamespaceChanged => &[P::InterPodAffinity],
         ClusterEvent::VolumeClaimChanged(_) => &[
@@ -155,6 +160,7 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
             }
             _ => true,
         },
+        ClusterEvent::QuotaChanged(namespace) => *pod.key.namespace == **namespace,
         ClusterEvent::VolumeClaimChanged(claim) => {
             storage::claims_of(pod).any(|(key, _)| key == **claim)
         }

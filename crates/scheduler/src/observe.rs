@@ -4,7 +4,9 @@
 //! fields are not used; of the kinds of DRA it names what is not read.
 
 use allot_reflector::Readable;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{
@@ -162,6 +164,16 @@ impl Observe for PersistentVolume {
             "CSIPersistentVolumeSource" => matches!(field, "driver" | "volumeHandle"),
             "PersistentVolumeStatus" => field == "phase",
             _ => true,
+        }
+    }
+}
+
+impl Observe for ResourceQuota {
+    fn keep(of: &str, field: &str) -> bool {
+        match of {
+            "ObjectMeta" => keep_metadata(field),
+            // The scheduler counts itself.
+            _ => field != "status",
         }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use allot_election::clock::Clock;
 use allot_model::features::Feature;
 use allot_reflector::{Collection, Observed, Readable as _, everything, reflect};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::GroupVersionForDiscovery;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -300,9 +301,16 @@ impl Watches {
         fields: Option<&str>,
         input: impl Fn(Observed<K>) -> Option<Input> + Send + Sync + 'static,
     ) {
+        self.follow::<K>(Collection::new(api, fields), input);
+    }
+
+    fn follow<K: Observe>(
+        &self,
+        of: Collection,
+        input: impl Fn(Observed<K>) -> Option<Input> + Send + Sync + 'static,
+    ) {
         let sender = self.sender.clone();
         let sink = move |observed| input(observed).is_none_or(|input| sender.send(input).is_ok());
-        let of = Collection::new(api, fields);
         self.tasks
             .spawn(reflect::<K, _>(of, K::keep, self.shutdown.clone(), sink));
     }
@@ -316,8 +324,14 @@ struct Started<'a> {
 
 impl Visitor for Started<'_> {
     fn visit<K: Plain>(&mut self, input: fn(Observed<K>) -> Input) {
-        let api = Api::all(self.watches.client.clone());
-        self.watches.watch(api, None, move |o| Some(input(o)));
+        let api: Api<K> = Api::all(self.watches.client.clone());
+        let of = Collection::new(api, None);
+        // Roles that were made for kube-scheduler do not let it read quotas.
+        let of = match K::KIND == ResourceQuota::KIND {
+            true => of.optional(),
+            false => of,
+        };
+        self.watches.follow(of, move |o| Some(input(o)));
         self.count += 1;
     }
 }

@@ -67,6 +67,7 @@ pub fn everywhere(visitor: &mut impl Visitor) {
     visitor.visit(Input::VolumeAttachment);
     visitor.visit(Input::CsiDriver);
     visitor.visit(Input::StorageCapacity);
+    visitor.visit(Input::Quota);
 }
 
 /// Visits the kinds of devices that servers have since Kubernetes 1.34.

@@ -121,6 +121,11 @@ impl Race {
 
     /// Waits until so many pods are bound; checks all the time that no device serves two claims of bound pods.
     async fn until_bound(&self, wanted: usize) -> Vec<Value> {
+        self.until_bound_within(wanted, DEVICES).await
+    }
+
+    /// The same, with a quota that leaves bound pods so many devices.
+    async fn until_bound_within(&self, wanted: usize, most: usize) -> Vec<Value> {
         let start = tokio::time::Instant::now();
         loop {
             let pods = self.list("/api/v1/namespaces/default/pods").await;
@@ -141,6 +146,7 @@ impl Race {
                 );
                 assert!(devices.insert(device), "given twice: {result}");
             }
+            assert!(devices.len() <= most, "over quota: {devices:?}");
             if bound.len() >= wanted {
                 return bound;
             }
@@ -209,4 +215,32 @@ async fn no_device_serves_pods_of_both() {
     race.until_bound(DEVICES).await;
     let held = race.claims().await.iter().flat_map(results).count();
     assert!(held >= DEVICES, "{held}");
+}
+
+/// Each scheduler allocates what the quota leaves as far as it knows; of both only as much is used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_of_both_stay_within_a_quota() {
+    const NAME: &str = "gpu.deviceclass.allot.dev/allocated-devices";
+    let race = Race::start().await;
+    let hard = |most: usize| json!({"spec": {"hard": {NAME: most.to_string()}}});
+    let mut quota = hard(3);
+    quota["apiVersion"] = json!("v1");
+    quota["kind"] = json!("ResourceQuota");
+    quota["metadata"] = json!({"name": "team"});
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    race.create(quotas, quota).await;
+    for n in 0..DEVICES / 2 {
+        for scheduler in ["red", "blue"] {
+            let name = format!("{scheduler}-{n}");
+            race.claim(&name).await;
+            race.pod(&name, scheduler, &name).await;
+        }
+    }
+    race.until_bound_within(3, 3).await;
+    let patch = http::Request::patch(format!("{quotas}/team"))
+        .header("content-type", "application/merge-patch+json")
+        .body(hard(8).to_string().into_bytes())
+        .expect("a valid request");
+    let _: Value = race.client.request(patch).await.expect("raised");
+    race.until_bound_within(8, 8).await;
 }

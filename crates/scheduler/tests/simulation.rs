@@ -5,7 +5,8 @@
 //! answer; which watches break or find their history compacted; at which writes a process dies and is restarted; when
 //! pods are created, preempt others, finish and are deleted, claims are lost, nodes are cordoned, devices are tainted,
 //! or become ready late or never. Pods request whole devices, shares of a device, partitions that draw from one
-//! counter, one of these as an extended resource, alone, in a group with shared claims, or in a gang. After every write
+//! counter, one of these as an extended resource, alone, in a group with shared claims, or in a gang; in some seeds a
+//! quota limits how many devices of a class they get. After every write
 //! the invariants are checked; at the end every pod that fits must be placed, every preempted pod deleted, and no
 //! device allocated without a consumer (`sim/invariants.rs`). A failing seed is replayed with
 //!
@@ -17,6 +18,7 @@ mod sim {
     pub mod devices;
     pub mod invariants;
     pub mod ledger;
+    pub mod quota;
     pub mod transport;
     pub mod workloads;
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use allot_model::features::Features;
+use allot_model::quota::allocated_class;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -130,17 +131,23 @@ impl Workload {
                 let expanded = Expanded::new(&object, namespace, features, now)?;
                 let copies = expanded.copies(&object, nodes.iter().chain(&added))?;
                 self.push(expanded, copies)?;
-            } else if kind == "ResourceQuota" || WITHOUT_EFFECT.contains(&&*kind) {
-                let note = format!("{kind} is not simulated");
-                if !self.notes.contains(&note) {
-                    self.notes.push(note);
-                }
+            } else if WITHOUT_EFFECT.contains(&&*kind) {
+                self.note(format!("{kind} is not simulated"));
             } else {
+                if kind == "ResourceQuota" && has_more_than_devices(&object) {
+                    self.note("ResourceQuota is simulated for allocated devices only".to_owned());
+                }
                 let stored = prepare::stored(object, namespace, features, now)?;
                 self.objects.push(stored);
             }
         }
         Ok(())
+    }
+
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     fn push(&mut self, expanded: Expanded, copies: Copies) -> anyhow::Result<()> {
@@ -189,6 +196,13 @@ impl Workload {
         let at = self.drafts.iter().position(|draft| draft.name == name)?;
         u32::try_from(at).ok()
     }
+}
+
+/// Whether a quota limits what admission counts, which is not simulated.
+fn has_more_than_devices(quota: &Value) -> bool {
+    let hard = quota.pointer("/spec/hard").and_then(Value::as_object);
+    let mut names = hard.into_iter().flatten().map(|(name, _)| name);
+    names.any(|name| allocated_class(name).is_none())
 }
 
 /// A workload as one pod.

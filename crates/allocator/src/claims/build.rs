@@ -190,6 +190,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
                         .map(|(n, q)| (SmolStr::new(n), Quantity::new(q)))
                         .collect()
                 }),
+            budget: None,
             constraints: Vec::new(),
             error: error.map(|e| format!("claim {}, request {}{e}", claim.shown, wanted.name)),
         }

@@ -65,12 +65,14 @@ impl Claims {
             attributes: _,
             claims,
             alternatives,
+            budgets,
             any_all: _,
             any_class_config: _,
             error: _,
         } = self;
         alike(claims, &other.claims, Claim::asks_like)
             && alike(alternatives, &other.alternatives, Alternative::asks_like)
+            && alike(budgets, &other.budgets, |a, b| a.left == b.left)
     }
 }
 
@@ -121,6 +123,7 @@ impl Alternative {
             selectors,
             tolerations,
             capacity,
+            budget,
             constraints,
             error: _,
         } = self;
@@ -129,6 +132,7 @@ impl Alternative {
             && alike(selectors, &other.selectors, same_selector)
             && *tolerations == other.tolerations
             && *capacity == other.capacity
+            && *budget == other.budget
             && *constraints == other.constraints
     }
 }

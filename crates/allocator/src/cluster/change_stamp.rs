@@ -17,7 +17,43 @@ impl ChangeStamp {
     }
 }
 
+/// Where the state of a node is in a cluster: what [`Cluster::changed`] finds by the node's name. It stays valid until a
+/// pool becomes local to a node, or is no longer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodePlace {
+    entered: ChangeStamp,
+    /// The only pool that is local to the node, and when it became that.
+    local: Option<(ChangeStamp, u32)>,
+}
+
 impl Cluster {
+    /// The place of a node; `None` if several pools are local to it.
+    pub(crate) fn place(&self, node: &Node) -> Option<NodePlace> {
+        let local = match self.local.get(node.name()) {
+            None => None,
+            Some(local) => match local.pools.as_slice() {
+                [(pool, _)] => Some((local.changed, *pool)),
+                _ => return None,
+            },
+        };
+        let entered = self.entered;
+        Some(NodePlace { entered, local })
+    }
+
+    /// As [`Cluster::changed`], without looking for the node; `None` if the place is no longer valid.
+    pub(crate) fn changed_at(&self, place: &NodePlace) -> Option<ChangeStamp> {
+        if place.entered != self.entered {
+            return None;
+        }
+        Some(match place.local {
+            None => self.shared,
+            Some((local, pool)) => {
+                let pool = self.pools.get(pool as usize).changed;
+                local.max(self.shared).max(pool)
+            }
+        })
+    }
+
     /// The last change of anything that allocations on a node depend on, besides the node itself.
     pub(crate) fn changed(&self, node: &Node) -> ChangeStamp {
         let Some(local) = self.local.get(node.name()) else {

@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::claims::{Claims, SHAPES};
-use crate::cluster::ChangeStamp;
+use crate::cluster::{ChangeStamp, NodePlace};
 use crate::node::Node;
 use crate::outcome::{Outcome, Policy};
 
@@ -19,6 +19,8 @@ const LIMIT: usize = 1 << 15;
 pub(crate) struct Fit {
     /// The last change that it takes into account.
     pub(crate) changed: ChangeStamp,
+    /// Where to look for later ones.
+    pub(crate) place: Option<NodePlace>,
     pub(crate) fits: bool,
     /// The policy's preference for the allocation.
     pub(crate) preference: i64,
@@ -47,18 +49,12 @@ struct Shape {
 pub(crate) struct Fits(Vec<Shape>);
 
 impl Fits {
-    /// The answer for a node, if nothing has changed since.
-    pub(crate) fn get(
-        &mut self,
-        (claims, policy): (&Claims, Policy),
-        node: &Node,
-        changed: ChangeStamp,
-    ) -> Option<Fit> {
+    /// The last answer for a node, whatever has changed since.
+    pub(crate) fn get(&mut self, (claims, policy): (&Claims, Policy), node: &Node) -> Option<Fit> {
         let id = (claims.shape, policy);
         let at = self.0.iter().position(|shape| shape.id == id)?;
         self.0[..=at].rotate_right(1);
-        let known = self.0[0].nodes.get(&node.id())?;
-        (known.changed == changed).then_some(*known)
+        self.0[0].nodes.get(&node.id()).copied()
     }
 
     pub(crate) fn insert(&mut self, (claims, policy): (&Claims, Policy), node: &Node, fit: Fit) {

@@ -291,6 +291,8 @@ impl Pruner {
         for amount in attempt.counters_left() {
             key.extend([(amount.nanos() >> 64) as u64, amount.nanos() as u64]);
         }
+        let budgets = 0..claims.budgets.len() as u32;
+        key.extend(budgets.map(|budget| attempt.budget_left(budget) as u64));
         let constraints = claims.claims[at.claim as usize]
             .constraints
             .iter()

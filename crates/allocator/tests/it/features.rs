@@ -1,5 +1,6 @@
 //! One test per behaviour, with readable problems.
 
+mod budgets;
 mod capacity;
 mod constraints;
 mod counts;

@@ -58,6 +58,54 @@ fn results_are_those_of_the_plain_search_and_obey_the_rules() {
     );
 }
 
+/// With limits on the devices of two classes the result is still that of the plain search.
+#[test]
+fn limits_on_classes_only_leave_out_what_exceeds_them() {
+    let (mut limited, mut prevented) = (0, 0);
+    for seed in first_seed()..first_seed() + PROBLEMS / 2 {
+        let mut random = generate::Random::new(seed ^ 0xb0d6e7);
+        let mut problem = generate::small(seed);
+        let (free, _) = make::solve(&problem, &Limits::default());
+        let mut second = problem.device_classes[0].clone();
+        second.metadata.name = Some("second".into());
+        problem.device_classes.push(second);
+        let devices = problem.claims.iter_mut().flat_map(|c| &mut c.spec.devices);
+        for request in devices.flat_map(|d| d.requests.iter_mut().flatten()) {
+            let exactly = request.exactly.iter_mut();
+            let lists = request.first_available.iter_mut().flatten();
+            let classes = exactly
+                .map(|e| &mut e.device_class_name)
+                .chain(lists.map(|a| &mut a.device_class_name));
+            classes
+                .filter(|_| random.chance(50))
+                .for_each(|class| *class = "second".into());
+        }
+        for class in ["any", "second"] {
+            if random.chance(70) {
+                let limit = random.below(5) as i64;
+                problem.device_limits.insert(class.into(), limit);
+            }
+        }
+        limited += usize::from(!problem.device_limits.is_empty());
+        let shown = || serde_json::to_string(&problem).unwrap();
+        let (mut text, results) = make::solve(&problem, &Limits::default());
+        if text.starts_with("error: ") || text.starts_with("node error: ") {
+            text = "error".into();
+        }
+        prevented += usize::from(text == "nothing" && free != "nothing");
+        if !results.is_empty()
+            && let Err(wrong) = checker::verify(&problem, &results)
+        {
+            panic!("{wrong}\n{text}\n{}", shown());
+        }
+        if let Some(expected) = reference::solve(&problem, 20_000) {
+            assert_eq!(text, expected, "{}", shown());
+        }
+    }
+    println!("{limited} with limits, {prevented} without solution because of them");
+    assert!(prevented > limited / 20, "{prevented} of {limited}");
+}
+
 #[test]
 fn policies_find_something_exactly_when_first_fit_does() {
     for seed in first_seed()..first_seed() + PROBLEMS / 4 {

@@ -165,6 +165,20 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
+    /// Whether as many devices of the class as an alternative needs may be allocated.
+    fn is_allowed(&self, wanted: &Wanted, at: (usize, usize, usize), picks: &[Pick<'_>]) -> bool {
+        let Some(limit) = self.problem.device_limits.get(&wanted.class) else {
+            return true;
+        };
+        let count = match wanted.all {
+            true => self.all[&at].len(),
+            false => wanted.count,
+        };
+        let of_class = |p: &&Pick<'_>| p.wanted.class == wanted.class && !p.wanted.admin;
+        let taken = picks.iter().filter(of_class).count();
+        wanted.admin || (taken + count) as i64 <= *limit
+    }
+
     fn devices(
         &mut self,
         requests: &'a [Vec<Vec<Wanted>>],
@@ -175,6 +189,9 @@ impl<'a> Search<'a> {
     ) -> Result<bool, Stop> {
         self.steps = self.steps.checked_sub(1).ok_or(Stop::TooLong)?;
         let wanted = &requests[at.0][at.1][at.2];
+        if taken == 0 && !self.is_allowed(wanted, at, picks) {
+            return Ok(false);
+        }
         if wanted.all {
             let list = self.all[&at].clone();
             if list.is_empty() {

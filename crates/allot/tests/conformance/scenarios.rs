@@ -49,6 +49,7 @@ pub fn run(chosen: &[Scenario], server: &Server, report: &mut Report) {
         .arg(server.kubeconfig())
         .args(["--have", "short-binding-timeout"])
         .args(["--have", "taint-rule-scheduling"])
+        .args(["--have", "allocation-quota"])
         .arg("--dir")
         .arg(directory.path())
         .stdin(Stdio::null())

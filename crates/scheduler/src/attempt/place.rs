@@ -1,10 +1,11 @@
 //! Which nodes are filtered, in which order, and how many.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::{Attempt, FitError, Nominated, Placement};
+use super::{Attempt, FitError, Nominated, Others, Placement};
 use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::status::{Code, Rejection};
@@ -14,12 +15,41 @@ const PARALLEL_FROM: usize = 1024;
 /// Fewest nodes to find before scoring; upstream's value.
 const MIN_FEASIBLE: usize = 100;
 
+/// Nodes that reject the pod, by position. Most attempts find a node before there are many.
+pub(super) type Rejections = Vec<(usize, Rejection)>;
+
+/// The positions of the nodes to filter, in order.
+enum Order {
+    /// All, beginning at one.
+    Around {
+        start: usize,
+        total: usize,
+    },
+    Listed(Vec<usize>),
+}
+
+impl Order {
+    fn len(&self) -> usize {
+        match self {
+            Self::Around { total, .. } => *total,
+            Self::Listed(list) => list.len(),
+        }
+    }
+
+    fn get(&self, place: usize) -> usize {
+        match self {
+            Self::Around { start, total } if start + place < *total => start + place,
+            Self::Around { start, total } => start + place - total,
+            Self::Listed(list) => list[place],
+        }
+    }
+}
+
 impl Attempt<'_> {
     /// Places the pod. `start` is the position at which to begin, so that nodes take turns.
     pub fn place(&self, start: usize, nominated: Nominated<'_>) -> Result<Placement, FitError> {
-        let total = self.snapshot.nodes.len();
-        let mut rejections: Vec<Option<Rejection>> = vec![None; total];
-        let order: Vec<usize> = self.order(start, &mut rejections);
+        let mut rejections = Vec::new();
+        let order = self.order(start, &mut rejections);
         let wanted = self.wanted(order.len());
         // The nominated node is tried first.
         if let Some(at) = self.nominated_node.and_then(|n| self.snapshot.position(n)) {
@@ -36,7 +66,7 @@ impl Attempt<'_> {
         }
         let feasible = self.feasible(&order, wanted, nominated, &mut rejections);
         let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::GaveUp);
-        if !feasible.is_empty() && !rejections.iter().flatten().any(failed) {
+        if !feasible.is_empty() && !rejections.iter().any(|(_, r)| failed(r)) {
             let begin = self.sources.elapsed();
             let best = self.best(&feasible, &mut rejections);
             let taken = self.sources.elapsed().saturating_sub(begin);
@@ -47,36 +77,43 @@ impl Attempt<'_> {
             }
         }
         if let Some(devices) = &self.devices {
-            for (rejection, node) in rejections.iter_mut().zip(&self.snapshot.nodes) {
-                if rejection.as_ref().is_some_and(Rejection::is_not_available)
-                    && let Err(other) = devices.fits_otherwise(node, &self.dra)
-                {
-                    *rejection = Some(other);
+            let unavailable = rejections.iter_mut().filter(|(_, r)| r.is_not_available());
+            for (at, rejection) in unavailable {
+                let node = &self.snapshot.nodes[*at];
+                if let Err(other) = devices.fits_otherwise(node, &self.dra) {
+                    *rejection = other;
                 }
             }
         }
-        Err(FitError {
-            nodes: rejections,
-            before: None,
-        })
+        let mut nodes = vec![None; self.snapshot.nodes.len()];
+        for (at, rejection) in rejections {
+            nodes[at] = Some(rejection);
+        }
+        let before = None;
+        Err(FitError { nodes, before })
     }
 
     /// The nodes to filter, in order. Nodes that the pod's own affinity excludes by name are rejected at once.
-    fn order(&self, start: usize, rejections: &mut [Option<Rejection>]) -> Vec<usize> {
+    fn order(&self, start: usize, rejections: &mut Rejections) -> Order {
         let total = self.snapshot.nodes.len();
         if self.profile.filters.contains(Plugin::NodeAffinity)
             && let Some(names) = self.affinity.names()
         {
             let reason = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
-            for (rejection, node) in rejections.iter_mut().zip(&self.snapshot.nodes) {
-                if !names.contains(&&*node.name) {
-                    *rejection = Some(Rejection::unresolvable(Plugin::NodeAffinity, reason));
+            let mut order = Vec::new();
+            for (at, node) in self.snapshot.nodes.iter().enumerate() {
+                match names.contains(&&*node.name) {
+                    true => order.push(at),
+                    false => {
+                        let rejection = Rejection::unresolvable(Plugin::NodeAffinity, reason);
+                        rejections.push((at, rejection));
+                    }
                 }
             }
-            return (0..total).filter(|i| rejections[*i].is_none()).collect();
+            return Order::Listed(order);
         }
         let start = start.checked_rem(total).unwrap_or(0);
-        (start..total).chain(0..start).collect()
+        Order::Around { start, total }
     }
 
     /// How many nodes to find before scoring.
@@ -97,61 +134,86 @@ impl Attempt<'_> {
     /// invalid, and as in upstream the pod waits until it is corrected, even if another node would be feasible.
     fn feasible(
         &self,
-        order: &[usize],
+        order: &Order,
         wanted: usize,
         nominated: Nominated<'_>,
-        rejections: &mut [Option<Rejection>],
+        rejections: &mut Rejections,
     ) -> Vec<usize> {
-        let mut feasible = Vec::new();
-        let many = self.snapshot.nodes.len() >= PARALLEL_FROM;
-        for chunk in order.chunks(PARALLEL_FROM) {
-            let filtered = match many {
-                true => self.filter_together(chunk, nominated),
-                false => Vec::new(),
+        let mut feasible = Vec::with_capacity(wanted.min(order.len()));
+        let (mut next, mut end) = (0, 0);
+        let mut filtered = Vec::new();
+        while next < order.len() {
+            if next == end {
+                // Most often as many nodes do as are wanted: those behind them would be filtered in vain.
+                let chunk = match next {
+                    0 => wanted,
+                    _ => PARALLEL_FROM,
+                };
+                end = order.len().min(next + chunk);
+                let together = self.snapshot.nodes.len() >= PARALLEL_FROM
+                    && (next > 0 || self.filters_are_costly());
+                filtered = match together {
+                    true => self.filter_together(order, next..end, nominated),
+                    false => Vec::new(),
+                };
+                filtered.reverse();
+            }
+            let at = order.get(next);
+            next += 1;
+            let node = &self.snapshot.nodes[at];
+            let outcome = match filtered.pop() {
+                Some(Some(outcome)) => outcome,
+                _ => self.filter(node, nominated),
             };
-            for (i, at) in chunk.iter().enumerate() {
-                let node = &self.snapshot.nodes[*at];
-                let outcome = match filtered.get(i) {
-                    Some(Some(outcome)) => outcome.clone(),
-                    _ => self.filter(node, nominated),
-                };
-                let Err(rejection) = outcome.and_then(|()| self.check_devices(node)) else {
-                    feasible.push(*at);
-                    if feasible.len() >= wanted {
-                        return feasible;
-                    }
-                    continue;
-                };
-                let failed = matches!(rejection.code, Code::Error | Code::GaveUp);
-                rejections[*at] = Some(rejection);
-                if failed {
+            let Err(rejection) = outcome.and_then(|()| self.check_devices(node)) else {
+                feasible.push(at);
+                if feasible.len() >= wanted {
                     return feasible;
                 }
+                continue;
+            };
+            let failed = matches!(rejection.code, Code::Error | Code::GaveUp);
+            rejections.push((at, rejection));
+            if failed {
+                return feasible;
             }
         }
         feasible
     }
 
+    /// Whether a filter looks at more than the node itself: then several threads are worth their start.
+    fn filters_are_costly(&self) -> bool {
+        let Others {
+            exclusive,
+            spread,
+            interpod,
+        } = &self.others;
+        exclusive.is_some()
+            || spread.is_some()
+            || interpod.is_some()
+            || self.volumes.is_some()
+            || self.attachments.is_some()
+            || self.classic.is_some()
+    }
+
     /// Filters nodes in several threads; `None` for nodes with nominated pods, which the threads do not see.
     fn filter_together(
         &self,
-        nodes: &[usize],
+        order: &Order,
+        places: Range<usize>,
         nominated: Nominated<'_>,
     ) -> Vec<Option<Result<(), Rejection>>> {
-        let alone: Vec<bool> = nodes
-            .iter()
-            .map(|at| nominated(&self.snapshot.nodes[*at].name).is_empty())
-            .collect();
-        let judge = |(at, alone): (&usize, &bool)| {
+        let alone = |place: usize| {
+            let at = order.get(place);
+            let alone = nominated(&self.snapshot.nodes[at].name).is_empty();
+            (at, alone)
+        };
+        let nodes: Vec<(usize, bool)> = places.map(alone).collect();
+        let judge = |(at, alone): &(usize, bool)| {
             let node = &self.snapshot.nodes[*at];
             alone.then(|| self.filter_with(node, &self.others))
         };
-        nodes
-            .par_iter()
-            .zip(alone.par_iter())
-            .with_min_len(128)
-            .map(judge)
-            .collect()
+        nodes.par_iter().with_min_len(128).map(judge).collect()
     }
 
     /// Whether devices are available for the pod on a node; devices that drivers allocate are not checked here.

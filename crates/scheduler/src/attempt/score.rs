@@ -4,20 +4,23 @@ use std::sync::Arc;
 
 use allot_allocator::Policy;
 
+use super::place::Rejections;
 use super::{Attempt, Placement};
 use crate::dra::{Counts, NodeDevices, PodDevices};
 use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::plugins::image::ImageLocality;
 use crate::plugins::{fit, interpod, normalize, spread, taints};
-use crate::status::Rejection;
+
+/// The score of a node where the allocation failed.
+const TRIED: i64 = i64::MIN;
 
 impl Attempt<'_> {
     /// The best feasible node, and what is allocated there. A node where the allocation fails is rejected.
     pub(super) fn best(
         &self,
         feasible: &[usize],
-        rejections: &mut [Option<Rejection>],
+        rejections: &mut Rejections,
     ) -> Option<Placement> {
         let mut scores = match feasible.len() {
             0 | 1 => vec![0; feasible.len()],
@@ -29,9 +32,13 @@ impl Attempt<'_> {
                 self.add_placement(plugin, feasible, &mut scores);
             }
         }
-        let mut ranked: Vec<usize> = (0..feasible.len()).collect();
-        ranked.sort_by_key(|i| std::cmp::Reverse(scores[*i]));
-        for at in ranked {
+        // The first of the best; of equals the one before, as in the order of all.
+        let best = |left: &[i64]| {
+            let most = left.iter().copied().max().filter(|most| *most > TRIED)?;
+            left.iter().position(|score| *score == most)
+        };
+        while let Some(at) = best(&scores) {
+            scores[at] = TRIED;
             let node = feasible[at];
             match self.allocate(&self.snapshot.nodes[node]) {
                 Ok(devices) if self.negotiates() => {
@@ -44,7 +51,7 @@ impl Attempt<'_> {
                         feasible: Vec::new(),
                     });
                 }
-                Err(rejection) => rejections[node] = Some(rejection),
+                Err(rejection) => rejections.push((node, rejection)),
             }
         }
         None

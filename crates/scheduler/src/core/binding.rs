@@ -184,7 +184,6 @@ impl Core {
             }
             if let Some(conflict) = self.claims.must_yield(claim, &self.pods) {
                 let key = key_of(claim);
-                let conflict = conflict.describe(&key.namespace);
                 return Some(format!("claim {key} was allocated later: {conflict}"));
             }
             match conditions::readiness(claim) {
@@ -367,8 +366,8 @@ impl Core {
                 continue;
             }
             let alone = consumers(&claim).len() == 1;
-            let double_allocated = self.claims.must_yield(&claim, &self.pods).is_some();
-            match alone && (double_allocated || gone) {
+            let yields = self.claims.must_yield(&claim, &self.pods).is_some();
+            match alone && (yields || gone) {
                 true => self.deallocate(claim),
                 false => {
                     // The allocation stays for the next attempt; it is released when the pod fits nowhere.

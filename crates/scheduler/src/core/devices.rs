@@ -5,6 +5,7 @@ use std::sync::Arc;
 use allot_allocator::Features as AllocatorFeatures;
 use allot_model::features::{Feature, Features};
 use allot_resourceclaim::consumers;
+use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -223,6 +224,17 @@ impl Core {
         self.claims.cluster_mut().remove(name);
         if let Some(node_allocatable) = &mut self.node_allocatable {
             node_allocatable.remove(name);
+        }
+    }
+
+    pub(super) fn observe_quotas(&mut self, observed: Observed<ResourceQuota>, time: Time) {
+        let namespaces = match observed {
+            Observed::Applied(quota) => self.claims.see_quota(&quota, false),
+            Observed::Deleted(quota) => self.claims.see_quota(&quota, true),
+            Observed::Listed { items, .. } => self.claims.see_quotas(&items),
+        };
+        for namespace in namespaces {
+            self.requeue(&ClusterEvent::QuotaChanged(&namespace), time);
         }
     }
 

@@ -263,8 +263,7 @@ impl Core {
         let mut in_flight = Vec::new();
         for task in claims.iter().chain(&joins) {
             if let Some(allocation) = &task.allocation {
-                self.claims
-                    .reserve(&task.uid, &task.key, allocation, &pod.uid);
+                self.claims.reserve(&task.claim, allocation, &pod.uid);
                 in_flight.push(task.uid.clone());
             }
         }
@@ -274,9 +273,8 @@ impl Core {
         self.assume_classic(&pod, &classic);
         let extended = placement.devices.extended.map(|extended| {
             let uid = Uid::from(uid_of(&extended.claim));
-            let key = crate::dra::claims::key_of(&extended.claim);
             self.claims
-                .reserve(&uid, &key, &extended.allocation, &pod.uid);
+                .reserve(&extended.claim, &extended.allocation, &pod.uid);
             in_flight.push(uid.clone());
             ExtendedResourceClaimTask {
                 uid,

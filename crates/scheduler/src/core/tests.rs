@@ -18,6 +18,7 @@ mod leftovers;
 mod nominations;
 mod outcome;
 mod profiles;
+mod quota;
 mod volumes;
 
 use outcome::Outcome;

@@ -15,12 +15,14 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::assume_cache::{AssumeCache, Object};
+use crate::dra::quota::Quotas;
 use crate::pod::{Key, Uid};
 use crate::podgroups::claims::Groups;
 use crate::version::is_newer;
 
 mod attempts;
 mod conflict;
+mod quota;
 mod state;
 
 pub use conflict::Version;
@@ -32,6 +34,8 @@ use state::ClaimStates;
 pub struct InFlight {
     /// The claim it is for.
     pub key: Key,
+    /// The claim as it was when that was decided.
+    claim: Arc<ResourceClaim>,
     /// The decided allocation.
     pub allocation: Arc<AllocationResult>,
     /// Pods whose bindings depend on it.
@@ -62,6 +66,7 @@ pub struct Claims {
     /// Extended resource claims by owning pod: more than one if the answer to a create request was lost.
     extended_resource_claims: FxHashMap<Uid, Vec<Key>>,
     is_listed: bool,
+    quotas: Quotas,
     /// PodGroups; `None` if groups have no claims.
     groups: Option<Groups>,
 }
@@ -93,6 +98,7 @@ impl Claims {
             cluster,
             extended_resource_claims: FxHashMap::default(),
             is_listed: false,
+            quotas: Quotas::default(),
             groups: None,
         }
     }
@@ -162,6 +168,7 @@ impl Claims {
         let (mut change, moved) = self.take_in(claim.clone());
         if moved {
             change.double_allocated = self.check_double_allocation(&claim);
+            self.check_quota(&claim);
         }
         change
     }
@@ -190,7 +197,7 @@ impl Claims {
             return (change, false);
         }
         self.note_special(&claim, &key);
-        let entry = self.cache.entry_mut(key);
+        let entry = self.cache.entry_mut(key.clone());
         let before = entry.effective().cloned();
         let seen_before = entry.seen().cloned();
         if !entry.see(claim.clone()) {
@@ -207,6 +214,9 @@ impl Claims {
         };
         let claim = Some(claim);
         let moved = !same(&seen_before, &claim);
+        if moved {
+            self.count_seen(&uid, &key);
+        }
         // Unless a newer version was assumed, it is the same two versions.
         let is_seen = |a: &Option<Arc<_>>, b: &Option<Arc<_>>| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -247,7 +257,10 @@ impl Claims {
             let uid = Uid::from(uid_of(claim));
             self.states.delete(&uid);
             self.recount(&uid, None);
+            self.quotas.seen.set(&uid, None);
+            self.quotas.late.remove(&uid);
         }
+        self.forgive();
         self.forget_resolved_conflicts();
         change
     }
@@ -339,6 +352,14 @@ impl Claims {
                 None => self.cluster.claim_released(uid),
             }
             self.cluster.claim_released(&pending_id);
+        }
+        if !self.quotas.are_unused() {
+            let key = claim.map(key_of);
+            let key = key.or_else(|| Some(self.in_flight(uid)?.key.clone()));
+            match key {
+                Some(key) => self.count_used(uid, &key),
+                None => self.quotas.used.set(uid, None),
+            }
         }
     }
 }

@@ -69,6 +69,21 @@ pub struct DraContext<'a> {
     pub now: Timestamp,
 }
 
+impl DraContext<'_> {
+    /// Prepares claims of a pod, within what the quotas of its namespace leave.
+    fn request(&self, pod: &PodInfo, claims: &[&ResourceClaim]) -> AllocationRequest {
+        let quotas = self.claims.quotas();
+        let limit = |request: &mut _| quotas.limit(&pod.key.namespace, request);
+        self.allocator.prepare(self.classes, claims, limit)
+    }
+
+    /// The quotas that a request of a pod exceeds, or may.
+    fn exceeded(&self, pod: &PodInfo, request: &AllocationRequest) -> Vec<String> {
+        let quotas = self.claims.quotas();
+        quotas.exceeded(&pod.key.namespace, request)
+    }
+}
+
 /// A claim of the pod.
 #[derive(Debug)]
 pub struct PodClaim {
@@ -171,7 +186,12 @@ impl PodDevices {
             .map(|c| alternatives::without_first(&c.claim, cx.skip_alternatives))
             .collect();
         let open: Vec<&ResourceClaim> = open.iter().map(|c| &**c).collect();
-        let request = (!open.is_empty()).then(|| cx.allocator.prepare(cx.classes, &open));
+        let request = (!open.is_empty()).then(|| cx.request(pod, &open));
+        // No node changes that.
+        if let Some(request) = request.as_ref().filter(|r| r.exceeds()) {
+            let exceeded = cx.exceeded(pod, request);
+            return Err(Rejection::unresolvable(PLUGIN, exceeded.join("; ")));
+        }
         Ok(Some(Self {
             pod: pod.clone(),
             claims,

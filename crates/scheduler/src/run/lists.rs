@@ -62,6 +62,7 @@ fn is_list(input: &Input) -> bool {
         Input::VolumeAttachment(o) => listed(o),
         Input::CsiDriver(o) => listed(o),
         Input::StorageCapacity(o) => listed(o),
+        Input::Quota(o) => listed(o),
         Input::Classic(input) => match &**input {
             classic::Input::Claim(o) => listed(o),
             classic::Input::Class(o) => listed(o),

@@ -21,10 +21,11 @@ const ALL: RangeInclusive<u32> = 26..=36;
 const CLASSIC: RangeInclusive<u32> = 26..=30;
 
 /// Collections by path, with the kind of what is in them, its version, and the releases that have it.
-const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 22] = [
+const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 23] = [
     ("nodes", "Node", "v1", ALL),
     ("pods", "Pod", "v1", ALL),
     ("namespaces", "Namespace", "v1", ALL),
+    ("resourcequotas", "ResourceQuota", "v1", ALL),
     ("persistentvolumeclaims", "PersistentVolumeClaim", "v1", ALL),
     ("persistentvolumes", "PersistentVolume", "v1", ALL),
     ("storageclasses", "StorageClass", "storage.k8s.io/v1", ALL),

@@ -156,6 +156,9 @@ impl SimulatedCluster {
         self.fixtures();
         self.second = self.rng.random_range(0..3) == 0;
         self.mix = [Mix::Devices, Mix::Parts, Mix::All][self.rng.random_range(0..3)];
+        if self.rng.random_range(0..3) == 0 {
+            self.create_quota();
+        }
         let schedulers = (0..1 + usize::from(self.second)).map(Who::Scheduler);
         for who in schedulers.chain([Who::Controllers]) {
             self.running
@@ -259,6 +262,7 @@ impl SimulatedCluster {
             }
             25 => self.restart_and_close(),
             19 => self.restart(Who::Controllers),
+            26 => self.raise_quota(),
             20 => self.with_pod(Self::lose_claim),
             21..=24 => {
                 let node = format!("n{}", self.rng.random_range(0..NODES));

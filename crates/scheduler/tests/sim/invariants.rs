@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::api::{State, devices_of};
 use super::cluster::CPU;
 use super::ledger::{self, Left, Need, given_twice};
+use super::quota;
 
 pub fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
@@ -180,7 +181,9 @@ fn placed(s: &State) -> BTreeSet<&str> {
 
 /// The first invariant that does not hold.
 pub fn broken(s: &State) -> Option<String> {
-    given_twice(s, |_| true).or_else(|| broken_object(s))
+    given_twice(s, |_| true)
+        .or_else(|| quota::exceeded(s, |_| true))
+        .or_else(|| broken_object(s))
 }
 
 /// As [`broken`], where schedulers know nothing of each other, or of requests of their predecessors: two claims may hold
@@ -188,7 +191,9 @@ pub fn broken(s: &State) -> Option<String> {
 pub fn broken_among_rivals(s: &State) -> Option<String> {
     let placed = placed(s);
     let serves = |claim: &Value| reserved_for(claim).any(|uid| placed.contains(uid));
-    given_twice(s, serves).or_else(|| broken_object(s))
+    given_twice(s, serves)
+        .or_else(|| quota::exceeded(s, serves))
+        .or_else(|| broken_object(s))
 }
 
 /// The error of an extended resource claim, which must belong to exactly its pod.
@@ -340,6 +345,9 @@ pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
         let Some((needs, on)) = waits_for(s, pod) else {
             continue;
         };
+        if !quota_allows(s, pod) {
+            continue;
+        }
         let fits = |node: usize| {
             let name = format!("n{node}");
             let there = on.iter().all(|n| *n == name);
@@ -347,6 +355,10 @@ pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
         };
         let (group, missing) = missing_of_gang(s, &pods, pod);
         if missing > 1 {
+            // Whether a quota leaves enough for all of them is not looked into.
+            if quota::limits_anything(s) {
+                continue;
+            }
             let places = gangs.entry(group).or_insert_with(|| (missing, Vec::new()));
             places.1.push((0..nodes).filter(|n| fits(*n)).collect());
             continue;
@@ -422,6 +434,15 @@ fn is_held_back(s: &State, pod: &Value) -> bool {
         .flatten()
         .filter_map(|c| find_claim(s, pod, c));
     claims.any(is_deleting)
+}
+
+/// Whether the quota of the namespace leaves what a pod waits for.
+fn quota_allows(s: &State, pod: &Value) -> bool {
+    let claims = claims_of(pod);
+    let claims = claims.iter().flatten();
+    let claims = claims.filter_map(|claim| find_claim(s, pod, claim));
+    let open: Vec<&Value> = claims.filter(|c| devices_of(c).next().is_none()).collect();
+    quota::allows(s, pod, &open)
 }
 
 /// The unsatisfied requests of a pod without a node, and the nodes on which it already has resources; `None` for a pod

@@ -80,6 +80,41 @@ fn pods_that_wait_in_the_end_are_told_with_the_reason() {
 }
 
 #[test]
+fn a_quota_on_allocated_devices_holds_pods_back_until_devices_of_their_namespace_are_free() {
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team", "namespace": "default"},
+        "spec": {"hard": {"gpu.deviceclass.allot.dev/allocated-devices": "3", "pods": "1"}},
+    });
+    let cluster = vec![
+        node("n", "8"),
+        slice("n", devices(8)),
+        class(),
+        template("two", 2, Value::Null),
+    ];
+    let of =
+        |name: &str, seconds: u64| pod(name, "template:two", for_seconds(seconds), Value::Null);
+    let report = simulate(cluster, vec![quota, of("a", 60), of("b", 5)]);
+    assert_eq!(
+        lines(&report),
+        [
+            "a n 0 60 gpu/n/gpu-0 gpu/n/gpu-1",
+            "b n 60 65 gpu/n/gpu-0 gpu/n/gpu-1"
+        ]
+    );
+    let refusal = report.summary.first_refusal.as_ref().expect("a refusal");
+    assert!(
+        refusal.message.contains("exceeded quota: team"),
+        "{}",
+        refusal.message
+    );
+    // What admission counts is not simulated.
+    assert_eq!(
+        report.notes,
+        ["ResourceQuota is simulated for allocated devices only"]
+    );
+}
+
+#[test]
 fn a_shared_claim_is_free_when_its_last_user_has_ended() {
     let cluster = vec![
         node("n", "8"),

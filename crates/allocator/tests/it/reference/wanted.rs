@@ -13,6 +13,7 @@ use crate::generate::EXPRESSIONS;
 #[derive(Clone)]
 pub struct Wanted {
     pub name: String,
+    pub class: String,
     pub all: bool,
     pub count: usize,
     pub admin: bool,
@@ -23,7 +24,7 @@ pub struct Wanted {
 
 pub fn alternatives(request: &api::DeviceRequest) -> Vec<Wanted> {
     fn make(
-        name: String,
+        (name, class): (String, &str),
         mode: &Option<String>,
         count: Option<i64>,
         admin: Option<bool>,
@@ -34,6 +35,7 @@ pub fn alternatives(request: &api::DeviceRequest) -> Vec<Wanted> {
         let requests = capacity.iter().flat_map(|c| c.requests.iter().flatten());
         Wanted {
             name,
+            class: class.to_owned(),
             all: mode.as_deref() == Some("All"),
             count: count.unwrap_or(0) as usize,
             admin: admin == Some(true),
@@ -50,7 +52,7 @@ pub fn alternatives(request: &api::DeviceRequest) -> Vec<Wanted> {
     }
     match (&request.exactly, &request.first_available) {
         (Some(e), _) => vec![make(
-            request.name.clone(),
+            (request.name.clone(), &e.device_class_name),
             &e.allocation_mode,
             e.count,
             e.admin_access,
@@ -63,7 +65,7 @@ pub fn alternatives(request: &api::DeviceRequest) -> Vec<Wanted> {
             .map(|s| {
                 let name = format!("{}/{}", request.name, s.name);
                 make(
-                    name,
+                    (name, &s.device_class_name),
                     &s.allocation_mode,
                     s.count,
                     None,

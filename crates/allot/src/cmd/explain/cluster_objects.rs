@@ -181,7 +181,7 @@ fn reserved(objects: &[Value]) -> BTreeMap<String, Vec<String>> {
 }
 
 /// Kinds of which every further object can only reduce what fits.
-const MORE_MEANS_LESS: [&str; 3] = ["Pod", "ResourceClaim", "DeviceTaintRule"];
+const MORE_MEANS_LESS: [&str; 4] = ["Pod", "ResourceClaim", "DeviceTaintRule", "ResourceQuota"];
 
 impl LoadedScheduler {
     /// The objects of a kind, as they are written.

@@ -5,7 +5,7 @@ use allot_scheduler::watched::{self, Watched};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
@@ -45,7 +45,6 @@ impl Kinds {
         kinds.extend([
             Watched::of::<ResourceClaimTemplate>(),
             Watched::of::<PriorityClass>(),
-            Watched::of::<ResourceQuota>(),
         ]);
         kinds.retain(|kind| self == Self::All || about_devices.contains(kind));
         kinds

@@ -5,17 +5,24 @@ use super::*;
 
 impl Claims {
     /// An attempt decided on an allocation for a claim, or joined one that is in flight.
-    pub fn reserve(&mut self, uid: &Uid, key: &Key, allocation: &Arc<AllocationResult>, pod: &Uid) {
-        self.states.update(uid, |state| {
+    pub fn reserve(
+        &mut self,
+        claim: &Arc<ResourceClaim>,
+        allocation: &Arc<AllocationResult>,
+        pod: &Uid,
+    ) {
+        let (uid, key) = (Uid::from(uid_of(claim)), key_of(claim));
+        self.states.update(&uid, |state| {
             state.orphaned = false;
             let in_flight = state.in_flight.get_or_insert_with(|| InFlight {
                 key: key.clone(),
+                claim: claim.clone(),
                 allocation: allocation.clone(),
                 sharers: FxHashSet::default(),
             });
             in_flight.sharers.insert(pod.clone());
         });
-        self.recount_known(uid, key);
+        self.recount_known(&uid, &key);
     }
 
     /// The binding of a pod has ended. After a success the written claim was [assumed](Claims::assume) before, and

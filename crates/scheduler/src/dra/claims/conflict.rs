@@ -9,7 +9,7 @@
 //!   written for it ([`Claims::is_seen`]);
 //! - a claim whose allocation the watch shows while another claim already has the device is *double-allocated*, and
 //!   yields ([`Claims::conflict`]). If a list shows several of them for the first time, none is known to be the first,
-//!   and the one that is tried first yields.
+//!   and the one that is tried first yields. Claims that exceed a quota yield as well ([`super::quota`]).
 //!
 //! A scheduler that died may also have sent a release of a claim that arrives when its successor relies on that claim.
 //! Such requests are based on a version of the claim; so the successor makes a new version of each claim that it finds
@@ -90,6 +90,7 @@ impl Claims {
         }
         for (at, claim) in &moved {
             changes[*at].double_allocated = self.check_double_allocation(claim);
+            self.check_quota(claim);
         }
         if !std::mem::replace(&mut self.is_listed, true) {
             let allocated = moved.iter().filter(|(_, c)| allocation_of(c).is_some());
@@ -220,17 +221,23 @@ impl Claims {
             let claim = self.get(key).filter(|_| key.namespace == pod.key.namespace);
             claim.is_some_and(|claim| consumers(claim).iter().any(|u| serves(u, pod)))
         };
-        keys.filter(of_pod).cloned().collect()
+        keys.chain(self.quotas.late.values())
+            .filter(of_pod)
+            .cloned()
+            .collect()
     }
 
-    /// As [`Claims::conflict`], for a claim that can still give way: no pod that uses it has a node.
+    /// Why a claim has to give way that still can, since no pod that uses it has a node: a conflict, or a quota that it
+    /// exceeds.
     pub fn must_yield(
         &self,
         claim: &ResourceClaim,
         pods: &FxHashMap<Key, Arc<PodInfo>>,
-    ) -> Option<Conflict<'_>> {
-        let conflict = self.conflict(uid_of(claim))?;
+    ) -> Option<String> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let conflict = self.conflict(uid_of(claim));
+        let conflict = conflict.map(|conflict| conflict.describe(namespace));
+        let reason = conflict.or_else(|| self.late_for_quota(claim))?;
         let runs = |user: &ResourceClaimConsumerReference| {
             let on_node = |p: &Arc<PodInfo>| serves(user, p) && p.node_name().is_some();
             match is_pod_group(user) {
@@ -242,6 +249,6 @@ impl Claims {
                     .is_some_and(on_node),
             }
         };
-        (!consumers(claim).iter().any(runs)).then_some(conflict)
+        (!consumers(claim).iter().any(runs)).then_some(reason)
     }
 }

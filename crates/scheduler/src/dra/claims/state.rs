@@ -93,10 +93,14 @@ impl ClaimStates {
         }
     }
 
+    /// What is in flight for all claims.
+    pub(super) fn all_in_flight(&self) -> impl Iterator<Item = &InFlight> {
+        self.states.values().filter_map(|s| s.in_flight.as_ref())
+    }
+
     /// How many allocations are in flight.
     pub(super) fn in_flight(&self) -> usize {
-        let states = self.states.values();
-        states.filter(|state| state.in_flight.is_some()).count()
+        self.all_in_flight().count()
     }
 
     /// The double-allocated claims.

@@ -53,7 +53,7 @@ fn the_life_of_an_allocation() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
     check(&c, &[]);
-    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
     check(&c, &["x"]);
     c.assume(claim("a", "1", 2, Some("x")));
     check(&c, &["x"]);
@@ -69,7 +69,7 @@ fn the_life_of_an_allocation() {
 fn late_watch_events_do_not_undo_a_write() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
-    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
     c.assume(claim("a", "1", 3, Some("x")));
     c.settle(&uid("1"), &uid("pod"), true);
     // The finalizer's write, seen after the status was written.
@@ -81,8 +81,8 @@ fn late_watch_events_do_not_undo_a_write() {
 fn a_failed_binding_frees_unless_shared() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
-    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod-1"));
-    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod-2"));
+    c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod-1"));
+    c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod-2"));
     assert!(!c.settle(&uid("1"), &uid("pod-1"), false).freed);
     check(&c, &["x"]);
     assert!(c.settle(&uid("1"), &uid("pod-2"), false).freed);
@@ -93,7 +93,7 @@ fn a_failed_binding_frees_unless_shared() {
 fn allocations_of_other_schedulers_count() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
-    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
     c.see(claim("a", "1", 2, Some("y")));
     check(&c, &["x", "y"]);
     c.settle(&uid("1"), &uid("pod"), false);
@@ -104,7 +104,7 @@ fn allocations_of_other_schedulers_count() {
 fn an_answer_about_a_deleted_claim_is_ignored() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
-    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
     c.disappear(&key("a"));
     check(&c, &["x"]);
     c.assume(claim("a", "1", 2, Some("x")));
@@ -120,7 +120,7 @@ fn a_late_answer_frees_what_the_claim_lost_before() {
     let frees = |seen: Option<&str>| {
         let mut c = empty();
         c.see(claim("a", "1", 1, None));
-        c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+        c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
         c.see(claim("a", "1", 2, Some("x")));
         c.see(claim("a", "1", 3, seen));
         c.assume(claim("a", "1", 2, Some("x")));
@@ -167,7 +167,7 @@ const HELD_BY_A: &str = "device d/p/x is also allocated to ns/a";
 fn the_claim_observed_second_yields() {
     let mut c = empty();
     c.see(claim("b", "2", 1, None));
-    c.reserve(&uid("2"), &key("b"), &allocation("x"), &uid("pod"));
+    c.reserve(&claim("b", "2", 1, None), &allocation("x"), &uid("pod"));
     // Another scheduler was faster: no write of this one was observed yet.
     assert!(!c.see(claim("a", "1", 3, Some("x"))).double_allocated);
     c.assume(claim("b", "2", 4, Some("x")));
@@ -204,7 +204,7 @@ fn what_looks_the_same_is_not_seen() {
 fn the_claim_observed_first_stays() {
     let mut c = empty();
     c.see(claim("a", "1", 1, None));
-    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
     c.assume(claim("a", "1", 3, Some("x")));
     c.settle(&uid("1"), &uid("pod"), true);
     c.see(claim("a", "1", 3, Some("x")));
@@ -337,7 +337,7 @@ proptest! {
     ) {
         let mut c = empty();
         c.see(claim("a", "1", 1, None));
-        c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+        c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
         // History in the API server: finalizer (2), allocation (3), then what the steps say.
         let mut history = vec![Some(claim("a", "1", 2, None)), Some(claim("a", "1", 3, Some("x")))];
         let (mut seen, mut answered, mut version) = (0, false, 3);

@@ -44,13 +44,14 @@ impl ExtendedResourceRequest {
     /// The request together with the other claims of the pod, which are the same on every node.
     pub(super) fn with<'c>(
         &self,
+        pod: &PodInfo,
         others: impl Iterator<Item = Cow<'c, ResourceClaim>>,
         cx: &DraContext<'_>,
     ) -> Arc<AllocationRequest> {
         let both = self.both.get_or_init(|| {
             let others: Vec<Cow<'_, ResourceClaim>> = others.collect();
             let all = others.iter().map(|c| &**c).chain([&*self.claim]);
-            Arc::new(cx.allocator.prepare(cx.classes, &all.collect::<Vec<_>>()))
+            Arc::new(cx.request(pod, &all.collect::<Vec<_>>()))
         });
         both.clone()
     }
@@ -124,7 +125,7 @@ impl ExtendedResources {
         let resources: Vec<(String, String)> = chosen.map(|(_, r)| r.clone()).collect();
         let extended::Requests { requests, mappings } = extended::requests(&self.pod, &resources);
         let claim = extended_resource_claim(&self.pod, requests);
-        let request = cx.allocator.prepare(cx.classes, &[&claim]);
+        let request = cx.request(&self.pod, &[&claim]);
         ExtendedResourceRequest {
             claim: Arc::new(claim),
             mappings,

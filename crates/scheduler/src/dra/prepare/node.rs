@@ -1,5 +1,6 @@
 //! What there is for a pod on a node.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use allot_resourceclaim::consumers;
@@ -15,6 +16,9 @@ use crate::dra::node_allocatable::Mappings;
 use crate::node::NodeInfo;
 use crate::pod::claims::claim_key;
 use crate::status::{NOT_AVAILABLE, Rejection};
+
+/// Upstream's text for a node without the devices.
+const NO_FIT: &str = "cannot allocate all claims";
 
 impl PodDevices {
     /// Finds devices for the pod on a node.
@@ -39,8 +43,11 @@ impl PodDevices {
         let Some(request) = self.request_with(extended.as_ref(), cx) else {
             return Ok(());
         };
-        let outcome = cx.allocator.probe(cx.claims.cluster(), &request, node);
-        allocated(outcome, node).map(drop)
+        let outcome = match request.exceeds() {
+            true => Outcome::NoFit,
+            false => cx.allocator.probe(cx.claims.cluster(), &request, node),
+        };
+        self.allocated(outcome, &request, node, cx).map(drop)
     }
 
     /// The preference of the placement policy for the pod's allocation on a node; `None` if nothing new is allocated.
@@ -149,7 +156,7 @@ impl PodDevices {
                 let all = self
                     .open()
                     .map(|c| alternatives::without_first(&c.claim, cx.skip_alternatives));
-                Some(Held::Both(extended.with(all, cx)))
+                Some(Held::Both(extended.with(&self.pod, all, cx)))
             }
         }
     }
@@ -165,15 +172,12 @@ impl PodDevices {
             return Ok(NodeDevices::default());
         };
         let outcome = cx.allocator.solve(cx.claims.cluster(), &request, node);
-        let results = allocated(outcome, node)?;
+        let results = self.allocated(outcome, &request, node, cx)?;
         let mut results = results.into_iter().map(Arc::new);
         let mut devices = NodeDevices::default();
         for claim in self.open() {
             let Some(allocation) = results.next() else {
-                return Err(Rejection::unresolvable(
-                    PLUGIN,
-                    "cannot allocate all claims",
-                ));
+                return Err(Rejection::unresolvable(PLUGIN, NO_FIT));
             };
             devices
                 .allocations
@@ -187,6 +191,34 @@ impl PodDevices {
             });
         }
         Ok(devices)
+    }
+
+    /// The allocation, or the reason for the failure in upstream's wording; with the quotas that leave less than the
+    /// request could take otherwise.
+    fn allocated(
+        &self,
+        outcome: Outcome,
+        request: &AllocationRequest,
+        node: &NodeInfo,
+        cx: &DraContext<'_>,
+    ) -> Result<Vec<AllocationResult>, Rejection> {
+        match outcome {
+            Outcome::Allocated(results) => Ok(results),
+            Outcome::NoFit => {
+                let mut rejection = Rejection::unresolvable(PLUGIN, NO_FIT);
+                if request.is_limited() {
+                    let exceeded = cx.exceeded(&self.pod, request).into_iter();
+                    rejection.reasons.extend(exceeded.map(Cow::Owned));
+                }
+                Err(rejection)
+            }
+            Outcome::NodeError(text) => Err(Rejection::unresolvable(PLUGIN, text)),
+            Outcome::Error(text) => Err(Rejection::error(PLUGIN, text)),
+            Outcome::GaveUp => Err(Rejection::gave_up(
+                PLUGIN,
+                format!("node {}: timed out trying to allocate devices", node.name),
+            )),
+        }
     }
 }
 
@@ -206,22 +238,5 @@ impl std::ops::Deref for Held<'_> {
             Held::Extended(extended) => &extended.request,
             Held::Both(request) => request,
         }
-    }
-}
-
-/// The allocation, or the reason for the failure in upstream's wording.
-fn allocated(outcome: Outcome, node: &NodeInfo) -> Result<Vec<AllocationResult>, Rejection> {
-    match outcome {
-        Outcome::Allocated(results) => Ok(results),
-        Outcome::NoFit => Err(Rejection::unresolvable(
-            PLUGIN,
-            "cannot allocate all claims",
-        )),
-        Outcome::NodeError(text) => Err(Rejection::unresolvable(PLUGIN, text)),
-        Outcome::Error(text) => Err(Rejection::error(PLUGIN, text)),
-        Outcome::GaveUp => Err(Rejection::gave_up(
-            PLUGIN,
-            format!("node {}: timed out trying to allocate devices", node.name),
-        )),
     }
 }

@@ -145,11 +145,21 @@ pub fn balanced(
     resources: &[(Arc<str>, i64)],
     devices: Devices<'_>,
 ) -> i64 {
-    let all: Vec<Usage> = resources
-        .iter()
-        .map(|(name, _)| usage(name, pod, node, false, devices))
-        .filter(|u| u.offered != 0)
-        .collect();
+    // There are hardly ever more than these, and this is done for every feasible node.
+    let (mut few, mut many) = ([Usage::default(); 4], Vec::new());
+    let all = match few.get_mut(..resources.len()) {
+        Some(all) => all,
+        None => {
+            many.resize(resources.len(), Usage::default());
+            &mut many[..]
+        }
+    };
+    let mut count = 0;
+    for (name, _) in resources {
+        all[count] = usage(name, pod, node, false, devices);
+        count += usize::from(all[count].offered != 0);
+    }
+    let all = &all[..count];
     let before = evenness(all.iter().map(|u| (u.before, u.offered)));
     let after = evenness(all.iter().map(|u| (u.after, u.offered)));
     MAX_SCORE / 2 + (MAX_SCORE / 2 + after - before) / 2

@@ -285,6 +285,22 @@ fn claims_that_are_elsewhere_or_not_made() {
     });
 }
 
+#[test]
+fn a_quota_on_allocated_devices_is_told_with_its_numbers() {
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {"gpu.deviceclass.allot.dev/allocated-devices": "0"}}});
+    const TEXT: &str = "exceeded quota: q, requested: gpu.deviceclass.allot.dev/allocated-devices=1, \
+                used: gpu.deviceclass.allot.dev/allocated-devices=0, \
+                limited: gpu.deviceclass.allot.dev/allocated-devices=0";
+    check(&Row {
+        reason: "quota on allocated devices",
+        objects: cluster(json!([{"name": "x"}]), request(json!({})), vec![quota]),
+        event: &[TEXT],
+        explain: &[TEXT],
+    });
+}
+
 /// Nodes that differ in numbers only have the same reason.
 #[test]
 fn equal_reasons_are_one_line() {

@@ -1,0 +1,286 @@
+//! Quotas of namespaces on the devices that are allocated, by class.
+//!
+//! A ResourceQuota that names `<class>.deviceclass.allot.dev/allocated-devices` in `hard` limits the devices that claims
+//! of its namespace have, of a list those of the alternative that was chosen. Nothing is counted in the API: the count
+//! follows from the claims as the scheduler knows them ([`Claims`](super::claims::Claims)), so that none is lost when it
+//! dies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use allot_apimachinery::Quantity;
+use allot_model::quota::{allocated_class, allocated_name};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use rustc_hash::FxHashMap;
+
+use crate::device_allocator::AllocationRequest;
+use crate::pod::{Key, Uid};
+
+/// Numbers of devices by class.
+pub type ByClass = BTreeMap<String, i64>;
+
+/// Devices that claims have, per claim and in total per namespace.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    claims: FxHashMap<Uid, (Arc<str>, ByClass)>,
+    totals: FxHashMap<Arc<str>, ByClass>,
+}
+
+impl Tally {
+    /// What a claim has from now on.
+    pub(super) fn set(&mut self, uid: &Uid, held: Option<(Arc<str>, ByClass)>) {
+        let before = match held.filter(|(_, counts)| !counts.is_empty()) {
+            Some((namespace, counts)) => {
+                self.add(&namespace, &counts, 1);
+                self.claims.insert(uid.clone(), (namespace, counts))
+            }
+            None => self.claims.remove(uid),
+        };
+        if let Some((namespace, counts)) = before {
+            self.add(&namespace, &counts, -1);
+        }
+    }
+
+    fn add(&mut self, namespace: &Arc<str>, counts: &ByClass, sign: i64) {
+        let totals = self.totals.entry(namespace.clone()).or_default();
+        for (class, count) in counts {
+            *totals.entry(class.clone()).or_default() += sign * count;
+        }
+        totals.retain(|_, count| *count != 0);
+        if totals.is_empty() {
+            self.totals.remove(namespace);
+        }
+    }
+
+    /// What a claim has.
+    pub(super) fn of(&self, uid: &str) -> Option<&ByClass> {
+        self.claims.get(uid).map(|(_, counts)| counts)
+    }
+
+    /// How many devices of a class the claims of a namespace have.
+    pub(super) fn total(&self, namespace: &str, class: &str) -> i64 {
+        let totals = self.totals.get(namespace);
+        totals.and_then(|t| t.get(class)).copied().unwrap_or(0)
+    }
+
+    fn forget(&mut self, namespace: &str) {
+        self.claims.retain(|_, (of, _)| **of != *namespace);
+        self.totals.remove(namespace);
+    }
+}
+
+/// The quotas, and what is in use in namespaces that have some.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    /// By namespace and name of the quota.
+    limits: FxHashMap<Arc<str>, BTreeMap<Arc<str>, ByClass>>,
+    is_listed: bool,
+    /// Devices of claims as they are or will be once this scheduler's decisions are written.
+    pub(super) used: Tally,
+    /// Devices of claims as the watch has shown them.
+    pub(super) seen: Tally,
+    /// Claims that exceeded a quota when the watch showed their allocation: they give way to those before them.
+    pub(super) late: FxHashMap<Uid, Key>,
+}
+
+/// A quota that does not leave enough.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Short<'a> {
+    quota: &'a str,
+    class: &'a str,
+    used: i64,
+    hard: i64,
+}
+
+impl Short<'_> {
+    /// In the form of the API server's message about other quotas.
+    fn text(&self, requested: i64) -> String {
+        let Self {
+            quota, used, hard, ..
+        } = self;
+        let name = allocated_name(self.class);
+        format!(
+            "exceeded quota: {quota}, requested: {name}={requested}, used: {name}={used}, limited: {name}={hard}"
+        )
+    }
+}
+
+/// The limits of a quota on allocated devices. One with scopes does not take in claims, as elsewhere.
+fn limits_of(quota: &ResourceQuota) -> ByClass {
+    let Some(spec) = &quota.spec else {
+        return ByClass::new();
+    };
+    let has_scopes = spec.scopes.as_ref().is_some_and(|s| !s.is_empty())
+        || spec
+            .scope_selector
+            .as_ref()
+            .is_some_and(|s| s.match_expressions.as_ref().is_some_and(|e| !e.is_empty()));
+    if has_scopes {
+        return ByClass::new();
+    }
+    let hard = spec.hard.iter().flatten();
+    let limit = |(name, amount): (
+        &String,
+        &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+    )| {
+        let class = allocated_class(name)?;
+        // The server takes only whole numbers; nothing else is ever less than a limit says.
+        let amount: Quantity = amount.0.parse().ok()?;
+        let whole = amount.milli_value().div_euclid(1000);
+        Some((class.to_owned(), whole))
+    };
+    hard.filter_map(limit).collect()
+}
+
+fn namespace_of(quota: &ResourceQuota) -> &str {
+    quota.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// Which namespaces a change of quotas concerns.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// They had no quota on allocated devices before, so that nothing was counted there.
+    pub(super) new: Vec<Arc<str>>,
+    /// More may be allocated there now, or less.
+    pub namespaces: Vec<Arc<str>>,
+    /// This was the first list.
+    pub(super) first: bool,
+}
+
+impl Quotas {
+    /// Whether no quota limits allocated devices anywhere.
+    pub(super) fn are_unused(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    /// Whether any quota limits the allocated devices of a namespace.
+    pub(super) fn limits(&self, namespace: &str) -> bool {
+        !self.are_unused() && self.limits.contains_key(namespace)
+    }
+
+    /// Takes a quota in, or forgets it.
+    pub(super) fn set(&mut self, quota: &ResourceQuota, is_deleted: bool, changed: &mut Changed) {
+        let limits = match is_deleted {
+            true => ByClass::new(),
+            false => limits_of(quota),
+        };
+        let name = quota.metadata.name.as_deref().unwrap_or_default();
+        self.set_limits(namespace_of(quota), name, limits, changed);
+    }
+
+    fn set_limits(&mut self, namespace: &str, name: &str, limits: ByClass, changed: &mut Changed) {
+        let known = self.limits.get(namespace).and_then(|of| of.get(name));
+        if known.map_or(limits.is_empty(), |known| *known == limits) {
+            return;
+        }
+        let namespace: Arc<str> = namespace.into();
+        changed.namespaces.push(namespace.clone());
+        let is_new = !self.limits.contains_key(&namespace);
+        let of_namespace = self.limits.entry(namespace.clone()).or_default();
+        match limits.is_empty() {
+            true => drop(of_namespace.remove(name)),
+            false => drop(of_namespace.insert(name.into(), limits)),
+        }
+        if of_namespace.is_empty() {
+            self.limits.remove(&namespace);
+            self.used.forget(&namespace);
+            self.seen.forget(&namespace);
+            self.late.retain(|_, key| key.namespace != namespace);
+        } else if is_new {
+            changed.new.push(namespace);
+        }
+    }
+
+    /// Takes in a list: quotas that it lacks do not exist.
+    pub(super) fn set_list(&mut self, quotas: &[ResourceQuota], changed: &mut Changed) {
+        let is_there = |namespace: &str, name: &str| {
+            let mut quotas = quotas.iter();
+            quotas.any(|q| namespace_of(q) == namespace && q.metadata.name.as_deref() == Some(name))
+        };
+        let known = self.limits.iter();
+        let known =
+            known.flat_map(|(ns, of)| of.keys().map(move |name| (ns.clone(), name.clone())));
+        let gone: Vec<_> = known.filter(|(ns, name)| !is_there(ns, name)).collect();
+        for (namespace, name) in gone {
+            self.set_limits(&namespace, &name, ByClass::new(), changed);
+        }
+        for quota in quotas {
+            self.set(quota, false, changed);
+        }
+        changed.first = !std::mem::replace(&mut self.is_listed, true);
+    }
+
+    /// The quota of a namespace that leaves the fewest devices of a class, if one limits it.
+    fn tightest<'a>(&'a self, tally: &Tally, namespace: &str, class: &'a str) -> Option<Short<'a>> {
+        let quotas = self.limits.get(namespace)?.iter();
+        let limited = quotas.filter_map(|(quota, limits)| {
+            Some(Short {
+                quota,
+                class,
+                used: tally.total(namespace, class),
+                hard: *limits.get(class)?,
+            })
+        });
+        limited.min_by_key(|short| short.hard)
+    }
+
+    /// How many devices of a class may still be allocated in a namespace; `None` if no quota says.
+    fn left(&self, namespace: &str, class: &str) -> Option<i64> {
+        let short = self.tightest(&self.used, namespace, class)?;
+        Some(short.hard.saturating_sub(short.used))
+    }
+
+    /// Limits a request of a pod of a namespace to what its quotas leave.
+    pub(super) fn limit(&self, namespace: &str, request: &mut AllocationRequest) {
+        if self.limits(namespace) {
+            request.limit(&|class| self.left(namespace, class));
+        }
+    }
+
+    /// Which quotas a request exceeds: whatever is chosen of its lists, or with which alternatives of them. If each would
+    /// do alone, all quotas that a choice of them could exceed.
+    pub(super) fn exceeded(&self, namespace: &str, request: &AllocationRequest) -> Vec<String> {
+        let mut texts: Vec<String> = Vec::new();
+        for excess in request.excesses() {
+            let Some(short) = self.tightest(&self.used, namespace, excess.class) else {
+                continue;
+            };
+            let text = short.text(excess.needs);
+            texts.push(match excess.alternative {
+                None => text,
+                Some((_, request)) => format!("{text} by alternative {request}"),
+            });
+        }
+        if texts.is_empty() {
+            for (class, most) in request.limited() {
+                let short = self.tightest(&self.used, namespace, class);
+                texts.extend(short.map(|short| short.text(most)));
+            }
+        }
+        texts
+    }
+
+    /// The quota that the claims of a namespace exceed by what the watch has shown, in a class of which a claim has
+    /// devices.
+    pub(super) fn exceeded_by(&self, namespace: &str, uid: &str) -> Option<String> {
+        let held = self.seen.of(uid)?;
+        held.iter().find_map(|(class, count)| {
+            let short = self.tightest(&self.seen, namespace, class)?;
+            let used = short.used - count;
+            let over = short.used > short.hard;
+            over.then(|| Short { used, ..short }.text(*count))
+        })
+    }
+}
+
+/// The larger number of each class.
+pub(super) fn at_least(mut counts: ByClass, others: ByClass) -> ByClass {
+    for (class, count) in others {
+        let own = counts.entry(class).or_default();
+        *own = count.max(*own);
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests;
