@@ -42,7 +42,7 @@ fn the_checkpoint_has_the_kubelets_form() {
 
     let error = cache.get_or_insert(key, &claim("u2")).unwrap_err();
     assert!(
-        error.starts_with(
+        error.to_string().starts_with(
             "old ResourceClaim with same name claim and different UID u1 still exists"
         ),
         "{error}"

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::api::{State, id, results_of};
 use super::workloads::{EXTENDED, NAMESPACE};
-use super::world::World;
+use super::cluster::SimulatedCluster;
 
 const SUFFIX: &str = ".deviceclass.allot.dev/allocated-devices";
 const QUOTA: &str = "team";
@@ -85,7 +85,7 @@ pub fn limits_anything(s: &State) -> bool {
     !limits(s).is_empty()
 }
 
-impl World {
+impl SimulatedCluster {
     /// An administrator limits what the namespace gets.
     pub fn create_quota(&mut self) {
         let limit = |class: &str, rng: &mut rand::rngs::StdRng| {
