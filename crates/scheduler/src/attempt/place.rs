@@ -144,14 +144,16 @@ impl Attempt<'_> {
         let mut filtered = Vec::new();
         while next < order.len() {
             if next == end {
-                // Most often as many nodes do as are wanted: those behind them would be filtered in vain.
-                let chunk = match next {
-                    0 => wanted,
-                    _ => PARALLEL_FROM,
+                // Most often nearly all nodes fit: more than are wanted would be filtered in vain. If most do not, all may
+                // have to be filtered.
+                let most_reject = feasible.len() < next / 2;
+                let chunk = match most_reject {
+                    true => PARALLEL_FROM,
+                    false => (wanted - feasible.len()).max(MIN_FEASIBLE),
                 };
                 end = order.len().min(next + chunk);
                 let together = self.snapshot.nodes.len() >= PARALLEL_FROM
-                    && (next > 0 || self.filters_are_costly());
+                    && (most_reject || self.filters_are_costly());
                 filtered = match together {
                     true => self.filter_together(order, next..end, nominated),
                     false => Vec::new(),

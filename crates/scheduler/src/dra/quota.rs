@@ -11,10 +11,14 @@ use std::sync::Arc;
 use allot_apimachinery::Quantity;
 use allot_model::quota::{allocated_class, allocated_name};
 use k8s_openapi::api::core::v1::ResourceQuota;
-use rustc_hash::FxHashMap;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::device_allocator::AllocationRequest;
 use crate::pod::{Key, Uid};
+
+/// How messages about a quota that leaves too little begin, as in the API server.
+const EXCEEDED: &str = "exceeded";
 
 /// Numbers of devices by class.
 pub type ByClass = BTreeMap<String, i64>;
@@ -93,14 +97,14 @@ struct Short<'a> {
 }
 
 impl Short<'_> {
-    /// In the form of the API server's message about other quotas.
-    fn text(&self, requested: i64) -> String {
+    /// In the form of the API server's message about other quotas, which begins with `exceeded`.
+    fn text(&self, verb: &str, requested: i64) -> String {
         let Self {
             quota, used, hard, ..
         } = self;
         let name = allocated_name(self.class);
         format!(
-            "exceeded quota: {quota}, requested: {name}={requested}, used: {name}={used}, limited: {name}={hard}"
+            "{verb} quota: {quota}, requested: {name}={requested}, used: {name}={used}, limited: {name}={hard}"
         )
     }
 }
@@ -119,12 +123,9 @@ fn limits_of(quota: &ResourceQuota) -> ByClass {
         return ByClass::new();
     }
     let hard = spec.hard.iter().flatten();
-    let limit = |(name, amount): (
-        &String,
-        &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
-    )| {
+    let limit = |(name, amount): (&String, &ApiQuantity)| {
         let class = allocated_class(name)?;
-        // The server takes only whole numbers; nothing else is ever less than a limit says.
+        // The server takes only whole numbers; a part of a device would be none.
         let amount: Quantity = amount.0.parse().ok()?;
         let whole = amount.milli_value().div_euclid(1000);
         Some((class.to_owned(), whole))
@@ -134,6 +135,10 @@ fn limits_of(quota: &ResourceQuota) -> ByClass {
 
 fn namespace_of(quota: &ResourceQuota) -> &str {
     quota.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+fn name_of(quota: &ResourceQuota) -> &str {
+    quota.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// Which namespaces a change of quotas concerns.
@@ -164,8 +169,7 @@ impl Quotas {
             true => ByClass::new(),
             false => limits_of(quota),
         };
-        let name = quota.metadata.name.as_deref().unwrap_or_default();
-        self.set_limits(namespace_of(quota), name, limits, changed);
+        self.set_limits(namespace_of(quota), name_of(quota), limits, changed);
     }
 
     fn set_limits(&mut self, namespace: &str, name: &str, limits: ByClass, changed: &mut Changed) {
@@ -193,14 +197,14 @@ impl Quotas {
 
     /// Takes in a list: quotas that it lacks do not exist.
     pub(super) fn set_list(&mut self, quotas: &[ResourceQuota], changed: &mut Changed) {
-        let is_there = |namespace: &str, name: &str| {
-            let mut quotas = quotas.iter();
-            quotas.any(|q| namespace_of(q) == namespace && q.metadata.name.as_deref() == Some(name))
-        };
+        let names = quotas.iter().map(|q| (namespace_of(q), name_of(q)));
+        let there: FxHashSet<(&str, &str)> = names.collect();
         let known = self.limits.iter();
         let known =
             known.flat_map(|(ns, of)| of.keys().map(move |name| (ns.clone(), name.clone())));
-        let gone: Vec<_> = known.filter(|(ns, name)| !is_there(ns, name)).collect();
+        let gone: Vec<_> = known
+            .filter(|(ns, name)| !there.contains(&(&**ns, &**name)))
+            .collect();
         for (namespace, name) in gone {
             self.set_limits(&namespace, &name, ByClass::new(), changed);
         }
@@ -237,15 +241,15 @@ impl Quotas {
         }
     }
 
-    /// Which quotas a request exceeds: whatever is chosen of its lists, or with which alternatives of them. If each would
-    /// do alone, all quotas that a choice of them could exceed.
+    /// Which quotas a request exceeds: whatever is chosen of its lists, or with which alternatives of them. If there is no
+    /// such alternative, which quotas it may exceed: with several of them, or with as many devices as "all" can be.
     pub(super) fn exceeded(&self, namespace: &str, request: &AllocationRequest) -> Vec<String> {
         let mut texts: Vec<String> = Vec::new();
         for excess in request.excesses() {
             let Some(short) = self.tightest(&self.used, namespace, excess.class) else {
                 continue;
             };
-            let text = short.text(excess.needs);
+            let text = short.text(EXCEEDED, excess.needs);
             texts.push(match excess.alternative {
                 None => text,
                 Some((_, request)) => format!("{text} by alternative {request}"),
@@ -254,7 +258,7 @@ impl Quotas {
         if texts.is_empty() {
             for (class, most) in request.limited() {
                 let short = self.tightest(&self.used, namespace, class);
-                texts.extend(short.map(|short| short.text(most)));
+                texts.extend(short.map(|short| short.text("may exceed", most)));
             }
         }
         texts
@@ -268,7 +272,7 @@ impl Quotas {
             let short = self.tightest(&self.seen, namespace, class)?;
             let used = short.used - count;
             let over = short.used > short.hard;
-            over.then(|| Short { used, ..short }.text(*count))
+            over.then(|| Short { used, ..short }.text(EXCEEDED, *count))
         })
     }
 }

@@ -43,10 +43,7 @@ impl PodDevices {
         let Some(request) = self.request_with(extended.as_ref(), cx) else {
             return Ok(());
         };
-        let outcome = match request.exceeds() {
-            true => Outcome::NoFit,
-            false => cx.allocator.probe(cx.claims.cluster(), &request, node),
-        };
+        let outcome = cx.allocator.probe(cx.claims.cluster(), &request, node);
         self.allocated(outcome, &request, node, cx).map(drop)
     }
 
