@@ -227,7 +227,10 @@ fn help(command: &clap::Command, found: &mut Vec<String>) {
         found.extend(text.lines().map(|line| {
             // What an example is for is in a column of its own.
             let example = line.trim_start().split("   ").next();
-            let indent = line.starts_with("  ").then_some("    ").unwrap_or_default();
+            let indent = match line.starts_with("  ") {
+                true => "    ",
+                false => "",
+            };
             format!("{indent}{}", example.unwrap_or_default())
         }));
     }

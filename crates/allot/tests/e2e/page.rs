@@ -44,7 +44,11 @@ const DATA: &str = "GET /dashboard/api/list?kind=slices";
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_on_the_port_of_the_api_uses_the_token_of_the_reader_alone() {
     let data = directory();
-    let up = Up::start(data.path(), &["--nodes=0", "--no-driver", "--dashboard"]).await;
+    let tokens = data.path().join("tokens.csv");
+    std::fs::write(&tokens, "of-a-guest,guest,1\n").expect("written");
+    let tokens = format!("--token-auth-file={}", tokens.display());
+    let flags = ["--nodes=0", "--no-driver", "--dashboard", &tokens];
+    let up = Up::start(data.path(), &flags).await;
     let pki = data.path().join("pki");
     let read = |name: &str| std::fs::read(pki.join(name)).expect("a file of the server");
     let token = String::from_utf8(read("admin.token")).expect("text");
@@ -123,6 +127,9 @@ async fn the_page_on_the_port_of_the_api_uses_the_token_of_the_reader_alone() {
     }
 
     // What the reader may not do, the page does not do: nor does it act as others for a reader that may.
+    let (status, _, body) = ask(&anonymous, DATA, "authorization: Bearer of-a-guest").await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{body}");
+    assert!(body.contains("guest"), "the API server's own words: {body}");
     let (_, _, body) = ask(
         &anonymous,
         DATA,
