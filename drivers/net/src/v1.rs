@@ -3,11 +3,11 @@
 //!
 //! [`inventory`] discovers the node's interfaces; [`parameters`] parses the opaque parameters; `driver` plans interfaces
 //! and allocates addresses from [`pools`]; [`attach`], a hook of the container runtime, creates the interface once the
-//! namespace exists; `give_back` restores it; `status` reports it in the claim's status.
+//! namespace exists; `release` restores it; `status` reports it in the claim's status.
 //!
 //! Invariants:
 //! - every resource is recorded before it is used and can be found again after a restart: addresses in the pool's status,
-//!   interfaces by an alias containing the claim's UID, plans in files;
+//!   interfaces by their [`identity`], which a pod cannot change, plans in files;
 //! - an address belongs to one device of one claim, from before the interface gets it until after the interface is gone;
 //! - no interface is created on the node itself: it is created in the pod's namespace and removed with that namespace.
 
@@ -24,12 +24,15 @@ use tokio_util::sync::CancellationToken;
 
 pub mod attach;
 mod driver;
-mod give_back;
+#[cfg(test)]
+mod harness;
+pub mod identity;
 pub mod inventory;
 pub mod netlink;
 pub mod parameters;
 pub mod plan;
 pub mod pools;
+mod release;
 mod status;
 mod store;
 mod text;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use allot_driver::{
     Boot, Claim, ClaimRef, ContainerEdits, Driver, Failure, Hook, Prepared, PreparedClaim,
@@ -13,51 +14,67 @@ use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::give_back;
 use super::inventory::{Found, SHARES, Selection, discover};
-use super::netlink::mac_text;
+use super::netlink::{Link, mac_text};
 use super::parameters::{InterfaceConfig, Mode};
 use super::plan::{Original, Plan, Planned, Plans, key};
 use super::pools::{Lease, Store, User, lease, release};
+use super::release::restore;
 use super::status::News;
 use super::store::Pools;
 use super::{DRIVER_NAME, POD_NETWORK};
 
 /// Timeout of the hook, in seconds.
 const HOOK_TIMEOUT: i64 = 30;
+/// Timeout of a release at the start, which delays registration.
+const RELEASE: Duration = Duration::from_secs(10);
 
 /// State shared between the driver and the publishers.
 #[derive(Default)]
 pub(super) struct Held {
-    /// Published devices whose interfaces are in pods, by claim.
-    devices: Mutex<BTreeMap<String, Vec<Device>>>,
-    /// Notified when the held devices change.
+    /// Interfaces that are moved into pods, by claim, from before the move until they are restored.
+    claims: Mutex<BTreeMap<String, Vec<Planned>>>,
+    /// Notified when the held interfaces change.
     pub(super) changed: Notify,
 }
 
 impl Held {
-    fn set(&self, uid: &str, interfaces: &[Planned]) {
+    pub(super) fn set(&self, uid: &str, interfaces: &[Planned]) {
         let moved = interfaces
             .iter()
-            .filter(|it| it.config.mode == Mode::HostDevice)
-            .map(|it| it.published.clone());
-        self.devices.lock().insert(uid.to_owned(), moved.collect());
+            .filter(|it| it.config.mode == Mode::HostDevice);
+        let moved = moved.cloned().collect();
+        self.claims.lock().insert(uid.to_owned(), moved);
         self.changed.notify_one();
     }
 
     fn forget(&self, uid: &str) {
-        self.devices.lock().remove(uid);
+        self.claims.lock().remove(uid);
         self.changed.notify_one();
     }
 
-    /// The devices of the node, including those whose interfaces are in pods.
+    fn all(&self) -> Vec<Planned> {
+        self.claims.lock().values().flatten().cloned().collect()
+    }
+
+    /// UID of another claim that holds this interface.
+    fn holder(&self, link: &Link, uid: &str) -> Option<String> {
+        let claims = self.claims.lock();
+        let mut others = claims.iter().filter(|(other, _)| *other != uid);
+        let holds = |held: &[Planned]| held.iter().any(|it| it.identity.is(link));
+        others.find(|(_, held)| holds(held)).map(|(uid, _)| uid.clone())
+    }
+
+    /// The devices of the node, including those whose interfaces are in pods. Until an interface is restored, its device
+    /// is as it was recorded: a pod may have left it with any name and attributes.
     pub(super) fn complete(&self, found: Vec<Found>) -> Vec<Device> {
-        let mut all: BTreeMap<String, Device> = BTreeMap::new();
-        for device in self.devices.lock().values().flatten() {
-            all.insert(device.name.clone(), device.clone());
-        }
-        for one in found {
-            all.insert(one.device.name.clone(), one.device);
+        let held = self.all();
+        let free = found
+            .into_iter()
+            .filter(|it| !held.iter().any(|held| held.identity.is(&it.link)));
+        let mut all: BTreeMap<String, Device> = free.map(|it| (it.device.name.clone(), it.device)).collect();
+        for one in &held {
+            all.insert(one.device.clone(), one.published.clone());
         }
         all.into_values().collect()
     }
@@ -98,6 +115,10 @@ impl Interfaces {
         }
         let device = found.iter().find(|it| it.device.name == *name);
         let device = device.ok_or_else(|| format!("device {name}: there is no such interface"))?;
+        if let Some(holder) = self.held.holder(&device.link, &claim.reference().uid) {
+            let name = &device.link.name;
+            return Err(format!("interface {name} is not restored yet from the claim with UID {holder}").into());
+        }
         check_use(device, &config, result, self.selection.shares)?;
         let mut addresses = config.addresses.clone();
         if config.mode == Mode::HostDevice && addresses.is_empty() && config.ip_pools.is_empty() {
@@ -110,15 +131,10 @@ impl Interfaces {
             share_id: result.share_id.clone(),
             parent: device.link.name.clone(),
             parent_mac: mac_text(&device.link.mac),
+            identity: device.identity.clone(),
             config,
             addresses,
-            original: Original {
-                alias: device.link.alias.clone(),
-                mtu: device.link.mtu,
-                up: device.link.up,
-                addresses: device.addresses.clone(),
-                hardware: device.hardware.clone(),
-            },
+            original: Original::of(&device.link, &device.addresses, device.hardware.as_ref()),
             published: device.device.clone(),
         })
     }
@@ -162,6 +178,14 @@ impl Interfaces {
         Ok(())
     }
 
+    /// The plan of a claim in the driver's files, also while it is being released.
+    fn recorded(&self, uid: &str) -> std::io::Result<Option<Plan>> {
+        match self.plans.read(uid)? {
+            Some(plan) => Ok(Some(plan)),
+            None => self.plans.read_released(uid),
+        }
+    }
+
     fn edits(&self, planned: &Planned, uid: &str) -> ContainerEdits {
         let plan = self.plans.file(uid);
         ContainerEdits {
@@ -187,15 +211,18 @@ impl Interfaces {
         }
     }
 
-    /// Removes the plan, restores the interfaces, and only then releases the addresses.
+    /// Disables the plan, restores the interfaces, and only then releases the addresses.
     async fn undo(&self, claim: &ClaimRef, plan: Option<Plan>) -> Result<(), Failure> {
         let uid = &claim.uid;
-        self.plans.remove_plan(uid)?;
-        for planned in plan.iter().flat_map(|plan| &plan.interfaces) {
-            give_back::restore(planned, uid)?;
-        }
+        self.plans.begin_release(uid)?;
+        let (interfaces, held) = (plan.iter().flat_map(|plan| &plan.interfaces), self.held.all());
+        // One that is still in the pod does not keep the others from the node.
+        let restored: Vec<_> = interfaces
+            .map(|planned| restore(planned, uid, &self.plans, &held))
+            .collect();
+        restored.into_iter().collect::<Result<(), _>>()?;
         release(&self.pools, |lease| lease.claim_uid == *uid).await?;
-        self.plans.remove_outcomes(uid)?;
+        self.plans.end_release(uid)?;
         self.held.forget(uid);
         self.news.tell(claim.clone());
         Ok(())
@@ -312,7 +339,7 @@ impl Driver for Interfaces {
         // The plan file contains the same data as the checkpoint, in case the checkpoint was lost.
         let plan = match claim.state::<Plan>()? {
             Some(plan) => Some(plan),
-            None => self.plans.read(&claim.reference().uid)?,
+            None => self.recorded(&claim.reference().uid)?,
         };
         self.undo(claim.reference(), plan).await
     }
@@ -330,11 +357,28 @@ impl Driver for Interfaces {
                 self.plans.write(&plan)?;
             }
         }
-        // If the checkpoint was lost, a pod may still use the claim of a remaining plan. The kubelet calls again.
-        let planned = self.plans.claims();
-        known.extend(planned.iter().map(String::as_str));
-        if let Err(error) = give_back::restore_unknown(&known) {
-            tracing::warn!(error, "interfaces of claims that are gone are not put back");
+        // If the checkpoint was lost, a pod may still use the claim of a remaining plan: the kubelet calls again. The release
+        // of others is completed, in case it does not.
+        let lost = |uids: Vec<String>| uids.into_iter().filter(|uid| !known.contains(uid.as_str()));
+        let mut begun = Vec::new();
+        for uid in lost(self.plans.claims()).chain(lost(self.plans.released())) {
+            match self.recorded(&uid) {
+                Ok(Some(plan)) => {
+                    self.held.set(&uid, &plan.interfaces);
+                    if !self.plans.file(&uid).exists() {
+                        begun.push(plan);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "a plan can not be read"),
+            }
+        }
+        for plan in begun {
+            let claim = plan.claim.clone();
+            let undone = tokio::time::timeout(RELEASE, self.undo(&claim, Some(plan))).await;
+            if let Err(error) = undone.unwrap_or_else(|_| Err("the API server does not answer".into())) {
+                tracing::warn!(%claim, error, "its interfaces and addresses are not released yet");
+            }
         }
         Ok(())
     }
