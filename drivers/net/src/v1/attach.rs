@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 use serde::Deserialize;
 
-use super::identity::{boot, recorded};
+use super::identity::recorded;
 use super::netlink::{Kind, Link, Netlink, mac_text};
 use super::parameters::{IpvlanMode, MacvlanMode, Mode};
-use super::plan::{Location, Outcome, Plan, Planned, Plans};
+use super::plan::{Location, Namespace, Outcome, Plan, Planned, Plans};
 
 #[cfg(test)]
 mod tests;
@@ -65,7 +65,8 @@ pub fn attach(plan_file: &Path, key: &str, state: impl Read) -> Result<(), Strin
         locked.map_err(io::Error::from),
     )?;
     let metadata = step(|| plan_file.display().to_string(), file.metadata())?;
-    let is_current = |now: std::fs::Metadata| (now.dev(), now.ino()) == (metadata.dev(), metadata.ino());
+    let is_current =
+        |now: std::fs::Metadata| (now.dev(), now.ino()) == (metadata.dev(), metadata.ino());
     if !std::fs::metadata(plan_file).is_ok_and(is_current) {
         return Err("the claim was released meanwhile".into());
     }
@@ -129,7 +130,12 @@ struct Links {
 
 impl Links {
     /// Finds the interface in the pod. `index` is the recorded one.
-    fn find(&self, planned: &Planned, index: Option<u32>, interim: &str) -> Result<Option<&Link>, String> {
+    fn find(
+        &self,
+        planned: &Planned,
+        index: Option<u32>,
+        interim: &str,
+    ) -> Result<Option<&Link>, String> {
         let identity = &planned.identity;
         let kind = match planned.config.mode {
             Mode::HostDevice => {
@@ -144,40 +150,51 @@ impl Links {
             return Ok(None);
         };
         let on_it = self.pod.iter().filter(|it| {
-            it.kind.as_deref() == Some(kind) && it.lower == Some(parent.index) && it.lower_is_elsewhere
+            it.kind.as_deref() == Some(kind)
+                && it.lower == Some(parent.index)
+                && it.lower_is_elsewhere
         });
         Ok(recorded(on_it, index, interim))
     }
 
     /// The device's interface on the node.
     fn parent(&self, planned: &Planned) -> Result<Option<&Link>, String> {
-        planned.identity.find(&self.node).map_err(|error| error.to_string())
+        planned
+            .identity
+            .find(&self.node)
+            .map_err(|error| error.to_string())
     }
 }
 
 /// Creates the interface, or completes an existing one.
-fn ensure(planned: &Planned, uid: &str, namespace: &File, plans: &Plans) -> Result<Outcome, String> {
+fn ensure(
+    planned: &Planned,
+    uid: &str,
+    namespace: &File,
+    plans: &Plans,
+) -> Result<Outcome, String> {
     let mut pod = step(
         || "network namespace of the pod".into(),
         Netlink::inside(namespace),
     )?;
     let mut node = step(|| "network of the node".into(), Netlink::here())?;
     let interim = planned.interim_name(uid);
-    let metadata = step(|| "network namespace".into(), namespace.metadata())?;
     let mut location = Location {
-        namespace: (boot().to_owned(), metadata.dev(), metadata.ino()),
+        namespace: step(|| "network namespace".into(), Namespace::of(namespace))?,
         index: None,
     };
-    let before = step(|| "location".into(), plans.location(uid, &planned.key))?;
-    let before = before.filter(|it| it.namespace == location.namespace);
-    let index = before.as_ref().and_then(|it| it.index);
+    let index = plans.index(uid, &planned.key, &location.namespace);
+    let index = step(|| "location".into(), index)?;
     let mut links = Links {
         pod: step(|| "links of the pod".into(), pod.links())?,
         node: step(|| "links of the node".into(), node.links())?,
     };
     if links.find(planned, index, &interim)?.is_none() {
         // Recorded before the first change, so that the driver knows that there is something to restore.
-        step(|| "record the location".into(), plans.write_location(uid, &planned.key, &location))?;
+        step(
+            || "record the location".into(),
+            plans.write_location(uid, &planned.key, &location),
+        )?;
         let parent = links.parent(planned)?.ok_or_else(|| {
             format!(
                 "interface {} is not on the node; it may be gone, or in the network of another pod of the claim",
@@ -188,10 +205,15 @@ fn ensure(planned: &Planned, uid: &str, namespace: &File, plans: &Plans) -> Resu
         links.pod = step(|| "links of the pod".into(), pod.links())?;
         links.node = step(|| "links of the node".into(), node.links())?;
     }
-    let link = links.find(planned, index, &interim)?.ok_or("the interface that was created is not there")?;
+    let link = links
+        .find(planned, index, &interim)?
+        .ok_or("the interface that was created is not there")?;
     if index != Some(link.index) {
         location.index = Some(link.index);
-        step(|| "record the location".into(), plans.write_location(uid, &planned.key, &location))?;
+        step(
+            || "record the location".into(),
+            plans.write_location(uid, &planned.key, &location),
+        )?;
     }
     let mut name = link.name.clone();
     if name == interim {

@@ -1,26 +1,25 @@
 //! Prepares claims by planning their interfaces and allocating addresses, and unprepares them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use allot_driver::{
     Boot, Claim, ClaimRef, ContainerEdits, Driver, Failure, Hook, Prepared, PreparedClaim,
-    PreparedDevice,
+    PreparedDevice, StatusQueue,
 };
 use ipnet::IpNet;
-use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 
+use super::held::Held;
 use super::inventory::{Found, SHARES, Selection, discover};
-use super::netlink::{Link, mac_text};
+use super::netlink::mac_text;
 use super::parameters::{InterfaceConfig, Mode};
 use super::plan::{Original, Plan, Planned, Plans, key};
-use super::pools::{Lease, Store, User, lease, release};
+use super::pools::{Consumer, Lease, Pool, Store, lease, release};
 use super::release::restore;
-use super::status::News;
+use super::status::report;
 use super::store::Pools;
 use super::{DRIVER_NAME, POD_NETWORK};
 
@@ -28,57 +27,6 @@ use super::{DRIVER_NAME, POD_NETWORK};
 const HOOK_TIMEOUT: i64 = 30;
 /// Timeout of a release at the start, which delays registration.
 const RELEASE: Duration = Duration::from_secs(10);
-
-/// State shared between the driver and the publishers.
-#[derive(Default)]
-pub(super) struct Held {
-    /// Interfaces that are moved into pods, by claim, from before the move until they are restored.
-    claims: Mutex<BTreeMap<String, Vec<Planned>>>,
-    /// Notified when the held interfaces change.
-    pub(super) changed: Notify,
-}
-
-impl Held {
-    pub(super) fn set(&self, uid: &str, interfaces: &[Planned]) {
-        let moved = interfaces
-            .iter()
-            .filter(|it| it.config.mode == Mode::HostDevice);
-        let moved = moved.cloned().collect();
-        self.claims.lock().insert(uid.to_owned(), moved);
-        self.changed.notify_one();
-    }
-
-    fn forget(&self, uid: &str) {
-        self.claims.lock().remove(uid);
-        self.changed.notify_one();
-    }
-
-    fn all(&self) -> Vec<Planned> {
-        self.claims.lock().values().flatten().cloned().collect()
-    }
-
-    /// UID of another claim that holds this interface.
-    fn holder(&self, link: &Link, uid: &str) -> Option<String> {
-        let claims = self.claims.lock();
-        let mut others = claims.iter().filter(|(other, _)| *other != uid);
-        let holds = |held: &[Planned]| held.iter().any(|it| it.identity.is(link));
-        others.find(|(_, held)| holds(held)).map(|(uid, _)| uid.clone())
-    }
-
-    /// The devices of the node, including those whose interfaces are in pods. Until an interface is restored, its device
-    /// is as it was recorded: a pod may have left it with any name and attributes.
-    pub(super) fn complete(&self, found: Vec<Found>) -> Vec<Device> {
-        let held = self.all();
-        let free = found
-            .into_iter()
-            .filter(|it| !held.iter().any(|held| held.identity.is(&it.link)));
-        let mut all: BTreeMap<String, Device> = free.map(|it| (it.device.name.clone(), it.device)).collect();
-        for one in &held {
-            all.insert(one.device.clone(), one.published.clone());
-        }
-        all.into_values().collect()
-    }
-}
 
 /// The DRA driver for network interfaces.
 pub(super) struct Interfaces {
@@ -88,8 +36,8 @@ pub(super) struct Interfaces {
     pub(super) hook: PathBuf,
     pub(super) pools: Pools,
     pub(super) held: Arc<Held>,
-    /// Claims whose status needs an update.
-    pub(super) news: Arc<News>,
+    /// Device statuses to write to claims.
+    pub(super) status: StatusQueue,
 }
 
 impl Interfaces {
@@ -117,7 +65,10 @@ impl Interfaces {
         let device = device.ok_or_else(|| format!("device {name}: there is no such interface"))?;
         if let Some(holder) = self.held.holder(&device.link, &claim.reference().uid) {
             let name = &device.link.name;
-            return Err(format!("interface {name} is not restored yet from the claim with UID {holder}").into());
+            return Err(format!(
+                "interface {name} is not restored yet from the claim with UID {holder}"
+            )
+            .into());
         }
         check_use(device, &config, result, self.selection.shares)?;
         let mut addresses = config.addresses.clone();
@@ -133,36 +84,56 @@ impl Interfaces {
             parent_mac: mac_text(&device.link.mac),
             identity: device.identity.clone(),
             config,
+            pools: BTreeSet::new(),
             addresses,
             original: Original::of(&device.link, &device.addresses, device.hardware.as_ref()),
             published: device.device.clone(),
         })
     }
 
+    /// Names the pools of an interface: those of its parameters, and those that contain its static addresses.
+    ///
+    /// # Errors
+    /// A static address is reserved in a pool, or is in a pool that cannot be read.
+    fn name_pools(planned: &mut Planned, pools: &[Pool]) -> Result<(), String> {
+        planned
+            .pools
+            .extend(planned.config.ip_pools.iter().cloned());
+        for address in planned.config.addresses.iter().map(IpNet::addr) {
+            for pool in pools {
+                if pool
+                    .covers(address)
+                    .map_err(|error| format!("addresses: {error}"))?
+                {
+                    planned.pools.insert(pool.name.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Allocates addresses from pools for an interface. Static addresses are allocated from the pools that contain them.
     async fn addresses(
         &self,
         planned: &mut Planned,
+        pools: &[Pool],
         owner: &Lease,
-        user: &User,
+        consumer: &Consumer,
     ) -> Result<(), Failure> {
         let mut own = owner.clone();
         own.device.clone_from(&planned.key);
-        if !planned.config.addresses.is_empty() {
-            let pools = self.pools.list().await?;
-            for address in planned.config.addresses.iter().map(IpNet::addr) {
-                for pool in &pools {
-                    if pool.covers(address)? {
-                        let mut fixed = own.clone();
-                        fixed.device = format!("{} {address}", own.device);
-                        lease(&self.pools, &pool.name, &fixed, Some(address), user).await?;
-                    }
+        for address in planned.config.addresses.iter().map(IpNet::addr) {
+            for pool in pools {
+                if pool.covers(address)? {
+                    let mut fixed = own.clone();
+                    fixed.device = format!("{} {address}", own.device);
+                    lease(&self.pools, &pool.name, &fixed, Some(address), consumer).await?;
                 }
             }
         }
         let mut leased: Vec<IpNet> = Vec::new();
         for name in &planned.config.ip_pools {
-            let address = lease(&self.pools, name, &own, None, user).await?;
+            let address = lease(&self.pools, name, &own, None, consumer).await?;
             let six = address.addr().is_ipv6();
             if leased.iter().any(|it| it.addr().is_ipv6() == six) {
                 let family = if six { "IPv6" } else { "IPv4" };
@@ -215,16 +186,20 @@ impl Interfaces {
     async fn undo(&self, claim: &ClaimRef, plan: Option<Plan>) -> Result<(), Failure> {
         let uid = &claim.uid;
         self.plans.begin_release(uid)?;
-        let (interfaces, held) = (plan.iter().flat_map(|plan| &plan.interfaces), self.held.all());
+        let (interfaces, held) = (
+            plan.iter().flat_map(|plan| &plan.interfaces),
+            self.held.all(),
+        );
         // One that is still in the pod does not keep the others from the node.
         let restored: Vec<_> = interfaces
             .map(|planned| restore(planned, uid, &self.plans, &held))
             .collect();
         restored.into_iter().collect::<Result<(), _>>()?;
-        release(&self.pools, |lease| lease.claim_uid == *uid).await?;
+        let pools = plan.as_ref().map(Plan::pools);
+        release(&self.pools, pools.as_ref(), uid, &self.node).await?;
         self.plans.end_release(uid)?;
         self.held.forget(uid);
-        self.news.tell(claim.clone());
+        report(&self.status, &self.plans, claim);
         Ok(())
     }
 }
@@ -270,16 +245,16 @@ fn check_use(
 }
 
 /// The pod that the claim is reserved for. An interface can only be in one network namespace.
-fn user(claim: &Claim) -> Result<(String, String), Failure> {
-    let users = claim.object()["status"]["reservedFor"].as_array();
-    let users: Vec<_> = users
+fn consumer(claim: &Claim) -> Result<(String, String), Failure> {
+    let consumers = claim.object()["status"]["reservedFor"].as_array();
+    let consumers: Vec<_> = consumers
         .into_iter()
         .flatten()
-        .filter(|user| user["resource"] == "pods")
+        .filter(|it| it["resource"] == "pods")
         .collect();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    match users[..] {
-        [user] => Ok((text(&user["name"]), text(&user["uid"]))),
+    match consumers[..] {
+        [pod] => Ok((text(&pod["name"]), text(&pod["uid"]))),
         [] => Err("the claim is not reserved for a pod".into()),
         _ => Err("several pods share the claim, and an interface is in the network of one".into()),
     }
@@ -289,7 +264,7 @@ impl Driver for Interfaces {
     async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
         let reference = claim.reference();
         let uid = &reference.uid;
-        let (pod, pod_uid) = user(claim)?;
+        let (pod, pod_uid) = consumer(claim)?;
         let before: Option<Plan> = claim.saved_state().await?;
         let found = discover(&self.selection)?;
         let used = |result: &&DeviceRequestAllocationResult| result.admin_access != Some(true);
@@ -310,6 +285,14 @@ impl Driver for Interfaces {
                 plan.interfaces.push(planned);
             }
         }
+        let with_static = |planned: &Planned| !planned.config.addresses.is_empty();
+        let pools = match plan.interfaces.iter().any(with_static) {
+            true => self.pools.list().await?,
+            false => Vec::new(),
+        };
+        for planned in &mut plan.interfaces {
+            Self::name_pools(planned, &pools)?;
+        }
         // Records what is about to be allocated, so that it can be found again after the process is killed.
         claim.save_state(&plan).await?;
         let owner = Lease {
@@ -320,17 +303,17 @@ impl Driver for Interfaces {
             pod_uid,
             ..Lease::default()
         };
-        let user = User {
+        let consumer = Consumer {
             node: self.node.clone(),
             namespace: reference.namespace.clone(),
             pod,
         };
         for planned in &mut plan.interfaces {
-            self.addresses(planned, &owner, &user).await?;
+            self.addresses(planned, &pools, &owner, &consumer).await?;
         }
         self.plans.write(&plan)?;
         self.held.set(uid, &plan.interfaces);
-        self.news.tell(reference.clone());
+        report(&self.status, &self.plans, reference);
         tracing::info!(claim = %reference, interfaces = plan.interfaces.len(), "prepared");
         Prepared::from(devices).with_state(&plan)
     }
@@ -346,6 +329,7 @@ impl Driver for Interfaces {
 
     async fn restore(&self, claims: &[PreparedClaim], _: Boot) -> Result<(), Failure> {
         let mut known = BTreeSet::new();
+        let released = self.plans.released();
         for claim in claims {
             let uid = claim.reference().uid.as_str();
             known.insert(uid);
@@ -353,7 +337,8 @@ impl Driver for Interfaces {
                 continue;
             };
             self.held.set(uid, &plan.interfaces);
-            if claim.is_complete() {
+            // A claim whose release began is not attached again.
+            if claim.is_complete() && !released.iter().any(|it| it == uid) {
                 self.plans.write(&plan)?;
             }
         }
@@ -361,7 +346,7 @@ impl Driver for Interfaces {
         // of others is completed, in case it does not.
         let lost = |uids: Vec<String>| uids.into_iter().filter(|uid| !known.contains(uid.as_str()));
         let mut begun = Vec::new();
-        for uid in lost(self.plans.claims()).chain(lost(self.plans.released())) {
+        for uid in lost(self.plans.claims()).chain(lost(released)) {
             match self.recorded(&uid) {
                 Ok(Some(plan)) => {
                     self.held.set(&uid, &plan.interfaces);
@@ -376,7 +361,9 @@ impl Driver for Interfaces {
         for plan in begun {
             let claim = plan.claim.clone();
             let undone = tokio::time::timeout(RELEASE, self.undo(&claim, Some(plan))).await;
-            if let Err(error) = undone.unwrap_or_else(|_| Err("the API server does not answer".into())) {
+            if let Err(error) =
+                undone.unwrap_or_else(|_| Err("the API server does not answer".into()))
+            {
                 tracing::warn!(%claim, error, "its interfaces and addresses are not released yet");
             }
         }

@@ -134,7 +134,13 @@ impl Node {
     }
 
     /// Plans an interface for a claim with these parameters and addresses.
-    pub(super) fn plan_of(&self, name: &str, uid: &str, mut parameters: Value, addresses: &[&str]) -> Planned {
+    pub(super) fn plan_of(
+        &self,
+        name: &str,
+        uid: &str,
+        mut parameters: Value,
+        addresses: &[&str],
+    ) -> Planned {
         parameters["apiVersion"] = API_VERSION.into();
         parameters["kind"] = KIND.into();
         let mut found = self.all_found().into_iter();
@@ -149,6 +155,7 @@ impl Node {
             parent_mac: mac_text(&found.link.mac),
             identity: found.identity.clone(),
             config: InterfaceConfig::parse(&parameters).expect("parameters"),
+            pools: std::collections::BTreeSet::new(),
             addresses: addresses.collect(),
             original: Original::of(&found.link, &found.addresses, None),
             published: found.device,
@@ -165,7 +172,12 @@ impl Node {
         planned
     }
 
-    pub(super) fn attach(&self, uid: &str, planned: &Planned, pod: &Space) -> Result<Outcome, String> {
+    pub(super) fn attach(
+        &self,
+        uid: &str,
+        planned: &Planned,
+        pod: &Space,
+    ) -> Result<Outcome, String> {
         let plans = self.plans();
         attach(&plans.file(uid), &planned.key, pod.state().as_bytes())?;
         let outcome = plans.outcome(uid, &planned.key).expect("read");

@@ -13,7 +13,11 @@ use super::netlink::{Link, mac_text};
 
 /// The identity of an interface of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(
+    tag = "type",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
 pub enum Identity {
     /// A port of a hardware device.
     Hardware {
@@ -91,7 +95,10 @@ impl Identity {
     /// Whether the identity holds in every namespace, so that neither a name nor a recorded index is needed to find the
     /// interface in a pod.
     pub fn is_global(&self) -> bool {
-        matches!(self, Self::Hardware { .. } | Self::Virtual { peer: Some(_), .. })
+        matches!(
+            self,
+            Self::Hardware { .. } | Self::Virtual { peer: Some(_), .. }
+        )
     }
 
     /// Whether a link on the node is this interface.
@@ -109,7 +116,9 @@ impl Identity {
                 link.hardware.is_none()
                     && link.kind == *kind
                     && match peer {
-                        _ if recorded != boot() => link.name == *name && mac_text(&link.mac) == *mac,
+                        _ if recorded != boot() => {
+                            link.name == *name && mac_text(&link.mac) == *mac
+                        }
                         Some(peer) => link.lower == Some(*peer) && !link.lower_is_elsewhere,
                         None => link.index == *index,
                     }
@@ -130,7 +139,9 @@ impl Identity {
                         let other = node.iter().find(|it| it.index == peer);
                         link.lower == Some(peer)
                             && link.lower_is_elsewhere
-                            && other.is_some_and(|it| it.lower == Some(link.index) && it.lower_is_elsewhere)
+                            && other.is_some_and(|it| {
+                                it.lower == Some(link.index) && it.lower_is_elsewhere
+                            })
                     })
             }
         }
@@ -151,7 +162,8 @@ impl Identity {
         let device = link.hardware.as_ref();
         device.is_some_and(|(own, own_bus)| own == name && own_bus == bus)
             && link.lower.is_some() == *stacked
-            && (*only || (mac_text(&link.permanent_mac) == *permanent_address && link.port == *port))
+            && (*only
+                || (mac_text(&link.permanent_mac) == *permanent_address && link.port == *port))
     }
 
     /// Finds the interface among the links of the node.
@@ -189,7 +201,9 @@ pub(super) fn recorded<'a>(
     interim: &str,
 ) -> Option<&'a Link> {
     let mut by_index = links.clone().filter(|it| Some(it.index) == index);
-    by_index.next().or_else(|| links.clone().find(|it| it.name == interim))
+    by_index
+        .next()
+        .or_else(|| links.clone().find(|it| it.name == interim))
 }
 
 fn one<'a>(mut links: impl Iterator<Item = &'a Link>) -> Result<Option<&'a Link>, Ambiguous> {
@@ -238,10 +252,17 @@ mod tests {
         let ports = [port(2, "eth1"), port(3, "eth2")];
         let identity = Identity::of(&ports[1], &ports);
         assert_eq!(identity.find(&ports).expect("one"), Some(&ports[1]));
-        assert_eq!(identity.find(&ports[..1]).expect("none"), None, "the other port is not it");
+        assert_eq!(
+            identity.find(&ports[..1]).expect("none"),
+            None,
+            "the other port is not it"
+        );
         let twins = [port(3, "a"), port(3, "b")];
         let refused = identity.find(&twins).expect_err("ambiguous");
-        assert_eq!(refused.to_string(), "interfaces a and b cannot be told apart");
+        assert_eq!(
+            refused.to_string(),
+            "interfaces a and b cannot be told apart"
+        );
     }
 
     #[test]

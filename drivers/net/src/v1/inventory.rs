@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use allot_driver::attributes::{self, Sysfs};
+use allot_driver::attributes::{self, Sysfs, flag, number, text};
 use ipnet::IpNet;
 use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity,
@@ -106,27 +106,6 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
         None => name.is_empty(),
         Some((b'*', rest)) => (0..=name.len()).any(|at| matches(rest, &name[at..])),
         Some((first, rest)) => name.first() == Some(first) && matches(rest, &name[1..]),
-    }
-}
-
-fn text(value: impl Into<String>) -> DeviceAttribute {
-    DeviceAttribute {
-        string: Some(value.into()),
-        ..DeviceAttribute::default()
-    }
-}
-
-fn number(value: i64) -> DeviceAttribute {
-    DeviceAttribute {
-        int: Some(value),
-        ..DeviceAttribute::default()
-    }
-}
-
-fn flag(value: bool) -> DeviceAttribute {
-    DeviceAttribute {
-        bool: Some(value),
-        ..DeviceAttribute::default()
     }
 }
 

@@ -10,7 +10,8 @@ use std::os::fd::AsRawFd;
 
 use ipnet::IpNet;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
@@ -27,10 +28,12 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+mod changes;
 mod link;
 
-use link::{PROMISCUOUS, read};
+pub use changes::Changes;
 pub use link::{Kind, Link, mac_text, parse_mac};
+use link::{PROMISCUOUS, read};
 
 /// The kernel replies immediately; a socket without a reply for this long is considered broken.
 const DEADLINE: Timespec = Timespec {
@@ -39,9 +42,6 @@ const DEADLINE: Timespec = Timespec {
 };
 /// Maximum number of replies to one request; a machine has fewer links, addresses and routes.
 const ANSWERS: usize = 1 << 20;
-
-/// Multicast groups for changes: links, IPv4 addresses, IPv6 addresses (`RTMGRP_*`).
-const CHANGES: u32 = 0x1 | 0x10 | 0x100;
 
 /// A route netlink socket.
 pub struct Netlink {
@@ -78,34 +78,6 @@ impl Netlink {
         });
         let ended = opened.join();
         ended.map_err(|_| io::Error::other("the thread in the namespace ended"))?
-    }
-
-    /// Calls `changed` when a link or an address may have changed, on a thread that ends soon after `changed` returns false.
-    ///
-    /// # Errors
-    /// The kernel does not support the socket.
-    pub fn watch(changed: impl Fn(bool) -> bool + Send + 'static) -> io::Result<()> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind(&SocketAddr::new(0, CHANGES))?;
-        socket.set_non_blocking(true)?;
-        std::thread::Builder::new()
-            .name("links".to_owned())
-            .spawn(move || {
-                let second = Timespec {
-                    tv_sec: 1,
-                    tv_nsec: 0,
-                };
-                loop {
-                    let mut watched = [PollFd::new(&socket, PollFlags::IN)];
-                    let ready = matches!(poll(&mut watched, Some(&second)), Ok(1..));
-                    // A change triggers a full query, so lost messages (ENOBUFS) do not matter.
-                    while ready && socket.recv_from_full().is_ok() {}
-                    if !changed(ready) {
-                        return;
-                    }
-                }
-            })?;
-        Ok(())
     }
 
     fn ask(

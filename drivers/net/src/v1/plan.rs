@@ -1,8 +1,10 @@
 //! The planned interfaces of a claim, in a file written by the driver and read by the hook of the container runtime; and
 //! their outcomes, in files written by the hook and read by the driver.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use allot_driver::ClaimRef;
@@ -12,7 +14,7 @@ use k8s_openapi::api::resource::v1::Device;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::identity::Identity;
+use super::identity::{Identity, boot};
 use super::netlink::Link;
 use super::parameters::InterfaceConfig;
 
@@ -29,6 +31,14 @@ pub struct Plan {
     pub claim: ClaimRef,
     /// One entry for each device that becomes an interface of the pod.
     pub interfaces: Vec<Planned>,
+}
+
+impl Plan {
+    /// Names of all pools from which addresses of the claim are allocated.
+    pub fn pools(&self) -> BTreeSet<String> {
+        let pools = self.interfaces.iter().flat_map(|it| &it.pools);
+        pools.cloned().collect()
+    }
 }
 
 /// A planned interface of a pod.
@@ -52,6 +62,8 @@ pub struct Planned {
     pub identity: Identity,
     /// Configuration of the interface.
     pub config: InterfaceConfig,
+    /// Names of the pools from which its addresses are allocated, recorded before any is.
+    pub pools: BTreeSet<String>,
     /// Addresses allocated to the interface.
     #[serde(with = "super::text::list")]
     pub addresses: Vec<IpNet>,
@@ -101,12 +113,37 @@ impl Original {
     }
 }
 
+/// A network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Namespace {
+    /// ID of the boot in which it exists.
+    boot: String,
+    device: u64,
+    inode: u64,
+}
+
+impl Namespace {
+    /// The namespace of a file such as `/proc/PID/ns/net`.
+    ///
+    /// # Errors
+    /// The file has no metadata.
+    pub fn of(file: &fs::File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self {
+            boot: boot().to_owned(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+}
+
 /// Where the hook put an interface, recorded before it changed anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Location {
-    /// Boot, device and inode of the pod's network namespace.
-    pub namespace: (String, u64, u64),
+    /// The pod's network namespace.
+    pub namespace: Namespace,
     /// Index of the interface in it, once it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
@@ -192,8 +229,11 @@ impl Plans {
         self.directory.join(format!("{uid}{RELEASE}"))
     }
 
-    fn location_file(&self, uid: &str, key: &str) -> PathBuf {
-        self.directory.join(format!("{uid}_{key}{LOCATION}"))
+    /// One file for each namespace: an attempt of another pod does not change what is recorded about the first one.
+    fn location_file(&self, uid: &str, key: &str, namespace: &Namespace) -> PathBuf {
+        let inode = namespace.inode;
+        self.directory
+            .join(format!("{uid}_{key}.{inode}{LOCATION}"))
     }
 
     fn outcome_file(&self, uid: &str, key: &str) -> PathBuf {
@@ -286,12 +326,16 @@ impl Plans {
     /// # Errors
     /// A file system operation failed.
     pub fn end_release(&self, uid: &str) -> io::Result<()> {
-        let prefix = format!("{uid}_");
         for entry in fs::read_dir(&self.directory).into_iter().flatten() {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if name.starts_with(&prefix) && (name.ends_with(OUTCOME) || name.ends_with(LOCATION)) {
+            // The hook may have been killed while it wrote a file.
+            let own = name.strip_prefix('.').unwrap_or(&name).strip_prefix(uid);
+            let is_device = own.is_some_and(|rest| rest.starts_with('_'));
+            let is_unfinished =
+                own.is_some_and(|rest| rest.starts_with('.')) && name.ends_with(".tmp");
+            if is_device || is_unfinished {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -307,15 +351,36 @@ impl Plans {
     /// A file system operation failed, for example because the disk is full.
     pub fn write_location(&self, uid: &str, key: &str, location: &Location) -> io::Result<()> {
         let text = serde_json::to_vec(location)?;
-        allot_cdi::file::write_atomic(&self.location_file(uid, key), &text, 0o600)
+        let file = self.location_file(uid, key, &location.namespace);
+        allot_cdi::file::write_atomic(&file, &text, 0o600)
     }
 
-    /// Where a device's interface was put, if the hook began to.
+    /// The index that a device's interface got in a namespace, if the hook recorded it.
     ///
     /// # Errors
     /// The file cannot be read or parsed.
-    pub fn location(&self, uid: &str, key: &str) -> io::Result<Option<Location>> {
-        read(&self.location_file(uid, key))
+    pub fn index(&self, uid: &str, key: &str, namespace: &Namespace) -> io::Result<Option<u32>> {
+        let location: Option<Location> = read(&self.location_file(uid, key, namespace))?;
+        // An inode number is used again.
+        Ok(location
+            .filter(|it| it.namespace == *namespace)
+            .and_then(|it| it.index))
+    }
+
+    /// Whether a hook began to attach a device.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn is_located(&self, uid: &str, key: &str) -> io::Result<bool> {
+        let prefix = format!("{uid}_{key}.");
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(&prefix) && name.ends_with(LOCATION) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Records the outcome of a device.

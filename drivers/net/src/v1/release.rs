@@ -18,7 +18,12 @@ mod tests;
 ///
 /// # Errors
 /// The interface is still in the pod's namespace, or the kernel rejects a change.
-pub(super) fn restore(planned: &Planned, uid: &str, plans: &Plans, held: &[Planned]) -> Result<(), Failure> {
+pub(super) fn restore(
+    planned: &Planned,
+    uid: &str,
+    plans: &Plans,
+    held: &[Planned],
+) -> Result<(), Failure> {
     if planned.config.mode != Mode::HostDevice {
         return Ok(());
     }
@@ -36,7 +41,7 @@ pub(super) fn restore(planned: &Planned, uid: &str, plans: &Plans, held: &[Plann
         };
     };
     // Without a location no hook touched it, and what an administrator changed since stays.
-    let is_touched = plans.location(uid, &planned.key)?.is_some();
+    let is_touched = plans.is_located(uid, &planned.key)?;
     if !is_touched && link.name == *parent && mac_text(&link.mac) == planned.parent_mac {
         return Ok(());
     }
@@ -89,9 +94,15 @@ fn restore_name(
         return Ok(());
     }
     let has_name = |it: &&Link| it.name == *name || it.alternative_names.contains(name);
-    if let Some(other) = links.iter().filter(|it| it.index != link.index).find(has_name) {
+    if let Some(other) = links
+        .iter()
+        .filter(|it| it.index != link.index)
+        .find(has_name)
+    {
         let owner = held.iter().find(|it| it.identity.is(other));
-        let is_theirs = |owner: &Planned| owner.parent == *name || owner.original.alternative_names.contains(name);
+        let is_theirs = |owner: &Planned| {
+            owner.parent == *name || owner.original.alternative_names.contains(name)
+        };
         if owner.is_none_or(is_theirs) {
             return Err(format!(
                 "interface {} can not be called {name} again: another one is",

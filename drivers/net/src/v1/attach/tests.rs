@@ -14,7 +14,11 @@ fn release(node: &Node, planned: &Planned, uid: &str) -> Result<(), allot_driver
 /// The first step alone, as if the hook was killed after it.
 fn begin(node: &mut Node, planned: &Planned, uid: &str, pod: &Space) -> Result<(), String> {
     let links = node.netlink.links().expect("links");
-    let parent = planned.identity.find(&links).expect("one").expect("the parent");
+    let parent = planned
+        .identity
+        .find(&links)
+        .expect("one")
+        .expect("the parent");
     create_or_move(&mut node.netlink, planned, uid, parent, &pod.file())
 }
 
@@ -65,13 +69,14 @@ fn an_interface_that_was_begun_is_completed() {
             }
             if let Some(link) = inside.link(&planned.interim_name(&uid)) {
                 if steps > 1 {
-                    let metadata = pod.file().metadata().expect("a namespace");
                     let location = Location {
-                        namespace: (boot().to_owned(), metadata.dev(), metadata.ino()),
+                        namespace: Namespace::of(&pod.file()).expect("a namespace"),
                         index: Some(link.index),
                     };
                     let plans = node.plans();
-                    plans.write_location(&uid, &planned.key, &location).expect("recorded");
+                    plans
+                        .write_location(&uid, &planned.key, &location)
+                        .expect("recorded");
                 }
                 if steps > 2 {
                     inside.rename(link.index, "net1").expect("renamed");
@@ -107,6 +112,8 @@ fn two_pods_never_have_one_interface() {
         );
         let said = node.plans().outcome("u1", &planned.key).expect("read");
         assert_eq!(said.expect("an outcome").error, Some(refused));
+        // The first pod's next container finds it as before.
+        node.attach("u1", &planned, &first).expect("still attached");
         // Another claim can use the same parent.
         let other = node.plan("u2", json!({"mode": "macvlan"}), &[]);
         node.attach("u2", &other, &second).expect("attached");
@@ -127,16 +134,27 @@ fn regression_a_pod_can_not_give_its_interface_to_another_claim() {
             inside.link("own0").expect("a link"),
         );
         inside.set_up(ours.index, false).expect("down");
-        inside.set_mac(ours.index, vec![2, 6, 6, 6, 6, 6]).expect("changed");
-        inside.set_mac(own.index, ours.mac.clone()).expect("changed");
+        inside
+            .set_mac(ours.index, vec![2, 6, 6, 6, 6, 6])
+            .expect("changed");
+        inside
+            .set_mac(own.index, ours.mac.clone())
+            .expect("changed");
         inside.rename(ours.index, "hidden0").expect("renamed");
-        inside.rename(own.index, &first.interim_name("u1")).expect("renamed");
-        inside.set_alias(own.index, "net.allot.dev u1 wire0 wire0").expect("marked");
+        inside
+            .rename(own.index, &first.interim_name("u1"))
+            .expect("renamed");
+        inside
+            .set_alias(own.index, "net.allot.dev u1 wire0 wire0")
+            .expect("marked");
         let outcome = node.attach("u1", &first, &pod).expect("completed");
         assert_eq!(outcome.interface_name, "hidden0");
         let own = inside.link(&first.interim_name("u1")).expect("a link");
         let addresses = inside.addresses().expect("addresses");
-        assert!(addresses.iter().all(|(index, _)| *index != own.index), "{addresses:?}");
+        assert!(
+            addresses.iter().all(|(index, _)| *index != own.index),
+            "{addresses:?}"
+        );
     });
 }
 
@@ -169,7 +187,9 @@ fn what_must_not_be_attached_is_refused() {
         node.netlink.rename(wire.index, "old0").expect("renamed");
         node.netlink.make_pair("wire0", "switch9").expect("made");
         let fake = node.index("wire0");
-        node.netlink.set_mac(fake, wire.mac.clone()).expect("changed");
+        node.netlink
+            .set_mac(fake, wire.mac.clone())
+            .expect("changed");
         let links = node.netlink.links().expect("links");
         let found = planned.identity.find(&links).expect("one").expect("found");
         assert_eq!(found.name, "old0");

@@ -65,7 +65,9 @@ pub fn mac_text(mac: &[u8]) -> String {
 
 /// Parses a hardware address of colon-separated hexadecimal bytes, as [`mac_text`] formats it.
 pub fn parse_mac(text: &str) -> Option<Vec<u8>> {
-    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
+    let bytes = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).ok());
     bytes.collect()
 }
 
