@@ -157,17 +157,38 @@ impl Sysfs {
             address: address.to_owned(),
             reason: format!("{:?} is not a number", content.trim()),
         })?;
-        let attribute = DeviceAttribute {
-            int: Some(node),
-            ..DeviceAttribute::default()
-        };
-        Ok((node >= 0).then_some(attribute))
+        Ok((node >= 0).then(|| number(node)))
     }
 }
 
-fn text(value: &str) -> DeviceAttribute {
+/// A string attribute; the API allows 64 characters.
+pub fn text(value: impl Into<String>) -> DeviceAttribute {
     DeviceAttribute {
-        string: Some(value.to_owned()),
+        string: Some(value.into()),
+        ..DeviceAttribute::default()
+    }
+}
+
+/// An integer attribute.
+pub fn number(value: i64) -> DeviceAttribute {
+    DeviceAttribute {
+        int: Some(value),
+        ..DeviceAttribute::default()
+    }
+}
+
+/// A boolean attribute.
+pub fn flag(value: bool) -> DeviceAttribute {
+    DeviceAttribute {
+        bool: Some(value),
+        ..DeviceAttribute::default()
+    }
+}
+
+/// A version attribute, such as `1.2.3`.
+pub fn version(value: impl Into<String>) -> DeviceAttribute {
+    DeviceAttribute {
+        version: Some(value.into()),
         ..DeviceAttribute::default()
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::metadata::DeviceMetadata;
 
 /// Which claim.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimRef {
     /// Namespace.
     pub namespace: String,

@@ -89,6 +89,7 @@ mod prepared;
 mod publisher;
 mod registrar;
 mod service;
+mod status;
 
 pub use allocated::Claim;
 pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};
@@ -107,6 +108,7 @@ pub use plugin::Plugin;
 pub use prepared::{Boot, MAX_STATE_BYTES, Prepared, PreparedClaim};
 pub use publisher::{Pool, Resources, Slice};
 pub use registrar::RegistrationStatus;
+pub use status::StatusQueue;
 
 /// Knowledge about a kind of hardware.
 ///

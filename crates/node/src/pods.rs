@@ -24,6 +24,7 @@ use crate::runtime::{DynRuntime, Found};
 mod env;
 mod etc;
 mod handler;
+mod hooks;
 mod launch;
 mod lifecycle;
 mod limits;

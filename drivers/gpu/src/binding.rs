@@ -1,7 +1,7 @@
 //! Binding conditions (KEP-5007): pods are bound when the driver has reported that their devices are ready. Modelled
 //! GPUs are ready immediately; a real driver would check the device, or prepare it if that takes long.
 
-use allot_driver::{ClaimRef, Controls};
+use allot_driver::ClaimRef;
 use futures::TryStreamExt;
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -31,7 +31,7 @@ pub(crate) fn conditions(result: &DeviceRequestAllocationResult) -> Option<Vec<C
 }
 
 /// Reports every device of this node as ready as soon as it is allocated. Never returns.
-pub(crate) async fn keep(client: Client, controls: Controls, node: &str, gpus: &Gpus) {
+pub(crate) async fn keep(client: Client, node: &str, gpus: &Gpus) {
     let claims: Api<ResourceClaim> = Api::all(client);
     let seen = watcher(claims, watcher::Config::default());
     let mut seen = std::pin::pin!(seen.default_backoff().applied_objects());
@@ -44,11 +44,8 @@ pub(crate) async fn keep(client: Client, controls: Controls, node: &str, gpus: &
                     uid: claim.uid().unwrap_or_default(),
                 };
                 let results = own(&claim, node);
-                let devices = results.filter_map(|result| gpus.status(result));
-                let devices: Vec<_> = devices.collect();
-                if let Err(error) = controls.set_device_status(&reference, devices).await {
-                    tracing::warn!(claim = %reference, %error, "binding conditions are not written");
-                }
+                let devices = results.filter_map(|result| gpus.status_of(result));
+                gpus.status.set(reference, devices.collect());
             }
             Ok(Some(_)) => {}
             Ok(None) => std::future::pending().await,

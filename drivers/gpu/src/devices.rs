@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use allot_driver::attributes::{flag, number, text, version};
 use allot_driver::{Pool, Slice};
 use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, Counter, CounterSet, Device,
@@ -109,7 +110,7 @@ impl Profile {
         let (memory, compute) = ((MEMORY << 10) / self.partitions, COMPUTE / self.partitions);
         let partitions = (0..self.partitions).map(|part| {
             let name = format!("gpu-{index}-partition-{part}");
-            of(name, ("partition", number(part)), memory, compute)
+            of(name, ("partition", number(part as i64)), memory, compute)
         });
         let full = of(
             format!("gpu-{index}-full"),
@@ -182,35 +183,11 @@ pub fn devices(node: &str, count: usize) -> Vec<Device> {
     Profile::whole(count).devices(node)
 }
 
-fn number(value: usize) -> DeviceAttribute {
-    DeviceAttribute {
-        int: Some(value as i64),
-        ..DeviceAttribute::default()
-    }
-}
-
-fn flag(value: bool) -> DeviceAttribute {
-    DeviceAttribute {
-        bool: Some(value),
-        ..DeviceAttribute::default()
-    }
-}
-
 fn device(node: &str, index: usize) -> Device {
-    let text = |value: String| DeviceAttribute {
-        string: Some(value),
-        ..DeviceAttribute::default()
-    };
     let attributes = BTreeMap::from([
-        (
-            "driverVersion".to_owned(),
-            DeviceAttribute {
-                version: Some("1.0.0".into()),
-                ..Default::default()
-            },
-        ),
-        ("index".to_owned(), number(index)),
-        ("model".to_owned(), text("LATEST-GPU-MODEL".into())),
+        ("driverVersion".to_owned(), version("1.0.0")),
+        ("index".to_owned(), number(index as i64)),
+        ("model".to_owned(), text("LATEST-GPU-MODEL")),
         (
             "uuid".to_owned(),
             text(format!("gpu-{}", uuid(node, index))),

@@ -13,14 +13,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use allot_driver::{
-    Claim, ClaimRef, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Prepared,
-    PreparedClaim, PreparedDevice, Resources,
+    Claim, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Prepared, PreparedClaim,
+    PreparedDevice, Resources, StatusQueue,
 };
 use k8s_openapi::api::resource::v1::{
     AllocatedDeviceStatus, Device, DeviceRequestAllocationResult,
 };
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 mod binding;
@@ -37,9 +36,6 @@ pub const DRIVER_NAME: &str = "gpu.example.com";
 
 /// Kind of the CDI devices.
 pub const CDI_KIND: &str = "k8s.gpu.example.com/gpu";
-
-/// The maximum number of claims whose status has not been written yet.
-const WAITING: usize = 1024;
 
 /// The options of the driver.
 #[derive(Debug, Clone)]
@@ -83,13 +79,13 @@ pub async fn run(
     config.profile.check().map_err(Error::Config)?;
     let devices = config.profile.devices(&config.node_name);
     let pool = config.profile.pool(&config.node_name);
-    let (told, mut tell) = mpsc::channel(WAITING);
     let gpus = Gpus {
         devices: devices
             .into_iter()
             .map(|it| (it.name.clone(), it))
             .collect(),
-        told: config.device_status.then_some(told),
+        device_status: config.device_status,
+        status: StatusQueue::default(),
     };
     let binding = gpus.clone();
     let plugin = Plugin::builder(DRIVER_NAME, gpus)
@@ -110,24 +106,15 @@ pub async fn run(
         .await?;
     plugin.publish(Resources::pool(&config.node_name, pool))?;
     let controls = plugin.controls();
-    let work = async {
-        while let Some((claim, devices)) = tell.recv().await {
-            // The devices are prepared even if this fails.
-            if let Err(error) = controls.set_device_status(&claim, devices).await {
-                tracing::warn!(%claim, %error, "the claim's status is not written");
-            }
-        }
-        std::future::pending().await
-    };
     let bind = async {
         match config.profile.binding_conditions {
-            true => binding::keep(client, controls.clone(), &config.node_name, &binding).await,
+            true => binding::keep(client, &config.node_name, &binding).await,
             false => std::future::pending().await,
         }
     };
     let stopped = async {
         tokio::select! {
-            () = work => {}
+            () = binding.status.run(&controls) => {}
             () = bind => {}
             () = shutdown.cancelled() => {}
         }
@@ -149,14 +136,16 @@ fn consumed(result: &DeviceRequestAllocationResult) -> Vec<String> {
 #[derive(Debug, Clone)]
 struct Gpus {
     devices: BTreeMap<String, Device>,
-    /// The queue of device statuses to write to claims.
-    told: Option<mpsc::Sender<(ClaimRef, Vec<AllocatedDeviceStatus>)>>,
+    /// Whether the identity of each device is part of its status.
+    device_status: bool,
+    /// Device statuses to write to claims.
+    status: StatusQueue,
 }
 
 impl Gpus {
     /// The device status in a claim: the identity of the device, which remains available after the device is
     /// unpublished, and its readiness, if a pod waits for that.
-    fn status(&self, result: &DeviceRequestAllocationResult) -> Option<AllocatedDeviceStatus> {
+    fn status_of(&self, result: &DeviceRequestAllocationResult) -> Option<AllocatedDeviceStatus> {
         let attributes = self
             .devices
             .get(&result.device)?
@@ -166,7 +155,7 @@ impl Gpus {
         let told = attributes
             .filter(|(name, _)| ["uuid", "model", "driverVersion"].contains(&name.as_str()));
         let data: BTreeMap<_, _> = told.collect();
-        let data = self.told.is_some().then(|| serde_json::to_value(data).ok());
+        let data = self.device_status.then(|| serde_json::to_value(data).ok());
         Some(AllocatedDeviceStatus {
             pool: result.pool.clone(),
             device: result.device.clone(),
@@ -189,7 +178,7 @@ impl Driver for Gpus {
             let device = device
                 .ok_or_else(|| format!("requested GPU is not allocatable: {}", result.device))?;
             let attributes = device.attributes.clone().unwrap_or_default();
-            statuses.extend(self.status(result));
+            statuses.extend(self.status_of(result));
             let metadata = DeviceMetadata {
                 attributes,
                 ..Default::default()
@@ -214,9 +203,9 @@ impl Driver for Gpus {
             let device = PreparedDevice::from_result(result).edits(edits);
             prepared.push(device.metadata(metadata));
         }
-        if let Some(told) = &self.told {
+        if self.device_status {
             // The status is informational: preparing a claim does not wait for a slow API server.
-            let _ = told.try_send((claim.reference().clone(), statuses));
+            self.status.set(claim.reference().clone(), statuses);
         }
         Ok(prepared.into())
     }

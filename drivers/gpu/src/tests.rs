@@ -142,13 +142,18 @@ fn containers_see_their_share() {
         binding_conditions: true,
     };
     let devices = partitioned.devices("las1").into_iter();
-    let (told, _heard) = mpsc::channel(1);
     let gpus = Gpus {
         devices: devices.map(|it| (it.name.clone(), it)).collect(),
-        told: Some(told),
+        device_status: true,
+        status: StatusQueue::default(),
     };
-    let told = serde_json::to_value(gpus.status(&result)).unwrap();
-    let mut names: Vec<_> = told["data"].as_object().unwrap().keys().cloned().collect();
+    let status = serde_json::to_value(gpus.status_of(&result)).unwrap();
+    let mut names: Vec<_> = status["data"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect();
     names.sort();
     assert_eq!(names, ["driverVersion", "model", "uuid"]);
 }

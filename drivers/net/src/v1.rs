@@ -3,11 +3,12 @@
 //!
 //! [`inventory`] discovers the node's interfaces; [`parameters`] parses the opaque parameters; `driver` plans interfaces
 //! and allocates addresses from [`pools`]; [`attach`], a hook of the container runtime, creates the interface once the
-//! namespace exists; `give_back` restores it; `status` reports it in the claim's status.
+//! namespace exists; `release` restores it; `status` reports it in the claim's status; `reclaim` releases addresses of nodes
+//! that are gone.
 //!
 //! Invariants:
 //! - every resource is recorded before it is used and can be found again after a restart: addresses in the pool's status,
-//!   interfaces by an alias containing the claim's UID, plans in files;
+//!   interfaces by their [`identity`], which a pod cannot change, plans in files;
 //! - an address belongs to one device of one claim, from before the interface gets it until after the interface is gone;
 //! - no interface is created on the node itself: it is created in the pod's namespace and removed with that namespace.
 
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_driver::{Controls, Error, Plugin, Pool, Resources};
+use allot_driver::{Controls, Error, Plugin, Pool, Resources, StatusQueue};
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 use k8s_openapi::api::resource::v1::Device;
@@ -24,21 +25,26 @@ use tokio_util::sync::CancellationToken;
 
 pub mod attach;
 mod driver;
-mod give_back;
+#[cfg(test)]
+mod harness;
+mod held;
+pub mod identity;
 pub mod inventory;
 pub mod netlink;
 pub mod parameters;
 pub mod plan;
 pub mod pools;
+mod reclaim;
+mod release;
 mod status;
 mod store;
 mod text;
 
-use driver::{Held, Interfaces};
+use driver::Interfaces;
+use held::Held;
 use inventory::Selection;
-use netlink::Netlink;
+use netlink::Changes;
 use plan::Plans;
-use status::News;
 use store::Pools;
 
 /// Name of the driver and of its DeviceClass.
@@ -50,9 +56,9 @@ pub const CDI_KIND: &str = "net.allot.dev/interface";
 pub const POD_NETWORK: &str = "allot.dev/network-namespace";
 
 /// Polling interval for properties without change notifications from the kernel, such as the speed.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RESYNC: Duration = Duration::from_secs(60);
 /// Debounce interval, as interface changes arrive in bursts.
-const SETTLE: Duration = Duration::from_millis(200);
+const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// Configuration of the driver.
 #[derive(Debug, Clone)]
@@ -105,7 +111,8 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     let plans = Plans::new(directory.join("attachments"));
     std::fs::create_dir_all(plans.directory()).map_err(io)?;
     let held = Arc::new(Held::default());
-    let news = Arc::new(News::default());
+    let status = StatusQueue::default();
+    let (pools, reclaimer) = (Pools::new(client.clone()), client.clone());
     let interfaces = Interfaces {
         node: config.node_name.clone(),
         selection: config.selection.clone(),
@@ -113,7 +120,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         hook,
         pools: Pools::new(client.clone()),
         held: Arc::clone(&held),
-        news: Arc::clone(&news),
+        status: status.clone(),
     };
     let plugin = Plugin::builder(DRIVER_NAME, interfaces)
         .client(client)
@@ -128,8 +135,9 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     let work = async {
         tokio::select! {
             published = publish(&controls, &config, &held) => published,
-            watched = watch_outcomes(&plans, &news) => watched,
-            () = status::keep(controls.clone(), plans.clone(), Arc::clone(&news)) => Ok(()),
+            watched = watch_outcomes(&plans, &status) => watched,
+            () = status.run(&controls) => Ok(()),
+            () = reclaim::run(&pools, &reclaimer, &config.node_name) => Ok(()),
             () = stop.cancelled() => Ok(()),
         }
     };
@@ -139,21 +147,14 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
 }
 
 /// Keeps the published devices in sync with the node's interfaces.
-async fn publish(controls: &Controls, config: &Config, held: &Arc<Held>) -> std::io::Result<()> {
-    let weak = Arc::downgrade(held);
-    Netlink::watch(move |changed| {
-        let held = weak.upgrade();
-        if let Some(held) = held.as_ref().filter(|_| changed) {
-            held.changed.notify_one();
-        }
-        held.is_some()
-    })?;
-    let mut told: Option<Vec<Device>> = None;
+async fn publish(controls: &Controls, config: &Config, held: &Held) -> std::io::Result<()> {
+    let mut changes = Changes::watch()?;
+    let mut published: Option<Vec<Device>> = None;
     loop {
         match inventory::discover(&config.selection) {
             Ok(found) => {
                 let devices = held.complete(found);
-                if told.as_ref() != Some(&devices) {
+                if published.as_ref() != Some(&devices) {
                     tracing::info!(
                         node = config.node_name,
                         interfaces = devices.len(),
@@ -162,20 +163,24 @@ async fn publish(controls: &Controls, config: &Config, held: &Arc<Held>) -> std:
                     let pool = Pool::new(devices.clone());
                     let resources = Resources::pool(&config.node_name, pool);
                     controls.publish(resources).map_err(std::io::Error::other)?;
-                    told = Some(devices);
+                    published = Some(devices);
                 }
             }
             Err(error) => tracing::warn!(%error, "cannot list the interfaces of this machine"),
         }
         tokio::select! {
-            () = held.changed.notified() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = held.changed.notified() => {}
+            changed = changes.next() => {
+                changed?;
+                tokio::time::sleep(DEBOUNCE).await;
+            }
+            () = tokio::time::sleep(RESYNC) => {}
         }
     }
 }
 
 /// Watches for outcomes recorded by hooks.
-async fn watch_outcomes(plans: &Plans, news: &News) -> std::io::Result<()> {
+async fn watch_outcomes(plans: &Plans, status: &StatusQueue) -> std::io::Result<()> {
     let inotify = Inotify::init()?;
     inotify
         .watches()
@@ -183,20 +188,20 @@ async fn watch_outcomes(plans: &Plans, news: &News) -> std::io::Result<()> {
     let mut events = inotify.into_event_stream(vec![0; 4096])?;
     // Outcomes that were recorded before the watch started.
     for uid in plans.claims() {
-        tell(plans, &uid, news);
+        report_outcome(plans, &uid, status);
     }
     while let Some(event) = events.next().await {
         let event = event?;
         let name = event.name.unwrap_or_default().into_string();
         if let Some(uid) = name.ok().as_deref().and_then(Plans::claim_of) {
-            tell(plans, uid, news);
+            report_outcome(plans, uid, status);
         }
     }
     Ok(())
 }
 
-fn tell(plans: &Plans, uid: &str, news: &News) {
+fn report_outcome(plans: &Plans, uid: &str, status: &StatusQueue) {
     if let Ok(Some(plan)) = plans.read(uid) {
-        news.tell(plan.claim);
+        status::report(status, plans, &plan.claim);
     }
 }

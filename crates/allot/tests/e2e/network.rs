@@ -9,6 +9,8 @@ use std::time::Duration;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, LogParams};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
 use super::deploy::{Component, kubeconfig_bound_to};
@@ -365,13 +367,17 @@ async fn a_driver_that_is_killed_at_any_time_gives_no_address_twice_and_loses_no
     let directory = directory();
     let cluster = Cluster::start(directory.path(), &wire).await;
     let mut driver = cluster.driver();
-    for round in 0..6_u64 {
+    // The driver is killed twice in each round, at random times.
+    let kills = std::env::var("ALLOT_NETWORK_KILLS").ok();
+    let rounds: u64 = kills.map_or(6, |it| it.parse::<u64>().expect("a number") / 2);
+    let mut random = StdRng::seed_from_u64(28);
+    for round in 0..rounds {
         let names = [format!("x{round}"), format!("y{round}")];
         for name in &names {
             cluster.pod(name, "exec sleep 1000").await;
         }
         // Somewhere in the middle of it, each time somewhere else.
-        tokio::time::sleep(Duration::from_millis(round * 130)).await;
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..700))).await;
         drop(driver);
         driver = cluster.driver();
         let mut all = Vec::new();
@@ -383,7 +389,7 @@ async fn a_driver_that_is_killed_at_any_time_gives_no_address_twice_and_loses_no
         for name in &names {
             cluster.delete(name).await;
         }
-        tokio::time::sleep(Duration::from_millis(round * 90)).await;
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..500))).await;
         drop(driver);
         driver = cluster.driver();
         for name in &names {

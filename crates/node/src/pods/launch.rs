@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use allot_cdi::{ContainerEdits, Hook, Registry};
+use allot_cdi::{ContainerEdits, Registry};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
 use super::env::{self, Downward, Sources};
 use super::volumes::Volume;
-use super::{Node, etc, limits, log_path, message, network, security, volumes};
+use super::{Node, etc, hooks, limits, log_path, message, network, security, volumes};
 use crate::claims::containers;
 use crate::events::Kind;
 use crate::images::Files;
@@ -131,16 +131,6 @@ pub(super) async fn container_spec(
         }
     };
     security.groups.extend(edits.additional_gids);
-    let own_hook = |mut hook: Hook| {
-        // A driver in a container knows its own directory by the kubelet's name, and tells its hook where its files are.
-        for text in std::iter::once(&mut hook.path).chain(&mut hook.args) {
-            if text.starts_with('/') {
-                let path = node.config.own_path(Path::new(&*text));
-                *text = path.to_string_lossy().into_owned();
-            }
-        }
-        hook
-    };
     if !security.privileged && request.is_none() {
         // Devices come from drivers only.
         let volumes = volumes::count(container);
@@ -166,7 +156,11 @@ pub(super) async fn container_spec(
         hostname,
         mounts,
         devices: edits.device_nodes,
-        hooks: edits.hooks.into_iter().map(own_hook).collect(),
+        hooks: edits
+            .hooks
+            .into_iter()
+            .map(|hook| hooks::own(&node.config, hook))
+            .collect(),
         security,
         limits: limits::of(pod, container, node.memory()),
         tty: container.tty.unwrap_or(false),

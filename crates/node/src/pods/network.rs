@@ -5,7 +5,7 @@
 //! them, and outlives the agent. It goes before the claims are given back, so that interfaces are out of it by then.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,7 +95,11 @@ pub(crate) fn remove(directory: &Path) {
     }
 }
 
-/// Connects to a port in the namespace of a pod, over its loopback interface.
+fn connect_to(address: IpAddr, port: u16) -> io::Result<std::net::TcpStream> {
+    std::net::TcpStream::connect_timeout(&(address, port).into(), CONNECT)
+}
+
+/// Connects to a port in the namespace of a pod, over its loopback interface: by IPv4, or if that fails by IPv6.
 ///
 /// # Errors
 /// The namespace is gone, or nothing listens there.
@@ -106,12 +110,8 @@ pub(crate) async fn connect(namespace: PathBuf, port: u16) -> io::Result<TcpStre
             std::os::fd::AsFd::as_fd(&file),
             Some(LinkNameSpaceType::Network),
         )?;
-        let at = [
-            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
-        ];
-        let [four, six] = at.map(|at| std::net::TcpStream::connect_timeout(&at, CONNECT));
-        let stream = four.or(six)?;
+        let stream = connect_to(Ipv4Addr::LOCALHOST.into(), port)
+            .or_else(|error| connect_to(Ipv6Addr::LOCALHOST.into(), port).map_err(|_| error))?;
         stream.set_nonblocking(true)?;
         Ok(stream)
     });
@@ -120,4 +120,35 @@ pub(crate) async fn connect(namespace: PathBuf, port: u16) -> io::Result<TcpStre
         .map_err(io::Error::other)?
         .map_err(|_| io::Error::other("the thread in the namespace ended"))?;
     TcpStream::from_std(stream?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn regression_one_connection_is_opened() {
+        // Any namespace will do, also that of the test; joining it needs a right.
+        let own = PathBuf::from("/proc/self/ns/net");
+        let four = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = four.local_addr().expect("an address").port();
+        let six = TcpListener::bind((Ipv6Addr::LOCALHOST, port));
+        match connect(own, port).await {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("skipped: joining a namespace is not permitted here");
+                return;
+            }
+            connected => drop(connected.expect("connected")),
+        }
+        four.accept().expect("a connection by IPv4");
+        let Ok(six) = six else {
+            eprintln!("skipped in part: there is no IPv6 here, or its port is taken");
+            return;
+        };
+        six.set_nonblocking(true).expect("set");
+        let second = six.accept().expect_err("no connection by IPv6");
+        assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
+    }
 }

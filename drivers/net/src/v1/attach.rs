@@ -1,8 +1,8 @@
 //! The OCI hook (`createRuntime`) that a container runtime runs after creating a container's namespaces and before starting
 //! its program: creates the planned interface in the pod's network namespace, or moves it there.
 //!
-//! The hook can be killed at any step and runs for every container of the pod: an existing interface is found by the alias
-//! that identifies the claim, and completed. Virtual interfaces are created in the pod's namespace, never on the node, so
+//! The hook can be killed at any step and runs for every container of the pod: an existing interface is found by its
+//! identity and by what the hook recorded about it, never by what the pod can set, and completed. Virtual interfaces are created in the pod's namespace, never on the node, so
 //! that they are removed with the pod. The kernel prevents two pods from having the same interface: it rejects a second
 //! interface with the same hardware address, VLAN ID or IP address on one parent.
 
@@ -16,9 +16,10 @@ use jiff::Timestamp;
 use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 use serde::Deserialize;
 
+use super::identity::recorded;
 use super::netlink::{Kind, Link, Netlink, mac_text};
 use super::parameters::{IpvlanMode, MacvlanMode, Mode};
-use super::plan::{Outcome, Plan, Planned, Plans, read_alias};
+use super::plan::{Location, Namespace, Outcome, Plan, Planned, Plans};
 
 #[cfg(test)]
 mod tests;
@@ -64,8 +65,10 @@ pub fn attach(plan_file: &Path, key: &str, state: impl Read) -> Result<(), Strin
         locked.map_err(io::Error::from),
     )?;
     let metadata = step(|| plan_file.display().to_string(), file.metadata())?;
-    if metadata.nlink() == 0 {
-        return Err("the claim was given back meanwhile".into());
+    let is_current =
+        |now: std::fs::Metadata| (now.dev(), now.ino()) == (metadata.dev(), metadata.ino());
+    if !std::fs::metadata(plan_file).is_ok_and(is_current) {
+        return Err("the claim was released meanwhile".into());
     }
     let plan: Plan = serde_json::from_reader(&file)
         .map_err(|error| format!("{}: {error}", plan_file.display()))?;
@@ -73,7 +76,7 @@ pub fn attach(plan_file: &Path, key: &str, state: impl Read) -> Result<(), Strin
     let planned = planned.ok_or_else(|| format!("claim {} has no device {key}", plan.claim))?;
     let plans = Plans::new(plan_file.parent().unwrap_or(Path::new("/")));
     let uid = &plan.claim.uid;
-    let made = is_own(&namespace).and_then(|()| make(planned, uid, &namespace));
+    let made = is_own(&namespace).and_then(|()| ensure(planned, uid, &namespace, &plans));
     let outcome = match &made {
         Ok(outcome) => outcome.clone(),
         Err(error) => Outcome {
@@ -119,34 +122,102 @@ fn is_own(namespace: &File) -> Result<(), String> {
     }
 }
 
+/// The links of the pod and of the node, among which a device's interface is found.
+struct Links {
+    pod: Vec<Link>,
+    node: Vec<Link>,
+}
+
+impl Links {
+    /// Finds the interface in the pod. `index` is the recorded one.
+    fn find(
+        &self,
+        planned: &Planned,
+        index: Option<u32>,
+        interim: &str,
+    ) -> Result<Option<&Link>, String> {
+        let identity = &planned.identity;
+        let kind = match planned.config.mode {
+            Mode::HostDevice => {
+                let found = identity.find_in_pod(&self.pod, &self.node, index, interim);
+                return found.map_err(|error| error.to_string());
+            }
+            Mode::Macvlan => "macvlan",
+            Mode::Ipvlan => "ipvlan",
+            Mode::Vlan => "vlan",
+        };
+        let Some(parent) = self.parent(planned)? else {
+            return Ok(None);
+        };
+        let on_it = self.pod.iter().filter(|it| {
+            it.kind.as_deref() == Some(kind)
+                && it.lower == Some(parent.index)
+                && it.lower_is_elsewhere
+        });
+        Ok(recorded(on_it, index, interim))
+    }
+
+    /// The device's interface on the node.
+    fn parent(&self, planned: &Planned) -> Result<Option<&Link>, String> {
+        planned
+            .identity
+            .find(&self.node)
+            .map_err(|error| error.to_string())
+    }
+}
+
 /// Creates the interface, or completes an existing one.
-fn make(planned: &Planned, uid: &str, namespace: &File) -> Result<Outcome, String> {
+fn ensure(
+    planned: &Planned,
+    uid: &str,
+    namespace: &File,
+    plans: &Plans,
+) -> Result<Outcome, String> {
     let mut pod = step(
         || "network namespace of the pod".into(),
         Netlink::inside(namespace),
     )?;
-    let (alias, interim) = (planned.alias(uid), planned.interim_name(uid));
-    let find = |links: &[Link]| {
-        let ours = links
-            .iter()
-            .find(|it| it.alias == alias || it.name == interim);
-        ours.cloned()
+    let mut node = step(|| "network of the node".into(), Netlink::here())?;
+    let interim = planned.interim_name(uid);
+    let mut location = Location {
+        namespace: step(|| "network namespace".into(), Namespace::of(namespace))?,
+        index: None,
     };
-    let mut links = step(|| "links of the pod".into(), pod.links())?;
-    let link = match find(&links) {
-        Some(link) => link,
-        None => {
-            bring(planned, uid, namespace)?;
-            links = step(|| "links of the pod".into(), pod.links())?;
-            find(&links).ok_or("the interface that was made is not there")?
-        }
+    let index = plans.index(uid, &planned.key, &location.namespace);
+    let index = step(|| "location".into(), index)?;
+    let mut links = Links {
+        pod: step(|| "links of the pod".into(), pod.links())?,
+        node: step(|| "links of the node".into(), node.links())?,
     };
-    if link.alias != alias {
-        step(|| "alias".into(), pod.set_alias(link.index, &alias))?;
+    if links.find(planned, index, &interim)?.is_none() {
+        // Recorded before the first change, so that the driver knows that there is something to restore.
+        step(
+            || "record the location".into(),
+            plans.write_location(uid, &planned.key, &location),
+        )?;
+        let parent = links.parent(planned)?.ok_or_else(|| {
+            format!(
+                "interface {} is not on the node; it may be gone, or in the network of another pod of the claim",
+                planned.parent
+            )
+        })?;
+        create_or_move(&mut node, planned, uid, parent, namespace)?;
+        links.pod = step(|| "links of the pod".into(), pod.links())?;
+        links.node = step(|| "links of the node".into(), node.links())?;
+    }
+    let link = links
+        .find(planned, index, &interim)?
+        .ok_or("the interface that was created is not there")?;
+    if index != Some(link.index) {
+        location.index = Some(link.index);
+        step(
+            || "record the location".into(),
+            plans.write_location(uid, &planned.key, &location),
+        )?;
     }
     let mut name = link.name.clone();
     if name == interim {
-        name = choose_name(planned, &links)?;
+        name = choose_name(planned, &links.pod)?;
         step(|| format!("set {name} down"), pod.set_up(link.index, false))?;
         step(
             || format!("rename to {name}"),
@@ -164,15 +235,16 @@ fn make(planned: &Planned, uid: &str, namespace: &File) -> Result<Outcome, Strin
         || format!("set {name} up"),
         in_use(pod.set_up(link.index, true)),
     )?;
-    if let Some(loopback) = links.iter().find(|it| it.name == "lo" && !it.up) {
+    if let Some(loopback) = links.pod.iter().find(|it| it.name == "lo" && !it.up) {
         step(|| "set lo up".into(), pod.set_up(loopback.index, true))?;
     }
     for route in &planned.config.routes {
         let added = pod.add_route(link.index, route.destination, route.gateway);
         step(|| format!("route to {}", route.destination), added)?;
     }
-    let links = step(|| "links of the pod".into(), pod.links())?;
-    let link = find(&links).ok_or("the interface is not there any more")?;
+    let after = step(|| "links of the pod".into(), pod.links())?;
+    let after = after.into_iter().find(|it| it.index == link.index);
+    let link = after.ok_or("the interface is not there any more")?;
     let addresses = step(|| "addresses of the pod".into(), pod.addresses())?;
     let own = addresses
         .into_iter()
@@ -198,41 +270,22 @@ fn in_use(result: io::Result<()>) -> io::Result<()> {
     })
 }
 
-/// Creates the link in the pod's namespace, or moves it there, under its interim name.
-fn bring(planned: &Planned, uid: &str, namespace: &File) -> Result<(), String> {
-    let mut node = step(|| "network of the node".into(), Netlink::here())?;
-    let links = step(|| "links of the node".into(), node.links())?;
-    let (parent, alias) = (&planned.parent, planned.alias(uid));
-    let link = links
-        .iter()
-        .find(|it| it.alias == alias)
-        .or_else(|| links.iter().find(|it| it.name == *parent))
-        .ok_or_else(|| {
-            format!(
-                "interface {parent} is not on the node; it may be gone, or in the network of another pod of the claim"
-            )
-        })?;
-    if mac_text(&link.mac) != planned.parent_mac {
-        return Err(format!(
-            "interface {parent} is another one than that of the claim"
-        ));
-    }
+/// Creates the link on top of `link`, the device's interface on the node, in the pod's namespace, or moves `link` there, under
+/// its interim name.
+fn create_or_move(
+    node: &mut Netlink,
+    planned: &Planned,
+    uid: &str,
+    link: &Link,
+    namespace: &File,
+) -> Result<(), String> {
+    let (parent, config) = (&link.name, &planned.config);
     let interim = planned.interim_name(uid);
-    let config = &planned.config;
     let kind = match config.mode {
         Mode::HostDevice => {
-            if let Some((other, ..)) = read_alias(&link.alias).filter(|(other, ..)| *other != uid) {
-                return Err(format!(
-                    "interface {parent} belongs to the claim with UID {other}"
-                ));
-            }
             step(
                 || format!("set {parent} down"),
                 node.set_up(link.index, false),
-            )?;
-            step(
-                || format!("alias of {parent}"),
-                node.set_alias(link.index, &alias),
             )?;
             return step(
                 || format!("move {parent} to the pod"),

@@ -1,67 +1,32 @@
 //! Prepares claims by planning their interfaces and allocating addresses, and unprepares them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use allot_driver::{
     Boot, Claim, ClaimRef, ContainerEdits, Driver, Failure, Hook, Prepared, PreparedClaim,
-    PreparedDevice,
+    PreparedDevice, StatusQueue,
 };
 use ipnet::IpNet;
-use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 
-use super::give_back;
+use super::held::Held;
 use super::inventory::{Found, SHARES, Selection, discover};
 use super::netlink::mac_text;
 use super::parameters::{InterfaceConfig, Mode};
 use super::plan::{Original, Plan, Planned, Plans, key};
-use super::pools::{Lease, Store, User, lease, release};
-use super::status::News;
+use super::pools::{Consumer, Lease, Pool, Store, lease, release};
+use super::release::restore;
+use super::status::report;
 use super::store::Pools;
 use super::{DRIVER_NAME, POD_NETWORK};
 
 /// Timeout of the hook, in seconds.
 const HOOK_TIMEOUT: i64 = 30;
-
-/// State shared between the driver and the publishers.
-#[derive(Default)]
-pub(super) struct Held {
-    /// Published devices whose interfaces are in pods, by claim.
-    devices: Mutex<BTreeMap<String, Vec<Device>>>,
-    /// Notified when the held devices change.
-    pub(super) changed: Notify,
-}
-
-impl Held {
-    fn set(&self, uid: &str, interfaces: &[Planned]) {
-        let moved = interfaces
-            .iter()
-            .filter(|it| it.config.mode == Mode::HostDevice)
-            .map(|it| it.published.clone());
-        self.devices.lock().insert(uid.to_owned(), moved.collect());
-        self.changed.notify_one();
-    }
-
-    fn forget(&self, uid: &str) {
-        self.devices.lock().remove(uid);
-        self.changed.notify_one();
-    }
-
-    /// The devices of the node, including those whose interfaces are in pods.
-    pub(super) fn complete(&self, found: Vec<Found>) -> Vec<Device> {
-        let mut all: BTreeMap<String, Device> = BTreeMap::new();
-        for device in self.devices.lock().values().flatten() {
-            all.insert(device.name.clone(), device.clone());
-        }
-        for one in found {
-            all.insert(one.device.name.clone(), one.device);
-        }
-        all.into_values().collect()
-    }
-}
+/// Timeout of a release at the start, which delays registration.
+const RELEASE: Duration = Duration::from_secs(10);
 
 /// The DRA driver for network interfaces.
 pub(super) struct Interfaces {
@@ -71,8 +36,8 @@ pub(super) struct Interfaces {
     pub(super) hook: PathBuf,
     pub(super) pools: Pools,
     pub(super) held: Arc<Held>,
-    /// Claims whose status needs an update.
-    pub(super) news: Arc<News>,
+    /// Device statuses to write to claims.
+    pub(super) status: StatusQueue,
 }
 
 impl Interfaces {
@@ -98,6 +63,13 @@ impl Interfaces {
         }
         let device = found.iter().find(|it| it.device.name == *name);
         let device = device.ok_or_else(|| format!("device {name}: there is no such interface"))?;
+        if let Some(holder) = self.held.holder(&device.link, &claim.reference().uid) {
+            let name = &device.link.name;
+            return Err(format!(
+                "interface {name} is not restored yet from the claim with UID {holder}"
+            )
+            .into());
+        }
         check_use(device, &config, result, self.selection.shares)?;
         let mut addresses = config.addresses.clone();
         if config.mode == Mode::HostDevice && addresses.is_empty() && config.ip_pools.is_empty() {
@@ -110,43 +82,58 @@ impl Interfaces {
             share_id: result.share_id.clone(),
             parent: device.link.name.clone(),
             parent_mac: mac_text(&device.link.mac),
+            identity: device.identity.clone(),
             config,
+            pools: BTreeSet::new(),
             addresses,
-            original: Original {
-                alias: device.link.alias.clone(),
-                mtu: device.link.mtu,
-                up: device.link.up,
-                addresses: device.addresses.clone(),
-                hardware: device.hardware.clone(),
-            },
+            original: Original::of(&device.link, &device.addresses, device.hardware.as_ref()),
             published: device.device.clone(),
         })
+    }
+
+    /// Names the pools of an interface: those of its parameters, and those that contain its static addresses.
+    ///
+    /// # Errors
+    /// A static address is reserved in a pool, or is in a pool that cannot be read.
+    fn name_pools(planned: &mut Planned, pools: &[Pool]) -> Result<(), String> {
+        planned
+            .pools
+            .extend(planned.config.ip_pools.iter().cloned());
+        for address in planned.config.addresses.iter().map(IpNet::addr) {
+            for pool in pools {
+                if pool
+                    .covers(address)
+                    .map_err(|error| format!("addresses: {error}"))?
+                {
+                    planned.pools.insert(pool.name.clone());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Allocates addresses from pools for an interface. Static addresses are allocated from the pools that contain them.
     async fn addresses(
         &self,
         planned: &mut Planned,
+        pools: &[Pool],
         owner: &Lease,
-        user: &User,
+        consumer: &Consumer,
     ) -> Result<(), Failure> {
         let mut own = owner.clone();
         own.device.clone_from(&planned.key);
-        if !planned.config.addresses.is_empty() {
-            let pools = self.pools.list().await?;
-            for address in planned.config.addresses.iter().map(IpNet::addr) {
-                for pool in &pools {
-                    if pool.covers(address)? {
-                        let mut fixed = own.clone();
-                        fixed.device = format!("{} {address}", own.device);
-                        lease(&self.pools, &pool.name, &fixed, Some(address), user).await?;
-                    }
+        for address in planned.config.addresses.iter().map(IpNet::addr) {
+            for pool in pools {
+                if pool.covers(address)? {
+                    let mut fixed = own.clone();
+                    fixed.device = format!("{} {address}", own.device);
+                    lease(&self.pools, &pool.name, &fixed, Some(address), consumer).await?;
                 }
             }
         }
         let mut leased: Vec<IpNet> = Vec::new();
         for name in &planned.config.ip_pools {
-            let address = lease(&self.pools, name, &own, None, user).await?;
+            let address = lease(&self.pools, name, &own, None, consumer).await?;
             let six = address.addr().is_ipv6();
             if leased.iter().any(|it| it.addr().is_ipv6() == six) {
                 let family = if six { "IPv6" } else { "IPv4" };
@@ -160,6 +147,14 @@ impl Interfaces {
             }
         }
         Ok(())
+    }
+
+    /// The plan of a claim in the driver's files, also while it is being released.
+    fn recorded(&self, uid: &str) -> std::io::Result<Option<Plan>> {
+        match self.plans.read(uid)? {
+            Some(plan) => Ok(Some(plan)),
+            None => self.plans.read_released(uid),
+        }
     }
 
     fn edits(&self, planned: &Planned, uid: &str) -> ContainerEdits {
@@ -187,17 +182,24 @@ impl Interfaces {
         }
     }
 
-    /// Removes the plan, restores the interfaces, and only then releases the addresses.
+    /// Disables the plan, restores the interfaces, and only then releases the addresses.
     async fn undo(&self, claim: &ClaimRef, plan: Option<Plan>) -> Result<(), Failure> {
         let uid = &claim.uid;
-        self.plans.remove_plan(uid)?;
-        for planned in plan.iter().flat_map(|plan| &plan.interfaces) {
-            give_back::restore(planned, uid)?;
-        }
-        release(&self.pools, |lease| lease.claim_uid == *uid).await?;
-        self.plans.remove_outcomes(uid)?;
+        self.plans.begin_release(uid)?;
+        let (interfaces, held) = (
+            plan.iter().flat_map(|plan| &plan.interfaces),
+            self.held.all(),
+        );
+        // One that is still in the pod does not keep the others from the node.
+        let restored: Vec<_> = interfaces
+            .map(|planned| restore(planned, uid, &self.plans, &held))
+            .collect();
+        restored.into_iter().collect::<Result<(), _>>()?;
+        let pools = plan.as_ref().map(Plan::pools);
+        release(&self.pools, pools.as_ref(), uid, &self.node).await?;
+        self.plans.end_release(uid)?;
         self.held.forget(uid);
-        self.news.tell(claim.clone());
+        report(&self.status, &self.plans, claim);
         Ok(())
     }
 }
@@ -243,16 +245,16 @@ fn check_use(
 }
 
 /// The pod that the claim is reserved for. An interface can only be in one network namespace.
-fn user(claim: &Claim) -> Result<(String, String), Failure> {
-    let users = claim.object()["status"]["reservedFor"].as_array();
-    let users: Vec<_> = users
+fn consumer(claim: &Claim) -> Result<(String, String), Failure> {
+    let consumers = claim.object()["status"]["reservedFor"].as_array();
+    let consumers: Vec<_> = consumers
         .into_iter()
         .flatten()
-        .filter(|user| user["resource"] == "pods")
+        .filter(|it| it["resource"] == "pods")
         .collect();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    match users[..] {
-        [user] => Ok((text(&user["name"]), text(&user["uid"]))),
+    match consumers[..] {
+        [pod] => Ok((text(&pod["name"]), text(&pod["uid"]))),
         [] => Err("the claim is not reserved for a pod".into()),
         _ => Err("several pods share the claim, and an interface is in the network of one".into()),
     }
@@ -262,7 +264,7 @@ impl Driver for Interfaces {
     async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
         let reference = claim.reference();
         let uid = &reference.uid;
-        let (pod, pod_uid) = user(claim)?;
+        let (pod, pod_uid) = consumer(claim)?;
         let before: Option<Plan> = claim.saved_state().await?;
         let found = discover(&self.selection)?;
         let used = |result: &&DeviceRequestAllocationResult| result.admin_access != Some(true);
@@ -283,6 +285,14 @@ impl Driver for Interfaces {
                 plan.interfaces.push(planned);
             }
         }
+        let with_static = |planned: &Planned| !planned.config.addresses.is_empty();
+        let pools = match plan.interfaces.iter().any(with_static) {
+            true => self.pools.list().await?,
+            false => Vec::new(),
+        };
+        for planned in &mut plan.interfaces {
+            Self::name_pools(planned, &pools)?;
+        }
         // Records what is about to be allocated, so that it can be found again after the process is killed.
         claim.save_state(&plan).await?;
         let owner = Lease {
@@ -293,17 +303,17 @@ impl Driver for Interfaces {
             pod_uid,
             ..Lease::default()
         };
-        let user = User {
+        let consumer = Consumer {
             node: self.node.clone(),
             namespace: reference.namespace.clone(),
             pod,
         };
         for planned in &mut plan.interfaces {
-            self.addresses(planned, &owner, &user).await?;
+            self.addresses(planned, &pools, &owner, &consumer).await?;
         }
         self.plans.write(&plan)?;
         self.held.set(uid, &plan.interfaces);
-        self.news.tell(reference.clone());
+        report(&self.status, &self.plans, reference);
         tracing::info!(claim = %reference, interfaces = plan.interfaces.len(), "prepared");
         Prepared::from(devices).with_state(&plan)
     }
@@ -312,13 +322,14 @@ impl Driver for Interfaces {
         // The plan file contains the same data as the checkpoint, in case the checkpoint was lost.
         let plan = match claim.state::<Plan>()? {
             Some(plan) => Some(plan),
-            None => self.plans.read(&claim.reference().uid)?,
+            None => self.recorded(&claim.reference().uid)?,
         };
         self.undo(claim.reference(), plan).await
     }
 
     async fn restore(&self, claims: &[PreparedClaim], _: Boot) -> Result<(), Failure> {
         let mut known = BTreeSet::new();
+        let released = self.plans.released();
         for claim in claims {
             let uid = claim.reference().uid.as_str();
             known.insert(uid);
@@ -326,15 +337,35 @@ impl Driver for Interfaces {
                 continue;
             };
             self.held.set(uid, &plan.interfaces);
-            if claim.is_complete() {
+            // A claim whose release began is not attached again.
+            if claim.is_complete() && !released.iter().any(|it| it == uid) {
                 self.plans.write(&plan)?;
             }
         }
-        // If the checkpoint was lost, a pod may still use the claim of a remaining plan. The kubelet calls again.
-        let planned = self.plans.claims();
-        known.extend(planned.iter().map(String::as_str));
-        if let Err(error) = give_back::restore_unknown(&known) {
-            tracing::warn!(error, "interfaces of claims that are gone are not put back");
+        // If the checkpoint was lost, a pod may still use the claim of a remaining plan: the kubelet calls again. The release
+        // of others is completed, in case it does not.
+        let lost = |uids: Vec<String>| uids.into_iter().filter(|uid| !known.contains(uid.as_str()));
+        let mut begun = Vec::new();
+        for uid in lost(self.plans.claims()).chain(lost(released)) {
+            match self.recorded(&uid) {
+                Ok(Some(plan)) => {
+                    self.held.set(&uid, &plan.interfaces);
+                    if !self.plans.file(&uid).exists() {
+                        begun.push(plan);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "a plan can not be read"),
+            }
+        }
+        for plan in begun {
+            let claim = plan.claim.clone();
+            let undone = tokio::time::timeout(RELEASE, self.undo(&claim, Some(plan))).await;
+            if let Err(error) =
+                undone.unwrap_or_else(|_| Err("the API server does not answer".into()))
+            {
+                tracing::warn!(%claim, error, "its interfaces and addresses are not released yet");
+            }
         }
         Ok(())
     }

@@ -5,15 +5,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use allot_driver::attributes::{self, Sysfs};
+use allot_driver::attributes::{self, Sysfs, flag, number, text};
 use ipnet::IpNet;
 use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::identity::Identity;
 use super::netlink::{Link, Netlink, mac_text};
-use super::plan::ALIAS;
 
 #[cfg(test)]
 mod tests;
@@ -51,6 +51,8 @@ pub struct Found {
     pub device: Device,
     /// The link as reported by the kernel.
     pub link: Link,
+    /// Its identity.
+    pub identity: Identity,
     /// The interface's addresses.
     pub addresses: Vec<IpNet>,
     /// Whether a default route of the node uses the interface.
@@ -68,15 +70,18 @@ pub fn discover(selection: &Selection) -> io::Result<Vec<Found>> {
     let (links, addresses) = (node.links()?, node.addresses()?);
     let uplinks = node.uplinks()?;
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
-    for link in links {
-        // An interface with this alias belongs to a claim and is being moved into or out of a pod.
-        if !is_selected(selection, &link) || link.alias.starts_with(ALIAS) {
+    // The device is that of the hardware's own interface, not of one on top of it that a pod created there.
+    let (stacked, own): (Vec<&Link>, Vec<&Link>) = links
+        .iter()
+        .partition(|it| it.hardware.is_some() && it.lower.is_some());
+    for link in stacked.into_iter().chain(own) {
+        if !is_selected(selection, link) {
             continue;
         }
-        let own = addresses.iter().filter(|(index, _)| *index == link.index);
-        let own = own.map(|(_, address)| *address).collect();
+        let on_link = addresses.iter().filter(|(index, _)| *index == link.index);
+        let on_link = on_link.map(|(_, address)| *address).collect();
         let uplink = uplinks.contains(&link.index);
-        let one = describe(selection, link, own, uplink);
+        let one = describe(selection, link, &links, on_link, uplink);
         found.insert(one.device.name.clone(), one);
     }
     Ok(found.into_values().collect())
@@ -104,27 +109,6 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-fn text(value: impl Into<String>) -> DeviceAttribute {
-    DeviceAttribute {
-        string: Some(value.into()),
-        ..DeviceAttribute::default()
-    }
-}
-
-fn number(value: i64) -> DeviceAttribute {
-    DeviceAttribute {
-        int: Some(value),
-        ..DeviceAttribute::default()
-    }
-}
-
-fn flag(value: bool) -> DeviceAttribute {
-    DeviceAttribute {
-        bool: Some(value),
-        ..DeviceAttribute::default()
-    }
-}
-
 /// Joins values with commas, as many as fit into an attribute.
 fn list(values: impl Iterator<Item = String>) -> String {
     let mut all = String::new();
@@ -141,7 +125,13 @@ fn list(values: impl Iterator<Item = String>) -> String {
     all
 }
 
-fn describe(selection: &Selection, link: Link, addresses: Vec<IpNet>, uplink: bool) -> Found {
+fn describe(
+    selection: &Selection,
+    link: &Link,
+    links: &[Link],
+    addresses: Vec<IpNet>,
+    uplink: bool,
+) -> Found {
     let class = selection.sysfs.join("class/net").join(&link.name);
     let hardware = link.hardware.as_ref().map(|(name, bus)| {
         selection
@@ -151,7 +141,7 @@ fn describe(selection: &Selection, link: Link, addresses: Vec<IpNet>, uplink: bo
             .join("devices")
             .join(name)
     });
-    let pci = pci_address(&link, hardware.as_deref());
+    let pci = pci_address(link, hardware.as_deref());
     let read = |file: &str| -> Option<i64> {
         let content = fs::read_to_string(class.join(file)).ok()?;
         content.trim().parse().ok()
@@ -233,7 +223,8 @@ fn describe(selection: &Selection, link: Link, addresses: Vec<IpNet>, uplink: bo
         addresses,
         uplink,
         hardware,
-        link,
+        identity: Identity::of(link, links),
+        link: link.clone(),
     }
 }
 

@@ -10,14 +10,15 @@ use std::os::fd::AsRawFd;
 
 use ipnet::IpNet;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 use netlink_packet_route::link::{
     InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage,
+    LinkMessage, Prop,
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -27,10 +28,12 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+mod changes;
 mod link;
 
-use link::read;
-pub use link::{Kind, Link, mac_text};
+pub use changes::Changes;
+pub use link::{Kind, Link, mac_text, parse_mac};
+use link::{PROMISCUOUS, read};
 
 /// The kernel replies immediately; a socket without a reply for this long is considered broken.
 const DEADLINE: Timespec = Timespec {
@@ -39,9 +42,6 @@ const DEADLINE: Timespec = Timespec {
 };
 /// Maximum number of replies to one request; a machine has fewer links, addresses and routes.
 const ANSWERS: usize = 1 << 20;
-
-/// Multicast groups for changes: links, IPv4 addresses, IPv6 addresses (`RTMGRP_*`).
-const CHANGES: u32 = 0x1 | 0x10 | 0x100;
 
 /// A route netlink socket.
 pub struct Netlink {
@@ -78,34 +78,6 @@ impl Netlink {
         });
         let ended = opened.join();
         ended.map_err(|_| io::Error::other("the thread in the namespace ended"))?
-    }
-
-    /// Calls `changed` when a link or an address may have changed, on a thread that ends soon after `changed` returns false.
-    ///
-    /// # Errors
-    /// The kernel does not support the socket.
-    pub fn watch(changed: impl Fn(bool) -> bool + Send + 'static) -> io::Result<()> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind(&SocketAddr::new(0, CHANGES))?;
-        socket.set_non_blocking(true)?;
-        std::thread::Builder::new()
-            .name("links".to_owned())
-            .spawn(move || {
-                let second = Timespec {
-                    tv_sec: 1,
-                    tv_nsec: 0,
-                };
-                loop {
-                    let mut watched = [PollFd::new(&socket, PollFlags::IN)];
-                    let ready = matches!(poll(&mut watched, Some(&second)), Ok(1..));
-                    // A change triggers a full query, so lost messages (ENOBUFS) do not matter.
-                    while ready && socket.recv_from_full().is_ok() {}
-                    if !changed(ready) {
-                        return;
-                    }
-                }
-            })?;
-        Ok(())
     }
 
     fn ask(
@@ -306,7 +278,7 @@ impl Netlink {
         self.set(link, vec![LinkAttribute::IfName(name.to_owned())])
     }
 
-    /// Sets the alias of a link, which stays with the link across namespaces.
+    /// Sets the alias of a link, which stays with the link across namespaces; an empty one removes it.
     ///
     /// # Errors
     /// An error from the kernel.
@@ -334,6 +306,43 @@ impl Netlink {
             message.header.flags = LinkFlags::Up;
         }
         self.change(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Sets the hardware address of a link, which must be down for some hardware.
+    ///
+    /// # Errors
+    /// An error from the kernel, such as `EOPNOTSUPP` for hardware whose address is fixed.
+    pub fn set_mac(&mut self, link: u32, mac: Vec<u8>) -> io::Result<()> {
+        self.set(link, vec![LinkAttribute::Address(mac)])
+    }
+
+    /// Removes the flags by which a link receives all packets, or all multicast packets.
+    ///
+    /// # Errors
+    /// An error from the kernel.
+    pub fn clear_promiscuous(&mut self, link: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = link;
+        message.header.change_mask = PROMISCUOUS;
+        self.change(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Adds or removes an alternative name of a link.
+    ///
+    /// # Errors
+    /// An error from the kernel, such as `EEXIST` for a name that another link has.
+    pub fn set_alternative_name(&mut self, link: u32, name: &str, add: bool) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = link;
+        let names = vec![Prop::AltIfName(name.to_owned())];
+        message.attributes = vec![LinkAttribute::PropList(names)];
+        match add {
+            true => self.change(
+                RouteNetlinkMessage::NewLinkProp(message),
+                NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND,
+            ),
+            false => self.change(RouteNetlinkMessage::DelLinkProp(message), 0),
+        }
     }
 
     fn set(&mut self, link: u32, attributes: Vec<LinkAttribute>) -> io::Result<()> {

@@ -8,6 +8,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::pools::reserved_of_subnet;
+
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +18,8 @@ pub const API_VERSION: &str = "net.allot.dev/v1alpha1";
 /// Kind of the parameters.
 pub const KIND: &str = "InterfaceConfig";
 
-/// Maximum number of static addresses of an interface.
-const ADDRESSES: usize = 16;
+/// Maximum number of addresses of an interface: as many as the status of a claim can contain.
+pub const ADDRESSES: usize = 16;
 /// Maximum number of routes of an interface.
 const ROUTES: usize = 32;
 /// Maximum number of pools of an interface: one for each IP family.
@@ -208,8 +210,11 @@ impl InterfaceConfig {
     }
 
     fn check_addresses(&self) -> Result<(), ConfigError> {
-        if self.addresses.len() > ADDRESSES {
-            return Err(invalid("addresses", format!("at most {ADDRESSES}")));
+        if self.addresses.len() + self.ip_pools.len() > ADDRESSES {
+            let reason = format!(
+                "at most {ADDRESSES}, including those of pools: a claim's status has no more"
+            );
+            return Err(invalid("addresses", reason));
         }
         let mut seen = BTreeSet::new();
         for network in &self.addresses {
@@ -218,6 +223,20 @@ impl InterfaceConfig {
                 return Err(invalid(
                     "addresses",
                     format!("{address} is no address of an interface"),
+                ));
+            }
+            if let Some(reserved) = reserved_of_subnet(*network, address) {
+                let reason = format!("{address} is {reserved} of {}", network.trunc());
+                return Err(invalid("addresses", reason));
+            }
+            if self
+                .routes
+                .iter()
+                .any(|route| route.gateway == Some(address))
+            {
+                return Err(invalid(
+                    "addresses",
+                    format!("{address} is the gateway of a route"),
                 ));
             }
             if !seen.insert(address) {

@@ -5,9 +5,10 @@
 //! - an address is recorded in the stored status of its pool before it is used, and the update carries the resource version
 //!   that was read: if two claims compete for one address, the second update conflicts and is retried with a new read;
 //! - the owner is the device of a claim: a repeated request, also after a crash, gets the same address;
-//! - entries of other IPAM implementations, such as Spiderpool's, are preserved and their addresses never allocated.
+//! - entries of other IPAM implementations, such as Spiderpool's, are preserved and their addresses never allocated;
+//! - a pool that cannot be read is never written, and concerns only the claims that need it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -17,7 +18,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::objects::IpPoolSpec;
+use crate::ranges::Range;
 
+#[cfg(test)]
+pub(super) mod memory;
 #[cfg(test)]
 mod tests;
 
@@ -73,11 +77,22 @@ pub struct Pool {
     pub spec: IpPoolSpec,
     /// Allocated addresses and their owners.
     pub leases: BTreeMap<IpAddr, Lease>,
+    /// What of the pool cannot be read. The other fields may be incomplete then.
+    pub damage: Option<Damage>,
+}
+
+/// A pool whose spec or status cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Field and error, in one line.
+    pub reason: String,
+    /// The status as it is stored, in which the UIDs of owners can be searched for.
+    pub status: String,
 }
 
 /// A pod that gets addresses.
 #[derive(Debug, Clone, Default)]
-pub struct User {
+pub struct Consumer {
     /// Name of the pod's node.
     pub node: String,
     /// Namespace of the pod.
@@ -93,53 +108,13 @@ pub trait Store: Send + Sync {
     /// Lists all pools.
     fn list(&self) -> impl Future<Output = Result<Vec<Pool>, Failure>> + Send;
     /// Checks whether a pool may serve a pod.
-    fn serves(&self, user: &User, pool: &Pool) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn serves(
+        &self,
+        consumer: &Consumer,
+        pool: &Pool,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Updates the allocations and counts of a pool; returns false on a resource version conflict.
     fn put(&self, pool: &Pool) -> impl Future<Output = Result<bool, Failure>> + Send;
-}
-
-/// Consecutive addresses of one family, as numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Range {
-    six: bool,
-    first: u128,
-    last: u128,
-}
-
-impl Range {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no address and no range such as 10.0.0.2-10.0.0.9");
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let read = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| wrong());
-        let (first, last) = (read(first)?, read(last)?);
-        let range = Self {
-            six: first.is_ipv6(),
-            first: number(first),
-            last: number(last),
-        };
-        match first.is_ipv4() == last.is_ipv4() && range.first <= range.last {
-            true => Ok(range),
-            false => Err(wrong()),
-        }
-    }
-
-    fn contains(&self, address: IpAddr) -> bool {
-        self.six == address.is_ipv6() && (self.first..=self.last).contains(&number(address))
-    }
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(four) => u128::from(u32::from(four)),
-        IpAddr::V6(six) => u128::from(six),
-    }
-}
-
-fn address(number: u128, six: bool) -> Option<IpAddr> {
-    match six {
-        true => Some(IpAddr::from(number.to_be_bytes())),
-        false => Some(IpAddr::from(u32::try_from(number).ok()?.to_be_bytes())),
-    }
 }
 
 fn ranges(texts: &[String]) -> Result<Vec<Range>, String> {
@@ -147,6 +122,20 @@ fn ranges(texts: &[String]) -> Result<Vec<Range>, String> {
 }
 
 impl Pool {
+    /// Checks that the pool could be read.
+    ///
+    /// # Errors
+    /// It could not; the text names the pool and the field.
+    fn check(&self) -> Result<(), String> {
+        match &self.damage {
+            Some(damage) => Err(format!(
+                "pool {} can not be read: {}",
+                self.name, damage.reason
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Parses the pool's subnet.
     ///
     /// # Errors
@@ -157,16 +146,50 @@ impl Pool {
             .map_err(|_| format!("pool {}: bad subnet {text:?}", self.name))
     }
 
-    /// Whether the address is one of the pool's addresses, regardless of its current owner.
+    /// Whether a static address belongs to the pool, regardless of its current owner. A pool of another subnet is not looked
+    /// at further.
     ///
     /// # Errors
-    /// The pool's spec is invalid.
+    /// The address is reserved: it is excluded, the gateway, or the network or broadcast address of the subnet; or the spec
+    /// of a pool with this subnet is invalid.
     pub fn covers(&self, address: IpAddr) -> Result<bool, String> {
-        let named = |texts: &[String]| -> Result<bool, String> {
-            let ranges = ranges(texts).map_err(|error| format!("pool {}: {error}", self.name))?;
-            Ok(ranges.iter().any(|range| range.contains(address)))
+        let Ok(subnet) = self.subnet() else {
+            tracing::warn!(
+                pool = self.name,
+                "a pool without a valid subnet is left out"
+            );
+            return Ok(false);
         };
-        Ok(named(&self.spec.ips)? && !named(&self.spec.exclude_ips)?)
+        if !subnet.contains(&address) {
+            return Ok(false);
+        }
+        self.check()?;
+        if let Some(reserved) = self.reserved(subnet, address)? {
+            return Err(format!("{address} is {reserved} of pool {}", self.name));
+        }
+        let of_pool = |error| format!("pool {}: {error}", self.name);
+        let ranges = ranges(&self.spec.ips).map_err(of_pool)?;
+        Ok(ranges.iter().any(|range| range.contains(address)))
+    }
+
+    /// What an address of the pool's subnet is reserved for.
+    fn reserved(&self, subnet: IpNet, address: IpAddr) -> Result<Option<&'static str>, String> {
+        let of_pool = |error| format!("pool {}: {error}", self.name);
+        if let Some(reserved) = reserved_of_subnet(subnet, address) {
+            return Ok(Some(reserved));
+        }
+        if self.gateway().map_err(of_pool)? == Some(address) {
+            return Ok(Some("the gateway"));
+        }
+        let excluded = ranges(&self.spec.exclude_ips).map_err(of_pool)?;
+        let is_excluded = excluded.iter().any(|range| range.contains(address));
+        Ok(is_excluded.then_some("an excluded address"))
+    }
+
+    fn gateway(&self) -> Result<Option<IpAddr>, String> {
+        let gateway = self.spec.gateway.as_deref().filter(|text| !text.is_empty());
+        let gateway = gateway.map(str::parse::<IpAddr>).transpose();
+        gateway.map_err(|error| format!("gateway: {error}"))
     }
 
     /// The address in the pool that `owner` already has.
@@ -185,16 +208,13 @@ impl Pool {
         let of_pool = |error| format!("pool {}: {error}", self.name);
         let subnet = self.subnet()?;
         let excluded = ranges(&self.spec.exclude_ips).map_err(of_pool)?;
-        let gateway = self.spec.gateway.as_deref().map(str::parse::<IpAddr>);
-        let gateway = gateway
-            .transpose()
-            .map_err(|error| of_pool(format!("gateway: {error}")))?;
+        let gateway = self.gateway().map_err(of_pool)?;
         for range in ranges(&self.spec.ips).map_err(of_pool)? {
             let mut at = Some(range.first);
             // Each step skips a lease, an excluded range or one of three reserved addresses, which bounds the loop.
             while let Some(candidate) = at.filter(|it| *it <= range.last) {
                 at = candidate.checked_add(1);
-                let Some(found) = address(candidate, range.six) else {
+                let Some(found) = range.address(candidate) else {
                     break;
                 };
                 if !subnet.contains(&found) {
@@ -204,14 +224,9 @@ impl Pool {
                     at = over.last.checked_add(1);
                     continue;
                 }
-                let reserved = match subnet {
-                    IpNet::V4(four) => {
-                        four.prefix_len() < 31
-                            && (found == four.network() || found == four.broadcast())
-                    }
-                    IpNet::V6(six) => six.prefix_len() < 127 && found == six.network(),
-                };
-                if !reserved && gateway != Some(found) && !self.leases.contains_key(&found) {
+                let is_reserved =
+                    gateway == Some(found) || reserved_of_subnet(subnet, found).is_some();
+                if !is_reserved && !self.leases.contains_key(&found) {
                     return Ok(found);
                 }
             }
@@ -227,6 +242,18 @@ impl Pool {
     }
 }
 
+/// What an address is reserved for in any network with this subnet.
+pub(super) fn reserved_of_subnet(subnet: IpNet, address: IpAddr) -> Option<&'static str> {
+    let (network, broadcast) = match subnet {
+        IpNet::V4(four) => (four.prefix_len() < 31, four.prefix_len() < 31),
+        IpNet::V6(six) => (six.prefix_len() < 127, false),
+    };
+    if network && address == subnet.network() {
+        return Some("the network address");
+    }
+    (broadcast && address == subnet.broadcast()).then_some("the broadcast address")
+}
+
 /// Allocates an address of a pool to an owner and records it in the pool's status: the address that the owner already has,
 /// otherwise `wanted` or the first free one. For an existing allocation, the pool's selectors are not checked again.
 ///
@@ -237,22 +264,31 @@ pub async fn lease(
     name: &str,
     owner: &Lease,
     wanted: Option<IpAddr>,
-    user: &User,
+    consumer: &Consumer,
 ) -> Result<IpNet, Failure> {
     let mut pause = PAUSE;
     for _ in 0..ATTEMPTS {
         let pool = store.get(name).await?;
         let mut pool = pool.ok_or_else(|| format!("there is no SpiderIPPool {name}"))?;
+        pool.check()?;
         let length = pool.subnet()?.prefix_len();
-        if let Some(address) = pool.of(owner) {
+        let before = pool.of(owner);
+        if let Some(address) = before
+            && pool.leases[&address].node == owner.node
+        {
             return Ok(IpNet::new(address, length)?);
         }
-        store.serves(user, &pool).await?;
-        let address = match wanted {
+        if before.is_none() {
+            store.serves(consumer, &pool).await?;
+        }
+        let address = match before.or(wanted) {
+            // The claim was prepared on another node before.
+            Some(address) if before.is_some() => address,
             Some(wanted) if pool.leases.contains_key(&wanted) => {
                 return Err(format!("{wanted} of pool {name} belongs to another claim").into());
             }
-            Some(wanted) => wanted,
+            Some(wanted) if pool.covers(wanted)? => wanted,
+            Some(wanted) => return Err(format!("{wanted} is not in pool {name}").into()),
             None => pool.free()?,
         };
         pool.leases.insert(address, owner.clone());
@@ -265,28 +301,65 @@ pub async fn lease(
     Err(format!("pool {name} is written by others all the time").into())
 }
 
-/// Releases all allocations matched by `gone`, in all pools; succeeds if there are none.
+/// Releases the addresses that a claim has on a node, in the pools that its plan names, or in all pools if there is no plan;
+/// succeeds if there are none. If the claim was prepared on another node meanwhile, its addresses are in use there. A damaged
+/// pool fails the release only if its status mentions the claim.
 ///
 /// # Errors
 /// A pool cannot be read or updated.
-pub async fn release(store: &impl Store, gone: impl Fn(&Lease) -> bool) -> Result<(), Failure> {
-    let has = |pool: &Pool| pool.leases.values().any(&gone);
-    for pool in store.list().await?.into_iter().filter(has) {
-        let (name, mut current, mut pause) = (pool.name.clone(), Some(pool), PAUSE);
-        let mut attempts = 0;
-        while let Some(mut pool) = current.filter(has) {
-            pool.leases.retain(|_, lease| !gone(lease));
-            if store.put(&pool).await? {
-                break;
+pub async fn release(
+    store: &impl Store,
+    names: Option<&BTreeSet<String>>,
+    claim_uid: &str,
+    node: &str,
+) -> Result<(), Failure> {
+    let mut pools = Vec::new();
+    match names {
+        Some(names) => {
+            for name in names {
+                pools.extend(store.get(name).await?);
             }
-            attempts += 1;
-            if attempts == ATTEMPTS {
-                return Err(format!("pool {name} is written by others all the time").into());
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST);
-            current = store.get(&name).await?;
         }
+        None => pools = store.list().await?,
     }
-    Ok(())
+    // One pool does not keep the claim's addresses in others.
+    let mut result = Ok(());
+    for pool in pools {
+        let is_gone = |lease: &Lease| lease.claim_uid == claim_uid && lease.node == node;
+        let mentions = |damage: &Damage| damage.status.contains(claim_uid);
+        result = result.and(release_of(store, pool, is_gone, mentions).await.map(drop));
+    }
+    result
+}
+
+/// Removes the leases of a pool that are `gone`; returns how many. `mentions` tells whether a damaged pool may have any.
+///
+/// # Errors
+/// The pool is damaged and may have such leases, or cannot be updated.
+pub(super) async fn release_of(
+    store: &impl Store,
+    pool: Pool,
+    gone: impl Fn(&Lease) -> bool,
+    mentions: impl Fn(&Damage) -> bool,
+) -> Result<usize, Failure> {
+    let (name, mut current, mut pause) = (pool.name.clone(), Some(pool), PAUSE);
+    for _ in 0..ATTEMPTS {
+        let Some(mut pool) = current else {
+            return Ok(0);
+        };
+        if pool.damage.as_ref().is_some_and(|damage| !mentions(damage)) {
+            return Ok(0);
+        }
+        pool.check()?;
+        let before = pool.leases.len();
+        pool.leases.retain(|_, lease| !gone(lease));
+        let released = before - pool.leases.len();
+        if released == 0 || store.put(&pool).await? {
+            return Ok(released);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST);
+        current = store.get(&name).await?;
+    }
+    Err(format!("pool {name} is written by others all the time").into())
 }

@@ -1,105 +1,35 @@
 //! Device status in claims: whether each interface is in the pod, with its name and addresses.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use allot_driver::{AccessError, ClaimRef, Controls};
+use allot_driver::{ClaimRef, StatusQueue};
 use jiff::Timestamp;
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, NetworkDeviceData};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use super::netlink::mac_text;
-use super::parameters::Mode;
-use super::plan::{Outcome, Plan, Planned, Plans};
+use super::parameters::{ADDRESSES, Mode};
+use super::plan::{Outcome, Planned, Plans};
 
 /// Condition type that reports whether the interface is attached.
 pub const READY: &str = "Ready";
-/// Delay before a failed update is retried.
-const TRY_AGAIN: Duration = Duration::from_secs(2);
-/// Maximum attempts for one update.
-const ATTEMPTS: u32 = 30;
-
-/// Claims with pending status updates, without duplicates.
-#[derive(Default)]
-pub(super) struct News {
-    claims: Mutex<BTreeSet<ClaimRef>>,
-    heard: Notify,
-}
-
-impl News {
-    pub(super) fn tell(&self, claim: ClaimRef) {
-        self.claims.lock().insert(claim);
-        self.heard.notify_one();
-    }
-}
-
-/// Updates the status of claims with pending updates. Never returns.
-pub(super) async fn keep(controls: Controls, plans: Plans, news: Arc<News>) {
-    let mut waiting: BTreeMap<ClaimRef, u32> = BTreeMap::new();
-    loop {
-        let again = async {
-            match waiting.is_empty() {
-                true => std::future::pending().await,
-                false => tokio::time::sleep(TRY_AGAIN).await,
-            }
-        };
-        tokio::select! {
-            () = news.heard.notified() => {}
-            () = again => {}
-        }
-        let heard = std::mem::take(&mut *news.claims.lock());
-        waiting.extend(heard.into_iter().map(|claim| (claim, 0)));
-        let mut left = BTreeMap::new();
-        for (claim, attempts) in std::mem::take(&mut waiting) {
-            match tell(&controls, &plans, &claim).await {
-                Ok(()) => {}
-                Err(error) if is_over(&error) => {
-                    tracing::debug!(%claim, %error, "nothing to say about it any more");
-                }
-                Err(error) => {
-                    tracing::warn!(%claim, %error, "the status of the claim is not written");
-                    if attempts < ATTEMPTS {
-                        left.insert(claim, attempts + 1);
-                    }
-                }
-            }
-        }
-        waiting = left;
-    }
-}
-
-/// Whether the claim no longer exists, was replaced or is no longer allocated.
-fn is_over(error: &AccessError) -> bool {
-    matches!(error, AccessError::Kube(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422))
-}
-
-async fn tell(controls: &Controls, plans: &Plans, claim: &ClaimRef) -> Result<(), AccessError> {
+/// Reports the state of a claim's devices, as its plan and outcomes are in the files; of a claim that is released: none.
+pub(super) fn report(queue: &StatusQueue, plans: &Plans, claim: &ClaimRef) {
     let plan = plans.read(&claim.uid).unwrap_or_else(|error| {
         tracing::warn!(%claim, %error, "the plan can not be read");
         None
     });
-    let devices = plan.iter().flat_map(|plan| of_plan(plans, plan));
-    let devices: Vec<AllocatedDeviceStatus> = devices.collect();
-    controls.set_device_status(claim, devices).await
-}
-
-fn of_plan<'a>(
-    plans: &'a Plans,
-    plan: &'a Plan,
-) -> impl Iterator<Item = AllocatedDeviceStatus> + 'a {
-    let uid = &plan.claim.uid;
-    plan.interfaces.iter().map(move |planned| {
-        let outcome = plans.outcome(uid, &planned.key).unwrap_or_default();
-        status(planned, uid, outcome)
-    })
+    let interfaces = plan.iter().flat_map(|plan| &plan.interfaces);
+    let devices = interfaces.map(|planned| {
+        let outcome = plans.outcome(&claim.uid, &planned.key).unwrap_or_default();
+        status(planned, &claim.uid, outcome)
+    });
+    queue.set(claim.clone(), devices.collect());
 }
 
 /// Builds the status of a device.
 fn status(planned: &Planned, uid: &str, outcome: Option<Outcome>) -> AllocatedDeviceStatus {
-    let (is_ready, reason, message) = match &outcome {
+    let (is_ready, reason, mut message) = match &outcome {
         None => (
             false,
             "Prepared",
@@ -128,6 +58,19 @@ fn status(planned: &Planned, uid: &str, outcome: Option<Outcome>) -> AllocatedDe
         network.hardware_address = Some(outcome.hardware_address);
         network.ips = Some(outcome.ips);
     }
+    // The API server rejects a status with more addresses, or with one that is there twice. A pod and the node can add any
+    // number.
+    if let Some(ips) = &mut network.ips {
+        let mut seen = BTreeSet::new();
+        ips.retain(|address| seen.insert(address.clone()));
+        if ips.len() > ADDRESSES {
+            let all = ips.len();
+            message.push_str(&format!(
+                "; the first {ADDRESSES} of {all} addresses are listed"
+            ));
+            ips.truncate(ADDRESSES);
+        }
+    }
     AllocatedDeviceStatus {
         pool: planned.pool.clone(),
         device: planned.device.clone(),
@@ -142,5 +85,52 @@ fn status(planned: &Planned, uid: &str, outcome: Option<Outcome>) -> AllocatedDe
         }]),
         network_data: Some(network),
         ..AllocatedDeviceStatus::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn regression_many_addresses_do_not_lose_the_status() {
+        let planned: Planned = serde_json::from_value(json!({
+            "key": "eth1", "pool": "n", "device": "eth1", "parent": "eth1", "parentMac": "02:00:00:00:00:01",
+            "identity": {"type": "virtual", "kind": "veth", "boot": "", "index": 2, "name": "eth1", "mac": ""},
+            "config": {}, "pools": [], "addresses": [], "original": {"mtu": 1500, "up": true, "addresses": []},
+            "published": {"name": "eth1"},
+        }))
+        .expect("a plan");
+        let outcome = |count: usize| {
+            let mut ips: Vec<String> = (1..=count).map(|n| format!("10.0.0.{n}/24")).collect();
+            ips.push("10.0.0.1/24".to_owned());
+            Outcome {
+                at: Timestamp::UNIX_EPOCH,
+                error: None,
+                interface_name: "eth1".to_owned(),
+                hardware_address: "02:00:00:00:00:01".to_owned(),
+                ips,
+            }
+        };
+        let check = |count: usize, expected: usize, message: &str| {
+            let status = status(&planned, "u1", Some(outcome(count)));
+            let ips = status
+                .network_data
+                .and_then(|it| it.ips)
+                .expect("addresses");
+            assert_eq!(ips.len(), expected);
+            assert_eq!(ips[0], "10.0.0.1/24");
+            let conditions = status.conditions.expect("conditions");
+            assert_eq!(conditions[0].message, message);
+        };
+        let attached = "the interface is in the network of the pod";
+        check(16, 16, attached);
+        check(
+            17,
+            16,
+            &format!("{attached}; the first 16 of 17 addresses are listed"),
+        );
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use super::pools::{Lease, Pool, Store, User};
+use super::pools::{Consumer, Damage, Lease, Pool, Store};
 use crate::interfaces::Interface;
 use crate::objects::{IpPool, ip_pools};
 use crate::suitable::{self, LabelMap, Wanted};
@@ -33,32 +33,32 @@ impl Pools {
 impl Store for Pools {
     /// Checks whether a pool may serve a pod, by the rules of the classic driver. Labels are fetched only if the pool has
     /// label selectors.
-    async fn serves(&self, user: &User, pool: &Pool) -> Result<(), Failure> {
+    async fn serves(&self, consumer: &Consumer, pool: &Pool) -> Result<(), Failure> {
         let spec = &pool.spec;
         let mut wanted = Wanted {
-            namespace: user.namespace.clone(),
+            namespace: consumer.namespace.clone(),
             ..Wanted::default()
         };
         let mut node = suitable::Node {
-            name: user.node.clone(),
+            name: consumer.node.clone(),
             labels: LabelMap::new(),
             interfaces: Ok(Vec::<Interface>::new()),
         };
         if spec.namespace_affinity.is_some() {
             let namespaces = Api::<Namespace>::all(self.client.clone());
             wanted.namespace_labels = namespaces
-                .get_metadata(&user.namespace)
+                .get_metadata(&consumer.namespace)
                 .await?
                 .labels()
                 .clone();
         }
         if spec.pod_affinity.is_some() {
-            let pods = Api::<Pod>::namespaced(self.client.clone(), &user.namespace);
-            wanted.labels = pods.get_metadata(&user.pod).await?.labels().clone();
+            let pods = Api::<Pod>::namespaced(self.client.clone(), &consumer.namespace);
+            wanted.labels = pods.get_metadata(&consumer.pod).await?.labels().clone();
         }
         if spec.node_affinity.is_some() {
             let nodes = Api::<Node>::all(self.client.clone());
-            node.labels = nodes.get_metadata(&user.node).await?.labels().clone();
+            node.labels = nodes.get_metadata(&consumer.node).await?.labels().clone();
         }
         if !spec.multus_name.is_empty() {
             return Err(format!("pool {} is for networks of Multus", pool.name).into());
@@ -68,10 +68,7 @@ impl Store for Pools {
     }
 
     async fn get(&self, name: &str) -> Result<Option<Pool>, Failure> {
-        match self.api.get_opt(name).await? {
-            Some(object) => Ok(Some(read(&object)?)),
-            None => Ok(None),
-        }
+        Ok(self.api.get_opt(name).await?.as_ref().map(read))
     }
 
     async fn list(&self) -> Result<Vec<Pool>, Failure> {
@@ -83,9 +80,7 @@ impl Store for Pools {
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(all),
                 page => page?,
             };
-            for object in &page.items {
-                all.push(read(object)?);
-            }
+            all.extend(page.items.iter().map(read));
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => return Ok(all),
@@ -119,24 +114,81 @@ impl Store for Pools {
     }
 }
 
-/// Parses a pool. One with an unreadable status is an error, since the owners of its addresses are unknown.
-fn read(object: &DynamicObject) -> Result<Pool, Failure> {
+/// Parses a pool. Of one with an unreadable status the owners of its addresses are unknown: it is marked as damaged.
+fn read(object: &DynamicObject) -> Pool {
     let name = object.name_any();
-    let typed: IpPool = serde_json::from_value(serde_json::to_value(object)?)
-        .map_err(|error| format!("pool {name}: {error}"))?;
+    let spec: Result<IpPool, _> = serde_json::to_value(object).and_then(serde_json::from_value);
     let text = object.data["status"]["allocatedIPs"]
         .as_str()
-        .filter(|text| !text.is_empty());
-    let leases: BTreeMap<IpAddr, Lease> = match text {
-        Some(text) => serde_json::from_str(text)
-            .map_err(|error| format!("pool {name}: status.allocatedIPs: {error}"))?,
-        None => BTreeMap::new(),
+        .unwrap_or_default();
+    let leases: Result<BTreeMap<IpAddr, Lease>, _> = match text {
+        "" => Ok(BTreeMap::new()),
+        text => serde_json::from_str(text),
     };
-    Ok(Pool {
+    let reason = match (&spec, &leases) {
+        (Err(error), _) => Some(format!("spec: {error}")),
+        (_, Err(error)) => Some(format!("status.allocatedIPs: {error}")),
+        (Ok(_), Ok(_)) => None,
+    };
+    let mut spec = spec.map(|pool| pool.spec).unwrap_or_default();
+    if spec.subnet.is_empty() {
+        // Whom the damage concerns.
+        object.data["spec"]["subnet"]
+            .as_str()
+            .unwrap_or_default()
+            .clone_into(&mut spec.subnet);
+    }
+    Pool {
         version: object.resource_version().unwrap_or_default(),
         ending: object.metadata.deletion_timestamp.is_some(),
-        spec: typed.spec,
-        leases,
+        spec,
+        leases: leases.unwrap_or_default(),
+        damage: reason.map(|reason| Damage {
+            reason,
+            status: text.to_owned(),
+        }),
         name,
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(spec: serde_json::Value, allocated: &str) -> Pool {
+        let object = json!({
+            "apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": "SpiderIPPool", "metadata": {"name": "lab"},
+            "spec": spec, "status": {"allocatedIPs": allocated},
+        });
+        read(&serde_json::from_value(object).expect("an object"))
+    }
+
+    #[test]
+    fn regression_a_damaged_pool_is_an_object_of_its_own() {
+        let spec = json!({"subnet": "10.0.0.0/24", "ips": ["10.0.0.2"]});
+        let good = pool(spec.clone(), r#"{"10.0.0.2": {"claimUid": "u1"}}"#);
+        assert_eq!((good.damage, good.leases.len()), (None, 1));
+        let bad = pool(spec, r#"{"10.0.0.2": {"claimUid": "u1"}"#);
+        let damage = bad.damage.clone().expect("damaged");
+        assert!(
+            damage.reason.starts_with("status.allocatedIPs: EOF"),
+            "{damage:?}"
+        );
+        assert!(damage.status.contains("u1"));
+        assert_eq!(
+            bad.covers([10, 0, 1, 1].into()),
+            Ok(false),
+            "another subnet"
+        );
+        let refused = bad
+            .covers([10, 0, 0, 2].into())
+            .expect_err("unknown owners");
+        assert!(
+            refused.starts_with("pool lab can not be read: status.allocatedIPs"),
+            "{refused}"
+        );
+        let spec = pool(json!({"subnet": "10.0.0.0/24", "ips": 7}), "");
+        assert!(spec.covers([10, 0, 0, 2].into()).is_err());
+        assert_eq!(spec.covers([10, 0, 1, 2].into()), Ok(false));
+    }
 }

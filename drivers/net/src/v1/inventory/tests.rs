@@ -85,7 +85,7 @@ fn a_card_has_the_attributes_of_dranet_and_of_kubernetes() {
     assert!(is_selected(&selection, &link));
     let addresses = ["10.1.2.3/16", "10.1.9.9/16", "fd00::1/64"];
     let addresses = addresses.map(|it| it.parse().expect("an address"));
-    let found = describe(&selection, link, addresses.to_vec(), false);
+    let found = describe(&selection, &link, &[], addresses.to_vec(), false);
     let device: Value = serde_json::to_value(&found.device).expect("JSON");
     assert_eq!(
         device,

@@ -1,8 +1,11 @@
 //! Typed representation of links.
 
 use netlink_packet_route::link::{
-    IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, State,
+    IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, Prop, State,
 };
+
+/// Flags that a pod can set and that stay with the link across namespaces.
+pub(super) const PROMISCUOUS: LinkFlags = LinkFlags::Promisc.union(LinkFlags::Allmulti);
 
 /// A link, with the properties used by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,12 +16,20 @@ pub struct Link {
     pub name: String,
     /// The alias (`ifalias`), which stays with the link across namespaces.
     pub alias: String,
+    /// Alternative names, which stay with the link across namespaces, too.
+    pub alternative_names: Vec<String>,
     /// Hardware address; empty if the link has none.
     pub mac: Vec<u8>,
+    /// The hardware address that is stored in the hardware; empty if there is none.
+    pub permanent_mac: Vec<u8>,
+    /// Name of the physical port, if the hardware reports one.
+    pub port: String,
     /// Maximum transmission unit, in bytes.
     pub mtu: u32,
     /// Whether the link is administratively up.
     pub up: bool,
+    /// Whether it is set to receive all packets, or all multicast packets.
+    pub promiscuous: bool,
     /// Operational state as reported by the kernel: `up`, `down`, `unknown`, …
     pub state: String,
     /// Link kind: `veth`, `macvlan`, …; absent for hardware.
@@ -27,6 +38,10 @@ pub struct Link {
     pub encapsulation: String,
     /// The bridge, bond or similar link that it is a port of.
     pub controller: Option<u32>,
+    /// Index of the link that it is on top of, or of its peer.
+    pub lower: Option<u32>,
+    /// Whether that link is in another namespace.
+    pub lower_is_elsewhere: bool,
     /// Name of the underlying hardware device, and of its bus.
     pub hardware: Option<(String, String)>,
 }
@@ -48,11 +63,20 @@ pub fn mac_text(mac: &[u8]) -> String {
     bytes.join(":")
 }
 
+/// Parses a hardware address of colon-separated hexadecimal bytes, as [`mac_text`] formats it.
+pub fn parse_mac(text: &str) -> Option<Vec<u8>> {
+    let bytes = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).ok());
+    bytes.collect()
+}
+
 /// Parses a link message from the kernel.
 pub(super) fn read(message: LinkMessage) -> Link {
     let mut link = Link {
         index: message.header.index,
         up: message.header.flags.contains(LinkFlags::Up),
+        promiscuous: message.header.flags.intersects(PROMISCUOUS),
         encapsulation: format!("{:?}", message.header.link_layer_type).to_lowercase(),
         state: "unknown".to_owned(),
         ..Link::default()
@@ -63,6 +87,17 @@ pub(super) fn read(message: LinkMessage) -> Link {
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::IfAlias(alias) => link.alias = alias,
             LinkAttribute::Address(mac) => link.mac = mac,
+            LinkAttribute::PermAddress(mac) => link.permanent_mac = mac,
+            LinkAttribute::PhysPortName(port) => link.port = port,
+            LinkAttribute::PropList(all) => {
+                let names = all.into_iter().filter_map(|it| match it {
+                    Prop::AltIfName(name) => Some(name),
+                    _ => None,
+                });
+                link.alternative_names = names.collect();
+            }
+            LinkAttribute::Link(index) => link.lower = Some(index),
+            LinkAttribute::LinkNetNsId(_) => link.lower_is_elsewhere = true,
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::Controller(index) => link.controller = Some(index),
             LinkAttribute::ParentDevName(name) => hardware = Some(name),

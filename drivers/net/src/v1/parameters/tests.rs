@@ -96,6 +96,12 @@ fn what_can_not_be_carried_out_is_refused() {
             Err("is no address of an interface"),
         );
     }
+    let many: Vec<String> = (1..=16).map(|n| format!("10.0.0.{n}/24")).collect();
+    check(json!({"addresses": many}), Ok(()));
+    check(
+        json!({"addresses": many, "ipPools": ["a"]}),
+        Err("addresses: at most 16, including those of pools"),
+    );
     check(json!({"addresses": ["10.0.0.1"]}), Err("invalid"));
     check(
         json!({"addresses": ["10.0.0.1/24", "10.0.0.1/16"]}),
@@ -122,4 +128,26 @@ fn what_can_not_be_carried_out_is_refused() {
         .map(|n| json!({"destination": format!("10.{n}.0.0/16")}))
         .collect();
     check(json!({"routes": routes}), Err("routes: at most 32"));
+}
+
+#[test]
+fn regression_reserved_addresses_are_no_addresses_of_an_interface() {
+    for (address, expected) in [
+        (
+            "10.0.0.0/24",
+            "10.0.0.0 is the network address of 10.0.0.0/24",
+        ),
+        (
+            "10.0.0.255/24",
+            "10.0.0.255 is the broadcast address of 10.0.0.0/24",
+        ),
+        ("fd00::/64", "fd00:: is the network address of fd00::/64"),
+    ] {
+        check(json!({"addresses": [address]}), Err(expected));
+    }
+    check(json!({"addresses": ["10.0.0.0/31", "10.0.0.3/32"]}), Ok(()));
+    check(
+        json!({"addresses": ["10.0.0.1/24"], "routes": [{"destination": "0.0.0.0/0", "gateway": "10.0.0.1"}]}),
+        Err("10.0.0.1 is the gateway of a route"),
+    );
 }

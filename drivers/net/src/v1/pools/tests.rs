@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
-use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
+use super::memory::Memory;
 use super::*;
 
 fn pool(spec: Value) -> Pool {
@@ -102,98 +102,49 @@ fn entries_of_others_keep_their_fields() {
     assert_eq!(serde_json::to_value(lease).expect("JSON"), text);
 }
 
-/// Pools in memory, with simulated crashes before or after each update.
-struct Memory {
-    pools: Mutex<BTreeMap<String, (u64, Pool)>>,
-    random: Mutex<StdRng>,
-    /// One in this many calls fails.
-    trouble: u32,
+/// The device of a claim whose address is static.
+fn fixed(uid: &str, address: IpAddr) -> Lease {
+    let mut lease = owner(uid);
+    lease.device = format!("eth0 {address}");
+    lease
 }
 
-impl Memory {
-    fn unlucky(&self) -> bool {
-        self.trouble > 0 && self.random.lock().random_ratio(1, self.trouble)
-    }
-}
-
-impl Store for Memory {
-    async fn get(&self, name: &str) -> Result<Option<Pool>, Failure> {
-        if self.unlucky() {
-            return Err("killed before the answer".into());
-        }
-        let pools = self.pools.lock();
-        Ok(pools.get(name).map(|(version, pool)| Pool {
-            version: version.to_string(),
-            ..pool.clone()
-        }))
-    }
-
-    async fn list(&self) -> Result<Vec<Pool>, Failure> {
-        let names: Vec<String> = self.pools.lock().keys().cloned().collect();
-        let mut all = Vec::new();
-        for name in names {
-            all.extend(self.get(&name).await?);
-        }
-        Ok(all)
-    }
-
-    async fn serves(&self, user: &User, _: &Pool) -> Result<(), Failure> {
-        match user.namespace.as_str() {
-            "" => Ok(()),
-            _ => Err("is for other namespaces".into()),
-        }
-    }
-
-    async fn put(&self, pool: &Pool) -> Result<bool, Failure> {
-        if self.unlucky() {
-            return Err("killed before the write".into());
-        }
-        // Simulates a concurrent update.
-        if self.unlucky()
-            && let Some((version, _)) = self.pools.lock().get_mut(&pool.name)
-        {
-            *version += 1;
-        }
-        {
-            let mut pools = self.pools.lock();
-            let (version, stored) = pools.get_mut(&pool.name).expect("a pool");
-            if version.to_string() != pool.version {
-                return Ok(false);
-            }
-            *version += 1;
-            stored.leases = pool.leases.clone();
-        }
-        match self.unlucky() {
-            true => Err("killed after the write".into()),
-            false => Ok(true),
-        }
-    }
-}
-
-/// Claims come and go on nodes whose driver crashes at any step; an allocated address is in use until it is released.
+/// Claims come and go on nodes whose driver crashes at any step, some of them with static addresses; an allocated address is
+/// in use until it is released.
 #[tokio::test(start_paused = true)]
-async fn no_address_is_given_twice_over_crashes() {
+async fn no_address_is_given_twice_and_no_reserved_one_over_crashes() {
+    let reserved: Vec<IpAddr> = [0, 1, 5, 6, 15]
+        .map(|last| [10, 0, 0, last].into())
+        .to_vec();
     for seed in 0..200 {
         let four = pool(
-            json!({"subnet": "10.0.0.0/28", "ips": ["10.0.0.1-10.0.0.12"], "excludeIPs": ["10.0.0.5"]}),
+            json!({"subnet": "10.0.0.0/28", "ips": ["10.0.0.0-10.0.0.12", "10.0.0.15"], "gateway": "10.0.0.1",
+                "excludeIPs": ["10.0.0.5-10.0.0.6"]}),
         );
-        let mut store = Memory {
-            pools: Mutex::new(BTreeMap::from([("p".to_owned(), (1, four))])),
-            random: Mutex::new(StdRng::seed_from_u64(seed)),
-            trouble: 4,
-        };
+        let mut store = Memory::new(vec![four]);
+        store.disturb(4, seed);
         let mut random = StdRng::seed_from_u64(seed ^ 0x5eed);
         let mut used: BTreeMap<String, IpAddr> = BTreeMap::new();
         let mut begun: BTreeSet<String> = BTreeSet::new();
+        let names = BTreeSet::from(["p".to_owned()]);
         for _ in 0..60 {
-            let uid = format!("claim-{}", random.random_range(0..14));
+            let number = random.random_range(0..14_u8);
+            // Half of the claims have a static address, which a claim with a dynamic one may already have.
+            let uid = format!("claim-{number}.");
+            let wanted: Option<IpAddr> = (number % 2 == 0).then(|| [10, 0, 0, number + 1].into());
             if random.random_ratio(3, 5) {
                 begun.insert(uid.clone());
-                let user = User::default();
-                let Ok(given) = lease(&store, "p", &owner(&uid), None, &user).await else {
+                let user = Consumer::default();
+                let of = wanted.map_or_else(|| owner(&uid), |wanted| fixed(&uid, wanted));
+                let Ok(given) = lease(&store, "p", &of, wanted, &user).await else {
                     continue;
                 };
                 let given = given.addr();
+                assert!(!reserved.contains(&given), "seed {seed}: {uid} has {given}");
+                assert!(
+                    wanted.is_none_or(|it| it == given),
+                    "seed {seed}: {uid} has {given}"
+                );
                 let before = used.insert(uid.clone(), given);
                 assert!(
                     before.is_none_or(|it| it == given),
@@ -204,19 +155,14 @@ async fn no_address_is_given_twice_over_crashes() {
             } else {
                 // The interface is gone before its address is released.
                 used.remove(&uid);
-                if release(&store, |lease| lease.claim_uid == uid)
-                    .await
-                    .is_ok()
-                {
+                if release(&store, Some(&names), &uid, "").await.is_ok() {
                     begun.remove(&uid);
                 }
             }
         }
-        store.trouble = 0;
+        store.disturb(0, seed);
         for uid in &begun {
-            release(&store, |lease| lease.claim_uid == *uid)
-                .await
-                .expect("given back");
+            release(&store, None, uid, "").await.expect("released");
         }
         let left = store
             .get("p")
@@ -229,16 +175,101 @@ async fn no_address_is_given_twice_over_crashes() {
 }
 
 #[tokio::test]
+async fn regression_a_damaged_pool_does_not_keep_claims_from_being_released() {
+    let mut good = pool(json!({"subnet": "10.0.0.0/24", "ips": ["10.0.0.2-10.0.0.9"]}));
+    for (last, uid) in [(2, "a"), (3, "b")] {
+        good.leases.insert([10, 0, 0, last].into(), owner(uid));
+    }
+    let mut damaged = pool(json!({"subnet": "10.0.1.0/24", "ips": ["10.0.1.2"]}));
+    damaged.name = "damaged".to_owned();
+    damaged.damage = Some(Damage {
+        reason: "status.allocatedIPs: EOF while parsing".to_owned(),
+        status: r#"{"10.0.1.2": {"claimUid": "b""#.to_owned(),
+    });
+    let store = Memory::new(vec![good, damaged]);
+    // By the plan, and without it: the damaged pool has nothing of the claim.
+    let names = BTreeSet::from(["p".to_owned()]);
+    release(&store, Some(&names), "a", "")
+        .await
+        .expect("released");
+    release(&store, None, "a", "").await.expect("twice is once");
+    // Of this one it has: what can be released is, and the error says what is left.
+    let refused = release(&store, None, "b", "").await.expect_err("unknown");
+    let expected = "pool damaged can not be read: status.allocatedIPs: EOF while parsing";
+    assert_eq!(refused.to_string(), expected);
+    let left = store.get("p").await.expect("an answer").expect("a pool");
+    assert!(left.leases.is_empty(), "{:?}", left.leases);
+    // It gives nothing, and is not written.
+    let user = Consumer::default();
+    let refused = lease(&store, "damaged", &owner("c"), None, &user).await;
+    assert_eq!(refused.expect_err("refused").to_string(), expected);
+}
+
+#[test]
+fn regression_reserved_addresses_are_refused() {
+    let lab = pool(
+        json!({"subnet": "10.0.0.0/24", "ips": ["10.0.0.0-10.0.0.255"], "gateway": "10.0.0.1",
+        "excludeIPs": ["10.0.0.7"]}),
+    );
+    let check = |address: &str, expected: Result<bool, &str>| {
+        let covers = lab.covers(address.parse().expect("an address"));
+        assert_eq!(covers, expected.map_err(str::to_owned), "{address}");
+    };
+    check("10.0.0.2", Ok(true));
+    check("10.0.1.0", Ok(false));
+    check("fd00::1", Ok(false));
+    check("10.0.0.1", Err("10.0.0.1 is the gateway of pool p"));
+    check("10.0.0.7", Err("10.0.0.7 is an excluded address of pool p"));
+    check("10.0.0.0", Err("10.0.0.0 is the network address of pool p"));
+    check(
+        "10.0.0.255",
+        Err("10.0.0.255 is the broadcast address of pool p"),
+    );
+}
+
+#[tokio::test]
+async fn regression_a_claim_that_moved_to_another_node_keeps_its_address_there() {
+    let store = Memory::new(vec![pool(
+        json!({"subnet": "10.0.0.0/24", "ips": ["10.0.0.2"]}),
+    )]);
+    for node in ["old", "new"] {
+        let own = Lease {
+            node: node.to_owned(),
+            ..owner("a")
+        };
+        let network = lease(&store, "p", &own, None, &Consumer::default())
+            .await
+            .expect("given");
+        assert_eq!(network.to_string(), "10.0.0.2/24");
+        let stored = store.get("p").await.expect("an answer").expect("a pool");
+        assert_eq!(stored.leases[&network.addr()].node, node);
+    }
+    // The old node, which was only unreachable, does not release what the new one uses.
+    let left = async || {
+        store
+            .get("p")
+            .await
+            .expect("an answer")
+            .expect("a pool")
+            .leases
+            .len()
+    };
+    release(&store, None, "a", "old")
+        .await
+        .expect("nothing to release");
+    assert_eq!(left().await, 1);
+    release(&store, None, "a", "new").await.expect("released");
+    assert_eq!(left().await, 0);
+}
+
+#[tokio::test]
 async fn a_wanted_address_is_one_of_the_pool_too() {
     let four = pool(json!({"subnet": "10.0.0.0/24", "ips": ["10.0.0.1-10.0.0.2"]}));
-    let store = Memory {
-        pools: Mutex::new(BTreeMap::from([("p".to_owned(), (1, four))])),
-        random: Mutex::new(StdRng::seed_from_u64(0)),
-        trouble: 0,
-    };
+    let store = Memory::new(vec![four]);
     let wanted: IpAddr = [10, 0, 0, 1].into();
-    let lease_for =
-        async |uid: &str, wanted| lease(&store, "p", &owner(uid), wanted, &User::default()).await;
+    let lease_for = async |uid: &str, wanted| {
+        lease(&store, "p", &owner(uid), wanted, &Consumer::default()).await
+    };
     let network = lease_for("a", Some(wanted)).await.expect("given");
     assert_eq!(network.to_string(), "10.0.0.1/24");
     assert_eq!(
@@ -252,9 +283,9 @@ async fn a_wanted_address_is_one_of_the_pool_too() {
     );
     let next = lease_for("b", None).await.expect("another one");
     assert_eq!(next.addr().to_string(), "10.0.0.2");
-    let stranger = User {
+    let stranger = Consumer {
         namespace: "other".to_owned(),
-        ..User::default()
+        ..Consumer::default()
     };
     let third = owner("c");
     let denied = lease(&store, "p", &third, None, &stranger);
