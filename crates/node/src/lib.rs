@@ -102,12 +102,8 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         client: client.clone(),
         runtime: Arc::clone(&runtime),
         images: images.clone(),
-        delegated: images::Delegated::of(
-            &runtime,
-            client.clone(),
-            events.clone(),
-            config.images.pauses,
-        ),
+        delegated: images::Delegated::of(&runtime, client.clone(), events.clone(), &config)?
+            .map(Arc::new),
         claims,
         events: events.clone(),
         services: pods::Services::new(client.clone(), config.api_server),

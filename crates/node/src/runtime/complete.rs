@@ -22,6 +22,8 @@ pub struct Image {
     pub user: String,
     /// Size in bytes.
     pub size: u64,
+    /// Whether the runtime needs it itself, so that it must not be removed.
+    pub pinned: bool,
 }
 
 /// Input that a complete runtime needs in addition to the container specification.
@@ -86,12 +88,18 @@ pub trait Complete: Send + Sync {
     /// Looks up an image in the runtime's image store.
     fn image<'a>(&'a self, reference: &'a str) -> BoxFuture<'a, Result<Option<Image>, String>>;
 
+    /// All images in the runtime's image store.
+    fn images(&self) -> BoxFuture<'_, Result<Vec<Image>, String>>;
+
     /// Pulls an image from its registry.
+    ///
+    /// # Errors
+    /// [`allot_images::Error::Runtime`].
     fn pull<'a>(
         &'a self,
         reference: &'a str,
         credential: Option<&'a Credential>,
-    ) -> BoxFuture<'a, Result<Image, String>>;
+    ) -> BoxFuture<'a, Result<Image, allot_images::Error>>;
 
     /// Creates a pod's sandbox, or reuses the existing one.
     fn open(&self, pod: Arc<Pod>) -> BoxFuture<'_, Result<Opened, String>>;

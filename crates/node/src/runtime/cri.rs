@@ -35,6 +35,7 @@ mod calls;
 mod containers;
 mod devices;
 mod follow;
+mod images;
 mod recover;
 mod sandbox;
 mod stream;
@@ -295,32 +296,16 @@ impl Complete for Cri {
         async move { self.inner.image(reference).await }.boxed()
     }
 
+    fn images(&self) -> BoxFuture<'_, Result<Vec<Image>, String>> {
+        async move { self.inner.images().await }.boxed()
+    }
+
     fn pull<'a>(
         &'a self,
         reference: &'a str,
         credential: Option<&'a Credential>,
-    ) -> BoxFuture<'a, Result<Image, String>> {
-        async move {
-            let auth = credential.map(|credential| v1::AuthConfig {
-                username: credential.username.clone(),
-                password: credential.password.clone(),
-                ..v1::AuthConfig::default()
-            });
-            let request = v1::PullImageRequest {
-                image: Some(image_spec(reference)),
-                auth,
-                sandbox_config: None,
-            };
-            let pulled = self.inner.calls.pull_image(request).await;
-            let pulled = pulled.map_err(|failure| failure.to_string())?;
-            let found = self.inner.image(&pulled.image_ref).await?;
-            let found = found.ok_or_else(|| format!("image {reference:?} is gone again"))?;
-            Ok(Image {
-                reference: reference.to_owned(),
-                ..found
-            })
-        }
-        .boxed()
+    ) -> BoxFuture<'a, Result<Image, allot_images::Error>> {
+        async move { self.inner.pull(reference, credential).await }.boxed()
     }
 
     fn open(&self, pod: Arc<Pod>) -> BoxFuture<'_, Result<Opened, String>> {
@@ -380,13 +365,5 @@ impl Complete for Cri {
             stream::port(&url, port).await
         }
         .boxed()
-    }
-}
-
-fn image_spec(reference: &str) -> v1::ImageSpec {
-    v1::ImageSpec {
-        image: reference.to_owned(),
-        user_specified_image: reference.to_owned(),
-        ..v1::ImageSpec::default()
     }
 }

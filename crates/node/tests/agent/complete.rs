@@ -252,6 +252,58 @@ async fn images_are_pulled_with_the_secrets_of_the_pod() {
     assert!(passwords.contains(&"right".to_owned()), "{passwords:?}");
 }
 
+/// The attack: a pod names a private image that a pod of another tenant has brought to the node, without its secret.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_private_image_on_the_node_is_for_pods_that_could_pull_it() {
+    let (fake, mut cluster, _directory) = start().await;
+    let config = r#"{"auths": {"registry.example.com": {"username": "u", "password": "right"}}}"#;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
+        "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": config}});
+    let secrets = "/api/v1/namespaces/default/secrets";
+    cluster.post(secrets, secret).await;
+    let container = |name: &str, policy: &str| {
+        app(
+            json!({"name": name, "image": "registry.example.com/private:1", "imagePullPolicy": policy}),
+        )
+    };
+    let owner = json!({"containers": [container("c", "IfNotPresent")], "imagePullSecrets": [{"name": "s"}]});
+    cluster.pod("owner", owner).await;
+    cluster.until_phase("owner", "Running").await;
+    // The records outlive the agent.
+    for attempt in ["before", "after"] {
+        for (policy, reason) in [
+            ("IfNotPresent", "ErrImagePull"),
+            ("Never", "ErrImageNeverPull"),
+        ] {
+            let name = format!("thief-{attempt}-{}", policy.to_lowercase());
+            let spec = json!({"containers": [container("d", policy)]});
+            cluster.pod(&name, spec).await;
+            cluster
+                .until(&pod_path(&name), "refused", |pod| {
+                    assert_ne!(pod["status"]["phase"], "Running");
+                    status(pod, "d")["state"]["waiting"]["reason"] == reason
+                })
+                .await;
+            assert!(fake.running("d").is_none());
+            cluster.delete(&pod_path(&name)).await;
+        }
+        let pulls = fake.state.lock().expect("a state").passwords.len();
+        let name = format!("friend-{attempt}");
+        let spec = json!({"containers": [container("e", "IfNotPresent")], "imagePullSecrets": [{"name": "s"}]});
+        cluster.pod(&name, spec).await;
+        cluster.until_phase(&name, "Running").await;
+        let after = fake.state.lock().expect("a state").passwords.len();
+        assert_eq!(pulls, after, "a pod with the secret needs no pull");
+        let force = format!("{}?gracePeriodSeconds=0", pod_path(&name));
+        cluster.delete(&force).await;
+        cluster
+            .until(&pod_path(&name), "gone", Value::is_null)
+            .await;
+        cluster.stop_agent().await;
+        cluster.start_agent().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_and_programs_that_do_not_start_are_told() {
     let (fake, cluster, _directory) = start().await;

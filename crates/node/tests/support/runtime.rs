@@ -38,6 +38,8 @@ pub struct State {
     pub passwords: Vec<String>,
     /// Address of pods; without one there is no network for them.
     pub address: Option<String>,
+    /// The file system of the images.
+    pub filesystem: Option<v1::FilesystemUsage>,
     /// What it tells about its configuration.
     pub config: String,
     /// Names of calls that change something.
@@ -287,6 +289,7 @@ impl RuntimeService for Server {
             id: id.clone(),
             metadata: it.config.metadata.clone(),
             labels: it.config.labels.clone(),
+            annotations: it.config.annotations.clone(),
             state: i32::from(!it.ready),
             created_at: 0,
         });
@@ -414,6 +417,41 @@ impl RuntimeService for Server {
         }))
     }
 
+    async fn list_container_stats(
+        &self,
+        request: Request<v1::ListContainerStatsRequest>,
+    ) -> Answer<v1::ListContainerStatsResponse> {
+        let filter = request.into_inner().filter;
+        let wanted = filter.as_ref().map(|it| &it.label_selector);
+        let value = |value| Some(v1::UInt64Value { value });
+        let state = self.state();
+        let all = state.containers.iter();
+        let all = all.filter(|(_, it)| selected(wanted, &it.config.labels));
+        let stats = all.map(|(id, it)| v1::ContainerStats {
+            attributes: Some(v1::ContainerAttributes {
+                id: id.clone(),
+                metadata: it.config.metadata.clone(),
+                labels: it.config.labels.clone(),
+                annotations: it.config.annotations.clone(),
+            }),
+            cpu: Some(v1::CpuUsage {
+                timestamp: now(),
+                usage_core_nano_seconds: value(2_000_000_000),
+                usage_nano_cores: value(250_000_000),
+            }),
+            memory: Some(v1::MemoryUsage {
+                timestamp: now(),
+                working_set_bytes: value(64 << 20),
+                usage_bytes: value(65 << 20),
+                ..Default::default()
+            }),
+            writable_layer: None,
+        });
+        Ok(Response::new(v1::ListContainerStatsResponse {
+            stats: stats.collect(),
+        }))
+    }
+
     async fn reopen_container_log(
         &self,
         _: Request<v1::ReopenContainerLogRequest>,
@@ -459,6 +497,38 @@ impl RuntimeService for Server {
 
 #[tonic::async_trait]
 impl ImageService for Server {
+    async fn list_images(
+        &self,
+        _: Request<v1::ListImagesRequest>,
+    ) -> Answer<v1::ListImagesResponse> {
+        let images = self.state().images.clone();
+        let images = images.into_iter().map(|(name, image)| v1::Image {
+            repo_tags: vec![name],
+            ..image
+        });
+        Ok(Response::new(v1::ListImagesResponse {
+            images: images.collect(),
+        }))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<v1::RemoveImageRequest>,
+    ) -> Answer<v1::RemoveImageResponse> {
+        let wanted = request.into_inner().image.unwrap_or_default().image;
+        self.state().images.retain(|_, image| image.id != wanted);
+        Ok(Response::new(Default::default()))
+    }
+
+    async fn image_fs_info(
+        &self,
+        _: Request<v1::ImageFsInfoRequest>,
+    ) -> Answer<v1::ImageFsInfoResponse> {
+        Ok(Response::new(v1::ImageFsInfoResponse {
+            image_filesystems: self.state().filesystem.clone().into_iter().collect(),
+        }))
+    }
+
     async fn image_status(
         &self,
         request: Request<v1::ImageStatusRequest>,

@@ -175,6 +175,9 @@ impl Worker {
         if let Some(images) = &self.node.images {
             images.forget(pod);
         }
+        if let Some(delegated) = &self.node.delegated {
+            delegated.forget(pod);
+        }
         for state in self.containers.lock().values() {
             let ids = [
                 state.terminated().map(|end| &end.id),

@@ -123,6 +123,7 @@ calls! {
     runtime.exec(ExecRequest) -> ExecResponse within WORK;
     runtime.attach(AttachRequest) -> AttachResponse within WORK;
     runtime.port_forward(PortForwardRequest) -> PortForwardResponse within WORK;
+    images.list_images(ListImagesRequest) -> ListImagesResponse within LOOK;
     images.image_status(ImageStatusRequest) -> ImageStatusResponse within LOOK;
     images.pull_image(PullImageRequest) -> PullImageResponse within PULL;
 }
