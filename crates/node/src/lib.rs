@@ -35,6 +35,7 @@ mod config;
 mod error;
 mod events;
 mod fleet;
+mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod images;
