@@ -107,6 +107,11 @@ impl Images {
         })
     }
 
+    /// The images, for their collection.
+    pub(crate) fn garbage(&self) -> std::sync::Arc<dyn garbage::Garbage> {
+        std::sync::Arc::new(self.store().clone())
+    }
+
     fn store(&self) -> &Store {
         self.manager.source().store()
     }

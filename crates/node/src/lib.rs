@@ -46,13 +46,14 @@ mod podresources;
 mod pods;
 mod register;
 pub mod remains;
+mod rules;
 mod runtime;
 mod server;
 pub mod shim;
 mod spdy;
 
 pub use config::{
-    CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, RuntimeKind, SimulatedSlices, Tls,
+    CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits, RuntimeKind, SimulatedSlices, Tls,
 };
 pub use error::Error;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
@@ -185,7 +186,9 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
             simulated,
         ));
     }
-    if let Some(images) = images {
+    let garbage = images.map(|images| images.garbage());
+    let delegated = node.delegated.as_ref().map(|images| images.garbage());
+    if let Some(images) = garbage.or(delegated) {
         let wanted = &config.images;
         tasks.spawn(images::collect(
             images,
@@ -301,6 +304,7 @@ async fn make_runtime(config: &Config) -> Result<DynRuntime, Error> {
                 endpoint: config.cri_endpoint.clone(),
                 directory: config.root_dir.clone(),
                 cdi_dirs: config.cdi_dirs(),
+                logs: config.logs.clone(),
             };
             Arc::new(Cri::new(settings).map_err(Error::Runtime)?)
         }

@@ -3,14 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use allot_images::backoff::Backoff;
+use allot_images::collect::{Collectable, Usage};
 use allot_images::manager::{Event, Fetched, Policy, Request, Source, Waiting};
 use allot_images::{Credential, Error, Manager, Reference};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::{Client, ResourceExt};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::garbage::Garbage;
 use super::{credentials, refuse, secrets, tell};
 use crate::config::Config;
 use crate::events::Recorder;
@@ -24,6 +29,7 @@ const RECORDS: &str = "image-pulls";
 /// The image manager for a runtime that pulls images itself.
 pub(crate) struct Delegated {
     manager: Manager<Remote>,
+    runtime: DynRuntime,
     client: Client,
     events: Recorder,
 }
@@ -54,6 +60,7 @@ impl Delegated {
         };
         Ok(Some(Self {
             manager: Manager::of(remote, &directory, Backoff::new(first, longest)),
+            runtime: Arc::clone(runtime),
             client,
             events,
         }))
@@ -79,6 +86,12 @@ impl Delegated {
         self.manager.ensure(&request, &mut tell).await
     }
 
+    /// The images of the runtime, for their collection.
+    pub(crate) fn garbage(&self) -> Arc<dyn Garbage> {
+        let (runtime, handle) = (Arc::clone(&self.runtime), Handle::current());
+        Arc::new(Unused { runtime, handle })
+    }
+
     /// A pod was removed: its back-off is dropped.
     pub(crate) fn forget(&self, pod: &Pod) {
         self.manager.forget(&pod.uid().unwrap_or_default());
@@ -95,6 +108,48 @@ fn make_private(directory: &Path) -> std::io::Result<()> {
 struct Remote {
     runtime: DynRuntime,
     pulls: Semaphore,
+}
+
+/// The images of a container runtime, asked by a thread that may wait.
+struct Unused {
+    runtime: DynRuntime,
+    handle: Handle,
+}
+
+impl Unused {
+    fn ask<'a, T>(
+        &'a self,
+        call: impl FnOnce(&'a dyn Complete) -> BoxFuture<'a, Result<T, String>>,
+    ) -> Result<T, Error> {
+        let complete = self.runtime.complete();
+        let complete = complete.ok_or_else(|| failed("the runtime has no images".into()))?;
+        self.handle.block_on(call(complete)).map_err(failed)
+    }
+}
+
+impl Collectable for Unused {
+    fn ids(&self) -> Result<BTreeSet<String>, Error> {
+        let images = self.ask(|it| it.images())?.into_iter();
+        let images = images.filter(|image| !image.pinned);
+        Ok(images.map(|image| image.id).collect())
+    }
+
+    fn remove(&self, id: &str) -> Result<u64, Error> {
+        let images = self.ask(|it| it.images())?;
+        self.ask(|it| it.remove_image(id))?;
+        let removed = images.iter().find(|image| image.id == id);
+        Ok(removed.map_or(0, |image| image.size))
+    }
+}
+
+impl Garbage for Unused {
+    fn in_use(&self) -> Result<BTreeSet<String>, Error> {
+        self.ask(|it| it.images_in_use())
+    }
+
+    fn usage(&self) -> Result<Usage, Error> {
+        Usage::of(&self.ask(|it| it.image_directory())?)
+    }
 }
 
 fn failed(message: String) -> Error {

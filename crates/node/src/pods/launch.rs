@@ -233,7 +233,7 @@ fn decide(
     let (apparmor, selinux) = security::kernel_modules();
     let machine = security::Machine {
         isolation: node.runtime.isolation(),
-        profiles: &node.config.root_dir.join("seccomp"),
+        root: &node.config.root_dir,
         apparmor,
         selinux,
         capabilities: &crate::oci::capabilities::of_the_agent(),

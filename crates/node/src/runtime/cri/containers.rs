@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::{Inner, Known, Removal, calls, follow, time, translate};
+use super::{Creation, Inner, Known, Removal, calls, follow, time, translate};
 use crate::runtime::{Request, Running, StartError, ended};
 use crate::shim::spec::ContainerSpec;
 
@@ -44,6 +44,7 @@ impl Inner {
         }
         let pod = &request.pod;
         let uid = pod.uid().unwrap_or_default();
+        let _creation = Creation::begin(&self.creating, &uid);
         let sandbox = self.sandboxes.lock().get(&uid).cloned();
         let sandbox = sandbox
             .ok_or_else(|| obstacle("CreateContainerError", "the pod has no sandbox".into()))?;

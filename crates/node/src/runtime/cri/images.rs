@@ -1,9 +1,13 @@
 //! The images of the runtime.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use allot_images::{Credential, Error};
 use allot_protos::cri_v1 as v1;
 
 use super::Inner;
+use super::calls::Failure;
 use crate::runtime::Image;
 
 impl Inner {
@@ -27,6 +31,50 @@ impl Inner {
         let listed = self.calls.list_images(request).await;
         let listed = listed.map_err(|failure| failure.to_string())?.images;
         Ok(listed.into_iter().map(translate).collect())
+    }
+
+    /// IDs of the images that containers use. All containers count: the runtime may have other users.
+    pub(super) async fn images_in_use(&self) -> Result<BTreeSet<String>, String> {
+        let text = |failure: Failure| failure.to_string();
+        let request = v1::ListContainersRequest { filter: None };
+        let containers = self.calls.list_containers(request).await;
+        let containers = containers.map_err(text)?.containers;
+        let request = v1::ListImagesRequest { filter: None };
+        let images = self.calls.list_images(request).await.map_err(text)?.images;
+        // Runtimes differ in how a container names its image.
+        let names = containers.into_iter().flat_map(|container| {
+            let spec = container.image.unwrap_or_default();
+            [container.image_id, container.image_ref, spec.image]
+        });
+        let names: BTreeSet<String> = names.collect();
+        let used = images.into_iter().filter(|image| {
+            let mut own = [&image.id]
+                .into_iter()
+                .chain(&image.repo_tags)
+                .chain(&image.repo_digests);
+            own.any(|name| names.contains(name))
+        });
+        Ok(used.map(|image| image.id).collect())
+    }
+
+    /// Removes an image with all its names.
+    pub(super) async fn remove_image(&self, id: &str) -> Result<(), String> {
+        let image = Some(spec(id));
+        let request = v1::RemoveImageRequest { image };
+        let removed = self.calls.remove_image(request).await;
+        removed.map(drop).map_err(|failure| failure.to_string())
+    }
+
+    /// A directory on the file system that the images are on.
+    pub(super) async fn image_directory(&self) -> Result<PathBuf, String> {
+        let told = self.calls.image_fs_info(v1::ImageFsInfoRequest {}).await;
+        let told = told.map_err(|failure| failure.to_string())?;
+        let first = told.image_filesystems.into_iter().next();
+        let first = first.and_then(|it| it.fs_id).map(|it| it.mountpoint);
+        first
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from)
+            .ok_or_else(|| "the runtime does not tell where its images are".to_owned())
     }
 
     /// Pulls an image from its registry.
@@ -65,13 +113,13 @@ impl Inner {
 }
 
 fn translate(image: v1::Image) -> Image {
-    let names = image.repo_tags.into_iter().chain(image.repo_digests);
+    let mut names = image.repo_tags.into_iter().chain(image.repo_digests);
     Image {
         user: match image.uid {
             Some(uid) => uid.value.to_string(),
             None => image.username,
         },
-        reference: names.into_iter().next().unwrap_or_else(|| image.id.clone()),
+        reference: names.next().unwrap_or_else(|| image.id.clone()),
         id: image.id,
         size: image.size,
         pinned: image.pinned,
