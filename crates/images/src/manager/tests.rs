@@ -155,7 +155,7 @@ async fn an_image_of_a_private_registry_is_for_those_who_can_pull_it() {
     let file = |name: &str| node.manager.source().store().root().join(name);
     std::fs::remove_file(file("pulled.json")).unwrap();
     assert!(node.manager.may_use(&image, &reference, &[]).await);
-    // Damaged records are for nobody.
+    // With damaged records no pod may use it.
     std::fs::write(file("pulled.json"), "{").unwrap();
     assert!(!node.manager.may_use(&image, &reference, &[]).await);
 }

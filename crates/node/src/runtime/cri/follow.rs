@@ -1,4 +1,4 @@
-//! Monitors the runtime: polls its condition, and detects exited containers and those that nobody knows.
+//! Monitors the runtime: polls its condition, and detects containers that have exited or that the agent does not know.
 
 use std::collections::HashSet;
 use std::sync::Arc;

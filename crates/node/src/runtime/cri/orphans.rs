@@ -1,5 +1,5 @@
-//! Sandboxes and containers that nobody knows: the runtime created them after the agent had given up the call. They are removed,
-//! because the next attempt needs their names.
+//! Sandboxes and containers that the agent does not know: the runtime created them after the agent had given up the call. They are
+//! removed, because the next attempt needs their names.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Inner {
 
     fn remove_orphan(&self, removal: Removal) {
         if !self.removals.contains(&removal) {
-            tracing::warn!(?removal, "nobody knows it: it is removed");
+            tracing::warn!(?removal, "not known to the agent: it is removed");
             self.removals.add(removal);
         }
     }
