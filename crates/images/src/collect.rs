@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::store::{Image, Store};
-use crate::{Digest, Error, Result};
+use crate::store::Store;
+use crate::{Error, Result};
 
 /// When images are removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +56,37 @@ impl Usage {
     }
 }
 
+/// Images of which unused ones can be removed.
+pub trait Collectable {
+    /// The ids of the images that may be removed.
+    ///
+    /// # Errors
+    /// They are not known.
+    fn ids(&self) -> Result<BTreeSet<String>>;
+
+    /// Removes an image with all its names. Returns the bytes that are free again.
+    ///
+    /// # Errors
+    /// It was not removed.
+    fn remove(&self, id: &str) -> Result<u64>;
+}
+
+impl Collectable for Store {
+    fn ids(&self) -> Result<BTreeSet<String>> {
+        let images = self.list()?;
+        Ok(images.iter().map(|image| image.id.to_string()).collect())
+    }
+
+    fn remove(&self, id: &str) -> Result<u64> {
+        Store::remove(self, id).map(|removed| removed.freed)
+    }
+}
+
 /// What a collection did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     /// The ids of the removed images.
-    pub removed: Vec<Digest>,
+    pub removed: Vec<String>,
     /// Bytes that are free again.
     pub freed: u64,
     /// Images that could not be removed, with the reasons. The others were removed.
@@ -73,7 +99,7 @@ pub struct Collected {
 pub struct Collector {
     policy: Policy,
     started: Instant,
-    seen: BTreeMap<Digest, Seen>,
+    seen: BTreeMap<String, Seen>,
 }
 
 #[derive(Clone, Copy)]
@@ -112,17 +138,13 @@ impl Collector {
     /// Records which images exist and which of them are used, by their ids.
     fn observe(
         &mut self,
-        store: &Store,
-        in_use: &BTreeSet<Digest>,
+        images: &dyn Collectable,
+        in_use: &BTreeSet<String>,
         now: Instant,
-    ) -> Result<BTreeMap<Digest, Image>> {
-        let images = store
-            .list()?
-            .into_iter()
-            .map(|image| (image.id.clone(), image));
-        let images: BTreeMap<Digest, Image> = images.collect();
-        self.seen.retain(|id, _| images.contains_key(id));
-        for id in images.keys() {
+    ) -> Result<BTreeSet<String>> {
+        let ids = images.ids()?;
+        self.seen.retain(|id, _| ids.contains(id));
+        for id in &ids {
             let seen = self.seen.entry(id.clone()).or_insert(Seen {
                 first: now,
                 used: None,
@@ -131,7 +153,7 @@ impl Collector {
                 seen.used = Some(now);
             }
         }
-        Ok(images)
+        Ok(ids)
     }
 
     /// Removes images that are not used: those without use for longer than the greatest age, and if the disk is fuller
@@ -139,17 +161,17 @@ impl Collector {
     ///
     /// # Errors
     ///
-    /// What [`Store::list`] fails with.
+    /// What [`Collectable::ids`] and `usage` fail with.
     pub fn collect(
         &mut self,
-        store: &Store,
-        in_use: &BTreeSet<Digest>,
+        images: &dyn Collectable,
+        in_use: &BTreeSet<String>,
         usage: &dyn Fn() -> Result<Usage>,
         now: Instant,
     ) -> Result<Collected> {
-        let images = self.observe(store, in_use, now)?;
-        let mut unused: Vec<(Digest, Seen)> = images
-            .keys()
+        let ids = self.observe(images, in_use, now)?;
+        let mut unused: Vec<(String, Seen)> = ids
+            .iter()
             .filter(|id| !in_use.contains(*id))
             .filter_map(|id| Some((id.clone(), *self.seen.get(id)?)))
             .collect();
@@ -163,7 +185,7 @@ impl Collector {
             });
             unused = rest;
             for (id, _) in old {
-                self.free(store, &id, &mut done);
+                self.free(images, &id, &mut done);
             }
         }
         let usage = usage()?;
@@ -189,7 +211,7 @@ impl Collector {
             if used_since || now.saturating_duration_since(seen.first) < self.policy.min_age {
                 continue;
             }
-            self.free(store, &id, &mut done);
+            self.free(images, &id, &mut done);
         }
         let freed = done.freed - before;
         if u128::from(freed) < wanted {
@@ -204,11 +226,11 @@ impl Collector {
         Ok(done)
     }
 
-    fn free(&mut self, store: &Store, id: &Digest, done: &mut Collected) {
-        match store.remove(id.as_str()) {
-            Ok(removed) => {
-                done.freed += removed.freed;
-                done.removed.push(id.clone());
+    fn free(&mut self, images: &dyn Collectable, id: &str, done: &mut Collected) {
+        match images.remove(id) {
+            Ok(freed) => {
+                done.freed += freed;
+                done.removed.push(id.to_owned());
                 self.seen.remove(id);
             }
             Err(error) => done.failures.push(format!("{id}: {error}")),

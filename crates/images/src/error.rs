@@ -79,6 +79,14 @@ pub enum Error {
     /// The work was cancelled because no caller waits for it.
     #[error("cancelled")]
     Cancelled,
+    /// An error of the container runtime that has the images.
+    #[error("{message}")]
+    Runtime {
+        /// The runtime's message.
+        message: String,
+        /// Whether the runtime did not answer, so that it may have done what it was asked for.
+        unanswered: bool,
+    },
     /// A fault of this program.
     #[error("internal error: {0}")]
     Internal(String),
@@ -100,6 +108,15 @@ impl Error {
     /// Whether the registry could not be reached at all, in which case the image may exist.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(..) | Self::Timeout(..))
+    }
+
+    /// Whether an image may be present in spite of this error of its pull.
+    pub fn is_undecided(&self) -> bool {
+        match self {
+            Self::Runtime { unanswered, .. } => *unanswered,
+            Self::Internal(_) => true,
+            _ => false,
+        }
     }
 
     /// Whether the disk is full, or the user's quota is used up.

@@ -3,17 +3,22 @@
 //! The texts and the order of steps are those of Kubernetes 1.36 (`pkg/kubelet/images`).
 
 mod records;
+mod source;
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::backoff::Backoff;
-use crate::pull::{Puller, blocking, cancellable};
+use crate::pull::Puller;
 use crate::store::{Image, RootFs};
 use crate::{Credential, Error, Reference};
 pub use records::PullRecord;
+use records::{End, Records};
+pub use source::{Fetched, Source};
 
 /// When an image is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +93,9 @@ pub struct Request<'a> {
 }
 
 /// Ensures that images are present.
-pub struct Manager {
-    puller: Puller,
+pub struct Manager<S = Puller> {
+    source: Arc<S>,
+    records: Records,
     state: Mutex<State>,
 }
 
@@ -101,26 +107,30 @@ struct State {
 }
 
 impl Manager {
-    /// A manager with the kubelet's pauses.
-    pub fn new(puller: Puller) -> Self {
-        Self::with_backoff(puller, Backoff::default())
-    }
-
-    /// A manager with other pauses.
+    /// A manager of a puller's images, whose records are in the puller's store.
     pub fn with_backoff(puller: Puller, backoff: Backoff) -> Self {
+        let directory = puller.store().root().to_owned();
+        Self::of(puller, &directory, backoff)
+    }
+}
+
+impl<S: Source> Manager<S> {
+    /// A manager of a source's images. The directory, which exists, is for the records of pulls.
+    pub fn of(source: S, directory: &Path, backoff: Backoff) -> Self {
         let state = State {
             backoff,
             errors: HashMap::new(),
         };
         Self {
-            puller,
+            source: Arc::new(source),
+            records: Records::new(directory),
             state: Mutex::new(state),
         }
     }
 
-    /// The puller that the manager uses.
-    pub fn puller(&self) -> &Puller {
-        &self.puller
+    /// The source of the images.
+    pub fn source(&self) -> &S {
+        &self.source
     }
 
     /// Ensures that a container's image is present and unpacked. Events are reported as they occur.
@@ -132,7 +142,7 @@ impl Manager {
         &self,
         request: &Request<'_>,
         tell: &mut (dyn FnMut(Event) + Send),
-    ) -> Result<Ready, Waiting> {
+    ) -> Result<S::Ready, Waiting> {
         let result = self.try_ensure(request, tell).await;
         if let Err(waiting) = &result {
             tell(warning("Failed", format!("Error: {}", waiting.reason)));
@@ -144,7 +154,7 @@ impl Manager {
         &self,
         request: &Request<'_>,
         tell: &mut (dyn FnMut(Event) + Send),
-    ) -> Result<Ready, Waiting> {
+    ) -> Result<S::Ready, Waiting> {
         let image = request.image;
         let reference = Reference::parse(image).map_err(|error| {
             let message = format!("Failed to apply default image tag {image:?}: {error}");
@@ -153,17 +163,13 @@ impl Manager {
         })?;
         let reference = reference.with_default_tag();
         if request.policy != Policy::Always {
-            let store = self.puller.store().clone();
-            let wanted = reference.clone();
-            let found = blocking(move || store.find(&wanted))
-                .await
-                .map_err(|error| {
-                    let message = format!("Failed to inspect image {image:?}: {error}");
-                    tell(warning("InspectFailed", message.clone()));
-                    waiting("ImageInspectError", message, Some(error))
-                })?;
-            let usable = found.filter(|found| self.may_use(found, &reference, request.credentials));
-            if let Some(found) = usable
+            let found = self.source.find(&reference).await.map_err(|error| {
+                let message = format!("Failed to inspect image {image:?}: {error}");
+                tell(warning("InspectFailed", message.clone()));
+                waiting("ImageInspectError", message, Some(error))
+            })?;
+            if let Some(found) = found
+                && self.may_use(&found, &reference, request.credentials).await
                 && let Some(ready) = self.present(image, found, tell).await
             {
                 return Ok(ready);
@@ -178,20 +184,26 @@ impl Manager {
         self.pull(request, &reference, tell).await
     }
 
-    /// Uses a present image. A layer that cannot be unpacked any longer is pulled again.
+    /// Whether a pod with these credentials may use an image without a pull.
+    async fn may_use(
+        &self,
+        image: &S::Image,
+        reference: &Reference,
+        credentials: &[Credential],
+    ) -> bool {
+        let id = S::id(image);
+        self.records.may_use(&id, reference, credentials).await
+    }
+
+    /// Uses a present image. One that can not be prepared, such as one whose layers are gone, is pulled again.
     async fn present(
         &self,
         name: &str,
-        image: Image,
+        image: S::Image,
         tell: &mut (dyn FnMut(Event) + Send),
-    ) -> Option<Ready> {
-        let store = self.puller.store().clone();
-        let unpacked = {
-            let image = image.clone();
-            cancellable(move |cancel| store.unpack(&image, cancel)).await
-        };
-        let rootfs = match unpacked {
-            Ok(rootfs) => rootfs,
+    ) -> Option<S::Ready> {
+        let ready = match self.source.prepare(image).await {
+            Ok(ready) => ready,
             Err(error) => {
                 tracing::warn!(image = name, %error, "image can not be unpacked");
                 return None;
@@ -201,7 +213,7 @@ impl Manager {
             "Container image {name:?} already present on machine and can be accessed by the pod"
         );
         tell(normal("Pulled", message));
-        Some(Ready { image, rootfs })
+        Some(ready)
     }
 
     async fn pull(
@@ -209,7 +221,7 @@ impl Manager {
         request: &Request<'_>,
         reference: &Reference,
         tell: &mut (dyn FnMut(Event) + Send),
-    ) -> Result<Ready, Waiting> {
+    ) -> Result<S::Ready, Waiting> {
         let image = request.image;
         let key = format!("{}_{image}", request.pod_uid);
         let paused = {
@@ -235,25 +247,18 @@ impl Manager {
         }
         tell(normal("Pulling", format!("Pulling image {image:?}")));
         let start = Instant::now();
-        match self.puller.pull(reference, request.credentials).await {
-            Ok(pulled) => {
+        match self.fetch(reference, request.credentials).await {
+            Ok(fetched) => {
                 let took = duration(start.elapsed());
-                let size = pulled.image.size;
+                let size = fetched.size;
                 tell(normal(
                     "Pulled",
                     format!(
                         "Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {size} bytes."
                     ),
                 ));
-                if let Err(error) = self.record(&pulled.image, reference, pulled.secret) {
-                    // Pods will have to show their credentials once more.
-                    tracing::warn!(image, %error, "pull can not be recorded");
-                }
                 self.state.lock().backoff.collect(Instant::now());
-                Ok(Ready {
-                    image: pulled.image,
-                    rootfs: pulled.rootfs,
-                })
+                Ok(fetched.ready)
             }
             Err(error) => {
                 tell(warning(
@@ -272,6 +277,40 @@ impl Manager {
                 Err(waiting)
             }
         }
+    }
+
+    /// Pulls an image and records it. Both go on if the caller is dropped: what a source has begun it may complete.
+    async fn fetch(
+        &self,
+        reference: &Reference,
+        credentials: &[Credential],
+    ) -> Result<Fetched<S::Ready>, Error> {
+        let (source, records) = (Arc::clone(&self.source), self.records.clone());
+        let (reference, credentials) = (reference.clone(), credentials.to_vec());
+        let work = tokio::spawn(async move {
+            records.begin(&reference).await?;
+            let fetched = source.pull(&reference, &credentials).await;
+            let end = match &fetched {
+                Ok(fetched) => {
+                    let secret = fetched.secret.clone();
+                    let recorded = records.record(&fetched.id, &reference, secret, source.ids());
+                    match recorded.await {
+                        Ok(()) => End::Recorded,
+                        Err(error) => {
+                            // Pods will have to show their credentials once more.
+                            tracing::warn!(image = %reference, %error, "pull can not be recorded");
+                            End::Undecided
+                        }
+                    }
+                }
+                Err(error) if error.is_undecided() => End::Undecided,
+                Err(_) => End::Failed,
+            };
+            records.end(&reference, end).await;
+            fetched
+        });
+        work.await
+            .unwrap_or_else(|error| Err(Error::Internal(error.to_string())))
     }
 
     /// Drops the back-off of a deleted pod.

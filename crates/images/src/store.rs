@@ -141,33 +141,6 @@ impl Store {
         self.path("layers").join(diff_id.file_name())
     }
 
-    /// Reads and rewrites a small file of the store's under its lock.
-    pub(crate) fn update_file<T: Default + serde::de::DeserializeOwned + serde::Serialize>(
-        &self,
-        name: &str,
-        change: impl FnOnce(&mut T),
-    ) -> Result<()> {
-        let _lock = self.lock()?;
-        let mut value: T = self.read_json(name)?;
-        change(&mut value);
-        let text =
-            serde_json::to_vec(&value).map_err(|error| Error::Internal(error.to_string()))?;
-        write_file(&self.path(name), &text)
-    }
-
-    /// Reads a small file of the store; the default if it does not exist.
-    pub(crate) fn read_json<T: Default + serde::de::DeserializeOwned>(
-        &self,
-        name: &str,
-    ) -> Result<T> {
-        let path = self.path(name);
-        let Some(content) = read_file(&path, MAX_INDEX)? else {
-            return Ok(T::default());
-        };
-        serde_json::from_slice(&content)
-            .map_err(|error| Error::Config(format!("{}: {error}", path.display())))
-    }
-
     /// An empty directory of this process's own.
     pub(crate) fn temporary(&self) -> Result<tempfile::TempDir> {
         let shown = self.0.scratch.display();
@@ -226,6 +199,21 @@ fn create(path: &Path) -> Result<File> {
     options
         .open(path)
         .map_err(Error::io(format!("open {}", path.display())))
+}
+
+/// Reads a small JSON file; the default if it does not exist.
+pub(crate) fn read_json<T: Default + serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let Some(content) = read_file(path, MAX_INDEX)? else {
+        return Ok(T::default());
+    };
+    serde_json::from_slice(&content)
+        .map_err(|error| Error::Config(format!("{}: {error}", path.display())))
+}
+
+/// Replaces a JSON file.
+pub(crate) fn write_json<T: serde::Serialize>(path: &Path, content: &T) -> Result<()> {
+    let text = serde_json::to_vec(content).map_err(|error| Error::Internal(error.to_string()))?;
+    write_file(path, &text)
 }
 
 /// Replaces a file as a whole.

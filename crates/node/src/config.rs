@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::SetOnce;
 
 use crate::error::Error;
+use crate::rules;
 
 /// What runs the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -155,6 +156,27 @@ impl std::fmt::Debug for SimulatedSlices {
     }
 }
 
+/// When a container's log is rotated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLimits {
+    /// Bytes from which on a log is put aside: the kubelet's `containerLogMaxSize`.
+    pub size: u64,
+    /// Files of a container, with the current one: the kubelet's `containerLogMaxFiles`; at least two.
+    pub files: usize,
+    /// How often sizes are looked at: the kubelet's `containerLogMonitorInterval`.
+    pub period: Duration,
+}
+
+impl Default for LogLimits {
+    fn default() -> Self {
+        Self {
+            size: rules::LOG_SIZE,
+            files: rules::LOG_FILES,
+            period: Duration::from_secs(10),
+        }
+    }
+}
+
 /// A node.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -169,6 +191,8 @@ pub struct Config {
     pub images: Images,
     /// Where the runtime listens, for [`RuntimeKind::Cri`].
     pub cri_endpoint: String,
+    /// When container logs are rotated, with [`RuntimeKind::Cri`]; other runtimes have the defaults.
+    pub logs: LogLimits,
     /// Where CDI files are looked for, in rising priority. Empty means `<root_dir>/cdi` only; with [`RuntimeKind::Cri`], where
     /// container runtimes look.
     pub cdi_dirs: Vec<PathBuf>,
@@ -222,6 +246,7 @@ impl Config {
             runtime: RuntimeKind::Auto,
             images: Images::default(),
             cri_endpoint: CRI_ENDPOINT.into(),
+            logs: LogLimits::default(),
             cdi_dirs: Vec::new(),
             listen: Some(SocketAddr::new(address, 0)),
             tls: Tls::default(),

@@ -107,8 +107,13 @@ impl Images {
         })
     }
 
+    /// The images, for their collection.
+    pub(crate) fn garbage(&self) -> std::sync::Arc<dyn garbage::Garbage> {
+        std::sync::Arc::new(self.store().clone())
+    }
+
     fn store(&self) -> &Store {
-        self.manager.puller().store()
+        self.manager.source().store()
     }
 
     /// Ensures that the images of a container are present: its own and those of its image volumes.
@@ -118,7 +123,7 @@ impl Images {
     pub(crate) async fn ensure(&self, pod: &Pod, container: &Container) -> Result<Files, Waiting> {
         let keyring = secrets::keyring(&self.client, &self.events, pod)
             .await
-            .map_err(|message| self.refuse(pod, container, "ErrImagePull", message))?;
+            .map_err(|message| refuse(&self.events, pod, container, "ErrImagePull", message))?;
         let mut files = Files {
             image: self.root(pod, container, &keyring).await?,
             ..Files::default()
@@ -137,7 +142,8 @@ impl Images {
                 let message = format!(
                     "volume {volume:?}: images of several layers need overlayfs, which this node does not have"
                 );
-                return Err(self.refuse(pod, container, "CreateContainerConfigError", message));
+                let reason = "CreateContainerConfigError";
+                return Err(refuse(&self.events, pod, container, reason, message));
             }
             files.volumes.insert(volume.to_owned(), ready);
         }
@@ -214,14 +220,7 @@ impl Images {
     }
 
     fn record_event(&self, pod: &Pod, container: &Container, event: Event) {
-        let kind = if event.warning {
-            Kind::Warning
-        } else {
-            Kind::Normal
-        };
-        let name = Some(container.name.as_str());
-        self.events
-            .pod(pod, name, kind, event.reason, event.message);
+        record_event(&self.events, pod, container, event);
     }
 
     fn record_present_instead(&self, pod: &Pod, container: &Container, stored: bool) {
@@ -239,27 +238,6 @@ impl Images {
             ),
         };
         self.record_event(pod, container, event);
-    }
-
-    fn refuse(
-        &self,
-        pod: &Pod,
-        container: &Container,
-        reason: &'static str,
-        message: String,
-    ) -> Waiting {
-        let event = Event {
-            warning: true,
-            reason: "Failed",
-            message: format!("Error: {message}"),
-        };
-        self.record_event(pod, container, event);
-        Waiting {
-            reason,
-            message,
-            cause: None,
-            retry_after: None,
-        }
     }
 
     /// Keeps a container's images until [`Images::release`], and creates its root directory. `directory` is the
@@ -338,6 +316,38 @@ impl Images {
     /// A pod was removed: its back-off is dropped.
     pub(crate) fn forget(&self, pod: &Pod) {
         self.manager.forget(&pod.uid().unwrap_or_default());
+    }
+}
+
+/// Records an event of a container's image.
+fn record_event(events: &Recorder, pod: &Pod, container: &Container, event: Event) {
+    let kind = match event.warning {
+        true => Kind::Warning,
+        false => Kind::Normal,
+    };
+    let name = Some(container.name.as_str());
+    events.pod(pod, name, kind, event.reason, event.message);
+}
+
+/// The waiting state of a container whose image is not even looked for, with its event.
+fn refuse(
+    events: &Recorder,
+    pod: &Pod,
+    container: &Container,
+    reason: &'static str,
+    message: String,
+) -> Waiting {
+    let event = Event {
+        warning: true,
+        reason: "Failed",
+        message: format!("Error: {message}"),
+    };
+    record_event(events, pod, container, event);
+    Waiting {
+        reason,
+        message,
+        cause: None,
+        retry_after: None,
     }
 }
 

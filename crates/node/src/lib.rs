@@ -35,6 +35,7 @@ mod config;
 mod error;
 mod events;
 mod fleet;
+mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod images;
@@ -46,6 +47,7 @@ mod pods;
 mod register;
 pub mod remains;
 mod resource_api;
+mod rules;
 mod runtime;
 mod server;
 pub mod shim;
@@ -53,7 +55,7 @@ mod spdy;
 pub mod spec;
 
 pub use config::{
-    CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, RuntimeKind, SimulatedSlices, Tls,
+    CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits, RuntimeKind, SimulatedSlices, Tls,
 };
 pub use error::Error;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
@@ -104,12 +106,8 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         client: client.clone(),
         runtime: Arc::clone(&runtime),
         images: images.clone(),
-        delegated: images::Delegated::of(
-            &runtime,
-            client.clone(),
-            events.clone(),
-            config.images.pauses,
-        ),
+        delegated: images::Delegated::of(&runtime, client.clone(), events.clone(), &config)?
+            .map(Arc::new),
         claims,
         events: events.clone(),
         services: pods::Services::new(client.clone(), config.api_server),
@@ -190,7 +188,9 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
             simulated,
         ));
     }
-    if let Some(images) = images {
+    let garbage = images.map(|images| images.garbage());
+    let delegated = node.delegated.as_ref().map(|images| images.garbage());
+    if let Some(images) = garbage.or(delegated) {
         let wanted = &config.images;
         tasks.spawn(images::collect(
             images,
@@ -306,6 +306,7 @@ async fn make_runtime(config: &Config) -> Result<DynRuntime, Error> {
                 endpoint: config.cri_endpoint.clone(),
                 directory: config.root_dir.clone(),
                 cdi_dirs: config.cdi_dirs(),
+                logs: config.logs.clone(),
             };
             Arc::new(Cri::new(settings).map_err(Error::Runtime)?)
         }

@@ -13,7 +13,6 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -33,6 +32,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod usage;
 mod websocket;
 
 use access::{Access, User};
@@ -42,6 +42,8 @@ use query::Query;
 type Body = BoxBody<Bytes, std::io::Error>;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// How long a request may wait for an agent that has just started to receive its pods.
 const FIRST_PODS: Duration = Duration::from_secs(10);
@@ -235,7 +237,14 @@ async fn route(
         )),
         (&Method::GET, ["healthz"] | ["healthz", "ping"]) => Ok(text(StatusCode::OK, "ok")),
         (&Method::GET, ["pods"]) => Ok(json(pod_list(&node))),
-        (&Method::GET, ["stats", "summary"]) => Ok(json(summary(&node))),
+        (&Method::GET, ["metrics", "resource"]) => {
+            let body = usage::resources(&node).await;
+            Ok(with_body(StatusCode::OK, PROMETHEUS, body.into()))
+        }
+        (&Method::GET, ["stats", "summary"]) => match usage::summary(&node).await {
+            Ok(summary) => Ok(json(summary)),
+            Err(error) => Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, error)),
+        },
         _ => Err(Refusal::not_found("404 page not found")),
     }
 }
@@ -247,17 +256,6 @@ fn pod_list(node: &Node) -> serde_json::Value {
         .map(|entry| serde_json::json!(*entry.update.borrow().pod))
         .collect();
     serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods})
-}
-
-/// The existing pods and containers; nothing is measured.
-fn summary(node: &Node) -> serde_json::Value {
-    let pods = node.pods.lock();
-    let references = pods.values().map(|entry| {
-        let pod = Arc::clone(&entry.update.borrow().pod);
-        let name = pod.name_any();
-        serde_json::json!({"podRef": {"name": name, "namespace": pod.namespace(), "uid": pod.uid()}})
-    });
-    serde_json::json!({"node": {"nodeName": node.config.node_name}, "pods": references.collect::<Vec<_>>()})
 }
 
 fn text(status: StatusCode, message: &str) -> Response<Body> {

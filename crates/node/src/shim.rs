@@ -22,7 +22,7 @@ mod create;
 mod devices;
 mod exec;
 mod init;
-mod log;
+pub(crate) mod log;
 mod probe;
 mod program;
 mod stage;

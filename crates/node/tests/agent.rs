@@ -8,6 +8,8 @@ mod claims;
 mod classic;
 #[path = "agent/complete.rs"]
 mod complete;
+#[path = "agent/complete_images.rs"]
+mod complete_images;
 #[path = "agent/containers.rs"]
 mod containers;
 #[path = "agent/harness.rs"]

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -265,6 +267,49 @@ func TestVolumesAndEnds(t *testing.T) {
 	if end := over.Status.ContainerStatuses[0].State.Terminated; end == nil || end.Reason != "OOMKilled" || end.ExitCode != 137 {
 		t.Errorf("end %+v", over.Status.ContainerStatuses[0].State)
 	}
+}
+
+// TestLogsAndUsage takes the time of two looks at the sizes of logs, ten seconds each.
+func TestLogsAndUsage(t *testing.T) {
+	create(t, pod("counts", "count"))
+	counts := await(t, "counts", "running", isRunning)
+	directory := shared.path("n", "logs", fmt.Sprintf("default_counts_%s", counts.UID), counts.Spec.Containers[0].Name)
+	must(t, eventually("the log is rotated twice", func() error {
+		files, err := os.ReadDir(directory)
+		if err == nil && len(files) != 3 {
+			err = fmt.Errorf("files: %v", files)
+		}
+		return err
+	}))
+	// The runtime goes on with the new file.
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(directory, "0.log"))
+		must(t, err)
+		return info.Size()
+	}
+	must(t, eventually("the new log grows", func() error {
+		if size() == 0 {
+			return errors.New("it is empty")
+		}
+		return nil
+	}))
+	must(t, eventually("the container is measured", func() error {
+		request := shared.client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/n1/proxy/metrics/resource")
+		text, err := request.DoRaw(within(t))
+		if err != nil {
+			return err
+		}
+		for _, metric := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"} {
+			sample := fmt.Sprintf("%s{container=%q,namespace=\"default\",pod=\"counts\"}", metric, counts.Spec.Containers[0].Name)
+			if !strings.Contains(string(text), sample) {
+				return fmt.Errorf("no %s in:\n%s", sample, text)
+			}
+		}
+		if !strings.Contains(string(text), "resource_scrape_error 0") {
+			return fmt.Errorf("containers were not measured:\n%s", text)
+		}
+		return nil
+	}))
 }
 
 func TestKills(t *testing.T) {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use allot_apimachinery::Quantity;
 use allot_node::{Config, ImageMode, RuntimeKind};
 
 use super::bounds;
@@ -28,6 +29,12 @@ pub struct Args {
     /// Where the container runtime listens, with --runtime cri
     #[arg(long, value_name = "unix:///PATH", default_value = allot_node::CRI_ENDPOINT)]
     cri_endpoint: String,
+    /// With --runtime cri: size from which on the log of a container is rotated
+    #[arg(long, value_name = "QUANTITY", default_value = "10Mi", value_parser = size)]
+    container_log_max_size: u64,
+    /// With --runtime cri: files of a container's log, with the current one
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
+    container_log_max_files: u32,
     /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be
     /// reached and the pod names a command), require (always their image) or host (always the host's files)
     #[arg(long, env = "ALLOT_IMAGES", default_value = "auto")]
@@ -56,6 +63,15 @@ pub struct Args {
 fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let size: Quantity = text
+        .parse()
+        .map_err(|_| "expected a quantity such as 10Mi")?;
+    let size = size.as_i64().and_then(|size| u64::try_from(size).ok());
+    size.filter(|size| *size > 0)
+        .ok_or_else(|| "expected a positive number of bytes".to_owned())
 }
 
 /// The default directory is root's.
@@ -100,6 +116,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let mut config = Config::new(name, root);
         config.runtime = args.runtime;
         config.cri_endpoint = args.cri_endpoint.clone();
+        config.logs.size = args.container_log_max_size;
+        config.logs.files = args.container_log_max_files as usize;
         config.images.mode = args.images;
         config.images.registries = registries.clone();
         config.cdi_dirs = args.cdi_dir.clone();

@@ -72,13 +72,23 @@ fn versions_follow_the_fields_in_use() {
 fn json_and_yaml_are_read_and_unknown_fields_refused() {
     let directory = tempfile::tempdir().unwrap();
     let yaml = directory.path().join("a.yaml");
-    let text = "cdiVersion: \"0.5.0\"\nkind: a.com/b\ndevices:\n- name: x\n  containerEdits:\n    env: [\"A=1\"]\n";
+    let text = "cdiVersion: \"0.5.0\"\nkind: a.com/bc\ndevices:\n- name: x\n  containerEdits:\n    env: [\"A=1\"]\n";
     std::fs::write(&yaml, text).unwrap();
     let read = Spec::read(&yaml).unwrap();
     assert_eq!(read.devices[0].edits.env, ["A=1"]);
     let json = directory.path().join("a.json");
     read.write(&json).unwrap();
     assert_eq!(Spec::read(&json).unwrap(), read);
+    // Valid, but containerd and CRI-O panic on it.
+    for kind in ["a.com/b", "a/bc"] {
+        let short = Spec {
+            kind: kind.to_owned(),
+            ..read.clone()
+        };
+        short.validate().unwrap();
+        let refused = short.write(&json).unwrap_err().to_string();
+        assert!(refused.contains("one letter"), "{refused}");
+    }
     std::fs::write(&yaml, format!("{text}surprise: 1\n")).unwrap();
     assert!(matches!(Spec::read(&yaml), Err(Error::Parse { .. })));
 }

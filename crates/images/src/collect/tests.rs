@@ -5,7 +5,7 @@ use crate::fixtures::{Built, Layer, gzip, store};
 use crate::import::import;
 
 /// Adds an image with its own file to a store, and returns its id.
-fn add(store: &Store, directory: &Path, name: &str) -> Digest {
+fn add(store: &Store, directory: &Path, name: &str) -> String {
     let image = Built::new(&[(Layer::new().file(name, &"x".repeat(1000)).tar(), gzip)]);
     let path = crate::import::fixtures::layout(directory, &image, name);
     let name = crate::Reference::parse(name).unwrap();
@@ -13,6 +13,7 @@ fn add(store: &Store, directory: &Path, name: &str) -> Digest {
         .unwrap()
         .remove(0)
         .id
+        .to_string()
 }
 
 fn usage(used_percent: u64) -> impl Fn() -> Result<Usage> {

@@ -1,20 +1,33 @@
 //! Which pods may use a present image: those that could have pulled it, as in the kubelet's default
-//! (`NeverVerifyPreloadedImages`). Imported images are for all.
+//! (`NeverVerifyPreloadedImages`). Images that were never pulled here are for all.
+//!
+//! A pull is noted before it begins. If the process ends in the middle of it, the image may be present without a record
+//! of its pull; the note tells it from an image that was imported.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
-use super::Manager;
 use crate::keyring::{Credential, SecretSource};
-use crate::store::Image;
-use crate::{Reference, Result};
+use crate::pull::blocking;
+use crate::store::{read_json, write_json};
+use crate::{Error, Reference, Result};
 
-const FILE: &str = "pulled.json";
+const PULLED: &str = "pulled.json";
+const PULLING: &str = "pulling.json";
 /// Most secrets that are remembered for a repository.
 const MAX_SECRETS: usize = 100;
+/// Most pulls that are noted, with those whose end is not known.
+const MAX_PULLS: usize = 10_000;
 
-type Records = BTreeMap<String, BTreeMap<String, PullRecord>>;
+/// Pulls by the image's id and the repository.
+type Pulled = BTreeMap<String, BTreeMap<String, PullRecord>>;
+/// Names of images whose pull has begun.
+type Pulling = BTreeSet<String>;
 
 /// By what an image was pulled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,64 +41,168 @@ pub struct PullRecord {
     pub secrets: Vec<SecretSource>,
 }
 
-impl Manager {
-    /// Whether a pod with these credentials may use an image without a pull.
-    pub(super) fn may_use(
+/// Pulls of one name.
+#[derive(Debug, Default)]
+struct Running {
+    count: usize,
+    /// Whether an earlier pull ended without a decision, so that a failed one does not decide it.
+    open: bool,
+}
+
+/// How a pull has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The image is present, and its pull recorded.
+    Recorded,
+    /// The image was not pulled.
+    Failed,
+    /// It is not known whether the image was pulled, or its pull could not be recorded.
+    Undecided,
+}
+
+/// The records of pulls in a directory.
+#[derive(Clone)]
+pub(super) struct Records {
+    directory: Arc<PathBuf>,
+    /// The pulls of this process by name; locked while the files are read or changed.
+    running: Arc<Mutex<HashMap<String, Running>>>,
+}
+
+impl Records {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self {
+            directory: Arc::new(directory.to_owned()),
+            running: Arc::default(),
+        }
+    }
+
+    async fn read<T: Default + DeserializeOwned + Send + 'static>(&self, file: &str) -> Result<T> {
+        let path = self.directory.join(file);
+        blocking(move || read_json(&path)).await
+    }
+
+    async fn write<T: Serialize + Send + 'static>(&self, file: &str, content: T) -> Result<()> {
+        let path = self.directory.join(file);
+        blocking(move || write_json(&path, &content)).await
+    }
+
+    /// Whether a pod with these credentials may use an image without a pull. Without readable records, none may.
+    pub(super) async fn may_use(
         &self,
-        image: &Image,
+        id: &str,
         reference: &Reference,
         credentials: &[Credential],
     ) -> bool {
-        let Ok(records) = self.puller.store().read_json::<Records>(FILE) else {
-            return false;
+        let _locked = self.running.lock().await;
+        let read = async {
+            let pulled: Pulled = self.read(PULLED).await?;
+            let pulling: Pulling = self.read(PULLING).await?;
+            Result::Ok((pulled, pulling))
         };
-        let Some(repositories) = records.get(image.target.as_str()) else {
-            // Never pulled here: imported.
-            return true;
+        let (pulled, pulling) = match read.await {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(image = %reference, %error, "records of pulls can not be read");
+                return false;
+            }
+        };
+        let Some(repositories) = pulled.get(id) else {
+            return !pulling.contains(&reference.key());
         };
         let Some(record) = repositories.get(&reference.name()) else {
             return false;
         };
         let known = |source: &SecretSource| {
             let mut secrets = record.secrets.iter();
-            secrets.any(|secret| secret.hash == source.hash || secret.is_same_secret(source))
+            secrets.any(|secret| {
+                let same = !secret.hash.is_empty() && secret.hash == source.hash;
+                same || secret.is_same_secret(source)
+            })
         };
-        record.open
-            || credentials
-                .iter()
-                .filter_map(|credential| credential.source.as_ref())
-                .any(known)
+        let mut sources = credentials.iter().filter_map(|it| it.source.as_ref());
+        record.open || sources.any(known)
     }
 
-    /// Notes by what an image was pulled.
-    pub(super) fn record(
+    /// Notes that the pull of an image begins.
+    pub(super) async fn begin(&self, reference: &Reference) -> Result<()> {
+        let mut running = self.running.lock().await;
+        let mut pulling: Pulling = self.read(PULLING).await?;
+        if pulling.len() >= MAX_PULLS {
+            return Err(Error::TooLarge(format!(
+                "the node has {MAX_PULLS} pulls whose end is not known"
+            )));
+        }
+        let new = pulling.insert(reference.key());
+        if new {
+            self.write(PULLING, pulling).await?;
+        }
+        let entry = running.entry(reference.key()).or_default();
+        entry.open |= entry.count == 0 && !new;
+        entry.count += 1;
+        Ok(())
+    }
+
+    /// Notes by what an image was pulled. `present` lists the ids of all images: the records of others are dropped. It is
+    /// polled while no other record can be written, so that the image of every record was present before.
+    pub(super) async fn record(
         &self,
-        image: &Image,
+        id: &str,
         reference: &Reference,
         secret: Option<SecretSource>,
+        present: impl Future<Output = Result<BTreeSet<String>>>,
     ) -> Result<()> {
-        let store = self.puller.store();
-        let present: BTreeSet<String> = store
-            .list()?
-            .into_iter()
-            .map(|image| image.target.to_string())
-            .collect();
-        store.update_file(FILE, |records: &mut Records| {
-            records.retain(|digest, _| present.contains(digest));
-            let repositories = records.entry(image.target.to_string()).or_default();
-            let record = repositories.entry(reference.name()).or_default();
-            match secret {
-                None => record.open = true,
-                Some(secret) => {
-                    record
-                        .secrets
-                        .retain(|known| !known.is_same_secret(&secret));
-                    record.secrets.push(secret);
-                    if record.secrets.len() > MAX_SECRETS {
-                        record.secrets.remove(0);
-                    }
+        let _locked = self.running.lock().await;
+        let mut pulled: Pulled = self.read(PULLED).await?;
+        match present.await {
+            Ok(present) => pulled.retain(|known, _| present.contains(known)),
+            Err(error) => tracing::debug!(%error, "records of removed images are kept"),
+        }
+        let repositories = pulled.entry(id.to_owned()).or_default();
+        let record = repositories.entry(reference.name()).or_default();
+        match secret {
+            None => record.open = true,
+            Some(secret) => {
+                record
+                    .secrets
+                    .retain(|known| !known.is_same_secret(&secret));
+                record.secrets.push(secret);
+                if record.secrets.len() > MAX_SECRETS {
+                    record.secrets.remove(0);
                 }
             }
-        })
+        }
+        self.write(PULLED, pulled).await
+    }
+
+    /// The pull of an image has ended.
+    pub(super) async fn end(&self, reference: &Reference, end: End) {
+        let mut running = self.running.lock().await;
+        let key = reference.key();
+        let Some(entry) = running.get_mut(&key) else {
+            return;
+        };
+        match end {
+            End::Recorded => entry.open = false,
+            End::Failed => {}
+            End::Undecided => entry.open = true,
+        }
+        entry.count -= 1;
+        if entry.count > 0 {
+            return;
+        }
+        let open = entry.open;
+        running.remove(&key);
+        if open {
+            return;
+        }
+        let removed = async {
+            let mut pulling: Pulling = self.read(PULLING).await?;
+            pulling.remove(&key);
+            self.write(PULLING, pulling).await
+        };
+        if let Err(error) = removed.await {
+            // Pods will have to show their credentials once more.
+            tracing::warn!(image = %reference, %error, "end of a pull can not be recorded");
+        }
     }
 }

@@ -150,18 +150,54 @@ async fn an_image_of_a_private_registry_is_for_those_who_can_pull_it() {
     let told = node.ensure(&name, Policy::IfNotPresent, &[]).await;
     assert!(told[3].starts_with("ErrImagePull: "), "{told:?}");
     // An image that was imported from a file is for all.
-    let store = node.manager.puller().store();
-    let image = store.list().unwrap().remove(0);
-    store
-        .update_file(
-            "pulled.json",
-            |records: &mut std::collections::BTreeMap<String, serde_json::Value>| records.clear(),
-        )
-        .unwrap();
-    assert!(
-        node.manager
-            .may_use(&image, &Reference::parse(&name).unwrap(), &[])
-    );
+    let image = node.manager.source().store().list().unwrap().remove(0);
+    let reference = Reference::parse(&name).unwrap();
+    let file = |name: &str| node.manager.source().store().root().join(name);
+    std::fs::remove_file(file("pulled.json")).unwrap();
+    assert!(node.manager.may_use(&image, &reference, &[]).await);
+    // With damaged records no pod may use it.
+    std::fs::write(file("pulled.json"), "{").unwrap();
+    assert!(!node.manager.may_use(&image, &reference, &[]).await);
+}
+
+/// A process that ended between a pull and its record leaves an image without a record.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_an_interrupted_pull_does_not_make_an_image_public() {
+    let node = Node::new(Backoff::new(Duration::ZERO, Duration::ZERO)).await;
+    let name = node.server.push(&Built::simple(), "v1");
+    let login = ("me".to_owned(), "word".to_owned());
+    node.server.state.lock().login = Some(login);
+    let own = [Credential {
+        username: "me".to_owned(),
+        password: "word".to_owned(),
+        source: Some(SecretSource {
+            uid: "1".to_owned(),
+            namespace: "ns".to_owned(),
+            name: "pull".to_owned(),
+            hash: "word".to_owned(),
+        }),
+    }];
+    let reference = Reference::parse(&name).unwrap();
+    node.manager.records.begin(&reference).await.unwrap();
+    node.manager.source().pull(&reference, &own).await.unwrap();
+    let root = node.manager.source().store().root().to_owned();
+    let puller = node.manager.source().clone();
+    let node = Node {
+        manager: Manager::of(puller, &root, Backoff::new(Duration::ZERO, Duration::ZERO)),
+        ..node
+    };
+    // A pull that fails does not make it so either.
+    for _ in 0..2 {
+        let told = node.ensure(&name, Policy::IfNotPresent, &[]).await;
+        let last = told.last().unwrap();
+        assert!(last.starts_with("ErrImagePull: "), "{told:?}");
+    }
+    let told = node.ensure(&name, Policy::IfNotPresent, &own).await;
+    assert_eq!(told.last().unwrap(), "ready HOST/some/app:v1");
+    let told = node.ensure(&name, Policy::Never, &own).await;
+    assert_eq!(told.len(), 2, "{told:?}");
+    let told = node.ensure(&name, Policy::Never, &[]).await;
+    assert!(told[2].starts_with("ErrImageNeverPull: "), "{told:?}");
 }
 
 #[test]

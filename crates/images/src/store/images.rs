@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_INDEX, Store, read_file, write_file};
+use super::{Store, read_json, write_json};
 use crate::manifest::{Descriptor, Document, Manifest, OCI_INDEX, Platform, select};
 use crate::{Digest, Error, ImageConfig, Reference, Result};
 
@@ -88,20 +88,13 @@ pub(super) struct Index {
 
 impl Store {
     pub(super) fn index(&self) -> Result<Index> {
-        let path = self.path("index.json");
-        let Some(content) = read_file(&path, MAX_INDEX)? else {
-            return Ok(Index::default());
-        };
-        serde_json::from_slice(&content)
-            .map_err(|error| Error::Config(format!("{}: {error}", path.display())))
+        read_json(&self.path("index.json"))
     }
 
     pub(super) fn write_index(&self, mut index: Index) -> Result<()> {
         index.schema_version = 2;
         index.media_type = OCI_INDEX.to_owned();
-        let text =
-            serde_json::to_vec(&index).map_err(|error| Error::Internal(error.to_string()))?;
-        write_file(&self.path("index.json"), &text)
+        write_json(&self.path("index.json"), &index)
     }
 
     /// Adds a name for an image in the store. An existing name is moved.

@@ -1,205 +1,229 @@
-//! Images of a runtime that pulls them itself. Implements what the kubelet does around a pull: pull policies, image pull
-//! secrets, back-off and events.
+//! Images of a runtime that pulls them itself. The kubelet's rules around a pull are those of [`Manager`], as for a node's own
+//! images.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
-use allot_images::Reference;
 use allot_images::backoff::Backoff;
-use allot_images::manager::{Policy, Waiting};
+use allot_images::collect::{Collectable, Usage};
+use allot_images::manager::{Event, Fetched, Policy, Request, Source, Waiting};
+use allot_images::{Credential, Error, Manager, Reference};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::{Client, ResourceExt};
-use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use super::{credentials, secrets};
-use crate::events::{Kind, Recorder};
+use super::garbage::Garbage;
+use super::{credentials, record_event, refuse, secrets};
+use crate::config::Config;
+use crate::events::Recorder;
 use crate::runtime::{Complete, DynRuntime, Image};
 
 /// Maximum number of concurrent pulls.
 const TOGETHER: usize = 4;
-/// Maximum number of pull errors that are kept.
-const MOST: usize = 10_000;
+/// Directory of the records of pulls, below the node's.
+const RECORDS: &str = "image-pulls";
 
 /// The image manager for a runtime that pulls images itself.
 pub(crate) struct Delegated {
+    manager: Manager<Remote>,
     runtime: DynRuntime,
     client: Client,
     events: Recorder,
-    pauses: Mutex<Pauses>,
-    pulls: Semaphore,
-}
-
-#[derive(Default)]
-struct Pauses {
-    backoff: Backoff,
-    /// The last pull error by back-off key.
-    errors: HashMap<String, String>,
-}
-
-fn waiting(reason: &'static str, message: String) -> Waiting {
-    Waiting {
-        reason,
-        message,
-        cause: None,
-        retry_after: None,
-    }
 }
 
 impl Delegated {
     /// Creates the image manager if `runtime` pulls images itself.
+    ///
+    /// # Errors
+    /// The directory of the records can not be made.
     pub(crate) fn of(
         runtime: &DynRuntime,
         client: Client,
         events: Recorder,
-        pauses: (std::time::Duration, std::time::Duration),
-    ) -> Option<Arc<Self>> {
-        runtime.complete()?;
-        Some(Arc::new(Self {
+        config: &Config,
+    ) -> Result<Option<Self>, crate::Error> {
+        if runtime.complete().is_none() {
+            return Ok(None);
+        }
+        let directory = config.root_dir.join(RECORDS);
+        make_private(&directory).map_err(|source| crate::Error::Io {
+            path: directory.clone(),
+            source,
+        })?;
+        let (first, longest) = config.images.pauses;
+        let remote = Remote {
+            runtime: runtime.clone(),
+            pulls: Semaphore::new(TOGETHER),
+        };
+        Ok(Some(Self {
+            manager: Manager::of(remote, &directory, Backoff::new(first, longest)),
             runtime: Arc::clone(runtime),
             client,
             events,
-            pauses: Mutex::new(Pauses {
-                backoff: Backoff::new(pauses.0, pauses.1),
-                errors: HashMap::new(),
-            }),
-            pulls: Semaphore::new(TOGETHER),
         }))
     }
 
-    /// Ensures that the image of a container exists, and pulls it if the pull policy requires it.
+    /// Ensures that the image of a container exists and that the pod may use it, and pulls it if one of both is not so or
+    /// the pull policy requires it.
     ///
     /// # Errors
     /// The container's waiting state, with the kubelet's reasons and messages.
     pub(crate) async fn ensure(&self, pod: &Pod, container: &Container) -> Result<Image, Waiting> {
-        let result = self.try_ensure(pod, container).await;
-        if let Err(waiting) = &result {
-            let message = format!("Error: {}", waiting.reason);
-            self.tell(pod, container, Kind::Warning, "Failed", message);
-        }
-        result
-    }
-
-    async fn try_ensure(&self, pod: &Pod, container: &Container) -> Result<Image, Waiting> {
         let name = container.image.as_deref().unwrap_or_default();
-        let warn = |reason: &'static str, message: &str| {
-            self.tell(pod, container, Kind::Warning, reason, message.to_owned());
+        let keyring = secrets::keyring(&self.client, &self.events, pod)
+            .await
+            .map_err(|message| refuse(&self.events, pod, container, "ErrImagePull", message))?;
+        let request = Request {
+            pod_uid: pod.metadata.uid.as_deref().unwrap_or_default(),
+            image: name,
+            policy: Policy::of(container.image_pull_policy.as_deref(), name),
+            credentials: &credentials(&keyring, name),
         };
-        let reference = Reference::parse(name).map_err(|error| {
-            let message = format!("Failed to apply default image tag {name:?}: {error}");
-            warn("InspectFailed", &message);
-            waiting("InvalidImageName", message)
-        })?;
-        let wanted = reference.with_default_tag().to_string();
-        let Some(complete) = self.runtime.complete() else {
-            return Err(waiting("ErrImagePull", "the runtime has no images".into()));
-        };
-        let policy = Policy::of(container.image_pull_policy.as_deref(), name);
-        if policy != Policy::Always {
-            let found = complete.image(&wanted).await.map_err(|error| {
-                let message = format!("Failed to inspect image {name:?}: {error}");
-                warn("InspectFailed", &message);
-                waiting("ImageInspectError", message)
-            })?;
-            if let Some(found) = found {
-                let message = format!(
-                    "Container image {name:?} already present on machine and can be accessed by the pod"
-                );
-                self.tell(pod, container, Kind::Normal, "Pulled", message);
-                return Ok(found);
-            }
-            if policy == Policy::Never {
-                let message =
-                    format!("Container image {name:?} is not present with pull policy of Never");
-                warn("ErrImageNeverPull", &message);
-                return Err(waiting("ErrImageNeverPull", message));
-            }
-        }
-        let key = format!("{}_{name}", pod.uid().unwrap_or_default());
-        if let Some(waiting) = self.pause(&key, name) {
-            let message = format!("Back-off pulling image {name:?}");
-            self.tell(pod, container, Kind::Normal, "BackOff", message);
-            return Err(waiting);
-        }
-        let message = format!("Pulling image {name:?}");
-        self.tell(pod, container, Kind::Normal, "Pulling", message);
-        let begun = Instant::now();
-        match self.pull(complete, pod, &wanted).await {
-            Ok(image) => {
-                let took = format!("{:.3}s", begun.elapsed().as_secs_f64());
-                let message = format!(
-                    "Successfully pulled image {name:?} in {took} ({took} including waiting). Image size: {} bytes.",
-                    image.size
-                );
-                self.tell(pod, container, Kind::Normal, "Pulled", message);
-                self.pauses.lock().backoff.collect(Instant::now());
-                Ok(image)
-            }
-            Err(error) => {
-                warn("Failed", &format!("Failed to pull image {name:?}: {error}"));
-                let mut pauses = self.pauses.lock();
-                let now = Instant::now();
-                pauses.backoff.fail(&key, now);
-                if pauses.errors.len() >= MOST {
-                    pauses.errors.clear();
-                }
-                pauses.errors.insert(key.clone(), error.clone());
-                let mut waiting = waiting("ErrImagePull", error);
-                waiting.retry_after = pauses.backoff.left(&key, now);
-                Err(waiting)
-            }
-        }
+        let mut record = |event: Event| record_event(&self.events, pod, container, event);
+        self.manager.ensure(&request, &mut record).await
     }
 
-    /// The waiting state if the back-off has not expired yet.
-    fn pause(&self, key: &str, name: &str) -> Option<Waiting> {
-        let pauses = self.pauses.lock();
-        let left = pauses.backoff.left(key, Instant::now())?;
-        let mut message = format!("Back-off pulling image {name:?}");
-        if let Some(error) = pauses.errors.get(key) {
-            message = format!("{message}: ErrImagePull: {error}");
-        }
-        let mut waiting = waiting("ImagePullBackOff", message);
-        waiting.retry_after = Some(left);
-        Some(waiting)
+    /// The images of the runtime, for their collection.
+    pub(crate) fn garbage(&self) -> Arc<dyn Garbage> {
+        let (runtime, handle) = (Arc::clone(&self.runtime), Handle::current());
+        Arc::new(Unused { runtime, handle })
     }
 
-    /// Pulls an image; like the kubelet, tries the credentials from the pod's image pull secrets one after another.
+    /// A pod was removed: its back-off is dropped.
+    pub(crate) fn forget(&self, pod: &Pod) {
+        self.manager.forget(&pod.uid().unwrap_or_default());
+    }
+}
+
+fn make_private(directory: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(directory)
+}
+
+/// The images of a container runtime.
+struct Remote {
+    runtime: DynRuntime,
+    pulls: Semaphore,
+}
+
+/// The images of a container runtime, asked by a thread that may wait.
+struct Unused {
+    runtime: DynRuntime,
+    handle: Handle,
+}
+
+impl Unused {
+    fn ask<'a, T>(
+        &'a self,
+        call: impl FnOnce(&'a dyn Complete) -> BoxFuture<'a, Result<T, String>>,
+    ) -> Result<T, Error> {
+        let complete = self.runtime.complete();
+        let complete = complete.ok_or_else(|| failed("the runtime has no images".into()))?;
+        self.handle.block_on(call(complete)).map_err(failed)
+    }
+}
+
+impl Collectable for Unused {
+    fn ids(&self) -> Result<BTreeSet<String>, Error> {
+        let images = self.ask(|it| it.images())?.into_iter();
+        let images = images.filter(|image| !image.pinned);
+        Ok(images.map(|image| image.id).collect())
+    }
+
+    fn remove(&self, id: &str) -> Result<u64, Error> {
+        let images = self.ask(|it| it.images())?;
+        self.ask(|it| it.remove_image(id))?;
+        let removed = images.iter().find(|image| image.id == id);
+        Ok(removed.map_or(0, |image| image.size))
+    }
+}
+
+impl Garbage for Unused {
+    fn in_use(&self) -> Result<BTreeSet<String>, Error> {
+        self.ask(|it| it.images_in_use())
+    }
+
+    fn usage(&self) -> Result<Usage, Error> {
+        Usage::of(&self.ask(|it| it.image_directory())?)
+    }
+}
+
+fn failed(message: String) -> Error {
+    Error::Runtime {
+        message,
+        unanswered: false,
+    }
+}
+
+impl Remote {
+    fn complete(&self) -> Result<&dyn Complete, Error> {
+        let complete = self.runtime.complete();
+        complete.ok_or_else(|| failed("the runtime has no images".into()))
+    }
+}
+
+impl Source for Remote {
+    type Image = Image;
+    type Ready = Image;
+
+    fn id(image: &Image) -> String {
+        image.id.clone()
+    }
+
+    async fn ids(&self) -> Result<BTreeSet<String>, Error> {
+        let images = self.complete()?.images().await.map_err(failed)?;
+        Ok(images.into_iter().map(|image| image.id).collect())
+    }
+
+    async fn find(&self, reference: &Reference) -> Result<Option<Image>, Error> {
+        let wanted = reference.to_string();
+        self.complete()?.image(&wanted).await.map_err(failed)
+    }
+
+    async fn prepare(&self, image: Image) -> Result<Image, Error> {
+        Ok(image)
+    }
+
     async fn pull(
         &self,
-        complete: &dyn Complete,
-        pod: &Pod,
-        wanted: &str,
-    ) -> Result<Image, String> {
-        let keyring = secrets::keyring(&self.client, &self.events, pod).await?;
+        reference: &Reference,
+        credentials: &[Credential],
+    ) -> Result<Fetched<Image>, Error> {
+        let (complete, wanted) = (self.complete()?, reference.to_string());
         let Ok(_one) = self.pulls.acquire().await else {
-            return Err("the agent ends".into());
+            return Err(failed("the agent ends".into()));
         };
-        let all = credentials(&keyring, wanted);
-        if all.is_empty() {
-            return complete.pull(wanted, None).await;
-        }
-        let mut errors: Vec<String> = Vec::new();
-        for credential in &all {
-            match complete.pull(wanted, Some(credential)).await {
-                Ok(image) => return Ok(image),
-                Err(error) if errors.contains(&error) => {}
-                Err(error) => errors.push(error),
+        let attempts: Vec<Option<&Credential>> = match credentials {
+            [] => vec![None],
+            all => all.iter().map(Some).collect(),
+        };
+        let (mut errors, mut unanswered): (Vec<String>, bool) = (Vec::new(), false);
+        for credential in attempts {
+            match complete.pull(&wanted, credential).await {
+                Ok(image) => {
+                    return Ok(Fetched {
+                        id: image.id.clone(),
+                        size: image.size,
+                        secret: credential.and_then(|it| it.source.clone()),
+                        ready: image,
+                    });
+                }
+                Err(error) => {
+                    unanswered |= error.is_undecided();
+                    let text = error.to_string();
+                    if !errors.contains(&text) {
+                        errors.push(text);
+                    }
+                }
             }
         }
-        Err(errors.join(", "))
-    }
-
-    fn tell(
-        &self,
-        pod: &Pod,
-        container: &Container,
-        kind: Kind,
-        reason: &'static str,
-        message: String,
-    ) {
-        let name = Some(container.name.as_str());
-        self.events.pod(pod, name, kind, reason, message);
+        Err(Error::Runtime {
+            message: errors.join(", "),
+            unanswered,
+        })
     }
 }

@@ -1,17 +1,38 @@
 //! Removing images that no container uses when the disk is full, by the kubelet's rules.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allot_images::collect::{Collected, Collector, Policy, Usage};
+use allot_images::collect::{Collectable, Collected, Collector, Policy, Usage};
+use allot_images::{Result, Store};
 use k8s_openapi::api::core::v1::Node;
 
-use super::Images;
 use crate::events::{Kind, Recorder};
+
+/// The images that are collected. Its functions block.
+pub(crate) trait Garbage: Collectable + Send + Sync {
+    /// The ids of the images that are in use.
+    fn in_use(&self) -> Result<BTreeSet<String>>;
+
+    /// The space on their file system.
+    fn usage(&self) -> Result<Usage>;
+}
+
+impl Garbage for Store {
+    fn in_use(&self) -> Result<BTreeSet<String>> {
+        let used = Store::in_use(self)?;
+        Ok(used.iter().map(ToString::to_string).collect())
+    }
+
+    fn usage(&self) -> Result<Usage> {
+        Usage::of(self.root())
+    }
+}
 
 /// Runs the garbage collection of images every `period`.
 pub(crate) async fn collect(
-    images: Arc<Images>,
+    images: Arc<dyn Garbage>,
     policy: Policy,
     period: Duration,
     events: Recorder,
@@ -26,11 +47,11 @@ pub(crate) async fn collect(
     };
     loop {
         tokio::time::sleep(period).await;
-        let store = images.store().clone();
+        let images = Arc::clone(&images);
         let work = move || {
-            let collected = store.in_use().and_then(|in_use| {
-                let usage = || Usage::of(store.root());
-                collector.collect(&store, &in_use, &usage, Instant::now())
+            let collected = images.in_use().and_then(|in_use| {
+                let usage = || images.usage();
+                collector.collect(&*images, &in_use, &usage, Instant::now())
             });
             (collector, collected)
         };

@@ -1,6 +1,6 @@
-//! Actions of probes and hooks: run a program in the container, send an HTTP request, open a connection, sleep.
+//! Actions of probes and hooks: run a program in the container, send an HTTP request, open a connection, ask a gRPC server for
+//! its health, sleep.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,16 +9,18 @@ use futures::future::{Either, select};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{
-    Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, Probe, SleepAction,
+    Container, ExecAction, GRPCAction, HTTPGetAction, LifecycleHandler, Pod, Probe, SleepAction,
     TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::Node;
+use super::{Node, network};
 use crate::runtime::Exec;
-use crate::shim::spec::{self, ContainerSpec};
+
+mod grpc;
 
 /// Of what a program or a server answers, this much is shown in events.
 const SHOWN: usize = 10 * 1024;
@@ -29,6 +31,7 @@ pub(super) enum Action {
     Exec(Vec<String>),
     Http(HTTPGetAction),
     Tcp(TCPSocketAction),
+    Grpc(GRPCAction),
     Sleep(Duration),
     /// An action that this agent does not support.
     Unknown(&'static str),
@@ -59,7 +62,8 @@ impl Action {
     pub(super) fn of_probe(probe: &Probe) -> Self {
         Self::exec_or_http(probe.exec.as_ref(), probe.http_get.as_ref())
             .or_else(|| probe.tcp_socket.clone().map(Self::Tcp))
-            .unwrap_or(Self::Unknown("this node has no gRPC probes"))
+            .or_else(|| probe.grpc.clone().map(Self::Grpc))
+            .unwrap_or(Self::Unknown("missing probe handler"))
     }
 
     pub(super) fn of_hook(hook: &LifecycleHandler) -> Self {
@@ -89,11 +93,20 @@ impl Action {
     ) -> Result<(), Failure> {
         match self {
             Self::Exec(command) => exec(node, id, command, limit).await,
-            Self::Http(action) => get(node, pod, container, id, action).await,
+            Self::Http(action) => get(node, pod, container, action).await,
             Self::Tcp(action) => {
                 let host = host(node, pod, action.host.as_deref());
-                connect(node, id, &host, port(container, &action.port)?).await?;
+                connect(node, pod, &host, port(container, &action.port)?).await?;
                 Ok(())
+            }
+            Self::Grpc(action) => {
+                let host = host(node, pod, None);
+                let port = port(container, &IntOrString::Int(action.port))?;
+                let stream = connect(node, pod, &host, port).await?;
+                let service = action.service.as_deref().unwrap_or_default();
+                grpc::check(stream, &authority(&host, port), service)
+                    .await
+                    .map_err(no)
             }
             Self::Sleep(time) => {
                 tokio::time::sleep(*time).await;
@@ -162,21 +175,19 @@ fn port(container: &Container, port: &IntOrString) -> Result<u16, Failure> {
         .ok_or_else(|| Failure::Unknown("invalid port number".to_owned()))
 }
 
-/// The network namespace of a container's pod, if it has one of its own.
-fn network(node: &Node, id: &str) -> Option<PathBuf> {
-    let file = node.config.root_dir.join("containers").join(id);
-    let spec: ContainerSpec = spec::read(&file.join(spec::SPEC)).ok()?;
-    spec.network
+fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
 }
 
 /// Connects to a port of a container. One in a network of its own is reached over its loopback interface.
-async fn connect(node: &Node, id: &str, host: &str, port: u16) -> Result<TcpStream, Failure> {
-    let at = match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    };
-    let connected = match network(node, id) {
-        Some(namespace) => super::network::connect(namespace, port).await,
+async fn connect(node: &Node, pod: &Pod, host: &str, port: u16) -> Result<TcpStream, Failure> {
+    let at = authority(host, port);
+    let directory = node.pod_dir(&pod.uid().unwrap_or_default());
+    let connected = match network::of(&directory) {
+        Some(namespace) => network::connect(namespace, port).await,
         None => TcpStream::connect(&at).await,
     };
     connected.map_err(|error| {
@@ -192,7 +203,6 @@ async fn get(
     node: &Node,
     pod: &Pod,
     container: &Container,
-    id: &str,
     action: &HTTPGetAction,
 ) -> Result<(), Failure> {
     let host = host(node, pod, action.host.as_deref());
@@ -221,7 +231,7 @@ async fn get(
     let request = request
         .body(Empty::<Bytes>::new())
         .map_err(|error| Failure::Unknown(error.to_string()))?;
-    let stream = connect(node, id, &host, port)
+    let stream = connect(node, pod, &host, port)
         .await
         .map_err(|failure| failed(&failure.text()))?;
     let status = match secure {

@@ -227,7 +227,7 @@ fn decide(
     let (apparmor, selinux) = security::kernel_modules();
     let machine = security::NodeCapabilities {
         isolation: node.runtime.isolation(),
-        profiles: &node.config.root_dir.join("seccomp"),
+        root: &node.config.root_dir,
         apparmor,
         selinux,
         capabilities: &crate::oci::capabilities::of_the_agent(),

@@ -197,6 +197,10 @@ fn timed_out(action: &Action, limit: Duration) -> String {
             command.join(" "),
             limit.as_secs()
         ),
+        Action::Grpc(_) => format!(
+            "timeout: health rpc did not complete within {}s",
+            limit.as_secs()
+        ),
         _ => {
             "context deadline exceeded (Client.Timeout exceeded while awaiting headers)".to_owned()
         }

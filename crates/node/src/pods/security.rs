@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{
 use kube::ResourceExt;
 
 use crate::oci::capabilities;
+use crate::rules;
 use crate::shim::spec::{Confinement, ImageConfig, Isolation, Seccomp, Security};
 
 #[cfg(test)]
@@ -20,8 +21,8 @@ mod tests;
 pub(super) struct NodeCapabilities<'a> {
     /// How containers are isolated here.
     pub(super) isolation: Isolation,
-    /// Directory of seccomp profiles: `<root>/seccomp` as in a kubelet.
-    pub(super) profiles: &'a Path,
+    /// The node's directory.
+    pub(super) root: &'a Path,
     /// The kernel enforces profiles of AppArmor.
     pub(super) apparmor: bool,
     /// The kernel enforces labels of SELinux.
@@ -90,23 +91,14 @@ pub(super) fn decide(
         .seccomp_profile
         .as_ref()
         .or(of_pod.seccomp_profile.as_ref());
-    security.seccomp = self::seccomp(machine.profiles, seccomp)?;
-    let annotation = pod.annotations().get(&format!(
-        "container.apparmor.security.beta.kubernetes.io/{}",
-        container.name
-    ));
-    let profile = own
-        .app_armor_profile
-        .as_ref()
-        .or(of_pod.app_armor_profile.as_ref());
-    let profile = profile
-        .cloned()
-        .or_else(|| annotation.map(|text| from_annotation(text)));
+    security.seccomp = self::seccomp(machine.root, seccomp)?;
+    let profile = rules::apparmor(pod, container);
     security.confinement = confinement(machine, profile.as_ref(), (&own, &of_pod))?;
     security.host_pid = spec.host_pid.unwrap_or(false);
     security.host_ipc = spec.host_ipc.unwrap_or(false);
+    // A network of the pod's own has no settings of its own here.
     for sysctl in of_pod.sysctls.iter().flatten() {
-        check_sysctl(&sysctl.name, security.host_ipc)?;
+        rules::check_sysctl(&sysctl.name, false, security.host_ipc)?;
         security
             .sysctls
             .insert(sysctl.name.clone(), sysctl.value.clone());
@@ -204,45 +196,14 @@ fn user(
     Ok(())
 }
 
-fn seccomp(profiles: &Path, asked: Option<&SeccompProfile>) -> Result<Seccomp, String> {
-    let Some(profile) = asked else {
-        return Ok(Seccomp::Unconfined);
-    };
-    match profile.type_.as_str() {
-        "Unconfined" => Ok(Seccomp::Unconfined),
-        "RuntimeDefault" => Ok(Seccomp::RuntimeDefault),
-        "Localhost" => {
-            let name = profile.localhost_profile.as_deref().unwrap_or_default();
-            let inside = Path::new(name)
-                .components()
-                .all(|part| matches!(part, std::path::Component::Normal(_)));
-            if name.is_empty() || !inside {
-                return Err(format!("invalid seccomp profile {name:?}"));
-            }
-            let path = profiles.join(name);
-            std::fs::read_to_string(&path)
-                .map(Seccomp::Profile)
-                .map_err(|error| {
-                    format!(
-                        "cannot load seccomp profile {:?}: {error}",
-                        path.display().to_string()
-                    )
-                })
+fn seccomp(root: &Path, asked: Option<&SeccompProfile>) -> Result<Seccomp, String> {
+    match rules::seccomp(root, asked)? {
+        None | Some(rules::Seccomp::Unconfined) => Ok(Seccomp::Unconfined),
+        Some(rules::Seccomp::RuntimeDefault) => Ok(Seccomp::RuntimeDefault),
+        Some(rules::Seccomp::Localhost(path)) => {
+            let content = std::fs::read_to_string(&path).map(Seccomp::Profile);
+            content.map_err(|error| format!("cannot load seccomp profile {path:?}: {error}"))
         }
-        other => Err(format!("unknown seccomp profile type {other:?}")),
-    }
-}
-
-/// The older way to name a profile of AppArmor.
-fn from_annotation(text: &str) -> AppArmorProfile {
-    let (kind, name) = match text.strip_prefix("localhost/") {
-        Some(name) => ("Localhost", Some(name.to_owned())),
-        None if text == "runtime/default" => ("RuntimeDefault", None),
-        None => ("Unconfined", None),
-    };
-    AppArmorProfile {
-        type_: kind.into(),
-        localhost_profile: name,
     }
 }
 
@@ -283,27 +244,6 @@ fn confinement(
         ));
     }
     Ok(confinement)
-}
-
-/// Only parameters of namespaces that the container has for itself can be set for it alone.
-fn check_sysctl(name: &str, host_ipc: bool) -> Result<(), String> {
-    let dotted = name.replace('/', ".");
-    let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."]
-        .iter()
-        .any(|prefix| dotted.starts_with(prefix))
-        || dotted == "kernel.sem";
-    if dotted.starts_with("net.") {
-        return Err(format!(
-            "forbidden sysctl: \"{name}\" belongs to the network, which is the host's on this node"
-        ));
-    }
-    match (of_ipc, host_ipc) {
-        (true, false) => Ok(()),
-        (true, true) => Err(format!(
-            "forbidden sysctl: \"{name}\" not allowed with host ipc enabled"
-        )),
-        (false, _) => Err(format!("forbidden sysctl: \"{name}\" not allowlisted")),
-    }
 }
 
 /// Rejects settings that cannot be carried out.

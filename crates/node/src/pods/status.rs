@@ -5,23 +5,14 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::state::{ContainerState, Phase, Terminated};
+use crate::rules;
 
 /// Path of a container's log.
 pub(crate) fn log_path(root: &Path, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
-    let pod = format!(
-        "{}_{}_{}",
-        pod.namespace().unwrap_or_default(),
-        pod.name_any(),
-        pod.uid().unwrap_or_default()
-    );
-    root.join("logs")
-        .join(pod)
-        .join(container)
-        .join(format!("{attempt}.log"))
+    rules::log_directory(root, pod).join(rules::log_name(container, attempt))
 }
 
 /// Input of the status.

@@ -1,11 +1,14 @@
 //! Runtimes that manage pods and images themselves, such as CRI runtimes.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use allot_images::Credential;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
@@ -22,6 +25,8 @@ pub struct Image {
     pub user: String,
     /// Size in bytes.
     pub size: u64,
+    /// Whether the runtime needs it itself, so that it must not be removed.
+    pub pinned: bool,
 }
 
 /// Input that a complete runtime needs in addition to the container specification.
@@ -48,6 +53,29 @@ pub struct Output {
     pub code: i32,
     /// Standard output followed by standard error, truncated at the end if too long.
     pub text: Vec<u8>,
+}
+
+/// What a container uses, as far as the runtime tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measured {
+    /// ID of the container.
+    pub id: String,
+    /// UID of its pod.
+    pub pod_uid: String,
+    /// Its name in the pod.
+    pub container: String,
+    /// When it was measured.
+    pub at: Timestamp,
+    /// Nanoseconds of processor time since its start.
+    pub cpu_nanoseconds: Option<u64>,
+    /// Billionths of a processor, recently.
+    pub cpu_nanocores: Option<u64>,
+    /// Bytes of memory that cannot be reclaimed.
+    pub working_set: Option<u64>,
+    /// Bytes of memory with caches.
+    pub memory: Option<u64>,
+    /// Bytes of anonymous memory.
+    pub rss: Option<u64>,
 }
 
 /// The condition of the runtime.
@@ -86,15 +114,35 @@ pub trait Complete: Send + Sync {
     /// Looks up an image in the runtime's image store.
     fn image<'a>(&'a self, reference: &'a str) -> BoxFuture<'a, Result<Option<Image>, String>>;
 
+    /// All images in the runtime's image store.
+    fn images(&self) -> BoxFuture<'_, Result<Vec<Image>, String>>;
+
+    /// IDs of the images that containers use, also those of others at the runtime.
+    fn images_in_use(&self) -> BoxFuture<'_, Result<BTreeSet<String>, String>>;
+
+    /// Removes an image with all its names.
+    fn remove_image<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), String>>;
+
+    /// A directory on the file system that the images are on.
+    fn image_directory(&self) -> BoxFuture<'_, Result<PathBuf, String>>;
+
     /// Pulls an image from its registry.
+    ///
+    /// # Errors
+    /// [`allot_images::Error::Runtime`].
     fn pull<'a>(
         &'a self,
         reference: &'a str,
         credential: Option<&'a Credential>,
-    ) -> BoxFuture<'a, Result<Image, String>>;
+    ) -> BoxFuture<'a, Result<Image, allot_images::Error>>;
 
-    /// Creates a pod's sandbox, or reuses the existing one.
-    fn open(&self, pod: Arc<Pod>) -> BoxFuture<'_, Result<Opened, String>>;
+    /// Creates a pod's sandbox, or reuses the existing one. `handler`, which is only needed for a new one, looks up that of the
+    /// pod's RuntimeClass; it is empty for the runtime's default.
+    fn open<'a>(
+        &'a self,
+        pod: Arc<Pod>,
+        handler: BoxFuture<'a, Result<String, String>>,
+    ) -> BoxFuture<'a, Result<Opened, String>>;
 
     /// IPs of a pod that has a sandbox and does not share the host's network.
     fn addresses(&self, pod_uid: &str) -> Vec<IpAddr>;
@@ -116,6 +164,9 @@ pub trait Complete: Send + Sync {
         args: Vec<String>,
         limit: Duration,
     ) -> BoxFuture<'static, Result<Output, String>>;
+
+    /// Measures the containers of this node.
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>>;
 
     /// Connects to a port of a pod from within its network namespace.
     fn dial(&self, pod_uid: &str, port: u16) -> BoxFuture<'static, std::io::Result<Connection>>;

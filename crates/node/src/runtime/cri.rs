@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use allot_images::Credential;
@@ -22,23 +23,31 @@ use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Complete, Condition, Connection, Exec, Found, Image, Opened, Output, Running, Runtime, Start,
-    StartError,
+    Complete, Condition, Connection, Exec, Found, Image, Measured, Opened, Output, Running,
+    Runtime, Start, StartError,
 };
+use crate::config::LogLimits;
 use crate::shim::spec::{Exit, Isolation};
 use crate::spdy::channel;
 use calls::Calls;
 use devices::Devices;
+use orphans::{Creating, Creation};
+use removals::{Removal, Removals};
 use sandbox::Sandbox;
 
 mod calls;
 mod containers;
 mod devices;
 mod follow;
+mod images;
+mod logs;
+mod orphans;
 mod recover;
+mod removals;
 mod sandbox;
 mod stream;
 mod translate;
+mod usage;
 
 /// The runtime's endpoint and the node's directories.
 #[derive(Debug, Clone)]
@@ -50,12 +59,14 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Directories to which drivers write CDI specs.
     pub cdi_dirs: Vec<PathBuf>,
+    /// When logs are rotated.
+    pub logs: LogLimits,
 }
 
 /// A container runtime that is reached through a CRI endpoint.
 pub struct Cri {
     inner: Arc<Inner>,
-    _tasks: [AbortOnDropHandle<()>; 2],
+    _tasks: [AbortOnDropHandle<()>; 4],
 }
 
 /// State shared with the background tasks.
@@ -70,8 +81,12 @@ struct Inner {
     containers: Mutex<HashMap<String, Known>>,
     /// Sandboxes by pod UID.
     sandboxes: Mutex<HashMap<String, Sandbox>>,
+    /// Whether the sandboxes and containers of an earlier agent have been recorded.
+    recovered: AtomicBool,
+    /// Pods for which something is being created.
+    creating: Creating,
     /// Sandboxes and containers that are to be removed once the runtime responds.
-    removals: Mutex<BTreeSet<Removal>>,
+    removals: Removals,
     /// Notified when the state of a container may have changed.
     look: Notify,
 }
@@ -84,13 +99,6 @@ struct Known {
     stdin: bool,
     /// Whether it has a terminal.
     tty: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Removal {
-    Container(String),
-    /// The sandbox including its containers.
-    Sandbox(String),
 }
 
 impl Cri {
@@ -116,14 +124,18 @@ impl Cri {
             devices: Mutex::default(),
             containers: Mutex::default(),
             sandboxes: Mutex::default(),
-            removals: Mutex::default(),
+            recovered: AtomicBool::new(false),
+            creating: Creating::default(),
+            removals: Removals::default(),
             look: Notify::new(),
         });
         let follow = tokio::spawn(follow::follow(Arc::clone(&inner)));
         let events = tokio::spawn(follow::events(Arc::clone(&inner)));
+        let logs = tokio::spawn(logs::rotate(Arc::clone(&inner)));
+        let removals = tokio::spawn(removals::carry_out(Arc::clone(&inner)));
         Ok(Self {
             inner,
-            _tasks: [follow, events].map(AbortOnDropHandle::new),
+            _tasks: [follow, events, removals, logs].map(AbortOnDropHandle::new),
         })
     }
 }
@@ -145,11 +157,20 @@ impl Inner {
     }
 
     fn remove(&self, removal: Removal) {
-        if let Removal::Container(id) = &removal {
-            self.containers.lock().remove(id);
+        let container = match &removal {
+            Removal::Container(id) => Some(id.clone()),
+            Removal::Sandbox(_) => None,
+        };
+        // First, so that it is never unknown.
+        self.removals.add(removal);
+        if let Some(id) = container {
+            self.containers.lock().remove(&id);
         }
-        self.removals.lock().insert(removal);
-        self.look.notify_one();
+    }
+
+    /// Whether unknown sandboxes and containers are not simply those of an earlier agent.
+    fn is_recovered(&self) -> bool {
+        self.recovered.load(Ordering::Acquire)
     }
 }
 
@@ -295,36 +316,36 @@ impl Complete for Cri {
         async move { self.inner.image(reference).await }.boxed()
     }
 
+    fn images(&self) -> BoxFuture<'_, Result<Vec<Image>, String>> {
+        async move { self.inner.images().await }.boxed()
+    }
+
+    fn images_in_use(&self) -> BoxFuture<'_, Result<BTreeSet<String>, String>> {
+        async move { self.inner.images_in_use().await }.boxed()
+    }
+
+    fn remove_image<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async move { self.inner.remove_image(id).await }.boxed()
+    }
+
+    fn image_directory(&self) -> BoxFuture<'_, Result<PathBuf, String>> {
+        async move { self.inner.image_directory().await }.boxed()
+    }
+
     fn pull<'a>(
         &'a self,
         reference: &'a str,
         credential: Option<&'a Credential>,
-    ) -> BoxFuture<'a, Result<Image, String>> {
-        async move {
-            let auth = credential.map(|credential| v1::AuthConfig {
-                username: credential.username.clone(),
-                password: credential.password.clone(),
-                ..v1::AuthConfig::default()
-            });
-            let request = v1::PullImageRequest {
-                image: Some(image_spec(reference)),
-                auth,
-                sandbox_config: None,
-            };
-            let pulled = self.inner.calls.pull_image(request).await;
-            let pulled = pulled.map_err(|failure| failure.to_string())?;
-            let found = self.inner.image(&pulled.image_ref).await?;
-            let found = found.ok_or_else(|| format!("image {reference:?} is gone again"))?;
-            Ok(Image {
-                reference: reference.to_owned(),
-                ..found
-            })
-        }
-        .boxed()
+    ) -> BoxFuture<'a, Result<Image, allot_images::Error>> {
+        async move { self.inner.pull(reference, credential).await }.boxed()
     }
 
-    fn open(&self, pod: Arc<Pod>) -> BoxFuture<'_, Result<Opened, String>> {
-        async move { self.inner.open(&pod).await }.boxed()
+    fn open<'a>(
+        &'a self,
+        pod: Arc<Pod>,
+        handler: BoxFuture<'a, Result<String, String>>,
+    ) -> BoxFuture<'a, Result<Opened, String>> {
+        async move { self.inner.open(&pod, handler).await }.boxed()
     }
 
     fn addresses(&self, pod_uid: &str) -> Vec<IpAddr> {
@@ -365,6 +386,10 @@ impl Complete for Cri {
         .boxed()
     }
 
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+        async move { self.inner.usage().await }.boxed()
+    }
+
     fn dial(&self, pod_uid: &str, port: u16) -> BoxFuture<'static, std::io::Result<Connection>> {
         let sandbox = self.inner.sandboxes.lock().get(pod_uid).cloned();
         let calls = self.inner.calls.clone();
@@ -380,13 +405,5 @@ impl Complete for Cri {
             stream::port(&url, port).await
         }
         .boxed()
-    }
-}
-
-fn image_spec(reference: &str) -> v1::ImageSpec {
-    v1::ImageSpec {
-        image: reference.to_owned(),
-        user_specified_image: reference.to_owned(),
-        ..v1::ImageSpec::default()
     }
 }

@@ -1,11 +1,11 @@
 //! `kubectl attach`: the streams of a container's own program, from now on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
@@ -14,8 +14,12 @@ use tokio::task::JoinSet;
 use super::exec::{BACKLOG, failure, running, success};
 use super::streams::{self, Client, Message, RequestedStreams, channel};
 use super::{Body, Query, Refusal};
+use crate::frames;
 use crate::pods::Node;
-use crate::shim::spec::MAX_FRAME;
+use crate::runtime::ended;
+
+/// How long after the end of its streams a container may end for both to be one.
+const LAST: Duration = Duration::from_secs(10);
 
 pub(super) fn serve(
     node: &Arc<Node>,
@@ -25,30 +29,62 @@ pub(super) fn serve(
     query: &Query,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refusal> {
-    let id = running(node, namespace, pod, container)?;
+    let mut running = running(node, namespace, pod, container)?;
     let wanted = RequestedStreams::parse(query)?;
     let node = Arc::clone(node);
     streams::upgrade(request, wanted, move |mut client| async move {
-        let stream = match node.runtime.attach(&id).await {
+        let stream = match node.runtime.attach(&running.id).await {
             Ok(stream) => stream,
             Err(error) => {
                 let result = failure("InternalError", &error.to_string(), Value::Null);
                 return client.finish(&result).await;
             }
         };
-        if let Some(result) = follow(&mut client, stream, wanted).await {
-            client.finish(&result).await;
-        }
+        let result = match follow(&mut client, stream, wanted).await {
+            Outcome::Gone => return,
+            Outcome::Told(result) => result,
+            // The shim reports no result: its streams end with the container, or it has given up a client that does not read.
+            Outcome::Broken => match tokio::time::timeout(LAST, ended(&mut running.exit)).await {
+                Ok(_) => success(),
+                Err(_) => broken(),
+            },
+        };
+        client.finish(&result).await;
     })
 }
 
-/// Passes frames between the client and a program until the program ends; returns the final status, which is a success
-/// unless the last frame says something else, or nothing if the client is gone.
-pub(super) async fn follow(
-    client: &mut Client,
-    stream: UnixStream,
-    wanted: RequestedStreams,
-) -> Option<Value> {
+/// How the connection of a client with a program has ended.
+pub(super) enum Outcome {
+    /// The client is gone.
+    Gone,
+    /// With this status.
+    Told(Value),
+    /// The frames ended without a result.
+    Broken,
+}
+
+impl Outcome {
+    /// Reads the result of a program: empty for success, else a status or a text.
+    fn of(told: Option<&[u8]>) -> Self {
+        let Some(told) = told else {
+            return Self::Broken;
+        };
+        Self::Told(match (told.is_empty(), serde_json::from_slice(told)) {
+            (true, _) => success(),
+            (false, Ok(result @ Value::Object(_))) => result,
+            (false, _) => failure("InternalError", &String::from_utf8_lossy(told), Value::Null),
+        })
+    }
+}
+
+/// The status of streams that ended without a result.
+pub(super) fn broken() -> Value {
+    let text = "the connection to the program ended before its result was known";
+    failure("InternalError", text, Value::Null)
+}
+
+/// Passes frames between the client and a program until the frames end.
+pub(super) async fn follow(client: &mut Client, stream: UnixStream, wanted: RequestedStreams) -> Outcome {
     let (reader, writer) = UnixStream::into_split(stream);
     let (sender, output) = mpsc::channel(BACKLOG);
     let (typed, input) = mpsc::channel(BACKLOG);
@@ -57,22 +93,13 @@ pub(super) async fn follow(
     copies.spawn(copy(reader, wanted, sender, tell));
     copies.spawn(type_in(writer, input));
     if !client.converse(output, typed).await {
-        return None;
+        return Outcome::Gone;
     }
-    // It was told before the output ended.
-    let told: Vec<u8> = result.await.unwrap_or_default();
-    Some(match (told.is_empty(), serde_json::from_slice(&told)) {
-        (true, _) => success(),
-        (false, Ok(result)) => result,
-        (false, Err(_)) => failure(
-            "InternalError",
-            &String::from_utf8_lossy(&told),
-            Value::Null,
-        ),
-    })
+    // It was told before the output ended, if at all.
+    Outcome::of(result.await.ok().as_deref())
 }
 
-/// Reads the shim's frames: channel, length, data.
+/// Passes on the frames of a program.
 async fn copy(
     mut reader: OwnedReadHalf,
     wanted: RequestedStreams,
@@ -80,14 +107,7 @@ async fn copy(
     result: oneshot::Sender<Vec<u8>>,
 ) {
     let mut result = Some(result);
-    while let (Ok(channel), Ok(length)) = (reader.read_u8().await, reader.read_u32().await) {
-        if length > MAX_FRAME {
-            return;
-        }
-        let mut data = vec![0; length as usize];
-        if reader.read_exact(&mut data).await.is_err() {
-            return;
-        }
+    while let Some((channel, data)) = frames::read(&mut reader).await {
         let shown = match channel {
             channel::STDOUT => wanted.stdout,
             channel::STDERR => wanted.stderr,
@@ -106,17 +126,33 @@ async fn copy(
     }
 }
 
-/// Sends input to the shim, in the same format.
+/// Passes input to a program.
 async fn type_in(mut writer: OwnedWriteHalf, mut input: mpsc::Receiver<Message>) {
     while let Some((channel, data)) = input.recv().await {
-        for piece in data.chunks(MAX_FRAME as usize) {
-            let mut frame = Vec::with_capacity(piece.len() + 5);
-            frame.push(channel);
-            frame.extend_from_slice(&(piece.len() as u32).to_be_bytes());
-            frame.extend_from_slice(piece);
-            if writer.write_all(&frame).await.is_err() {
-                return;
-            }
+        if frames::write(&mut writer, channel, &data).await.is_err() {
+            return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_frames_without_a_result_are_no_success() {
+        let status = |told: Option<&[u8]>| match Outcome::of(told) {
+            Outcome::Told(status) => status["status"].as_str().map(str::to_owned),
+            Outcome::Gone | Outcome::Broken => None,
+        };
+        assert_eq!(status(None), None);
+        assert_eq!(status(Some(b"")).as_deref(), Some("Success"));
+        let told = br#"{"status": "Success"}"#;
+        assert_eq!(status(Some(told)).as_deref(), Some("Success"));
+        // Text, and half a status.
+        assert_eq!(status(Some(b"no")).as_deref(), Some("Failure"));
+        assert_eq!(status(Some(&told[..9])).as_deref(), Some("Failure"));
+        assert_eq!(status(Some(b"1")).as_deref(), Some("Failure"));
+        assert_eq!(broken()["status"], "Failure");
     }
 }

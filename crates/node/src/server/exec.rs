@@ -14,10 +14,11 @@ use tokio::process::{Child, ChildStdin};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::attach::{self, Outcome};
 use super::streams::{self, Client, Message, RequestedStreams, channel};
-use super::{Body, Query, Refusal, attach};
+use super::{Body, Query, Refusal};
 use crate::pods::Node;
-use crate::runtime::Exec;
+use crate::runtime::{Exec, Running};
 
 /// Output that waits for the client; the program waits too when it is full.
 pub(super) const BACKLOG: usize = 16;
@@ -41,14 +42,18 @@ pub(super) fn exec(
             "you must specify at least one command",
         ));
     }
-    let id = running(node, namespace, pod, container)?;
+    let id = running(node, namespace, pod, container)?.id;
     let wanted = RequestedStreams::parse(query)?;
     let node = Arc::clone(node);
     streams::upgrade(request, wanted, move |mut client| async move {
         let exec = node.runtime.exec(&id, args, wanted.stdin, wanted.tty);
         let result = match exec.await {
             Ok(Exec::Child { child, terminal }) => run(&mut client, child, terminal).await,
-            Ok(Exec::Stream(stream)) => attach::follow(&mut client, stream, wanted).await,
+            Ok(Exec::Stream(stream)) => match attach::follow(&mut client, stream, wanted).await {
+                Outcome::Gone => None,
+                Outcome::Told(result) => Some(result),
+                Outcome::Broken => Some(attach::broken()),
+            },
             Err(error) => Some(failure("InternalError", &error.to_string(), Value::Null)),
         };
         if let Some(result) = result {
@@ -57,13 +62,13 @@ pub(super) fn exec(
     })
 }
 
-/// The id of a running container.
+/// A running container.
 pub(super) fn running(
     node: &Node,
     namespace: &str,
     pod: &str,
     container: &str,
-) -> Result<String, Refusal> {
+) -> Result<Running, Refusal> {
     let missing = || {
         Refusal::not_found(format!(
             "pod \"{pod}\" not found in namespace \"{namespace}\""
@@ -73,7 +78,7 @@ pub(super) fn running(
     let containers = entry.containers.lock();
     let running = containers.get(container).and_then(|state| state.running());
     let none = || Refusal::not_found(format!("container not found (\"{container}\")"));
-    running.map(|running| running.id.clone()).ok_or_else(none)
+    running.cloned().ok_or_else(none)
 }
 
 #[derive(Deserialize)]

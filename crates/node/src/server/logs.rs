@@ -202,6 +202,11 @@ async fn copy(
     loop {
         // Checked before reading: output from before the end is read after it.
         let over = exit.as_ref().is_none_or(|exit| exit.borrow().is_some());
+        // So is this: what is written until the next log begins is in this one.
+        let next = match options.follow {
+            true => successor(path, &file)?,
+            false => Next::Same,
+        };
         loop {
             let n = file.read(&mut buffer)?;
             if n == 0 {
@@ -218,8 +223,7 @@ async fn copy(
         if !options.follow {
             return Ok(());
         }
-        // A full log is rotated; the next one continues where it ended.
-        if let Some(next) = successor(path, &file)? {
+        if let Next::Other(next) = next {
             file = next;
             changes = self::changes(path);
             continue;
@@ -235,8 +239,9 @@ async fn copy(
         };
         let changed = async {
             match &mut changes {
-                Some(changes) => drop(changes.next().await),
-                None => tokio::time::sleep(Duration::from_millis(200)).await,
+                // The next log may begin without a change of this one.
+                Some(changes) if !matches!(next, Next::None) => drop(changes.next().await),
+                _ => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         };
         tokio::select! {
@@ -247,17 +252,25 @@ async fn copy(
     }
 }
 
-/// The file that has taken the place of one that is followed.
-fn successor(path: &Path, file: &std::fs::File) -> std::io::Result<Option<std::fs::File>> {
+/// What is where a log is followed.
+enum Next {
+    /// The same file.
+    Same,
+    /// Nothing: the log was put aside, and the next one has not begun.
+    None,
+    /// The next log, which continues where the other ends.
+    Other(std::fs::File),
+}
+
+fn successor(path: &Path, file: &std::fs::File) -> std::io::Result<Next> {
     use std::os::unix::fs::MetadataExt;
     let next = match std::fs::File::open(path) {
         Ok(next) => next,
-        // Between the two there is a moment without any.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Next::None),
         Err(error) => return Err(error),
     };
     let same = next.metadata()?.ino() == file.metadata()?.ino();
-    Ok((!same).then_some(next))
+    Ok(if same { Next::Same } else { Next::Other(next) })
 }
 
 /// Ticks when the file grows or is rotated; `None` if the kernel grants no more watches.

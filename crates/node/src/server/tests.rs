@@ -45,3 +45,41 @@ fn bad_options_are_refused() {
         assert!(parsed.is_err(), "{query}");
     }
 }
+
+/// A runtime goes on with the old file until it is told, and there is no file by the name until then.
+#[tokio::test]
+async fn regression_a_followed_log_goes_on_after_its_rotation() {
+    use std::io::Write;
+
+    let directory = tempfile::tempdir().unwrap();
+    let (path, aside) = (
+        directory.path().join("0.log"),
+        directory.path().join("0.log.1"),
+    );
+    let line = |text: &str| format!("2026-01-01T00:00:00Z stdout F {text}\n");
+    std::fs::write(&path, line("one")).unwrap();
+    let options = logs::Options::parse(&Query::parse("follow=true"), jiff::Timestamp::UNIX_EPOCH);
+    let (end, exit) = tokio::sync::watch::channel(None);
+    let mut log = std::pin::pin!(logs::read(path.clone(), options.unwrap(), Some(exit)));
+    let mut next = async || {
+        let chunk = tokio::time::timeout(allot_testing::wait::PATIENCE, log.next()).await;
+        let chunk = chunk.expect("more of the log");
+        chunk.map(|chunk| String::from_utf8(chunk.unwrap().to_vec()).unwrap())
+    };
+    assert_eq!(next().await.as_deref(), Some("one\n"));
+    std::fs::rename(&path, &aside).unwrap();
+    let mut old = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&aside)
+        .unwrap();
+    old.write_all(line("two").as_bytes()).unwrap();
+    assert_eq!(next().await.as_deref(), Some("two\n"));
+    std::fs::write(&path, line("three")).unwrap();
+    assert_eq!(next().await.as_deref(), Some("three\n"));
+    end.send_replace(Some(crate::shim::spec::Exit {
+        code: 0,
+        finished: jiff::Timestamp::now(),
+        oom_killed: false,
+    }));
+    assert_eq!(next().await, None);
+}

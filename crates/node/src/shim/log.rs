@@ -7,13 +7,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use crate::rules::{LOG_FILES, LOG_SIZE};
+
 /// Longer lines are split into partial ones, as by containerd.
 const LONGEST: usize = 16 * 1024;
-
-/// A log that is full is renamed, and another one begun: the kubelet's `containerLogMaxSize`.
-const FULL: u64 = 10 << 20;
-/// Files of a container, with the current one: the kubelet's `containerLogMaxFiles`.
-const FILES: usize = 5;
 
 /// The log of a container. Other users of the machine cannot read it.
 pub(super) struct Log {
@@ -37,7 +34,7 @@ impl Log {
             size: file.metadata()?.len(),
             path: path.to_owned(),
             file,
-            full: FULL,
+            full: LOG_SIZE,
         })
     }
 
@@ -60,28 +57,42 @@ impl Log {
         Ok(())
     }
 
-    /// Puts the full file aside under the time of day, as the kubelet does, and removes the oldest ones.
+    /// Puts the full file aside, begins another one, and removes the oldest ones.
     fn rotate(&mut self) -> io::Result<()> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        // Of the same length always, so that names have the order of their times.
-        let time = Timestamp::now().strftime("%Y%m%d-%H%M%S.%9f");
-        let aside = self.path.with_file_name(format!("{name}.{time}"));
-        fs::rename(&self.path, aside)?;
+        put_aside(&self.path)?;
         self.size = 0;
         self.file = Self::begin(&self.path)?;
-        let prefix = format!("{name}.");
-        let Some(directory) = self.path.parent() else {
-            return Ok(());
-        };
-        let mut old: Vec<PathBuf> = fs::read_dir(directory)?
-            .flatten()
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-            .map(|entry| entry.path())
-            .collect();
-        old.sort();
-        let surplus = old.len().saturating_sub(FILES - 1);
-        old.iter().take(surplus).try_for_each(fs::remove_file)
+        remove_oldest(&self.path, LOG_FILES)
     }
+}
+
+/// Renames a log to its name with the time of day, as the kubelet does. Returns the new path.
+pub(crate) fn put_aside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Of the same length always, so that names have the order of their times.
+    let time = Timestamp::now().strftime("%Y%m%d-%H%M%S.%9f");
+    let aside = path.with_file_name(format!("{name}.{time}"));
+    fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// Removes the oldest of the logs that were put aside, so that `files` stay, with the current one.
+pub(crate) fn remove_oldest(path: &Path, files: usize) -> io::Result<()> {
+    let prefix = format!(
+        "{}.",
+        path.file_name().unwrap_or_default().to_string_lossy()
+    );
+    let Some(directory) = path.parent() else {
+        return Ok(());
+    };
+    let mut old: Vec<PathBuf> = fs::read_dir(directory)?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|entry| entry.path())
+        .collect();
+    old.sort();
+    let surplus = old.len().saturating_sub(files.saturating_sub(1));
+    old.iter().take(surplus).try_for_each(fs::remove_file)
 }
 
 /// One log line: time, stream, `F` for a full line or `P` for a part of one, text.
@@ -172,7 +183,7 @@ mod tests {
             .flatten()
             .collect();
         names.sort_by_key(fs::DirEntry::file_name);
-        assert_eq!(names.len(), FILES);
+        assert_eq!(names.len(), LOG_FILES);
         let current = fs::read_to_string(names[0].path()).unwrap();
         assert!(current.ends_with("stdout F line 99\n"), "{current}");
         let all: String = names

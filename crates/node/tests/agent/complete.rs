@@ -9,7 +9,7 @@ use super::runtime::Fake;
 
 const NODE: &str = "/api/v1/nodes/n1";
 
-async fn start() -> (Fake, Cluster, tempfile::TempDir) {
+pub(super) async fn start() -> (Fake, Cluster, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let socket = directory.path().join("cri.sock");
     let fake = Fake::start(&socket);
@@ -17,7 +17,7 @@ async fn start() -> (Fake, Cluster, tempfile::TempDir) {
     (fake, cluster, directory)
 }
 
-fn app(more: Value) -> Value {
+pub(super) fn app(more: Value) -> Value {
     let mut container = json!({"name": "c", "image": "app", "imagePullPolicy": "IfNotPresent", "command": ["run", "$(A)"],
         "env": [{"name": "A", "value": "1"}]});
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -228,31 +228,6 @@ async fn devices_are_given_to_the_runtime_or_the_pod_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_are_pulled_with_the_secrets_of_the_pod() {
-    let (fake, cluster, _directory) = start().await;
-    let config = r#"{"auths": {"registry.example.com": {"username": "u", "password": "right"}}}"#;
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
-        "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": config}});
-    cluster
-        .post("/api/v1/namespaces/default/secrets", secret)
-        .await;
-    let container = app(json!({"image": "registry.example.com/private"}));
-    cluster
-        .pod("without", json!({"containers": [container.clone()]}))
-        .await;
-    let message = cluster.until_event("without", "Failed").await;
-    assert!(
-        message.contains("401 Unauthorized") || message.contains("ErrImagePull"),
-        "{message}"
-    );
-    let with = json!({"containers": [container], "imagePullSecrets": [{"name": "s"}]});
-    cluster.pod("with", with).await;
-    cluster.until_phase("with", "Running").await;
-    let passwords = fake.state.lock().expect("a state").passwords.clone();
-    assert!(passwords.contains(&"right".to_owned()), "{passwords:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn probes_and_programs_that_do_not_start_are_told() {
     let (fake, cluster, _directory) = start().await;
     let probe = |command: &str| json!({"exec": {"command": [command]}, "periodSeconds": 1, "failureThreshold": 1});
@@ -275,4 +250,144 @@ async fn probes_and_programs_that_do_not_start_are_told() {
     assert_eq!(end["reason"], "StartError");
     assert!(end["message"].to_string().contains("not found"));
     drop(fake);
+}
+
+/// What the runtime made although the agent had given up the call is in the way of the next attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_what_was_made_after_its_deadline_is_removed() {
+    let (fake, cluster, _directory) = start().await;
+    let lost = ["RunPodSandbox", "CreateContainer"].map(str::to_owned);
+    fake.state.lock().expect("a state").lost = lost.to_vec();
+    let spec = json!({"containers": [app(json!({}))]});
+    cluster.pod("p", spec.clone()).await;
+    cluster.until_phase("p", "Running").await;
+    fake.running("c").expect("a container");
+    until_true("only what is used is left", || {
+        let state = fake.state.lock().expect("a state");
+        state.lost.is_empty() && state.sandboxes.len() == 1 && state.containers.len() == 1
+    })
+    .await;
+    // Of a pod that is deleted before the next attempt, too.
+    fake.state.lock().expect("a state").lost = lost[..1].to_vec();
+    cluster.pod("q", spec).await;
+    until_true("the answer is lost", || {
+        fake.state.lock().expect("a state").lost.is_empty()
+    })
+    .await;
+    for pod in ["q", "p"] {
+        let force = format!("{}?gracePeriodSeconds=0", pod_path(pod));
+        cluster.delete(&force).await;
+    }
+    until_true("nothing is left", || {
+        let state = fake.state.lock().expect("a state");
+        state.sandboxes.is_empty() && state.containers.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_removal_that_does_not_end_delays_no_exit() {
+    let (fake, cluster, _directory) = start().await;
+    let spec =
+        |name: &str| json!({"restartPolicy": "Never", "containers": [app(json!({"name": name}))]});
+    cluster.pod("goes", spec("c")).await;
+    cluster.pod("ends", spec("d")).await;
+    cluster.until_phase("goes", "Running").await;
+    cluster.until_phase("ends", "Running").await;
+    fake.state.lock().expect("a state").stuck = true;
+    let force = format!("{}?gracePeriodSeconds=0", pod_path("goes"));
+    cluster.delete(&force).await;
+    until_true("the sandbox is being removed", || {
+        let state = fake.state.lock().expect("a state");
+        state.calls.iter().any(|call| call == "RemovePodSandbox")
+    })
+    .await;
+    let id = fake.running("d").expect("a container");
+    fake.state.lock().expect("a state").end(&id, 0, "Completed");
+    cluster.until_phase("ends", "Succeeded").await;
+}
+
+/// The runtime had a network when the sandbox was made; the containers of the pod are in it, whatever the runtime has now.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_new_agent_knows_which_network_a_sandbox_has() {
+    let (fake, mut cluster, _directory) = start().await;
+    let with_network = |status: &'static str| {
+        move |node: &Value| condition(node, "NetworkReady")["status"] == status
+    };
+    fake.state.lock().expect("a state").address = Some("10.88.0.7".into());
+    cluster
+        .until(NODE, "with a network", with_network("True"))
+        .await;
+    cluster
+        .pod("p", json!({"containers": [app(json!({}))]}))
+        .await;
+    cluster.until_phase("p", "Running").await;
+    let first = fake.running("c").expect("a container");
+    cluster.stop_agent().await;
+    fake.state.lock().expect("a state").address = None;
+    cluster.start_agent().await;
+    cluster
+        .until(NODE, "without a network", with_network("False"))
+        .await;
+    fake.state.lock().expect("a state").end(&first, 1, "Error");
+    until_true("the container is started again", || {
+        fake.running("c").is_some_and(|id| id != first)
+    })
+    .await;
+    let second = fake.running("c").expect("a container");
+    let state = fake.state.lock().expect("a state");
+    let linux = state.containers[&second].config.linux.clone();
+    let context = linux.and_then(|linux| linux.security_context);
+    let namespaces = context.and_then(|context| context.namespace_options);
+    let network = namespaces.expect("namespaces").network();
+    assert_eq!(network, v1::NamespaceMode::Pod);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_handler_of_the_runtime_class_is_told() {
+    let (fake, cluster, _directory) = start().await;
+    let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "safe"}, "handler": "runsc"});
+    let classes = "/apis/node.k8s.io/v1/runtimeclasses";
+    cluster.post(classes, class).await;
+    let spec = json!({"runtimeClassName": "safe", "containers": [app(json!({}))]});
+    cluster.pod("p", spec).await;
+    cluster.until_phase("p", "Running").await;
+    let state = fake.state.lock().expect("a state");
+    let handlers: Vec<_> = state.sandboxes.values().map(|it| &it.handler).collect();
+    assert_eq!(handlers, ["runsc"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_logs_are_rotated() {
+    let (_fake, cluster, _directory) = start().await;
+    let spec = json!({"containers": [app(json!({}))]});
+    let uid = cluster.pod("p", spec).await;
+    cluster.until_phase("p", "Running").await;
+    let directory = cluster.root().join(format!("logs/default_p_{uid}/c"));
+    let log = directory.join("0.log");
+    let names = || {
+        let all = std::fs::read_dir(&directory)
+            .expect("a directory")
+            .flatten();
+        let mut names: Vec<_> = all.map(|it| it.path()).collect();
+        names.sort();
+        names
+    };
+    // The runtime begins the log.
+    until_true("there is a log", || log.exists()).await;
+    for run in 0..4_usize {
+        let line = format!("2026-01-01T00:00:00Z stdout F {run} {}\n", "x".repeat(100));
+        std::fs::write(&log, line).expect("a log");
+        until_true("the log is put aside", || {
+            std::fs::metadata(&log).is_ok_and(|log| log.len() == 0)
+                && names().len() == (run + 2).min(3)
+        })
+        .await;
+    }
+    let content = |path: &std::path::PathBuf| std::fs::read_to_string(path).expect("a log");
+    let kept: Vec<String> = names()[1..].iter().map(content).collect();
+    assert!(
+        kept[0].contains("F 2 ") && kept[1].contains("F 3 "),
+        "{kept:?}"
+    );
 }

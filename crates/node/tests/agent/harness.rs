@@ -115,6 +115,9 @@ impl Cluster {
             config.runtime = allot_node::RuntimeKind::Cri;
             config.cri_endpoint = format!("unix://{}", socket.display());
             config.cdi_dirs = vec![self.cdi()];
+            config.logs.size = 100;
+            config.logs.files = 3;
+            config.logs.period = Duration::from_millis(100);
         }
         config.slice_grace = Duration::from_millis(200);
         config.sync_frequency = Duration::from_millis(100);

@@ -3,19 +3,24 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use allot_protos::cri_v1 as v1;
 use allot_protos::transport::{Incoming, Services};
-use tonic::{Request, Response, Status};
-use v1::image_service_server::{ImageService, ImageServiceServer};
-use v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use tonic::{Response, Status};
+use v1::image_service_server::ImageServiceServer;
+use v1::runtime_service_server::RuntimeServiceServer;
+
+#[path = "runtime_images.rs"]
+mod images;
+#[path = "runtime_service.rs"]
+mod service;
 
 /// A sandbox.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     pub config: v1::PodSandboxConfig,
+    pub handler: String,
     pub ready: bool,
 }
 
@@ -38,8 +43,14 @@ pub struct State {
     pub passwords: Vec<String>,
     /// Address of pods; without one there is no network for them.
     pub address: Option<String>,
+    /// The file system of the images.
+    pub filesystem: Option<v1::FilesystemUsage>,
     /// What it tells about its configuration.
     pub config: String,
+    /// Names of calls that are carried out, but whose next answer does not arrive.
+    pub lost: Vec<String>,
+    /// Whether removals of sandboxes do not end.
+    pub stuck: bool,
     /// Names of calls that change something.
     pub calls: Vec<String>,
     next: u64,
@@ -49,6 +60,12 @@ impl State {
     fn id(&mut self, kind: &str) -> String {
         self.next += 1;
         format!("{kind}{}", self.next)
+    }
+
+    /// Whether the answer of a call is lost this time.
+    fn loses(&mut self, call: &str) -> bool {
+        let index = self.lost.iter().position(|it| it == call);
+        index.is_some_and(|index| self.lost.remove(index) == call)
     }
 
     /// Lets a program end.
@@ -148,348 +165,8 @@ impl Drop for Fake {
 struct Server(Arc<Mutex<State>>);
 
 type Answer<T> = Result<Response<T>, Status>;
-type Events =
-    Pin<Box<dyn futures::Stream<Item = Result<v1::ContainerEventResponse, Status>> + Send>>;
-
-fn selected(
-    wanted: Option<&std::collections::HashMap<String, String>>,
-    labels: &std::collections::HashMap<String, String>,
-) -> bool {
-    let mut wanted = wanted.into_iter().flatten();
-    wanted.all(|(name, value)| labels.get(name) == Some(value))
-}
-
 impl Server {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().expect("a state")
-    }
-}
-
-#[tonic::async_trait]
-impl RuntimeService for Server {
-    type GetContainerEventsStream = Events;
-
-    async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
-        Ok(Response::new(v1::VersionResponse {
-            version: "0.1.0".into(),
-            runtime_name: "containerd".into(),
-            runtime_version: "v2.0.0-fake".into(),
-            runtime_api_version: "v1".into(),
-        }))
-    }
-
-    async fn status(&self, _: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
-        let state = self.state();
-        let condition = |kind: &str, status: bool| v1::RuntimeCondition {
-            r#type: kind.into(),
-            status,
-            reason: if status { "" } else { "NetworkPluginNotReady" }.into(),
-            message: if status {
-                ""
-            } else {
-                "cni plugin not initialized"
-            }
-            .into(),
-        };
-        let conditions = vec![
-            condition("RuntimeReady", true),
-            condition("NetworkReady", state.address.is_some()),
-        ];
-        Ok(Response::new(v1::StatusResponse {
-            status: Some(v1::RuntimeStatus { conditions }),
-            info: [("config".to_owned(), state.config.clone())].into(),
-        }))
-    }
-
-    async fn run_pod_sandbox(
-        &self,
-        request: Request<v1::RunPodSandboxRequest>,
-    ) -> Answer<v1::RunPodSandboxResponse> {
-        let config = request.into_inner().config.unwrap_or_default();
-        let mut state = self.state();
-        let id = state.id("sandbox");
-        state.calls.push("RunPodSandbox".into());
-        let ready = true;
-        state
-            .sandboxes
-            .insert(id.clone(), Sandbox { config, ready });
-        Ok(Response::new(v1::RunPodSandboxResponse {
-            pod_sandbox_id: id,
-        }))
-    }
-
-    async fn stop_pod_sandbox(
-        &self,
-        request: Request<v1::StopPodSandboxRequest>,
-    ) -> Answer<v1::StopPodSandboxResponse> {
-        let id = request.into_inner().pod_sandbox_id;
-        let mut state = self.state();
-        if let Some(sandbox) = state.sandboxes.get_mut(&id) {
-            sandbox.ready = false;
-        }
-        let inside = state.containers.iter().filter(|(_, it)| it.sandbox == id);
-        let inside: Vec<String> = inside.map(|(id, _)| id.clone()).collect();
-        for id in inside {
-            state.end(&id, 137, "Error");
-        }
-        Ok(Response::new(Default::default()))
-    }
-
-    async fn remove_pod_sandbox(
-        &self,
-        request: Request<v1::RemovePodSandboxRequest>,
-    ) -> Answer<v1::RemovePodSandboxResponse> {
-        let id = request.into_inner().pod_sandbox_id;
-        let mut state = self.state();
-        state.sandboxes.remove(&id);
-        state.containers.retain(|_, it| it.sandbox != id);
-        Ok(Response::new(Default::default()))
-    }
-
-    async fn pod_sandbox_status(
-        &self,
-        request: Request<v1::PodSandboxStatusRequest>,
-    ) -> Answer<v1::PodSandboxStatusResponse> {
-        let id = request.into_inner().pod_sandbox_id;
-        let state = self.state();
-        let found = state.sandboxes.get(&id);
-        let found = found.ok_or_else(|| Status::not_found("no such sandbox"))?;
-        let mut status = v1::PodSandboxStatus {
-            id,
-            metadata: found.config.metadata.clone(),
-            labels: found.config.labels.clone(),
-            network: state.address.clone().map(|ip| v1::PodSandboxNetworkStatus {
-                ip,
-                ..Default::default()
-            }),
-            ..Default::default()
-        };
-        status.set_state(if found.ready {
-            v1::PodSandboxState::SandboxReady
-        } else {
-            v1::PodSandboxState::SandboxNotready
-        });
-        Ok(Response::new(v1::PodSandboxStatusResponse {
-            status: Some(status),
-        }))
-    }
-
-    async fn list_pod_sandbox(
-        &self,
-        request: Request<v1::ListPodSandboxRequest>,
-    ) -> Answer<v1::ListPodSandboxResponse> {
-        let filter = request.into_inner().filter;
-        let wanted = filter.as_ref().map(|it| &it.label_selector);
-        let state = self.state();
-        let all = state.sandboxes.iter();
-        let all = all.filter(|(_, it)| selected(wanted, &it.config.labels));
-        let items = all.map(|(id, it)| v1::PodSandbox {
-            id: id.clone(),
-            metadata: it.config.metadata.clone(),
-            labels: it.config.labels.clone(),
-            state: i32::from(!it.ready),
-            created_at: 0,
-        });
-        Ok(Response::new(v1::ListPodSandboxResponse {
-            items: items.collect(),
-        }))
-    }
-
-    async fn create_container(
-        &self,
-        request: Request<v1::CreateContainerRequest>,
-    ) -> Answer<v1::CreateContainerResponse> {
-        let request = request.into_inner();
-        let config = request.config.unwrap_or_default();
-        let mut state = self.state();
-        let ready = state.sandboxes.get(&request.pod_sandbox_id);
-        if !ready.is_some_and(|it| it.ready) {
-            return Err(Status::unknown("sandbox is not ready"));
-        }
-        if let Some(device) = config
-            .cdi_devices
-            .iter()
-            .find(|it| it.name.ends_with("=gone"))
-        {
-            let text = format!(
-                "CDI device injection failed: unresolvable CDI devices {}",
-                device.name
-            );
-            return Err(Status::unknown(text));
-        }
-        let id = state.id("container");
-        state.calls.push("CreateContainer".into());
-        let status = v1::ContainerStatus {
-            id: id.clone(),
-            metadata: config.metadata.clone(),
-            image_ref: config.image.clone().unwrap_or_default().image,
-            ..Default::default()
-        };
-        let container = Container {
-            sandbox: request.pod_sandbox_id,
-            config,
-            status,
-        };
-        state.containers.insert(id.clone(), container);
-        Ok(Response::new(v1::CreateContainerResponse {
-            container_id: id,
-        }))
-    }
-
-    async fn start_container(
-        &self,
-        request: Request<v1::StartContainerRequest>,
-    ) -> Answer<v1::StartContainerResponse> {
-        let id = request.into_inner().container_id;
-        let mut state = self.state();
-        let container = state.containers.get_mut(&id);
-        let container = container.ok_or_else(|| Status::not_found("no such container"))?;
-        let status = &mut container.status;
-        if container.config.command == ["missing"] {
-            status.set_state(v1::ContainerState::ContainerExited);
-            return Err(Status::unknown("exec: \"missing\": not found"));
-        }
-        status.set_state(v1::ContainerState::ContainerRunning);
-        status.started_at = now();
-        Ok(Response::new(Default::default()))
-    }
-
-    async fn stop_container(
-        &self,
-        request: Request<v1::StopContainerRequest>,
-    ) -> Answer<v1::StopContainerResponse> {
-        let request = request.into_inner();
-        let mut state = self.state();
-        if !state.containers.contains_key(&request.container_id) {
-            return Err(Status::not_found("no such container"));
-        }
-        let call = format!("StopContainer {}", request.timeout);
-        state.calls.push(call);
-        state.end(&request.container_id, 143, "Error");
-        Ok(Response::new(Default::default()))
-    }
-
-    async fn remove_container(
-        &self,
-        request: Request<v1::RemoveContainerRequest>,
-    ) -> Answer<v1::RemoveContainerResponse> {
-        let id = request.into_inner().container_id;
-        self.state().containers.remove(&id);
-        Ok(Response::new(Default::default()))
-    }
-
-    async fn list_containers(
-        &self,
-        request: Request<v1::ListContainersRequest>,
-    ) -> Answer<v1::ListContainersResponse> {
-        let filter = request.into_inner().filter;
-        let wanted = filter.as_ref().map(|it| &it.label_selector);
-        let state = self.state();
-        let all = state.containers.iter();
-        let all = all.filter(|(_, it)| selected(wanted, &it.config.labels));
-        let containers = all.map(|(id, it)| v1::Container {
-            id: id.clone(),
-            pod_sandbox_id: it.sandbox.clone(),
-            metadata: it.config.metadata.clone(),
-            state: it.status.state,
-            labels: it.config.labels.clone(),
-            annotations: it.config.annotations.clone(),
-            ..Default::default()
-        });
-        Ok(Response::new(v1::ListContainersResponse {
-            containers: containers.collect(),
-        }))
-    }
-
-    async fn container_status(
-        &self,
-        request: Request<v1::ContainerStatusRequest>,
-    ) -> Answer<v1::ContainerStatusResponse> {
-        let id = request.into_inner().container_id;
-        let state = self.state();
-        let found = state.containers.get(&id);
-        let found = found.ok_or_else(|| Status::not_found("no such container"))?;
-        Ok(Response::new(v1::ContainerStatusResponse {
-            status: Some(found.status.clone()),
-        }))
-    }
-
-    async fn reopen_container_log(
-        &self,
-        _: Request<v1::ReopenContainerLogRequest>,
-    ) -> Answer<v1::ReopenContainerLogResponse> {
-        Ok(Response::new(Default::default()))
-    }
-
-    async fn exec_sync(
-        &self,
-        request: Request<v1::ExecSyncRequest>,
-    ) -> Answer<v1::ExecSyncResponse> {
-        let request = request.into_inner();
-        let good = request.cmd == ["true"];
-        Ok(Response::new(v1::ExecSyncResponse {
-            stdout: b"told".to_vec(),
-            stderr: Vec::new(),
-            exit_code: i32::from(!good),
-        }))
-    }
-
-    async fn exec(&self, _: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
-        Err(Status::unimplemented("no streams"))
-    }
-
-    async fn attach(&self, _: Request<v1::AttachRequest>) -> Answer<v1::AttachResponse> {
-        Err(Status::unimplemented("no streams"))
-    }
-
-    async fn port_forward(
-        &self,
-        _: Request<v1::PortForwardRequest>,
-    ) -> Answer<v1::PortForwardResponse> {
-        Err(Status::unimplemented("no streams"))
-    }
-
-    async fn get_container_events(
-        &self,
-        _: Request<v1::GetEventsRequest>,
-    ) -> Answer<Self::GetContainerEventsStream> {
-        Err(Status::unimplemented("no events"))
-    }
-}
-
-#[tonic::async_trait]
-impl ImageService for Server {
-    async fn image_status(
-        &self,
-        request: Request<v1::ImageStatusRequest>,
-    ) -> Answer<v1::ImageStatusResponse> {
-        let wanted = request.into_inner().image.unwrap_or_default().image;
-        let state = self.state();
-        let mut all = state.images.iter();
-        let found = all.find(|(name, image)| **name == wanted || image.id == wanted);
-        Ok(Response::new(v1::ImageStatusResponse {
-            image: found.map(|(_, image)| image.clone()),
-        }))
-    }
-
-    async fn pull_image(
-        &self,
-        request: Request<v1::PullImageRequest>,
-    ) -> Answer<v1::PullImageResponse> {
-        let request = request.into_inner();
-        let wanted = request.image.unwrap_or_default().image;
-        let password = request.auth.unwrap_or_default().password;
-        let mut state = self.state();
-        state.passwords.push(password.clone());
-        if password != "right" {
-            return Err(Status::unknown("401 Unauthorized"));
-        }
-        let id = format!("sha256:{wanted}");
-        let image = v1::Image {
-            id: id.clone(),
-            ..Default::default()
-        };
-        state.images.insert(wanted, image);
-        Ok(Response::new(v1::PullImageResponse { image_ref: id }))
     }
 }

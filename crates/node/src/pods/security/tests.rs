@@ -3,11 +3,13 @@ use serde_json::{Value, json};
 use super::*;
 
 fn decided(isolation: Isolation, pod: Value, own: Value, image: &str) -> Result<Decided, String> {
-    let profiles = tempfile::tempdir().unwrap();
-    std::fs::write(profiles.path().join("mine.json"), "{}").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let profiles = directory.path().join("seccomp");
+    std::fs::create_dir(&profiles).unwrap();
+    std::fs::write(profiles.join("mine.json"), "{}").unwrap();
     let machine = NodeCapabilities {
         isolation,
-        profiles: profiles.path(),
+        root: directory.path(),
         apparmor: false,
         selinux: false,
         capabilities: &capabilities::of(None, true).unwrap(),
@@ -154,7 +156,7 @@ fn what_cannot_be_given_is_refused() {
         sysctl("net.ipv4.ip_forward"),
         json!({}),
         "",
-        "belongs to the network",
+        "not allowed with host net enabled",
     );
     let user = Isolation::UserNamespace;
     refused(

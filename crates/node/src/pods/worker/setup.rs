@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
 use super::super::env::{Downward, Sources};
 use super::super::volumes::{self, Contents, Tokens};
 use super::super::{Node, launch};
 use super::{RETRY, Wake, Worker};
+use crate::claims::text;
 use crate::events::Kind;
 
 fn contents<'a>(
@@ -25,6 +28,30 @@ fn contents<'a>(
         sources: Sources::new(client.clone(), namespace.unwrap_or_default()),
         tokens: (!node.pretends()).then_some(tokens),
     }
+}
+
+/// Creates the pod's sandbox, or reuses the existing one, if the runtime has sandboxes.
+pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<(), String> {
+    let Some(complete) = node.runtime.complete() else {
+        return Ok(());
+    };
+    let handler = runtime_handler(node, pod).boxed();
+    let opened = complete.open(Arc::new(pod.clone()), handler).await;
+    opened.map(drop)
+}
+
+/// The handler of the pod's RuntimeClass; empty for the runtime's default.
+async fn runtime_handler(node: &Node, pod: &Pod) -> Result<String, String> {
+    let spec = pod.spec.as_ref();
+    let class = spec.and_then(|spec| spec.runtime_class_name.as_deref());
+    let Some(class) = class.filter(|class| !class.is_empty()) else {
+        return Ok(String::new());
+    };
+    let api: Api<RuntimeClass> = Api::all(node.client.clone());
+    let found = api.get(class).await;
+    let found =
+        found.map_err(|error| format!("failed to get sandbox runtime: {}", text(&error)))?;
+    Ok(found.handler)
 }
 
 impl Worker {
@@ -51,15 +78,12 @@ impl Worker {
                 Err(error)
             }
         };
-        let result = match (result, self.node.runtime.complete()) {
-            (Ok(()), Some(complete)) => {
-                let opened = complete.open(Arc::new(pod.clone())).await;
-                opened.map(drop).inspect_err(|error| {
-                    let message = format!("Failed to create pod sandbox: {error}");
-                    events.pod(pod, None, Kind::Warning, "FailedCreatePodSandBox", message);
-                })
-            }
-            (result, _) => result,
+        let result = match result {
+            Ok(()) => open_sandbox(&self.node, pod).await.inspect_err(|error| {
+                let message = format!("Failed to create pod sandbox: {error}");
+                events.pod(pod, None, Kind::Warning, "FailedCreatePodSandBox", message);
+            }),
+            Err(error) => Err(error),
         };
         match result {
             Ok(()) => {

@@ -104,12 +104,10 @@ impl Worker {
             volumes: &volumes,
             files: &files,
         };
-        if let Some(complete) = self.node.runtime.complete() {
-            // The one that was there may have ended with the machine or the runtime.
-            if let Err(error) = complete.open(Arc::new(pod.clone())).await {
-                let message = format!("Failed to create pod sandbox: {error}");
-                return self.obstacle(pod, container, "ContainerCreating", message);
-            }
+        // The sandbox that was there may have ended with the machine or the runtime.
+        if let Err(error) = super::setup::open_sandbox(&self.node, pod).await {
+            let message = format!("Failed to create pod sandbox: {error}");
+            return self.obstacle(pod, container, "ContainerCreating", message);
         }
         let made = launch::container_spec(&self.node, pod, container, given, attempt).await;
         let (mut spec, request) = match made {

@@ -10,11 +10,12 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
-use super::super::status::{self, is_sidecar};
+use super::super::status::is_sidecar;
 use super::super::{Node, lifecycle, network, volumes};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
 use crate::error::api_message;
 use crate::events::Kind;
+use crate::rules;
 
 impl Worker {
     /// When the pod has run for as long as it may.
@@ -175,6 +176,9 @@ impl Worker {
         if let Some(images) = &self.node.images {
             images.forget(pod);
         }
+        if let Some(delegated) = &self.node.delegated {
+            delegated.forget(pod);
+        }
         for state in self.containers.lock().values() {
             let ids = [
                 state.terminated().map(|end| &end.id),
@@ -189,9 +193,8 @@ impl Worker {
             complete.forget(&uid);
         }
         volumes::unmount_all(&self.node.pod_dir(&uid));
-        let logs = status::log_path(&self.node.config.root_dir, pod, "x", 0);
-        let logs = logs.ancestors().nth(2).map(std::path::Path::to_owned);
-        for directory in [Some(self.node.pod_dir(&uid)), logs].into_iter().flatten() {
+        let logs = rules::log_directory(&self.node.config.root_dir, pod);
+        for directory in [self.node.pod_dir(&uid), logs] {
             match std::fs::remove_dir_all(&directory) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     tracing::warn!(directory = %directory.display(), %error, "was not removed");

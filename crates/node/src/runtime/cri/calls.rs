@@ -120,9 +120,14 @@ calls! {
     runtime.remove_container(RemoveContainerRequest) -> RemoveContainerResponse within WORK;
     runtime.list_containers(ListContainersRequest) -> ListContainersResponse within LOOK;
     runtime.container_status(ContainerStatusRequest) -> ContainerStatusResponse within LOOK;
+    runtime.list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse within LOOK;
+    runtime.reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse within LOOK;
     runtime.exec(ExecRequest) -> ExecResponse within WORK;
     runtime.attach(AttachRequest) -> AttachResponse within WORK;
     runtime.port_forward(PortForwardRequest) -> PortForwardResponse within WORK;
+    images.list_images(ListImagesRequest) -> ListImagesResponse within LOOK;
+    images.remove_image(RemoveImageRequest) -> RemoveImageResponse within WORK;
+    images.image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse within LOOK;
     images.image_status(ImageStatusRequest) -> ImageStatusResponse within LOOK;
     images.pull_image(PullImageRequest) -> PullImageResponse within PULL;
 }

@@ -1,4 +1,4 @@
-//! Container and image operations of the CRI runtime.
+//! Container operations of the CRI runtime.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::{Inner, Known, Removal, calls, follow, image_spec, time, translate};
-use crate::runtime::{Image, Request, Running, StartError, ended};
+use super::{Creation, Inner, Known, Removal, calls, follow, time, translate};
+use crate::runtime::{Request, Running, StartError, ended};
 use crate::shim::spec::ContainerSpec;
 
 impl Inner {
@@ -44,6 +44,7 @@ impl Inner {
         }
         let pod = &request.pod;
         let uid = pod.uid().unwrap_or_default();
+        let _creation = Creation::begin(&self.creating, &uid);
         let sandbox = self.sandboxes.lock().get(&uid).cloned();
         let sandbox = sandbox
             .ok_or_else(|| obstacle("CreateContainerError", "the pod has no sandbox".into()))?;
@@ -136,25 +137,6 @@ impl Inner {
             // Wait for the exit, or until the next attempt is due.
             let _ = tokio::time::timeout(follow::PERIOD, ended(&mut exit)).await;
         }
-    }
-
-    /// Looks up an image in the runtime's image store.
-    pub(super) async fn image(&self, reference: &str) -> Result<Option<Image>, String> {
-        let request = v1::ImageStatusRequest {
-            image: Some(image_spec(reference)),
-            verbose: false,
-        };
-        let answer = self.calls.image_status(request).await;
-        let found = answer.map_err(|failure| failure.to_string())?.image;
-        Ok(found.map(|image| Image {
-            user: match image.uid {
-                Some(uid) => uid.value.to_string(),
-                None => image.username,
-            },
-            id: image.id,
-            reference: reference.to_owned(),
-            size: image.size,
-        }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Monitors the runtime: polls its condition, detects exited containers, and carries out pending removals.
+//! Monitors the runtime: polls its condition, and detects containers that have exited or that the agent does not know.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::calls::Failure;
 use super::devices::Devices;
 use super::translate::label;
-use super::{Condition, Inner, Removal, time};
+use super::{Condition, Inner, time};
 use crate::shim::spec::Exit;
 
 /// Interval at which containers are listed if no event arrives; the same as the kubelet's.
@@ -21,8 +21,8 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 const CONDITION: Duration = Duration::from_secs(5);
 /// Delay before resubscribing after the event stream has ended.
 const EVENTS: Duration = Duration::from_secs(5);
-/// Maximum number of removals that are tried in one round.
-const REMOVALS: usize = 32;
+/// Maximum number of containers whose exits are queried at once.
+const TOGETHER: usize = 8;
 
 /// Polls the runtime periodically, and immediately after an event.
 pub(super) async fn follow(inner: Arc<Inner>) {
@@ -33,14 +33,17 @@ pub(super) async fn follow(inner: Arc<Inner>) {
             if due {
                 inner.ask().await?;
             }
-            inner.look_at_containers().await
+            inner.look_at_containers().await?;
+            if due {
+                inner.look_for_orphaned_sandboxes().await?;
+            }
+            Ok::<(), Failure>(())
         };
         match looked.await {
             Ok(()) => {
                 if due {
                     asked = Some(Instant::now());
                 }
-                inner.remove_some().await;
             }
             Err(failure) => {
                 asked = None;
@@ -139,9 +142,12 @@ impl Inner {
                 || state == v1::ContainerState::ContainerCreated
         });
         let up: HashSet<&str> = up.map(|container| container.id.as_str()).collect();
-        for id in running.iter().filter(|id| !up.contains(id.as_str())) {
-            self.settle(id).await;
-        }
+        let ended = running.iter().filter(|id| !up.contains(id.as_str()));
+        let ended = futures::stream::iter(ended);
+        ended
+            .for_each_concurrent(TOGETHER, |id| self.settle(id))
+            .await;
+        self.remove_orphaned_containers(&listed);
         Ok(())
     }
 
@@ -168,38 +174,6 @@ impl Inner {
                 }
                 news
             });
-        }
-    }
-
-    /// Carries out some of the pending removals; those that fail are retried in the next round.
-    async fn remove_some(&self) {
-        let some: Vec<Removal> = self
-            .removals
-            .lock()
-            .iter()
-            .take(REMOVALS)
-            .cloned()
-            .collect();
-        for removal in some {
-            let done = match &removal {
-                Removal::Container(id) => {
-                    let container_id = id.clone();
-                    let request = v1::RemoveContainerRequest { container_id };
-                    self.calls.remove_container(request).await.map(drop)
-                }
-                Removal::Sandbox(id) => self.remove_sandbox(id).await,
-            };
-            match done {
-                Err(failure) if !failure.is_missing() => {
-                    tracing::warn!(?removal, %failure, "was not removed yet");
-                    if failure.is_away() {
-                        return;
-                    }
-                }
-                _ => {
-                    self.removals.lock().remove(&removal);
-                }
-            }
         }
     }
 }

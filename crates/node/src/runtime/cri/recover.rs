@@ -1,6 +1,7 @@
 //! Recovery of the sandboxes and containers that an earlier agent process created.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use allot_protos::cri_v1 as v1;
 use jiff::Timestamp;
@@ -20,7 +21,10 @@ impl Inner {
         loop {
             self.reached().await;
             match self.find().await {
-                Ok(found) => return found,
+                Ok(found) => {
+                    self.recovered.store(true, Ordering::Release);
+                    return found;
+                }
                 Err(failure) => {
                     tracing::warn!(%failure, "containers of the runtime are not known yet");
                     tokio::time::sleep(follow::PERIOD).await;
@@ -54,10 +58,15 @@ impl Inner {
                 false => None,
             };
             let addresses = status.as_ref().map(addresses).unwrap_or_default();
+            // Sandboxes of earlier versions do not say it.
+            let networks = match sandbox.annotations.get(annotation::NETWORKS) {
+                Some(text) => text == "true",
+                None => !addresses.is_empty() || self.networks(),
+            };
             let found = Sandbox {
                 id: sandbox.id,
                 attempt: metadata.attempt,
-                networks: !addresses.is_empty() || self.networks(),
+                networks,
                 addresses,
                 closed: false,
             };

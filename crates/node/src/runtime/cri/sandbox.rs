@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use allot_protos::cri_v1 as v1;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::calls::Failure;
 use super::containers::make_private;
-use super::{Inner, Opened, follow, translate};
+use super::{Creation, Inner, Opened, follow, translate};
 
 /// The newest sandbox of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +50,14 @@ impl Inner {
     }
 
     /// Reuses the sandbox of a pod, or creates one. A sandbox that is no longer ready is replaced.
-    pub(super) async fn open(&self, pod: &Pod) -> Result<Opened, String> {
+    pub(super) async fn open(
+        &self,
+        pod: &Pod,
+        handler: BoxFuture<'_, Result<String, String>>,
+    ) -> Result<Opened, String> {
         self.is_ready()?;
         let uid = pod.uid().unwrap_or_default();
+        let _creation = Creation::begin(&self.creating, &uid);
         let known = self.sandboxes.lock().get(&uid).cloned();
         let mut attempt = 0;
         if let Some(sandbox) = known {
@@ -66,16 +72,10 @@ impl Inner {
             self.stop_sandbox(&sandbox.id)
                 .await
                 .map_err(|failure| failure.to_string())?;
-            self.sandboxes.lock().remove(&uid);
             self.remove(super::Removal::Sandbox(sandbox.id));
+            self.sandboxes.lock().remove(&uid);
         }
-        let class = pod.spec.as_ref();
-        let class = class.and_then(|spec| spec.runtime_class_name.as_deref());
-        if let Some(class) = class.filter(|class| !class.is_empty()) {
-            return Err(format!(
-                "RuntimeClass {class:?}: not supported by this node"
-            ));
-        }
+        let runtime_handler = handler.await?;
         let networks = self.networks();
         let place = translate::Place {
             directory: &self.settings.directory,
@@ -87,7 +87,7 @@ impl Inner {
             .map_err(|error| format!("{}: {error}", config.log_directory))?;
         let request = v1::RunPodSandboxRequest {
             config: Some(config),
-            runtime_handler: String::new(),
+            runtime_handler,
         };
         let made = self.calls.run_pod_sandbox(request).await;
         let id = made.map_err(|failure| failure.to_string())?.pod_sandbox_id;

@@ -12,14 +12,13 @@ use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
 
+use crate::frames;
 use crate::runtime::Connection;
-use crate::shim::spec::MAX_FRAME;
 use crate::spdy::{Codec, Frame, PROTOCOL_VERSION, TOKEN, channel, kind};
 
 /// Timeout for establishing the connection to the runtime.
@@ -28,6 +27,9 @@ const CONNECT: Duration = Duration::from_secs(30);
 const SHOWN: usize = 4096;
 /// Maximum number of queued outgoing frames; reading from the client is paused while the queue is full.
 const OUTGOING: usize = 16;
+/// The result of a process whose streams ended without one.
+const NO_RESULT: &str =
+    "the container runtime ended the streams before it reported how the program ended";
 /// Maximum length of a process's `Status` result.
 const RESULT: usize = 64 * 1024;
 
@@ -116,7 +118,7 @@ pub(super) async fn program(url: &str, channels: &[u8]) -> io::Result<UnixStream
 
 /// Forwards frames between the runtime and the client until the process has exited or either side has disconnected.
 async fn pass_program(spdy: Spdy, streams: HashMap<u32, u8>, local: UnixStream) {
-    let (mut sink, mut frames) = spdy.split();
+    let (mut sink, mut received) = spdy.split();
     let (mut reader, mut writer) = local.into_split();
     let ids: HashMap<u8, u32> = streams
         .iter()
@@ -126,13 +128,14 @@ async fn pass_program(spdy: Spdy, streams: HashMap<u32, u8>, local: UnixStream) 
     let send = async {
         while let Some(frame) = outgoing.recv().await {
             if sink.send(frame).await.is_err() {
-                return;
+                // What the runtime has sent before it ended the connection may still be unread.
+                std::future::pending::<()>().await;
             }
         }
     };
     let pongs = out.clone();
     let type_in = async {
-        while let Some((of, data)) = read_frame(&mut reader).await {
+        while let Some((of, data)) = frames::read(&mut reader).await {
             let (of, fin) = match (of, data.first()) {
                 (channel::CLOSE, Some(ended)) => (*ended, true),
                 _ => (of, false),
@@ -152,14 +155,16 @@ async fn pass_program(spdy: Spdy, streams: HashMap<u32, u8>, local: UnixStream) 
             .copied()
             .filter(|it| is_output(*it))
             .collect();
-        let mut result = Vec::new();
+        // An empty result is a success only if the runtime has ended its stream.
+        let (mut result, mut decided) = (Vec::new(), false);
         while !open.is_empty() {
-            let Some(Ok(frame)) = frames.next().await else {
+            let Some(Ok(frame)) = received.next().await else {
                 break;
             };
-            let (id, data, fin) = match frame {
-                Frame::Data { id, data, fin } => (id, data, fin),
-                Frame::Reset { id, .. } => (id, Bytes::new(), true),
+            let (id, data, ended, aborted) = match frame {
+                Frame::Data { id, data, fin } => (id, data, fin, false),
+                // Also sent for every stream when the runtime closes the connection after the result.
+                Frame::Reset { id, .. } => (id, Bytes::new(), false, true),
                 Frame::Ping(id) => {
                     if pongs.send(Frame::Ping(id)).await.is_err() {
                         break;
@@ -174,15 +179,19 @@ async fn pass_program(spdy: Spdy, streams: HashMap<u32, u8>, local: UnixStream) 
             if of == channel::ERROR {
                 let room = RESULT.saturating_sub(result.len());
                 result.extend_from_slice(&data[..data.len().min(room)]);
-            } else if write_frame(&mut writer, of, &data).await.is_err() {
+                decided |= ended || !result.is_empty();
+            } else if !data.is_empty() && frames::write(&mut writer, of, &data).await.is_err() {
                 return;
             }
-            if fin {
+            if ended || aborted {
                 open.retain(|it| *it != of);
             }
         }
+        if !decided {
+            result = NO_RESULT.into();
+        }
         // The last frame, which is sent even if the result is empty.
-        let _ = write_frame(&mut writer, channel::ERROR, &result).await;
+        let _ = frames::write(&mut writer, channel::ERROR, &result).await;
         let _ = writer.shutdown().await;
     };
     // The client signals the end of input with a separate frame, so the end of the frames means that it has disconnected.
@@ -195,30 +204,6 @@ async fn pass_program(spdy: Spdy, streams: HashMap<u32, u8>, local: UnixStream) 
 
 fn is_output(of: u8) -> bool {
     matches!(of, channel::STDOUT | channel::STDERR | channel::ERROR)
-}
-
-/// Reads the next frame of a client: channel, length, data.
-async fn read_frame(reader: &mut OwnedReadHalf) -> Option<(u8, Vec<u8>)> {
-    let (of, length) = (reader.read_u8().await.ok()?, reader.read_u32().await.ok()?);
-    if length > MAX_FRAME {
-        return None;
-    }
-    let mut data = vec![0; length as usize];
-    reader.read_exact(&mut data).await.ok()?;
-    Some((of, data))
-}
-
-async fn write_frame(writer: &mut OwnedWriteHalf, of: u8, data: &[u8]) -> io::Result<()> {
-    let pieces = data.chunks(MAX_FRAME as usize);
-    let empty = (data.is_empty() && of == channel::ERROR).then_some(&[][..]);
-    for piece in pieces.chain(empty) {
-        let mut frame = Vec::with_capacity(piece.len() + 5);
-        frame.push(of);
-        frame.extend_from_slice(&(piece.len() as u32).to_be_bytes());
-        frame.extend_from_slice(piece);
-        writer.write_all(&frame).await?;
-    }
-    Ok(())
 }
 
 /// Opens a connection to a port of a pod.
@@ -262,7 +247,7 @@ async fn pass_port(
     (error, data): (u32, u32),
     tell: oneshot::Sender<String>,
 ) {
-    let (mut sink, mut frames) = spdy.split();
+    let (mut sink, mut received) = spdy.split();
     let (mut reader, mut writer) = local.into_split();
     let (out, mut outgoing) = mpsc::channel::<Frame>(OUTGOING);
     let pongs = out.clone();
@@ -291,7 +276,7 @@ async fn pass_port(
     let towards_client = async move {
         let (mut text, mut open) = (Vec::new(), vec![error, data]);
         while !open.is_empty() {
-            let Some(Ok(frame)) = frames.next().await else {
+            let Some(Ok(frame)) = received.next().await else {
                 break;
             };
             let (id, piece, fin) = match frame {
@@ -331,3 +316,6 @@ async fn pass_port(
         () = towards_pod => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

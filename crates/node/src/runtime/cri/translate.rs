@@ -1,7 +1,7 @@
 //! Translation of pods and containers to CRI messages, without side effects.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Component, Path};
+use std::path::Path;
 
 use allot_protos::cri_v1 as v1;
 use k8s_openapi::api::core::v1::{
@@ -12,6 +12,7 @@ use kube::ResourceExt;
 use v1::security_profile::ProfileType;
 
 use crate::oci;
+use crate::rules;
 use crate::runtime::Request;
 use crate::shim::spec::{ContainerSpec, Limits, Mount};
 
@@ -28,8 +29,10 @@ pub(super) mod label {
     pub(crate) const OWNER: &str = "allot.dev/node-directory";
 }
 
-/// Container annotations.
+/// Annotations of sandboxes and containers.
 pub(super) mod annotation {
+    /// Of a sandbox: `true` if the runtime had a pod network when the sandbox was created.
+    pub(crate) const NETWORKS: &str = "allot.dev/pod-networks";
     pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
     /// `true` if standard input is open.
     pub(crate) const STDIN: &str = "allot.dev/stdin";
@@ -83,12 +86,14 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
     });
     let mut sysctls = HashMap::new();
     for sysctl in of_pod.sysctls.iter().flatten() {
-        check_sysctl(&sysctl.name, own, spec.host_ipc == Some(true))?;
+        rules::check_sysctl(&sysctl.name, own, spec.host_ipc == Some(true))?;
         sysctls.insert(sysctl.name.replace('/', "."), sysctl.value.clone());
     }
     // The agent's labels take precedence over the pod's.
     let mut all: HashMap<String, String> = pod.labels().clone().into_iter().collect();
     all.extend(labels(pod, place.directory));
+    let mut annotations: HashMap<String, String> = pod.annotations().clone().into_iter().collect();
+    annotations.insert(annotation::NETWORKS.into(), place.networks.to_string());
     let hostname: String = match (&spec.hostname, own) {
         // The pod shares the host's UTS namespace, and with it the host's name.
         (_, false) => String::new(),
@@ -104,10 +109,12 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
             attempt: place.attempt,
         }),
         hostname,
-        log_directory: log_directory(place.directory, pod),
+        log_directory: rules::log_directory(place.directory, pod)
+            .to_string_lossy()
+            .into_owned(),
         dns_config: None,
         labels: all,
-        annotations: pod.annotations().clone().into_iter().collect(),
+        annotations,
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: String::new(),
             sysctls,
@@ -129,17 +136,6 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
             }),
         }),
     })
-}
-
-fn log_directory(directory: &Path, pod: &Pod) -> String {
-    let name = format!(
-        "{}_{}_{}",
-        pod.namespace().unwrap_or_default(),
-        pod.name_any(),
-        pod.uid().unwrap_or_default()
-    );
-    let path = directory.join("logs").join(name);
-    path.to_string_lossy().into_owned()
 }
 
 fn namespaces(pod: &Pod, own_network: bool) -> v1::NamespaceOption {
@@ -166,40 +162,6 @@ fn namespaces(pod: &Pod, own_network: bool) -> v1::NamespaceOption {
     }
 }
 
-/// Checks that a sysctl is namespaced and that the pod does not share that namespace with the host. Network sysctls must
-/// also be on the kubelet's list of safe sysctls.
-fn check_sysctl(name: &str, own_network: bool, host_ipc: bool) -> Result<(), String> {
-    const SAFE: [&str; 10] = [
-        "net.ipv4.ip_local_port_range",
-        "net.ipv4.ip_local_reserved_ports",
-        "net.ipv4.ip_unprivileged_port_start",
-        "net.ipv4.ping_group_range",
-        "net.ipv4.tcp_fin_timeout",
-        "net.ipv4.tcp_keepalive_intvl",
-        "net.ipv4.tcp_keepalive_probes",
-        "net.ipv4.tcp_keepalive_time",
-        "net.ipv4.tcp_rmem",
-        "net.ipv4.tcp_syncookies",
-    ];
-    let dotted = name.replace('/', ".");
-    let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."]
-        .iter()
-        .any(|prefix| dotted.starts_with(prefix))
-        || dotted == "kernel.sem";
-    let of_network = dotted.starts_with("net.");
-    match (of_ipc, of_network) {
-        (true, _) if host_ipc => Err(format!(
-            "forbidden sysctl: \"{name}\" not allowed with host ipc enabled"
-        )),
-        (true, _) => Ok(()),
-        (_, true) if !own_network => Err(format!(
-            "forbidden sysctl: \"{name}\" not allowed with host net enabled"
-        )),
-        (_, true) if SAFE.contains(&dotted.as_str()) => Ok(()),
-        _ => Err(format!("forbidden sysctl: \"{name}\" not allowlisted")),
-    }
-}
-
 fn groups(of_pod: &PodSecurityContext) -> Vec<i64> {
     let own = of_pod.supplemental_groups.iter().flatten().copied();
     own.chain(of_pod.fs_group).collect()
@@ -222,29 +184,22 @@ fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
     }
 }
 
-/// Translates a seccomp profile. As with the kubelet, `Localhost` profiles are files below the node's directory.
+/// Translates a seccomp profile.
 fn profile(
     directory: &Path,
     asked: Option<&SeccompProfile>,
 ) -> Result<Option<v1::SecurityProfile>, String> {
-    let Some(asked) = asked else { return Ok(None) };
-    let (kind, name) = match asked.type_.as_str() {
-        "Unconfined" => (ProfileType::Unconfined, String::new()),
-        "RuntimeDefault" => (ProfileType::RuntimeDefault, String::new()),
-        "Localhost" => {
-            let name = asked.localhost_profile.as_deref().unwrap_or_default();
-            let mut parts = Path::new(name).components();
-            if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-                return Err(format!("invalid seccomp profile {name:?}"));
-            }
-            let path = directory.join("seccomp").join(name);
-            (ProfileType::Localhost, path.to_string_lossy().into_owned())
-        }
-        other => return Err(format!("unknown seccomp profile type {other:?}")),
+    let Some(asked) = rules::seccomp(directory, asked)? else {
+        return Ok(None);
+    };
+    let (kind, file) = match asked {
+        rules::Seccomp::Unconfined => (ProfileType::Unconfined, None),
+        rules::Seccomp::RuntimeDefault => (ProfileType::RuntimeDefault, None),
+        rules::Seccomp::Localhost(file) => (ProfileType::Localhost, Some(file)),
     };
     Ok(Some(v1::SecurityProfile {
         profile_type: kind as i32,
-        localhost_ref: name,
+        localhost_ref: file.unwrap_or_default().to_string_lossy().into_owned(),
     }))
 }
 
@@ -302,7 +257,7 @@ pub(super) fn container(
         mounts: spec.mounts.iter().map(|it| mount(container, it)).collect(),
         labels,
         annotations,
-        log_path: format!("{}/{}.log", container.name, spec.owner.attempt),
+        log_path: rules::log_name(&container.name, spec.owner.attempt),
         stdin: spec.stdin,
         stdin_once: spec.stdin_once,
         tty: spec.tty,
@@ -409,10 +364,6 @@ fn security(
         .se_linux_options
         .as_ref()
         .or(of_pod.se_linux_options.as_ref());
-    let confined = own
-        .app_armor_profile
-        .as_ref()
-        .or(of_pod.app_armor_profile.as_ref());
     Ok(v1::LinuxContainerSecurityContext {
         capabilities: Some(capabilities),
         privileged,
@@ -427,7 +378,7 @@ fn security(
         masked_paths: paths(&oci::MASKED),
         readonly_paths: paths(&oci::READ_ONLY),
         seccomp: Some(seccomp),
-        apparmor: confined.map(apparmor),
+        apparmor: rules::apparmor(pod, container).as_ref().map(apparmor),
         supplemental_groups_policy: policy(&of_pod) as i32,
     })
 }

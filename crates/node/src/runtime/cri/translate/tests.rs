@@ -36,6 +36,7 @@ fn request(of_pod: &Value, of_container: &Value, user: &str) -> Request {
             reference: "docker.io/library/app:latest".into(),
             user: user.into(),
             size: 1,
+            pinned: false,
         },
         command: vec!["run".into()],
         args: vec!["fast".into()],

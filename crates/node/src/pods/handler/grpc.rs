@@ -1,0 +1,214 @@
+//! The health check of gRPC for probes: one call over HTTP/2, in the texts of the kubelet.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures::future::{Either, select};
+use http::HeaderMap;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+/// Maximum length of an answer; that of a health check has two bytes.
+const LONGEST: usize = 4096;
+
+/// Asks a server for the health of a service; an empty name is for the server as a whole.
+///
+/// # Errors
+/// The message of a failed probe.
+pub(super) async fn check(stream: TcpStream, at: &str, service: &str) -> Result<(), String> {
+    let answer = match call(stream, at, service).await {
+        Ok(answer) => answer,
+        Err((Code::Unimplemented, message)) => {
+            return Err(format!(
+                "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
+            ));
+        }
+        Err((code, message)) => {
+            return Err(format!(
+                "error: health rpc probe failed: rpc error: code = {code:?} desc = {message}"
+            ));
+        }
+    };
+    let name = match serving(&answer) {
+        Some(1) => return Ok(()),
+        Some(0) => "UNKNOWN".to_owned(),
+        Some(2) => "NOT_SERVING".to_owned(),
+        Some(3) => "SERVICE_UNKNOWN".to_owned(),
+        Some(other) => other.to_string(),
+        None => {
+            return Err(
+                "error: health rpc probe failed: rpc error: code = Internal desc = malformed answer"
+                    .to_owned(),
+            );
+        }
+    };
+    Err(format!("service unhealthy (responded with {name:?})"))
+}
+
+async fn call(stream: TcpStream, at: &str, service: &str) -> Result<Bytes, (Code, String)> {
+    let failed = |error: &dyn std::fmt::Display| (Code::Unavailable, error.to_string());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .map_err(|error| failed(&error))?;
+    let request = http::Request::post(format!("http://{at}/grpc.health.v1.Health/Check"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("user-agent", "kube-probe/1.36")
+        .body(Full::new(question(service)))
+        .map_err(|error| failed(&error))?;
+    let ask = async {
+        let response = sender.send_request(request).await;
+        let mut response = response.map_err(|error| failed(&error))?;
+        match response.status() {
+            http::StatusCode::OK => {}
+            other => {
+                let code = match other.as_u16() {
+                    404 => Code::Unimplemented,
+                    _ => Code::Unknown,
+                };
+                let text = format!("unexpected HTTP status code received from server: {other}");
+                return Err((code, text));
+            }
+        }
+        let mut told = status(response.headers());
+        let mut data = BytesMut::new();
+        while let Some(frame) = response.frame().await {
+            match frame.map_err(|error| failed(&error))?.into_data() {
+                Ok(piece) if data.len() + piece.len() > LONGEST => {
+                    return Err((Code::ResourceExhausted, "the answer is too long".to_owned()));
+                }
+                Ok(piece) => data.put(piece),
+                Err(frame) => told = told.or(frame.trailers_ref().and_then(status)),
+            }
+        }
+        match told {
+            Some((Code::Ok, _)) => Ok(data.freeze()),
+            Some(failure) => Err(failure),
+            None => Err((
+                Code::Internal,
+                "server closed the stream without sending trailers".to_owned(),
+            )),
+        }
+    };
+    // The connection moves the data; what has arrived when it ends must still be evaluated.
+    match select(std::pin::pin!(ask), std::pin::pin!(connection)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right((_, ask)) => ask.await,
+    }
+}
+
+/// The status of a call in headers or trailers.
+fn status(headers: &HeaderMap) -> Option<(Code, String)> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let code: i32 = text("grpc-status")?.parse().ok()?;
+    let message = text("grpc-message").unwrap_or_default();
+    let message = percent_encoding::percent_decode_str(message).decode_utf8_lossy();
+    Some((code.into(), message.into_owned()))
+}
+
+/// A `HealthCheckRequest` with the prefix of a message.
+fn question(service: &str) -> Bytes {
+    let mut message = BytesMut::new();
+    if !service.is_empty() {
+        message.put_u8(0x0a);
+        let mut length = service.len();
+        while length > 0x7f {
+            message.put_u8((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        message.put_u8(length as u8);
+        message.put_slice(service.as_bytes());
+    }
+    let mut whole = BytesMut::new();
+    whole.put_u8(0);
+    whole.put_u32(message.len() as u32);
+    whole.put(message);
+    whole.freeze()
+}
+
+/// The `status` of a `HealthCheckResponse` with the prefix of a message. The message has no other field.
+fn serving(answer: &[u8]) -> Option<u64> {
+    let (head, message) = answer.split_first_chunk::<5>()?;
+    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    if head[0] != 0 || length != message.len() {
+        return None;
+    }
+    match message {
+        [] => Some(0),
+        [0x08, value @ 0..=0x7f] => Some((*value).into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use hyper::service::service_fn;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The result of a check at a server that answers this, with the trailers of a status.
+    async fn probe(service: &str, answer: &'static [u8], status: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let asked = service.to_owned();
+        let server = async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let serve = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                let asked = asked.clone();
+                async move {
+                    assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+                    assert_eq!(request.headers()["content-type"], "application/grpc");
+                    let got = request.into_body().collect().await.unwrap().to_bytes();
+                    assert_eq!(got, question(&asked));
+                    let trailers = async move {
+                        let mut trailers = HeaderMap::new();
+                        trailers.insert("grpc-status", status.parse().unwrap());
+                        trailers.insert("grpc-message", "not%20here".parse().unwrap());
+                        Some(Ok(trailers))
+                    };
+                    let body = Full::new(Bytes::from_static(answer)).with_trailers(trailers);
+                    Ok::<_, Infallible>(http::Response::new(body))
+                }
+            });
+            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = builder.serve_connection(TokioIo::new(stream), serve).await;
+        };
+        let server = tokio::spawn(server);
+        let stream = TcpStream::connect(at).await.unwrap();
+        let result = check(stream, &at.to_string(), service).await;
+        server.abort();
+        result.err().unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn health_is_asked_for_in_grpc() {
+        assert_eq!(question("ab"), &[0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b'][..]);
+        let long = question(&"a".repeat(300));
+        assert_eq!(long[..8], [0, 0, 0, 1, 47, 0x0a, 0xac, 2]);
+        const SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 1];
+        for service in ["", "a.b"] {
+            assert_eq!(probe(service, SERVING, "0").await, "");
+        }
+        let rows: [(&'static [u8], &'static str, &str); 7] = [
+            (&[0, 0, 0, 0, 2, 8, 2], "0", "\"NOT_SERVING\""),
+            (&[0, 0, 0, 0, 0], "0", "\"UNKNOWN\""),
+            (&[0, 0, 0, 0, 9, 8, 1], "0", "malformed"),
+            (&[], "0", "malformed"),
+            (
+                SERVING,
+                "12",
+                "does not implement the grpc health protocol (grpc.health.v1.Health): not here",
+            ),
+            (&[], "5", "rpc error: code = NotFound desc = not here"),
+            (&[0; LONGEST + 1], "0", "too long"),
+        ];
+        for (answer, status, expected) in rows {
+            let told = probe("", answer, status).await;
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What a pod asks for, read alike for every runtime: the place of its logs, kernel parameters, security profiles.
+
+use std::path::{Component, Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SeccompProfile};
+use kube::ResourceExt;
+
+/// Bytes from which on a container's log is put aside: the kubelet's `containerLogMaxSize`.
+pub(crate) const LOG_SIZE: u64 = 10 << 20;
+/// Files of a container's log, with the current one: the kubelet's `containerLogMaxFiles`.
+pub(crate) const LOG_FILES: usize = 5;
+
+/// Kernel parameters of the network that a kubelet permits without further settings.
+const SAFE: [&str; 10] = [
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+];
+
+/// Directory of a pod's logs; `root` is the node's directory.
+pub(crate) fn log_directory(root: &Path, pod: &Pod) -> PathBuf {
+    let namespace = pod.namespace().unwrap_or_default();
+    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+    log_directory_of(root, &namespace, &name, &uid)
+}
+
+/// [`log_directory`] of a pod of which only this is known.
+pub(crate) fn log_directory_of(root: &Path, namespace: &str, name: &str, uid: &str) -> PathBuf {
+    root.join("logs").join(format!("{namespace}_{name}_{uid}"))
+}
+
+/// Name of a container's log, below [`log_directory`].
+pub(crate) fn log_name(container: &str, attempt: u32) -> String {
+    format!("{container}/{attempt}.log")
+}
+
+/// Checks that a kernel parameter is that of a namespace which the pod does not share with the host. Parameters of the network
+/// must also be on the kubelet's list of safe ones.
+pub(crate) fn check_sysctl(name: &str, own_network: bool, host_ipc: bool) -> Result<(), String> {
+    let dotted = name.replace('/', ".");
+    let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."]
+        .iter()
+        .any(|prefix| dotted.starts_with(prefix))
+        || dotted == "kernel.sem";
+    let of_network = dotted.starts_with("net.");
+    match (of_ipc, of_network) {
+        (true, _) if host_ipc => Err(format!(
+            "forbidden sysctl: \"{name}\" not allowed with host ipc enabled"
+        )),
+        (true, _) => Ok(()),
+        (_, true) if !own_network => Err(format!(
+            "forbidden sysctl: \"{name}\" not allowed with host net enabled"
+        )),
+        (_, true) if SAFE.contains(&dotted.as_str()) => Ok(()),
+        _ => Err(format!("forbidden sysctl: \"{name}\" not allowlisted")),
+    }
+}
+
+/// A seccomp profile that a pod or a container names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seccomp {
+    /// All system calls are permitted.
+    Unconfined,
+    /// The runtime's own profile.
+    RuntimeDefault,
+    /// This file.
+    Localhost(PathBuf),
+}
+
+/// Reads a seccomp profile. Files are below `seccomp` of the node's directory `root`, as with a kubelet.
+///
+/// # Errors
+/// The type is unknown, or the file's name leads out of the directory.
+pub(crate) fn seccomp(
+    root: &Path,
+    asked: Option<&SeccompProfile>,
+) -> Result<Option<Seccomp>, String> {
+    let Some(asked) = asked else { return Ok(None) };
+    Ok(Some(match asked.type_.as_str() {
+        "Unconfined" => Seccomp::Unconfined,
+        "RuntimeDefault" => Seccomp::RuntimeDefault,
+        "Localhost" => {
+            let name = asked.localhost_profile.as_deref().unwrap_or_default();
+            let mut parts = Path::new(name).components();
+            if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+                return Err(format!("invalid seccomp profile {name:?}"));
+            }
+            Seccomp::Localhost(root.join("seccomp").join(name))
+        }
+        other => return Err(format!("unknown seccomp profile type {other:?}")),
+    }))
+}
+
+/// The AppArmor profile of a container: its own, else its pod's, else that of the older annotation.
+pub(crate) fn apparmor(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
+    let own = container.security_context.as_ref();
+    let own = own.and_then(|it| it.app_armor_profile.clone());
+    let of_pod = || {
+        let spec = pod.spec.as_ref()?;
+        spec.security_context.as_ref()?.app_armor_profile.clone()
+    };
+    let annotated = || {
+        let prefix = "container.apparmor.security.beta.kubernetes.io";
+        let text = pod
+            .annotations()
+            .get(&format!("{prefix}/{}", container.name))?;
+        let (kind, name) = match text.strip_prefix("localhost/") {
+            Some(name) => ("Localhost", Some(name.to_owned())),
+            None if text == "runtime/default" => ("RuntimeDefault", None),
+            None => ("Unconfined", None),
+        };
+        Some(AppArmorProfile {
+            type_: kind.into(),
+            localhost_profile: name,
+        })
+    };
+    own.or_else(of_pod).or_else(annotated)
+}

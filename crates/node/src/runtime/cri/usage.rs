@@ -1,0 +1,74 @@
+//! What containers use.
+
+use allot_protos::cri_v1 as v1;
+
+use super::translate::label;
+use super::{Inner, follow, time};
+use crate::runtime::Measured;
+
+impl Inner {
+    /// Measures the containers of this node.
+    pub(super) async fn usage(&self) -> Result<Vec<Measured>, String> {
+        let filter = v1::ContainerStatsFilter {
+            label_selector: follow::own(self),
+            ..v1::ContainerStatsFilter::default()
+        };
+        let request = v1::ListContainerStatsRequest {
+            filter: Some(filter),
+        };
+        let told = self.calls.list_container_stats(request).await;
+        let told = told.map_err(|failure| failure.to_string())?;
+        Ok(told.stats.into_iter().filter_map(measured).collect())
+    }
+}
+
+/// Reads the figures of a container; `None` if there are none, as for one that does not run.
+fn measured(stats: v1::ContainerStats) -> Option<Measured> {
+    let attributes = stats.attributes?;
+    let cpu = stats.cpu.unwrap_or_default();
+    let memory = stats.memory.unwrap_or_default();
+    let value = |it: Option<v1::UInt64Value>| it.map(|it| it.value);
+    Some(Measured {
+        at: time(cpu.timestamp.max(memory.timestamp))?,
+        pod_uid: attributes.labels.get(label::POD_UID)?.clone(),
+        container: attributes.metadata?.name,
+        id: attributes.id,
+        cpu_nanoseconds: value(cpu.usage_core_nano_seconds),
+        cpu_nanocores: value(cpu.usage_nano_cores),
+        working_set: value(memory.working_set_bytes),
+        memory: value(memory.usage_bytes),
+        rss: value(memory.rss_bytes),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_measured_is_told() {
+        let attributes = v1::ContainerAttributes {
+            id: "1".into(),
+            metadata: Some(v1::ContainerMetadata {
+                name: "c".into(),
+                attempt: 2,
+            }),
+            labels: [(label::POD_UID.to_owned(), "u".to_owned())].into(),
+            ..Default::default()
+        };
+        let mut stats = v1::ContainerStats {
+            attributes: Some(attributes),
+            ..Default::default()
+        };
+        assert_eq!(measured(stats.clone()), None);
+        let value = |value| Some(v1::UInt64Value { value });
+        stats.memory = Some(v1::MemoryUsage {
+            timestamp: 7,
+            working_set_bytes: value(5),
+            ..Default::default()
+        });
+        let found = measured(stats).expect("figures");
+        assert_eq!((found.id.as_str(), found.pod_uid.as_str()), ("1", "u"));
+        assert_eq!((found.working_set, found.cpu_nanoseconds), (Some(5), None));
+    }
+}
