@@ -19,7 +19,7 @@ use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat};
 use crate::identity::User;
 use crate::limits::{CHUNK, TREE_FACTOR, until};
-use crate::negotiate::{Media, Offer, negotiate};
+use crate::negotiate::{MediaType, Offer, negotiate};
 use crate::request::{Incoming, Query, RequestInfo, Warnings};
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
@@ -187,7 +187,7 @@ impl Server {
             }
             Err(_) => {
                 let status = allot_apimachinery::Status::unauthorized("Unauthorized");
-                crate::encode::value_response(401, &status.to_json(), Media::JSON)
+                crate::encode::value_response(401, &status.to_json(), MediaType::JSON)
             }
         }
     }
@@ -383,7 +383,8 @@ async fn explain_decision(core: &Core, request: &Incoming, trail: &mut RequestAu
 
 fn error_response(error: &ApiError, request: &Incoming) -> Response<Body> {
     let status = error.0.to_json();
-    let media = negotiate(&request.headers, &request.query, Offer::Status).unwrap_or(Media::JSON);
+    let media =
+        negotiate(&request.headers, &request.query, Offer::Status).unwrap_or(MediaType::JSON);
     let mut response = crate::encode::value_response(error.code(), &status, media);
     if let Some(details) = &error.0.details
         && details.retry_after_seconds > 0

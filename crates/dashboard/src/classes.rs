@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::Dashboard;
 use crate::filter::{Rule, select, selector};
 use crate::kind::Kind;
-use crate::list::{PAGE, Wanted, page};
+use crate::list::{ListRequest, PAGE, page};
 use crate::upstream::Failed;
 
 /// Limit of classes; further ones are counted.
@@ -22,7 +22,7 @@ pub async fn answer(
     client: &kube::Client,
     permit: OwnedSemaphorePermit,
 ) -> Result<Value, Failed> {
-    let wanted = Wanted {
+    let wanted = ListRequest {
         kind: Kind::Classes,
         namespace: None,
         next: None,

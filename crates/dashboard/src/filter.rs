@@ -11,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Dashboard;
 use crate::kind::Kind;
-use crate::list::{PAGE, Wanted, page};
+use crate::list::{ListRequest, PAGE, page};
 use crate::upstream::Failed;
 
 /// How long all evaluations of a request may take together with the lists.
@@ -96,7 +96,7 @@ pub async fn select(
     let mut all: Vec<Selected> = rules.iter().map(|_| Selected::default()).collect();
     let mut next = String::new();
     loop {
-        let wanted = Wanted {
+        let wanted = ListRequest {
             kind: Kind::Slices,
             namespace: None,
             next: (!next.is_empty()).then_some(&next),

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::{groups, versions};
 use crate::body::Body;
 use crate::encode::value_response;
-use crate::negotiate::{Media, accepted};
+use crate::negotiate::{MediaType, accepted};
 use crate::registry::{Registry, Resource};
 use crate::request::Incoming;
 
@@ -63,7 +63,7 @@ pub(super) fn answer(
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        value_response(200, &document, Media::JSON)
+        value_response(200, &document, MediaType::JSON)
     };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(TYPE));

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
 
 use super::attach::Attached;
-use super::create::{self, Made};
+use super::create::{self, RunningContainer};
 use super::log::{Lines, Log};
 use super::program::Role;
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
@@ -55,7 +55,7 @@ struct Container {
     spec: ContainerSpec,
     pid: Pid,
     /// The container of libcontainer; `None` for a plain process.
-    made: Option<Made>,
+    made: Option<RunningContainer>,
     log: Log,
     /// Outputs with their incomplete lines; a terminal has one stream only.
     streams: Vec<(OwnedFd, Lines)>,

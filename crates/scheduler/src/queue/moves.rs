@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::Place;
+use super::SubQueue;
 use crate::framework::Plugin;
 use crate::pod::{PodInfo, scheduler_name};
 
@@ -23,11 +23,11 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    pub(super) fn came(&mut self, event: &'static str, place: Place) {
+    pub(super) fn came(&mut self, event: &'static str, place: SubQueue) {
         let part = match place {
-            Place::Active => "active",
-            Place::Backoff { .. } => "backoff",
-            Place::Unschedulable | Place::Gated(_) => "unschedulable",
+            SubQueue::Active => "active",
+            SubQueue::Backoff { .. } => "backoff",
+            SubQueue::Unschedulable | SubQueue::Gated(_) => "unschedulable",
         };
         *self.moved.entry((event, part)).or_default() += 1;
     }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn sizes_and_counts_are_bounded() {
     let check = |change: fn(&mut Limits), layer: Layer| {
-        let mut place = Place::new(Whiteouts::Overlay);
+        let mut place = EntryLocation::new(Whiteouts::Overlay);
         change(&mut place.limits);
         place.unpack_all(&[gzip(&layer.tar())]).unwrap_err()
     };
@@ -59,7 +59,7 @@ fn sizes_and_counts_are_bounded() {
 
 #[test]
 fn bytes_after_the_archive_count() {
-    let place = Place::new(Whiteouts::Overlay);
+    let place = EntryLocation::new(Whiteouts::Overlay);
     let mut plain = Layer::new().file("a", "").tar();
     plain.extend([7; 5000]);
     let report = place.unpack_all(&[gzip(&plain)]).unwrap();
@@ -68,7 +68,7 @@ fn bytes_after_the_archive_count() {
 
 #[test]
 fn a_cancelled_layer_ends() {
-    let place = Place::new(Whiteouts::Overlay);
+    let place = EntryLocation::new(Whiteouts::Overlay);
     let cancel = AtomicBool::new(true);
     let options = Options {
         limits: Limits::default(),

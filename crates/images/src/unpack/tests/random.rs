@@ -67,7 +67,7 @@ proptest! {
     /// Whatever entries say, nothing beside the root changes.
     #[test]
     fn layers_stay_in_their_root(layers in prop::collection::vec(entries(), 1..3), apply: bool) {
-        let place = Place::new(if apply { Whiteouts::Apply } else { Whiteouts::Overlay });
+        let place = EntryLocation::new(if apply { Whiteouts::Apply } else { Whiteouts::Overlay });
         let _ = place.unpack_all(&layers);
         place.check_outside();
     }
@@ -76,7 +76,7 @@ proptest! {
     #[test]
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..3000), magic in 0..4usize) {
         let start: &[u8] = [&[][..], &[0x1f, 0x8b, 8, 0], &[0x28, 0xb5, 0x2f, 0xfd], &[0x50, 0x2a, 0x4d, 0x18]][magic];
-        let place = Place::new(Whiteouts::Apply);
+        let place = EntryLocation::new(Whiteouts::Apply);
         let _ = place.unpack_all(&[[start, &bytes].concat()]);
         place.check_outside();
     }

@@ -194,7 +194,7 @@ impl Core {
         round.nominated.extend(self.nominations.get(uid).cloned());
         let queued = &member.queued;
         let refusal = match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
-            CycleOutcome::MemberResult(placed) => {
+            CycleOutcome::Place(placed) => {
                 let job = self.assume(queued.clone(), *placed, time);
                 return MemberResult::Found(Box::new(job));
             }
@@ -218,7 +218,7 @@ impl Core {
             .collect();
         gone.iter().for_each(|g| self.cache.remove_pod(&g.pod.uid));
         match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
-            CycleOutcome::MemberResult(placed) => {
+            CycleOutcome::Place(placed) => {
                 round.gone.extend(gone);
                 let job = self.assume(queued.clone(), *placed, time);
                 MemberResult::AfterPreemption(Box::new(job), refusal)
