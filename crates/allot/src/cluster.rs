@@ -174,16 +174,16 @@ impl Cluster {
     /// Starts everything and returns as soon as the API server answers; [`Cluster::ready`] waits
     /// for the rest.
     pub async fn start(args: Args) -> anyhow::Result<Self> {
-        Self::start_at(Place::of(&args)?, args, Progress::default()).await
+        Self::start_at(ClusterDirectory::of(&args)?, args, Progress::default()).await
     }
 
     /// The same at a place that was chosen before.
     pub async fn start_at(
-        place: Place,
+        place: ClusterDirectory,
         mut args: Args,
         progress: Progress,
     ) -> anyhow::Result<Self> {
-        let Place { directory, scratch } = place;
+        let ClusterDirectory { directory, scratch } = place;
         // A cluster that cannot be started again must leave no containers behind.
         let ephemeral = scratch.is_some();
         let hardware = hardware::read(&mut args)?;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use allot_node::remains;
 
 use crate::cluster::progress::Progress;
-use crate::cluster::{self, Cluster, Place, Runtime};
+use crate::cluster::{self, Cluster, ClusterDirectory, Runtime};
 use crate::clusters::record::Record;
 use crate::clusters::{self, quoted};
 use crate::logging;
@@ -91,12 +91,12 @@ impl Args {
     }
 
     /// The directory of a name that was given instead of one.
-    fn place(&mut self) -> anyhow::Result<Place> {
+    fn place(&mut self) -> anyhow::Result<ClusterDirectory> {
         let server = &mut self.cluster.apiserver;
         if self.name.is_some() && server.data_dir.is_none() && !server.in_memory {
             server.data_dir = Some(clusters::directory(self.name.as_deref(), None)?);
         }
-        Place::of(&self.cluster)
+        ClusterDirectory::of(&self.cluster)
     }
 }
 

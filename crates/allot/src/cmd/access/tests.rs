@@ -51,7 +51,7 @@ fn the_first_place_that_there_is_counts() {
         in_pod: true,
         up: Some(two.clone()),
     };
-    let check = |access: &Access, around: Surroundings, expected: Place| {
+    let check = |access: &Access, around: Surroundings, expected: ConfigSource| {
         assert_eq!(access.place(&around).expect("a place"), expected);
     };
     let flag = Access {
@@ -59,23 +59,23 @@ fn the_first_place_that_there_is_counts() {
         ..Access::default()
     };
     let none = Access::default();
-    check(&flag, everything(), Place::Files(vec![two.clone()]));
-    check(&none, everything(), Place::Files(vec![one.clone()]));
+    check(&flag, everything(), ConfigSource::Files(vec![two.clone()]));
+    check(&none, everything(), ConfigSource::Files(vec![one.clone()]));
     let home = || Surroundings {
         kubeconfig: None,
         ..everything()
     };
-    check(&none, home(), Place::Files(vec![two.clone()]));
+    check(&none, home(), ConfigSource::Files(vec![two.clone()]));
     let pod = || Surroundings {
         home: None,
         ..home()
     };
-    check(&none, pod(), Place::Pod);
+    check(&none, pod(), ConfigSource::Pod);
     let up = || Surroundings {
         in_pod: false,
         ..pod()
     };
-    check(&none, up(), Place::Up(two.clone()));
+    check(&none, up(), ConfigSource::Up(two.clone()));
     let nothing = Surroundings { up: None, ..up() };
     let error = none.place(&nothing).expect_err("nothing").to_string();
     assert!(error.starts_with("no cluster found: "), "{error}");
