@@ -94,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             () = shutdown.cancelled() => anyhow::bail!("interrupted"),
         };
         let told = tokio::select! {
-            told = print_line(&mut cluster, started, &shutdown) => told,
+            told = run_steps(&mut cluster, started, &shutdown) => told,
             () = shutdown.cancelled() => Err(anyhow::anyhow!("interrupted")),
         };
         cluster.stop().await;
@@ -108,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-async fn print_line(
+async fn run_steps(
     cluster: &mut Cluster,
     started: Instant,
     shutdown: &CancellationToken,
