@@ -12,7 +12,7 @@ use super::super::env::{Downward, Sources};
 use super::super::volumes::{self, Contents, Tokens};
 use super::super::{Node, launch};
 use super::{RETRY, Wake, Worker};
-use crate::claims::text;
+use crate::error::api_message;
 use crate::events::Kind;
 
 fn contents<'a>(
@@ -50,7 +50,7 @@ async fn runtime_handler(node: &Node, pod: &Pod) -> Result<String, String> {
     let api: Api<RuntimeClass> = Api::all(node.client.clone());
     let found = api.get(class).await;
     let found =
-        found.map_err(|error| format!("failed to get sandbox runtime: {}", text(&error)))?;
+        found.map_err(|error| format!("failed to get sandbox runtime: {}", api_message(&error)))?;
     Ok(found.handler)
 }
 
