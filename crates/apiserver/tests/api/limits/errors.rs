@@ -88,11 +88,13 @@ async fn regression_a_long_key_is_not_repeated_for_each_field_below_it() {
     let (code, body) = admin(&server, "POST", definitions, definition).await;
     assert_eq!(code, 201, "{body}");
     let things = "/apis/example.com/v1/things";
-    let served = async || admin(&server, "GET", things, Value::Null).await.0 == 200;
-    allot_testing::wait::until("the custom resource is served", async || {
-        served().await.then_some(()).ok_or("not yet")
-    })
-    .await;
+    let served = || async {
+        match admin(&server, "GET", things, Value::Null).await.0 {
+            200 => Ok(()),
+            code => Err(code),
+        }
+    };
+    allot_testing::wait::until("the custom resource is served", served).await;
     let thing = json!({
         "apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {&key: unknown},
     });
