@@ -128,6 +128,10 @@ struct Context {
     strict: Vec<String>,
     /// Go keeps the first error, goes on, and reports it at the end.
     error: Option<String>,
+    /// The error is of a type with its own parser: Go stops there, and what it kept before is lost.
+    stopped: bool,
+    /// What a repeated field goes on from: Go decodes a second object into the first one.
+    earlier: Option<Map<String, Value>>,
     /// Texts of raw fields, where an object is read from its text.
     raws: Option<Vec<RawText>>,
 }
@@ -141,6 +145,8 @@ impl Context {
             structs: Vec::new(),
             strict: Vec::new(),
             error: None,
+            stopped: false,
+            earlier: None,
             raws: None,
         }
     }
@@ -162,7 +168,15 @@ impl Context {
         }
     }
 
-    fn mismatch(&mut self, found: &str, expected: &str) {
+    /// As [`Context::save`], for a type with its own parser.
+    fn stop(&mut self, text: impl FnOnce() -> String) {
+        if !self.stopped {
+            self.error = Some(text());
+            self.stopped = true;
+        }
+    }
+
+    fn mismatch(&mut self, found: &str, expected: &str, ty: Option<&Type>) {
         let text = match self.structs.last() {
             Some(structure) if !self.fields.is_empty() => format!(
                 "json: cannot unmarshal {found} into Go struct field {}.{} of type {expected}",
@@ -171,7 +185,10 @@ impl Context {
             ),
             _ => format!("json: cannot unmarshal {found} into Go value of type {expected}"),
         };
-        self.save(|| text);
+        match ty.is_some_and(scalar::has_parser) {
+            true => self.stop(|| text),
+            false => self.save(|| text),
+        }
     }
 
     fn strict(&mut self, what: &str, key: &str) {
@@ -218,18 +235,21 @@ impl Seed<'_, '_> {
             Shape::Untyped | Shape::Raw => scalar::untyped(value),
             Shape::Struct(structure) => {
                 self.context
-                    .mismatch(json_type(&value), structure.go_name());
+                    .mismatch(json_type(&value), structure.go_name(), None);
                 Value::Null
             }
             Shape::Typed(ty, go_type) => match scalar::convert(value, ty) {
                 Ok(value) => value,
                 Err(scalar::Error::Mismatch(found)) => {
                     let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
-                    self.context.mismatch(&found, &expected);
+                    self.context.mismatch(&found, &expected, Some(ty));
                     Value::Null
                 }
                 Err(scalar::Error::Text(text)) => {
-                    self.context.save(|| text);
+                    match scalar::has_parser(ty) {
+                        true => self.context.stop(|| text),
+                        false => self.context.save(|| text),
+                    }
                     Value::Null
                 }
             },
@@ -281,16 +301,16 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Typed(Type::Raw | Type::Json | Type::SchemaOrArray, _) => Shape::Raw,
             Shape::Typed(ty, go_type) => {
                 if let Some(text) = scalar::collection_text(ty) {
-                    context.save(|| text);
+                    context.stop(|| text);
                 } else {
                     let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
-                    context.mismatch("array", &expected);
+                    context.mismatch("array", &expected, Some(ty));
                 }
                 while sequence.next_element::<IgnoredAny>()?.is_some() {}
                 return Ok(Value::Null);
             }
             Shape::Struct(structure) => {
-                context.mismatch("array", structure.go_name());
+                context.mismatch("array", structure.go_name(), None);
                 while sequence.next_element::<IgnoredAny>()?.is_some() {}
                 return Ok(Value::Null);
             }
@@ -336,10 +356,10 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 let mut map = map;
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 if let Some(text) = scalar::collection_text(ty) {
-                    context.save(|| text);
+                    context.stop(|| text);
                 } else {
                     let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
-                    context.mismatch("object", &expected);
+                    context.mismatch("object", &expected, Some(ty));
                 }
                 Ok(Value::Null)
             }
@@ -360,9 +380,11 @@ fn visit_entries<'de, A: MapAccess<'de>>(
     element: Shape<'_>,
     report: bool,
 ) -> Result<Value, A::Error> {
-    let mut result = Map::new();
+    let mut result = context.earlier.take().unwrap_or_default();
+    let mut inherited: Vec<String> = result.keys().cloned().collect();
     while let Some(key) = map.next_key::<String>()? {
-        if report && result.contains_key(&key) {
+        let is_first = forget(&mut inherited, &key);
+        if report && !is_first && result.contains_key(&key) {
             context.strict("duplicate", &key);
         }
         let value = context.within(&key, |context| {
@@ -386,7 +408,8 @@ fn visit_struct<'de, A: MapAccess<'de>>(
     mut map: A,
     structure: &'static Struct,
 ) -> Result<Value, A::Error> {
-    let mut result = Map::new();
+    let mut result = context.earlier.take().unwrap_or_default();
+    let mut inherited: Vec<String> = result.keys().cloned().collect();
     context.structs.push(structure);
     while let Some(key) = map.next_key_seed(FieldOf(structure))? {
         let field = match key {
@@ -397,8 +420,15 @@ fn visit_struct<'de, A: MapAccess<'de>>(
                 continue;
             }
         };
-        if result.contains_key(field.name) {
+        let is_first = forget(&mut inherited, field.name);
+        let earlier = result.remove(field.name);
+        if earlier.is_some() && !is_first {
             context.strict("duplicate", field.name);
+        }
+        if let Some(Value::Object(earlier)) = earlier
+            && matches!(field.ty, Type::Struct(_) | Type::Map(_))
+        {
+            context.earlier = Some(earlier);
         }
         context.fields.push(field.name);
         let value = if field.ty == Type::Raw {
@@ -412,6 +442,8 @@ fn visit_struct<'de, A: MapAccess<'de>>(
             })
         };
         context.fields.pop();
+        // Null and values of another type have not taken it.
+        context.earlier = None;
         let mut value = value?;
         if field.name == MANAGED_FIELDS && value.as_array().is_some_and(Vec::is_empty) {
             // The encoder would omit an empty list, but a list with one empty entry means that all ownership is
@@ -423,6 +455,12 @@ fn visit_struct<'de, A: MapAccess<'de>>(
     context.structs.pop();
     shape::settle(structure, &mut result);
     Ok(Value::Object(result))
+}
+
+/// Takes a key out of those that are not of this object's own text; whether it was among them.
+fn forget(inherited: &mut Vec<String>, key: &str) -> bool {
+    let at = inherited.iter().position(|known| known == key);
+    at.map(|at| inherited.swap_remove(at)).is_some()
 }
 
 /// The one field in which an empty list means something else than none.

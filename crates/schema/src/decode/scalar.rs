@@ -55,6 +55,20 @@ fn element_type(ty: &Type) -> String {
     }
 }
 
+/// Whether Go leaves values of the type to a parser of its own.
+pub(super) fn has_parser(ty: &Type) -> bool {
+    matches!(
+        ty,
+        Type::Quantity
+            | Type::Time
+            | Type::MicroTime
+            | Type::Duration
+            | Type::IntOrString
+            | Type::SchemaOrBool
+            | Type::SchemaOrArray
+    )
+}
+
 /// The error of types with their own parser for a list or an object.
 pub(super) fn collection_text(ty: &Type) -> Option<String> {
     match ty {
