@@ -110,12 +110,18 @@ fn all(core: &Core, request: &Incoming, endpoint: &str) -> Response<Body> {
 /// 405.
 pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>> {
     let path = request.info.path.as_str();
-    let reads = matches!(request.method, Method::GET | Method::HEAD);
+    let is_document = matches!(
+        path,
+        "/version" | "/version/" | "/openid/v1/jwks" | "/.well-known/openid-configuration"
+    );
+    if is_document && request.method != Method::GET {
+        return Err(ApiError::method_not_allowed());
+    }
+    if path.starts_with("/openid/v1/jwks/") {
+        return Err(ApiError::no_such_path());
+    }
     let response = match path {
         "/version" | "/version/" => {
-            if !reads {
-                return Err(ApiError::method_not_allowed());
-            }
             only_json(&request.headers)?;
             let emulated = core.config.features.release().minor().to_string();
             let value = json!({

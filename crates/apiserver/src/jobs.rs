@@ -46,17 +46,12 @@ pub fn generate_selector(job: &mut Value) {
     }
 }
 
-/// Checks that the pods are labelled as the job's, and that the selector finds them.
+/// Checks that the pods are labelled as the job's, and that the selector is the generated one.
 pub fn validate_selector(job: &Value, errors: &mut ErrorList) {
     let spec = &job["spec"];
     let path = Path::new("spec");
     let at = path.child("selector");
-    if spec["selector"].is_null() {
-        errors.push(Error::required(&at, ""));
-        let at = path.child("template").child("metadata").child("labels");
-        let found = &spec["template"]["metadata"]["labels"];
-        let detail = "`selector` does not match template `labels`";
-        errors.push(Error::invalid(&at, found, detail));
+    if by_hand(job) || spec["selector"].is_null() {
         return;
     }
     let place = path.child("template").child("metadata").child("labels");
@@ -70,31 +65,25 @@ pub fn validate_selector(job: &Value, errors: &mut ErrorList) {
             .as_ref()
             .is_none_or(|selector| selector.matches(&labels))
     };
-    if !by_hand(job) {
-        let mut expected = json!({});
-        let (uid, name) = (meta(job, "uid"), meta(job, "name"));
-        // The legacy labels come before those with a prefix.
-        for (key, value) in [
-            (UID[0], uid),
-            (NAME[0], name),
-            (UID[1], uid),
-            (NAME[1], name),
-        ] {
-            expected[key] = value.into();
-            let detail = format!("must be '{value}'");
-            if labels[key].is_null() {
-                errors.push(Error::required(&place.key(key), &detail));
-            } else if labels[key] != value {
-                errors.push(Error::invalid(&place.key(key), labels, &detail));
-            }
-        }
-        if !matches(&expected) {
-            let detail = "`selector` not auto-generated";
-            errors.push(Error::invalid(&at, &spec["selector"], detail));
+    let mut expected = json!({});
+    let (uid, name) = (meta(job, "uid"), meta(job, "name"));
+    // The legacy labels come before those with a prefix.
+    for (key, value) in [
+        (UID[0], uid),
+        (NAME[0], name),
+        (UID[1], uid),
+        (NAME[1], name),
+    ] {
+        expected[key] = value.into();
+        let detail = format!("must be '{value}'");
+        if labels[key].is_null() {
+            errors.push(Error::required(&place.key(key), &detail));
+        } else if labels[key] != value {
+            errors.push(Error::invalid(&place.key(key), labels, &detail));
         }
     }
-    if !matches(labels) {
-        let detail = "`selector` does not match template `labels`";
-        errors.push(Error::invalid(&place, labels, detail));
+    if !matches(&expected) {
+        let detail = "`selector` not auto-generated";
+        errors.push(Error::invalid(&at, &spec["selector"], detail));
     }
 }

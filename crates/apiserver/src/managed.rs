@@ -106,6 +106,54 @@ pub fn with_manager<T>(
     work(&manager, &empty)
 }
 
+/// A kind with one version, whose objects are answered and not stored.
+struct Answered<'a> {
+    api_version: &'a str,
+    schema: &'static allot_schema::types::Struct,
+}
+
+impl Versions for Answered<'_> {
+    fn node(&self, api_version: &str) -> Option<Node<'_>> {
+        (api_version == self.api_version).then_some(Node::Struct(self.schema))
+    }
+
+    fn convert(&self, object: &Value, _api_version: &str) -> Option<Value> {
+        Some(object.clone())
+    }
+
+    fn reset_fields(&self, _api_version: &str) -> Set {
+        Set::default()
+    }
+}
+
+/// Writes the owner of the fields of a new object, which is answered and not stored, into it.
+pub fn own_answered(
+    api_version: &str,
+    kind: &str,
+    subresource: &str,
+    manager: &str,
+    object: &mut Value,
+) {
+    let (group, version) = split(api_version);
+    let Some(schema) = allot_schema::types::lookup(group, version, kind) else {
+        return;
+    };
+    let now = crate::object::now();
+    let fields = FieldManager {
+        versions: &Answered {
+            api_version,
+            schema,
+        },
+        api_version,
+        kind,
+        subresource,
+        now: &now,
+    };
+    let empty = empty_object(Node::Struct(schema), api_version, kind);
+    let owners = fields.update(&empty, &Managed::default(), object, manager);
+    owners.write(object);
+}
+
 /// Puts managed fields with unusual manager names back into the object, where validation checks them.
 pub fn show_unusual(owners: &Managed, object: &mut Value) {
     if owners.names_are_unusual() {

@@ -29,12 +29,29 @@ mod update;
 mod watch;
 
 impl Call<'_> {
+    /// 400 for a table with a kind of objects in it that there is not.
+    fn check_included(&self) -> Result<()> {
+        if matches!(self.media.shape, Shape::Table | Shape::TableV1beta1)
+            && let Some(wanted) = self.request.query.text("includeObject")
+            && !matches!(wanted, "None" | "Metadata" | "Object")
+        {
+            return Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {wanted:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            )));
+        }
+        Ok(())
+    }
+
     /// 406 where metadata is asked for as one object and the answer is a list, or the other way round.
-    fn check_listed(&self) -> Result<()> {
-        let verb = self.request.info.verb.as_str();
-        if !self.media.shape.is_metadata() || !matches!(verb, "get" | "list") {
+    ///
+    /// As upstream this is found when there is an answer: a write has been made.
+    pub(crate) fn check_shape(&self) -> Result<()> {
+        self.check_included()?;
+        if !self.media.shape.is_metadata() {
             return Ok(());
         }
+        let list = matches!(self.request.info.verb.as_str(), "list" | "deletecollection");
         let items = accepted(&self.request.headers);
         let Some(wanted) = items.iter().find_map(|item| item.parameter("as")) else {
             return Ok(());
@@ -44,8 +61,8 @@ impl Call<'_> {
             "" => "core",
             name => name,
         };
-        let message = match (wanted, verb) {
-            ("PartialObjectMetadata", "list") => {
+        let message = match (wanted, list) {
+            ("PartialObjectMetadata", true) => {
                 let found = match custom {
                     true => "unstructured.UnstructuredList".to_owned(),
                     false => format!("{package}.{}", self.resource.list_kind),
@@ -54,10 +71,10 @@ impl Call<'_> {
                     "you requested PartialObjectMetadata, but the requested object is a list (*{found})"
                 )
             }
-            ("PartialObjectMetadataList", "get") if custom => {
+            ("PartialObjectMetadataList", false) if custom => {
                 return Err(ApiError::unknown("content is not a list"));
             }
-            ("PartialObjectMetadataList", "get") => format!(
+            ("PartialObjectMetadataList", false) => format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{})",
                 self.resource.kind
             ),
@@ -111,6 +128,17 @@ pub async fn dispatch(
             return Err(ApiError::no_such_path());
         }
     }
+    let verb = info.verb.as_str();
+    if custom || !info.subresource.is_empty() {
+        // Decided with the subresource, or by the definition.
+    } else if !is_routed(&resource, &info, &request.method) {
+        // Reviews, which are answered and not stored, have no path with a name.
+        let asked_only = resource.verbs.iter().all(|verb| verb == "create");
+        return Err(match asked_only && !collection_request {
+            true => ApiError::no_such_path(),
+            false => ApiError::method_not_allowed(),
+        });
+    }
     if let Some(definition) = &resource.custom {
         check_custom(&resource, definition, &info)?;
     } else if info.subresource.is_empty() {
@@ -125,7 +153,14 @@ pub async fn dispatch(
             _ => acceptable(&request.headers, false)?,
         }
     }
-    let verb = info.verb.as_str();
+    // Only a handler sends a deprecation warning, not a path without one; also for an answer that is not acceptable.
+    let handled = match resource.subresource(&info.subresource) {
+        Some(subresource) => subresource.verbs.iter().any(|known| known == verb),
+        None => info.subresource.is_empty(),
+    };
+    if let Some(version) = resource.version(&info.version).filter(|_| handled) {
+        request.warnings.add(version.deprecation.clone());
+    }
     let offer = match resource.custom {
         // Their scales are objects of a built-in kind.
         Some(_) if request.info.subresource != "scale" => Offer::Custom,
@@ -138,14 +173,6 @@ pub async fn dispatch(
     };
     if matches!(media.shape, Shape::Table | Shape::TableV1beta1) && !has_table(&resource, &info) {
         return Err(not_acceptable());
-    }
-    // Only a handler sends a deprecation warning, not a path without one.
-    let handled = match resource.subresource(&info.subresource) {
-        Some(subresource) => subresource.verbs.iter().any(|known| known == verb),
-        None => info.subresource.is_empty(),
-    };
-    if let Some(version) = resource.version(&info.version).filter(|_| handled) {
-        request.warnings.add(version.deprecation.clone());
     }
     let options = options::WriteOptions::of(request, verb)?;
     let call = Call {
@@ -160,42 +187,18 @@ pub async fn dispatch(
         conversions: Known::default(),
         resource,
     };
-    if matches!(call.media.shape, Shape::Table | Shape::TableV1beta1)
-        && let Some(wanted) = call.request.query.text("includeObject")
-        && !matches!(wanted, "None" | "Metadata" | "Object")
-    {
-        return Err(ApiError::bad_request(format!(
-            "Unable to convert to Table as requested: includeObject: Invalid value: {wanted:?}: must be 'Metadata', \
-             'Object', 'None', or empty"
-        )));
+    if verb == "watch" {
+        call.check_included()?;
     }
     // Only a proxy passes on the rest of the path; for custom resources upstream ignores it.
     if !info.rest.is_empty() && info.subresource != "proxy" && !custom {
         return Err(ApiError::no_such_path());
     }
-    call.check_listed()?;
     if !info.subresource.is_empty() {
         let Some(subresource) = call.resource.subresource(&info.subresource).cloned() else {
             return Err(ApiError::no_such_path());
         };
         return sub::dispatch(call, &subresource, body).await;
-    }
-    let across_namespaces = call.resource.namespaced && info.namespace.is_empty();
-    let method = &call.request.method;
-    let allowed = custom
-        || call.resource.verbs.iter().any(|known| known == verb)
-            && !(verb == "create" && (!collection_request || across_namespaces))
-            && !(across_namespaces && verb == "deletecollection")
-            // All requests to the deprecated paths count as watches.
-            && !(verb == "watch" && *method != Method::GET)
-            && !(collection_request && matches!(*method, Method::PUT | Method::PATCH));
-    if !allowed {
-        // Reviews, which are answered and not stored, have no path with a name.
-        let asked_only = call.resource.verbs.iter().all(|verb| verb == "create");
-        return Err(match asked_only && !collection_request {
-            true => ApiError::no_such_path(),
-            false => ApiError::method_not_allowed(),
-        });
     }
     match verb {
         "create" => create::create(call, body).await,
@@ -221,6 +224,18 @@ pub async fn dispatch(
         "deletecollection" => delete::delete_collection(call, body).await,
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// Whether a path of a built-in resource without subresource has a handler for the method.
+fn is_routed(resource: &Resource, info: &RequestInfo, method: &Method) -> bool {
+    let (verb, collection) = (info.verb.as_str(), info.name.is_empty());
+    let across_namespaces = resource.namespaced && info.namespace.is_empty();
+    resource.verbs.iter().any(|known| known == verb)
+        && !(verb == "create" && (!collection || across_namespaces))
+        && !(across_namespaces && verb == "deletecollection")
+        // All requests to the deprecated paths count as watches.
+        && !(verb == "watch" && *method != Method::GET)
+        && !(collection && matches!(*method, Method::PUT | Method::PATCH))
 }
 
 /// Whether answers can be tables: results of actions and reviews cannot.

@@ -8,6 +8,7 @@ use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::gvk::GroupKind;
 use allot_apimachinery::labels::Selector;
 use allot_apimachinery::names;
+use allot_schema::types::Type;
 use http::Response;
 use serde_json::{Value, json};
 
@@ -22,16 +23,24 @@ use crate::object::{strings, text};
 /// The message for an unknown token.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";
 const AUTHORIZATION: &str = "authorization.k8s.io";
+const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// The answer if the resource is a review.
 ///
 /// # Errors
 /// 422 for a review without attributes.
 pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<Body>>> {
+    let plural = call.resource.plural.as_str();
+    if !matches!(call.resource.group.as_str(), AUTHORIZATION | AUTHENTICATION) {
+        return Ok(None);
+    }
     let mut review = object.clone();
-    let status = match (call.resource.group.as_str(), call.resource.plural.as_str()) {
+    let api_version = call.resource.api_version(&call.version);
+    let (kind, manager) = (&call.resource.kind, &call.manager);
+    crate::managed::own_answered(&api_version, kind, "", manager, &mut review);
+    let status = match (call.resource.group.as_str(), plural) {
         (AUTHORIZATION, "selfsubjectaccessreviews") => {
-            validate(object, None, None)?;
+            validate(call, &review, None, None)?;
             access(call, &call.request.user, &object["spec"]).await?
         }
         (AUTHORIZATION, plural @ ("subjectaccessreviews" | "localsubjectaccessreviews")) => {
@@ -43,20 +52,20 @@ pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<B
                 extra: extra(&spec["extra"]),
             };
             let local = (plural == "localsubjectaccessreviews").then(|| call.namespace());
-            validate(object, Some(&user), local)?;
+            validate(call, &review, Some(&user), local)?;
             access(call, &user, spec).await?
         }
         (AUTHORIZATION, "selfsubjectrulesreviews") => {
             rules(call, text(object, &["spec", "namespace"])).await?
         }
-        ("authentication.k8s.io", "tokenreviews") => token(call, object).await?,
-        ("authentication.k8s.io", "selfsubjectreviews") => {
+        (AUTHENTICATION, "tokenreviews") => token(call, object).await?,
+        (AUTHENTICATION, "selfsubjectreviews") => {
             json!({"userInfo": user_info(&call.request.user)})
         }
         _ => return Ok(None),
     };
     review["status"] = status;
-    match call.resource.plural.as_str() {
+    match plural {
         // Upstream generates new objects for these two.
         "selfsubjectrulesreviews" => {
             review["spec"] = json!({});
@@ -67,11 +76,10 @@ pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<B
         }
         _ => {}
     }
-    if let Some(metadata) = review["metadata"].as_object_mut() {
-        metadata.remove("managedFields");
-    } else {
+    if !review["metadata"].is_object() {
         review["metadata"] = json!({});
     }
+    call.check_shape()?;
     Ok(Some(call.view().unstored_response(
         201,
         review,
@@ -89,7 +97,12 @@ fn extra(value: &Value) -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-fn validate(review: &Value, user: Option<&User>, local: Option<&str>) -> Result<()> {
+fn validate(
+    call: &Call<'_>,
+    review: &Value,
+    user: Option<&User>,
+    local: Option<&str>,
+) -> Result<()> {
     let spec = &review["spec"];
     let path = Path::new("spec");
     let said = |(key, value): (&String, &Value)| {
@@ -149,13 +162,28 @@ fn validate(review: &Value, user: Option<&User>, local: Option<&str>) -> Result<
             Some(_) => "must be empty except for namespace",
             None => "must be empty",
         };
-        errors.push(Error::invalid(&Path::new("metadata"), metadata, text));
+        let shown = shown_metadata(call, metadata);
+        errors.push(Error::invalid(&Path::new("metadata"), shown, text));
     }
     if errors.is_empty() {
         return Ok(());
     }
     // Upstream leaves the kind out.
     Err(Status::invalid(&GroupKind::new(AUTHORIZATION, ""), "", &errors).into())
+}
+
+/// The metadata of a review in the order of upstream's struct.
+fn shown_metadata(call: &Call<'_>, metadata: &Value) -> BadValue {
+    let (group, kind) = (&call.resource.group, &call.resource.kind);
+    let schema = allot_schema::types::lookup(group, &call.version, kind)
+        .and_then(|schema| schema.field("metadata"))
+        .and_then(|field| match &field.ty {
+            Type::Struct(id) => Some(id.get()),
+            _ => None,
+        });
+    let mut out = Vec::new();
+    crate::ordered::object(&mut out, metadata, schema);
+    BadValue::raw(String::from_utf8_lossy(&out).into_owned())
 }
 
 /// Selectors of an access review are given as text or in parts.

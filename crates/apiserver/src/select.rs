@@ -211,11 +211,11 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads `labelSelector` and `fieldSelector`.
+    /// The selectors of a request as they are written.
     ///
     /// # Errors
-    /// 400 for bad syntax and for fields that the resource does not offer.
-    pub fn parse(resource: &Resource, version: &str, query: &Query) -> Result<Self> {
+    /// 400 for bad syntax.
+    pub fn read(query: &Query) -> Result<(Option<Selector>, Option<FieldSelector>)> {
         let labels = query
             .text("labelSelector")
             .map(|selector| {
@@ -229,7 +229,15 @@ impl Selection {
                     .map_err(|error| ApiError::bad_request(error.to_string()))
             })
             .transpose()?;
-        let mut fields = fields;
+        Ok((labels, fields))
+    }
+
+    /// Reads `labelSelector` and `fieldSelector`.
+    ///
+    /// # Errors
+    /// 400 for bad syntax and for fields that the resource does not offer.
+    pub fn parse(resource: &Resource, version: &str, query: &Query) -> Result<Self> {
+        let (labels, mut fields) = Self::read(query)?;
         if let Some(fields) = &fields {
             let mut known = selectable(resource);
             if resource.group == versions::EVENTS {

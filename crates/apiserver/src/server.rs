@@ -5,6 +5,7 @@ use std::sync::Arc;
 use allot_apimachinery::Status;
 use allot_store::Backend;
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
@@ -117,6 +118,9 @@ impl Server {
             Ok(response) => response,
             Err(error) => error_response(&error, &request),
         };
+        if request.method == Method::HEAD {
+            response = without_body(response);
+        }
         if let Some(trail) = audit {
             crate::audit::write_id(response.headers_mut(), trail.id());
             trail.answered(&mut response);
@@ -342,6 +346,15 @@ impl Server {
         }
         discovery::answer(&self.0, request)
     }
+}
+
+/// The answer to HEAD: its body is left out, which HTTP/2 does not do by itself; its length stays.
+fn without_body(mut response: Response<Body>) -> Response<Body> {
+    if let Some(size) = response.body().whole_size() {
+        let size = http::HeaderValue::from(size);
+        response.headers_mut().insert(CONTENT_LENGTH, size);
+    }
+    response.map(|_| Body::empty())
 }
 
 fn timed_out() -> ApiError {

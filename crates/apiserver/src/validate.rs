@@ -23,6 +23,7 @@ pub(crate) mod ip;
 mod namespace;
 mod network;
 mod node;
+mod persistent;
 mod pod;
 pub(crate) mod pod_annotations;
 mod pod_diff;
@@ -51,6 +52,7 @@ pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
     match (group, plural) {
         ("", "pods") => pod::validate_create(object, &mut errors),
         ("batch", "cronjobs") => batch::cron_job(object, true, &mut errors),
+        ("", "namespaces") => namespace::finalizers(object, true, &mut errors),
         _ => {}
     }
     errors
@@ -85,7 +87,7 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         }
         ("events.k8s.io", "events", _) => event::update_new_style(object, old, &mut errors),
         ("", "namespaces", Part::Status) => namespace::status(object, &mut errors),
-        ("", "namespaces", Part::Finalize) => namespace::finalizers(object, &mut errors),
+        ("", "namespaces", Part::Finalize) => namespace::finalizers(object, false, &mut errors),
         ("scheduling.k8s.io", "priorityclasses", _) => {
             config::priority_class_update(object, old, &mut errors);
         }

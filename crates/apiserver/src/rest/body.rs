@@ -29,6 +29,12 @@ pub(super) fn content_type(headers: &HeaderMap) -> String {
         .unwrap_or_else(|| "application/json".to_owned())
 }
 
+/// The media type is one that objects are read from.
+pub(super) fn is_known_format(media_type: &str) -> bool {
+    let mut known = crate::negotiate::RESOURCE_TYPES.split(", ");
+    known.any(|known| known == media_type)
+}
+
 /// 415.
 pub(super) fn unknown_format() -> ApiError {
     let message = format!(
@@ -97,7 +103,10 @@ impl Call<'_> {
                 ))
             })
         };
-        let mut decoded = decode(schema, version)?;
+        let mut decoded = decode(schema, version).map_err(|error| {
+            let other = self.of_other_kind(&text, api_version, kind);
+            other.unwrap_or(error)
+        })?;
         crate::raw::sent(std::mem::take(&mut decoded.raws));
         decoded.strict.splice(0..0, repeated);
         let sent_version = decoded.value["apiVersion"].as_str().unwrap_or_default();
@@ -146,6 +155,42 @@ impl Call<'_> {
         value["kind"] = kind.into();
         value["apiVersion"] = api_version.into();
         Ok(value)
+    }
+
+    /// The error about a body that does not fit its kind, if it claims to be of another kind or version: upstream
+    /// decodes it as that.
+    fn of_other_kind(&self, text: &[u8], api_version: &str, kind: &str) -> Option<ApiError> {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Claimed {
+            #[serde(default)]
+            api_version: String,
+            #[serde(default)]
+            kind: String,
+        }
+        let claimed: Claimed = serde_json::from_slice(text).ok()?;
+        let or = |sent: String, own: &str| match sent.is_empty() {
+            true => own.to_owned(),
+            false => sent,
+        };
+        let sent_version = or(claimed.api_version, api_version);
+        let sent_kind = or(claimed.kind, kind);
+        if (sent_version.as_str(), sent_kind.as_str()) == (api_version, kind)
+            || sent_version.matches('/').count() > 1
+            || sent_version.ends_with('/')
+        {
+            return None;
+        }
+        let (group, version) = crate::object::split_api_version(&sent_version);
+        if let Some(other) = allot_schema::types::lookup(group, version, &sent_kind)
+            && let Err(error) = allot_schema::decode::decode_json(text, Some(other))
+        {
+            return Some(ApiError::bad_request(format!(
+                "{sent_kind} in version \"{version}\" cannot be handled as a {kind}: {error}"
+            )));
+        }
+        let wanted = format!("{api_version}, Kind={kind}");
+        Some(self.wrong_kind(&sent_version, &sent_kind, &wanted))
     }
 
     /// How unknown and duplicate fields are handled: error, warning or ignored.

@@ -63,6 +63,7 @@ impl Call<'_> {
         match deleted {
             Deleted::Pending(stored) => self.stored_response(code, stored).await,
             Deleted::Gone(object) if strategy::returns_deleted_object(&self.resource) => {
+                self.check_shape()?;
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self
                     .view()
@@ -190,13 +191,10 @@ impl Call<'_> {
                     if strategy::allocates_addresses(&self.resource) {
                         services::follow(self.core, Some(&old), None).await?;
                     }
-                    let mut last = versions::stored(&self.resource, &written.value)?;
-                    // The answer shows the object as it was stored, the watch event the time of its end.
-                    metadata_mut(&mut last).insert(
-                        "resourceVersion".to_owned(),
-                        entry.revision.to_string().into(),
-                    );
-                    return Ok(Deleted::Gone(last));
+                    return Ok(Deleted::Gone(versions::stored(
+                        &self.resource,
+                        &written.value,
+                    )?));
                 }
                 Ok(written) => return Ok(Deleted::Pending(Stored::Entry(written))),
                 Err(StoreError::Conflict(_) | StoreError::NotFound) => continue,
@@ -260,5 +258,6 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
             Err(error) => return Err(error),
         }
     }
+    call.check_shape()?;
     super::read::respond(&call, entries, meta).await
 }

@@ -5,7 +5,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
 use serde_json::{Value, json};
 
-use super::body::{claimed_type, content_type, unknown_format};
+use super::body::{claimed_type, content_type, is_known_format, unknown_format};
 use super::patch;
 use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
@@ -47,6 +47,10 @@ impl WriteOptions {
             manager: from_agent(request),
         };
         if !matches!(verb, "create" | "update" | "patch") {
+            return Ok(options);
+        }
+        // A body in an unknown format is rejected before the options are read; for an update after that.
+        if verb == "create" && !is_known_format(&content_type(&request.headers)) {
             return Ok(options);
         }
         let mut errors = ErrorList::new();

@@ -40,6 +40,7 @@ pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
         .get(&call.resource.collection, &call.key())
         .await?;
     let entry = entry.ok_or_else(|| call.not_found())?;
+    call.check_shape()?;
     let entry = call.converted(entry).await?;
     call.view()
         .object_response(200, &entry, call.media, call.table_options())
@@ -213,6 +214,7 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
 
 pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
     let (entries, meta) = page(&call).await?;
+    call.check_shape()?;
     respond(&call, entries, meta).await
 }
 
@@ -245,6 +247,8 @@ pub(super) async fn respond(
 /// The objects that a request on a collection selects, and the metadata of their list.
 pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json::Value)> {
     let query = &call.request.query;
+    // Upstream reads the selectors with the other parameters, before it compares these.
+    Selection::read(query)?;
     let limit = query
         .text("limit")
         .map(parse_int)

@@ -96,6 +96,7 @@ impl Call<'_> {
         code: u16,
         stored: Stored,
     ) -> Result<Response<Body>> {
+        self.check_shape()?;
         match stored {
             Stored::Entry(entry) => {
                 let entry = self.converted(entry).await?;
@@ -178,14 +179,15 @@ impl Call<'_> {
                 Write::put(collection, key.as_str(), expect, draft).frees(marked.is_string())
             };
             match self.core.backend.commit(write).await {
-                Ok(gone) if ended => {
+                Ok(_) if ended => {
                     if service {
                         services::follow(self.core, Some(&old.object), None).await?;
                     }
                     let mut new = new.whole();
+                    // The version that was read: what the client wrote is not stored.
                     metadata_mut(&mut new).insert(
                         "resourceVersion".to_owned(),
-                        gone.revision.to_string().into(),
+                        entry.revision.to_string().into(),
                     );
                     return Ok(Stored::Value(new));
                 }

@@ -2,6 +2,7 @@
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
+use allot_model::Kind;
 use allot_model::features::Features;
 use allot_model::validate::meta as meta_rules;
 use serde_json::Value;
@@ -26,8 +27,8 @@ pub fn validate_create(features: &Features, resource: &Resource, object: &Value)
         return custom.validate(version_of(object), object, None, Part::Main);
     }
     let path = Path::new("metadata");
-    if resource.is("", "events") {
-        // For legacy events upstream validates the metadata last, and only with the general rules.
+    if resource.is("", "events") || resource.is("policy", "poddisruptionbudgets") {
+        // For these upstream validates the metadata last, and only with the general rules.
         let errors = validate::create(&resource.group, &resource.plural, object);
         return match errors.is_empty() {
             true => meta_rules::any_object_meta(
@@ -151,6 +152,12 @@ fn validate_kind_update(
     if let Some(kind) = dra_kind(resource) {
         return match part {
             Part::Status => allot_model::validate::status_update(kind, object, old),
+            // As upstream's strategy, which alone of these does so.
+            _ if kind == Kind::ResourceClaimTemplate => {
+                let mut errors = allot_model::validate::create(kind, object, features);
+                errors.extend(allot_model::validate::update(kind, object, old, features));
+                errors
+            }
             _ => allot_model::validate::update(kind, object, old, features),
         };
     }
@@ -197,6 +204,7 @@ fn checks_meta_change(resource: &Resource, event: &Value) -> bool {
         ("events.k8s.io", _) => !event["eventTime"].is_null(),
         ("", "limitranges" | "persistentvolumes")
         | ("storage.k8s.io", "csinodes" | "volumeattachments")
+        | ("policy", "poddisruptionbudgets")
         | ("flowcontrol.apiserver.k8s.io" | "admissionregistration.k8s.io", _)
         | ("discovery.k8s.io", "endpointslices") => false,
         _ => true,
@@ -218,18 +226,15 @@ fn checks_meta_again(resource: &Resource) -> bool {
         ) | (
             "apps",
             "daemonsets" | "deployments" | "replicasets" | "statefulsets"
-        ) | (
-            "batch" | "autoscaling" | "coordination.k8s.io" | "events.k8s.io",
-            _
-        ) | (
-            "networking.k8s.io",
-            "ipaddresses" | "networkpolicies" | "servicecidrs"
-        ) | ("node.k8s.io", "runtimeclasses")
-            | ("scheduling.k8s.io", _)
+        ) | ("autoscaling" | "coordination.k8s.io" | "events.k8s.io", _)
+            | ("batch", "cronjobs")
+            | ("policy", "poddisruptionbudgets")
             | (
-                "storage.k8s.io",
-                "csidrivers" | "csistoragecapacities" | "storageclasses"
+                "networking.k8s.io",
+                "ipaddresses" | "networkpolicies" | "servicecidrs"
             )
+            | ("scheduling.k8s.io", _)
+            | ("storage.k8s.io", "csidrivers")
     )
 }
 

@@ -1,18 +1,25 @@
 //! Controllers of pods: deployments, replica sets, daemon sets, stateful sets, replication controllers.
 
+use std::collections::BTreeMap;
+
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::labels::{LabelSelector, Selector};
+use allot_apimachinery::names;
 use allot_model::validate::meta as meta_rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{int_or_percent, label_selector, not_negative, pod, text};
+use super::{int_or_percent, label_selector, list, not_negative, pod, rule, storage, text};
 
 mod status;
 
 pub(super) use status::validate_status;
 
-/// Checks a new or changed object of apps, or a replication controller.
+/// Checks a new object of apps, or a new or changed replication controller.
 pub(super) fn validate(plural: &str, object: &Value, errors: &mut ErrorList) {
+    check(plural, object, true, errors);
+}
+
+fn check(plural: &str, object: &Value, is_new: bool, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     match plural {
         "replicationcontrollers" => replication_controller(spec, &path, errors),
@@ -23,12 +30,12 @@ pub(super) fn validate(plural: &str, object: &Value, errors: &mut ErrorList) {
             matching_template(spec, "ReplicaSet", &path, errors);
         }
         "daemonsets" => daemon_set(spec, &path, errors),
-        "statefulsets" => stateful_set(spec, &path, errors),
+        "statefulsets" => stateful_set(spec, is_new, &path, errors),
         "controllerrevisions" => {
-            if object["data"].is_null() {
+            not_negative(&object["revision"], &Path::new("revision"), errors);
+            if is_new && object["data"].is_null() {
                 errors.push(Error::required(&Path::new("data"), "data is mandatory"));
             }
-            not_negative(&object["revision"], &Path::new("revision"), errors);
         }
         _ => {}
     }
@@ -41,7 +48,7 @@ pub(super) fn validate_update(plural: &str, object: &Value, old: &Value, errors:
     if plural == "daemonsets" {
         immutable(spec, before, "selector", &path.child("selector"), errors);
     }
-    validate(plural, object, errors);
+    check(plural, object, false, errors);
     match plural {
         "daemonsets" => {}
         "statefulsets" => {
@@ -343,7 +350,8 @@ fn daemon_set_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn stateful_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
+/// Checks the spec of a stateful set. What does not change may be as it was allowed to be in the past.
+fn stateful_set(spec: &Value, is_new: bool, path: &Path, errors: &mut ErrorList) {
     let policy = text(spec, "podManagementPolicy");
     let at = path.child("podManagementPolicy");
     if policy.is_empty() {
@@ -369,15 +377,27 @@ fn stateful_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
             }
         }
     }
+    let claims = list(spec, "volumeClaimTemplates");
+    if is_new {
+        let at = path.child("volumeClaimTemplates");
+        for (index, claim) in claims.iter().enumerate() {
+            storage::claim_spec(&claim["spec"], &at.index(index).child("spec"), errors);
+        }
+    }
     numbers(spec, &["replicas", "minReadySeconds"], path, errors);
     let start = &spec["ordinals"]["start"];
     not_negative(start, &path.child("ordinals.start"), errors);
+    let service = text(spec, "serviceName");
+    if is_new && !service.is_empty() {
+        let at = path.child("serviceName");
+        rule(names::dns1123_label(service), service, &at, errors);
+    }
     selector(spec, "statefulset", path, errors);
     let at = path.child("template");
     match working_selector(spec) {
         Some(selector) => {
             template_matches(spec, selector.as_ref(), path, errors);
-            pod::template(&spec["template"], &at, errors);
+            pod::template(&as_controller_makes_it(spec), &at, errors);
             // Upstream validates these once more.
             let metadata = &spec["template"]["metadata"];
             errors.extend(meta_rules::labels(metadata, &at.child("labels")));
@@ -392,6 +412,34 @@ fn stateful_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
     endless(spec, "StatefulSet", &at, errors);
     let at = path.child("revisionHistoryLimit");
     not_negative(&spec["revisionHistoryLimit"], &at, errors);
+}
+
+/// The template of a stateful set with the volumes of its claims, and without what its controller overwrites.
+fn as_controller_makes_it(spec: &Value) -> Value {
+    let mut template = spec["template"].clone();
+    let claims = list(spec, "volumeClaimTemplates");
+    let Some(pod) = template["spec"].as_object_mut() else {
+        return template;
+    };
+    pod.remove("subdomain");
+    pod.remove("hostname");
+    if claims.is_empty() {
+        return template;
+    }
+    let name = |claim: &Value| text(&claim["metadata"], "name").to_owned();
+    let made: BTreeMap<String, Value> = claims
+        .iter()
+        .map(|claim| {
+            let name = name(claim);
+            let volume = json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+            (name, volume)
+        })
+        .collect();
+    let own = list(&spec["template"]["spec"], "volumes").iter();
+    let own = own.filter(|volume| !made.contains_key(text(volume, "name")));
+    let volumes: Vec<Value> = made.values().chain(own).cloned().collect();
+    pod.insert("volumes".to_owned(), volumes.into());
+    template
 }
 
 fn stateful_set_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {

@@ -1,6 +1,7 @@
 //! Jobs and cron jobs.
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
 
 use super::{
@@ -27,8 +28,21 @@ const MAX_MANAGER: usize = 63;
 pub(super) fn job(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     job_spec(spec, &path, errors);
-    if spec["selector"].is_object() {
-        label_selector(&spec["selector"], &path.child("selector"), errors);
+    let (selector, at) = (&spec["selector"], path.child("selector"));
+    match selector.is_object() {
+        true => label_selector(selector, &at, errors),
+        false => errors.push(Error::required(&at, "")),
+    }
+    let labels = &spec["template"]["metadata"]["labels"];
+    let parsed = LabelSelector::from_json(selector).and_then(|it| it.to_selector());
+    // An invalid selector is an error of its own; none selects nothing.
+    let matches = parsed.map_or(selector.is_object(), |it| {
+        selector.is_object() && it.matches(&crate::object::string_map(labels))
+    });
+    if !matches {
+        let at = path.child("template").child("metadata").child("labels");
+        let detail = "`selector` does not match template `labels`";
+        errors.push(Error::invalid(&at, labels, detail));
     }
 }
 

@@ -327,7 +327,7 @@ pub(super) fn api_service(object: &Value, errors: &mut ErrorList) {
     if let Some(port) = service["port"].as_i64() {
         let texts = names::port_number(port);
         if !texts.is_empty() {
-            let detail = format!("port is not valid:{}", texts.join(","));
+            let detail = format!("port is not valid: {}", texts.join(","));
             errors.push(Error::invalid(&at.child("port"), port, detail));
         }
     }
@@ -376,6 +376,7 @@ pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
 }
 
 pub(super) fn runtime_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    runtime_class(object, errors);
     if object["handler"] != old["handler"] {
         errors.push(Error::invalid(
             &Path::new("handler"),

@@ -8,7 +8,8 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::{
-    IMMUTABLE, entries, internal, label_selector, list, not_negative, rule, storage, text,
+    IMMUTABLE, entries, internal, label_selector, list, not_negative, persistent, rule, storage,
+    text,
 };
 
 /// Longest node ID of a driver.
@@ -86,6 +87,11 @@ pub(super) fn driver(object: &Value, errors: &mut ErrorList) {
     if let Some(seconds) = spec[key].as_i64().filter(|it| *it < MIN_UPDATE_SECONDS) {
         let detail = "must be greater than or equal to 10 seconds";
         errors.push(Error::invalid(&path.child(key), seconds, detail));
+    }
+    let key = "serviceAccountTokenInSecrets";
+    if !spec[key].is_null() && list(spec, "tokenRequests").is_empty() {
+        let detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
+        errors.push(Error::invalid(&path.child(key), &spec[key], detail));
     }
 }
 
@@ -206,6 +212,7 @@ pub(super) fn capacity(object: &Value, errors: &mut ErrorList) {
 
 /// Checks a change of how much a driver has left.
 pub(super) fn capacity_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    capacity(object, errors);
     for key in ["nodeTopology", "storageClassName"] {
         fixed(object, old, key, &Path::new(key), errors);
     }
@@ -227,6 +234,10 @@ pub(super) fn attachment(object: &Value, create: bool, errors: &mut ErrorList) {
         (false, Some("")) => {
             let detail = "must specify non empty persistentVolumeName";
             errors.push(Error::required(&at.child("persistentVolumeName"), detail));
+        }
+        (true, None) => {
+            let (inline, at) = (&source["inlineVolumeSpec"], at.child("inlineVolumeSpec"));
+            persistent::spec(inline, true, &at, errors);
         }
         _ => {}
     }

@@ -21,6 +21,11 @@ fn core_form(event: &Value) -> Value {
 
 /// An event through the core group, and what holds for all of them.
 pub(super) fn validate(event: &Value, errors: &mut ErrorList) {
+    checked(event, "reportingComponent", errors);
+}
+
+/// As [`validate`]; `controller` is what the API calls the field.
+fn checked(event: &Value, controller_field: &str, errors: &mut ErrorList) {
     let own = text(&event["metadata"], "namespace");
     let found = text(&event["involvedObject"], "namespace");
     let is_new = event["eventTime"].is_string();
@@ -39,7 +44,7 @@ pub(super) fn validate(event: &Value, errors: &mut ErrorList) {
         return;
     }
     let controller = text(event, "reportingComponent");
-    let path = Path::new("reportingController");
+    let path = Path::new(controller_field);
     if controller.is_empty() {
         errors.push(Error::required(&path, ""));
     }
@@ -79,7 +84,7 @@ fn series(event: &Value, errors: &mut ErrorList) {
 /// A new event through `events.k8s.io`.
 pub(super) fn validate_new_style(event: &Value, errors: &mut ErrorList) {
     let event = core_form(event);
-    validate(&event, errors);
+    checked(&event, "reportingController", errors);
     series(&event, errors);
     if !event["eventTime"].is_string() {
         errors.push(Error::required(&Path::new("eventTime"), ""));
@@ -108,7 +113,7 @@ pub(super) fn validate_new_style(event: &Value, errors: &mut ErrorList) {
 /// An update of an event through `events.k8s.io`: only its series may change.
 pub(super) fn update_new_style(event: &Value, old: &Value, errors: &mut ErrorList) {
     let (event, old) = (core_form(event), core_form(old));
-    validate(&event, errors);
+    checked(&event, "reportingController", errors);
     if event["series"] != old["series"] {
         series(&event, errors);
     }

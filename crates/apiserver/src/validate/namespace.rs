@@ -23,12 +23,15 @@ pub(super) fn status(namespace: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Checks what holds a namespace.
-pub(super) fn finalizers(namespace: &Value, errors: &mut ErrorList) {
+/// Checks what holds a namespace. For a new one upstream does not tell which of them is wrong.
+pub(super) fn finalizers(namespace: &Value, is_new: bool, errors: &mut ErrorList) {
     let path = Path::new("spec").child("finalizers");
     for (index, finalizer) in list(&namespace["spec"], "finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
-        let at = path.index(index);
+        let at = match is_new {
+            true => path.clone(),
+            false => path.index(index),
+        };
         rule(names::qualified_name(name), name, &at, errors);
         if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";

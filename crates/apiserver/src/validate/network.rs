@@ -1,6 +1,5 @@
 //! Endpoints, ingresses and network policies.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
@@ -12,10 +11,12 @@ use super::{ip, list, one_of, rule, text, volume};
 pub(super) mod addresses;
 mod ingress;
 mod policy;
+mod slices;
 
 pub(super) use addresses::{address, address_update, range, range_update};
 pub(super) use ingress::{class as ingress_class, class_update, ingress, status as ingress_status};
 pub(super) use policy::policy;
+pub(super) use slices::{endpoint_slice, endpoint_slice_update};
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 /// An address that traffic from elsewhere can reach.
@@ -103,89 +104,4 @@ pub(super) fn endpoints(object: &Value, errors: &mut ErrorList) {
             }
         }
     }
-}
-
-/// Checks a slice of endpoints.
-pub(super) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
-    let kind = text(object, "addressType");
-    let mut seen = BTreeSet::new();
-    for (index, port) in list(object, "ports").iter().enumerate() {
-        let path = Path::new("ports").index(index);
-        let name = text(port, "name");
-        if !name.is_empty() {
-            rule(
-                names::dns1123_label(name),
-                name,
-                &path.child("name"),
-                errors,
-            );
-        }
-        if !seen.insert(name) {
-            errors.push(Error::duplicate(&path.child("name"), name));
-        }
-        let protocol = text(port, "protocol");
-        one_of(protocol, &PROTOCOLS, true, &path.child("protocol"), errors);
-        if let Some(protocol) = port["appProtocol"].as_str() {
-            let at = path.child("appProtocol");
-            rule(names::qualified_name(protocol), protocol, &at, errors);
-        }
-    }
-    let at = Path::new("addressType");
-    one_of(kind, &["FQDN", "IPv4", "IPv6"], true, &at, errors);
-    for (index, endpoint) in list(object, "endpoints").iter().enumerate() {
-        let path = Path::new("endpoints").index(index);
-        let at = path.child("addresses");
-        let addresses = list(endpoint, "addresses");
-        if addresses.is_empty() {
-            errors.push(Error::required(&at, "must contain at least 1 address"));
-        } else if addresses.len() > 100 {
-            errors.push(Error::too_many(&at, addresses.len(), 100));
-        }
-        for (place, address) in addresses.iter().enumerate() {
-            let (address, at) = (address.as_str().unwrap_or_default(), at.index(place));
-            let wrong = match (kind, address.parse::<IpAddr>()) {
-                ("IPv4", Ok(IpAddr::V4(_))) | ("IPv6", Ok(IpAddr::V6(_))) => {
-                    reachable_address(address, &at, errors);
-                    continue;
-                }
-                ("IPv4" | "IPv6", Err(_)) => {
-                    reachable_address(address, &at, errors);
-                    continue;
-                }
-                ("IPv4", _) => "must be a valid IPv4 address",
-                ("IPv6", _) => "must be a valid IPv6 address",
-                _ => {
-                    rule(names::dns1123_subdomain(address), address, &at, errors);
-                    continue;
-                }
-            };
-            errors.push(Error::invalid(&at, address, wrong));
-        }
-        if let Some(node) = endpoint["nodeName"].as_str() {
-            let at = path.child("nodeName");
-            rule(names::dns1123_subdomain(node), node, &at, errors);
-        }
-        let host = text(endpoint, "hostname");
-        if !host.is_empty() {
-            rule(
-                names::dns1123_label(host),
-                host,
-                &path.child("hostname"),
-                errors,
-            );
-        }
-    }
-}
-
-/// Checks a change of a slice of endpoints.
-pub(super) fn endpoint_slice_update(object: &Value, old: &Value, errors: &mut ErrorList) {
-    if object["addressType"] != old["addressType"] {
-        let (at, found) = (Path::new("addressType"), &object["addressType"]);
-        errors.push(Error::invalid(&at, found, "field is immutable"));
-        // The addresses are validated by their old type.
-        let mut as_before = object.clone();
-        as_before["addressType"] = old["addressType"].clone();
-        return endpoint_slice(&as_before, errors);
-    }
-    endpoint_slice(object, errors);
 }

@@ -27,6 +27,17 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
         let range = ip::sloppy_range(cidr.as_str().unwrap_or_default());
         range.map(|(address, _)| address.is_ipv4())
     });
+    let invalid = |cidr: &&Value| ip::sloppy_range(cidr.as_str().unwrap_or_default()).is_none();
+    if cidrs.len() > 1
+        && let Some(index) = cidrs.iter().position(|cidr| invalid(&cidr))
+    {
+        let found = cidrs[index].as_str().unwrap_or_default();
+        let detail = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: <nil> (invalid CIDR \
+             address: {found})"
+        );
+        errors.push(Error::internal(&path, detail));
+    }
     let one_each = match families.collect::<Vec<_>>().as_slice() {
         [] | [_] => true,
         [Some(one), Some(two)] => one != two,
@@ -35,12 +46,6 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
     if !one_each {
         let detail = "may specify no more than one CIDR for each IP family";
         errors.push(Error::invalid(&path, &node["spec"]["podCIDRs"], detail));
-    }
-    let mut seen = HashSet::new();
-    for (index, cidr) in cidrs.iter().enumerate() {
-        if !seen.insert(cidr.to_string()) {
-            errors.push(Error::duplicate(&path.index(index), cidr));
-        }
     }
 }
 

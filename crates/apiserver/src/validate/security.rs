@@ -68,6 +68,11 @@ pub(super) fn descending(place: &str, path: &Path, errors: &mut ErrorList) {
     if place.starts_with('/') {
         errors.push(Error::invalid(path, place, "must be a relative path"));
     }
+    without_steps_up(place, path, errors);
+}
+
+/// The path must not lead out of where it begins.
+pub(super) fn without_steps_up(place: &str, path: &Path, errors: &mut ErrorList) {
     if place.split('/').any(|part| part == "..") {
         errors.push(Error::invalid(path, place, "must not contain '..'"));
     }

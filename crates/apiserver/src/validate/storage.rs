@@ -6,7 +6,7 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::{
-    IMMUTABLE, entries, internal, label_selector, list, one_of, pod_diff, rule, scheduling, text,
+    IMMUTABLE, entries, internal, label_selector, list, one_of, persistent, pod_diff, rule, text,
 };
 
 /// Most parameters of a class, and their size in bytes.
@@ -91,7 +91,7 @@ const MODES: [&str; 4] = [
     "ReadWriteOncePod",
 ];
 
-fn access_modes(spec: &Value, missing: &str, path: &Path, errors: &mut ErrorList) {
+pub(super) fn access_modes(spec: &Value, missing: &str, path: &Path, errors: &mut ErrorList) {
     let at = path.child("accessModes");
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
@@ -110,7 +110,7 @@ fn access_modes(spec: &Value, missing: &str, path: &Path, errors: &mut ErrorList
     }
 }
 
-fn size(amount: &Value, path: &Path, errors: &mut ErrorList) {
+pub(super) fn size(amount: &Value, path: &Path, errors: &mut ErrorList) {
     let parsed = amount
         .as_str()
         .and_then(|text| text.parse::<Quantity>().ok());
@@ -289,61 +289,5 @@ pub(super) fn volume_update(object: &Value, old: &Value, errors: &mut ErrorList)
 
 /// Checks a volume.
 pub(super) fn volume(object: &Value, errors: &mut ErrorList) {
-    let (spec, path) = (&object["spec"], Path::new("spec"));
-    access_modes(spec, "", &path, errors);
-    let capacity = path.child("capacity");
-    if entries(spec, "capacity").next().is_none() {
-        errors.push(Error::required(&capacity, ""));
-    }
-    let amount = &spec["capacity"]["storage"];
-    let only = entries(spec, "capacity").count() == 1 && !amount.is_null();
-    if !only {
-        let shown = &spec["capacity"];
-        errors.push(Error::not_supported(&capacity, shown, &["storage"]));
-    }
-    size(amount, &capacity.key("storage"), errors);
-    let policies = ["Delete", "Recycle", "Retain"];
-    let at = path.child("persistentVolumeReclaimPolicy");
-    let policy = text(spec, "persistentVolumeReclaimPolicy");
-    one_of(policy, &policies, false, &at, errors);
-    let affinity = &spec["nodeAffinity"];
-    if affinity.is_object() {
-        let at = path.child("nodeAffinity").child("required");
-        if affinity["required"].is_object() {
-            scheduling::node_selector(&affinity["required"], false, &at, errors);
-        } else {
-            errors.push(Error::required(
-                &at,
-                "must specify required node constraints",
-            ));
-        }
-    }
-    let mut sources = 0;
-    for (kind, source) in spec.as_object().into_iter().flatten() {
-        if NO_SOURCE.contains(&kind.as_str()) || source.is_null() {
-            continue;
-        }
-        let at = path.child(kind);
-        sources += 1;
-        if sources > 1 {
-            let detail = "may not specify more than 1 volume type";
-            errors.push(Error::forbidden(&at, detail));
-        } else if kind == "hostPath" {
-            super::volume::host_path(source, &at, errors);
-        } else if kind == "csi" {
-            super::csi::driver_name(text(source, "driver"), &at.child("driver"), errors);
-            if text(source, "volumeHandle").is_empty() {
-                errors.push(Error::required(&at.child("volumeHandle"), ""));
-            }
-        } else if kind == "local" && spec["nodeAffinity"].is_null() {
-            let detail = "Local volume requires node affinity";
-            errors.push(Error::required(&path.child("nodeAffinity"), detail));
-        }
-    }
-    if sources == 0 {
-        errors.push(Error::required(&path, "must specify a volume type"));
-    }
-    let modes = ["Block", "Filesystem"];
-    let at = path.child("volumeMode");
-    one_of(text(spec, "volumeMode"), &modes, false, &at, errors);
+    persistent::spec(&object["spec"], false, &Path::new("spec"), errors);
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{between, csi, list, one_of, rule, storage, text};
 
-mod classic;
+pub(super) mod classic;
 mod projected;
 
 /// Checks the volumes of a pod with its name, or of a template; answers the names of those without a mistake.
@@ -118,15 +118,7 @@ fn one(volume: &Value, kind: &str, pod: Option<&str>, path: &Path, errors: &mut 
             items(source, &at, errors);
         }
         "persistentVolumeClaim" => needed(source, "claimName", &at, errors),
-        "nfs" => {
-            needed(source, "server", &at, errors);
-            needed(source, "path", &at, errors);
-            let place = text(source, "path");
-            if !place.starts_with('/') {
-                let detail = "must be an absolute path";
-                errors.push(Error::invalid(&at.child("path"), place, detail));
-            }
-        }
+        "nfs" => nfs(source, &at, errors),
         "csi" => {
             csi::driver_name(text(source, "driver"), &at.child("driver"), errors);
             let secret = &source["nodePublishSecretRef"];
@@ -212,6 +204,16 @@ pub(super) fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+pub(super) fn nfs(source: &Value, at: &Path, errors: &mut ErrorList) {
+    needed(source, "server", at, errors);
+    needed(source, "path", at, errors);
+    let place = text(source, "path");
+    if !place.starts_with('/') {
+        let detail = "must be an absolute path";
+        errors.push(Error::invalid(&at.child("path"), place, detail));
+    }
+}
+
 pub(super) fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
     const TYPES: [&str; 8] = [
         "",
@@ -225,14 +227,9 @@ pub(super) fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
     ];
     let target = text(source, "path");
     if target.is_empty() {
-        errors.push(Error::required(&path.child("path"), ""));
-    } else if target.split('/').any(|part| part == "..") {
-        errors.push(Error::invalid(
-            &path.child("path"),
-            target,
-            "must not contain '..'",
-        ));
+        return errors.push(Error::required(&path.child("path"), ""));
     }
+    super::security::without_steps_up(target, &path.child("path"), errors);
     let kind = text(source, "type");
     if !TYPES.contains(&kind) {
         errors.push(Error::not_supported(&path.child("type"), kind, &TYPES));

@@ -199,6 +199,47 @@ async fn check(file: &str, text: &str) -> Vec<String> {
     wrong
 }
 
+/// Objects that are answered and not stored have owners of their fields, too.
+#[tokio::test]
+async fn reviews_and_token_requests_name_the_owners_of_their_fields() {
+    let server = server().await;
+    let post = async |path: &str, body: Value| {
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .header("user-agent", "tester/1")
+            .body(Full::new(bytes::Bytes::from(body.to_string())))
+            .unwrap();
+        let response = server.handle(request, Some(User::admin())).await;
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let mut body: Value = serde_json::from_slice(&body).unwrap();
+        let mut owners = body["metadata"]["managedFields"].take();
+        owners[0].as_object_mut().unwrap().remove("time");
+        owners
+    };
+    let owner = |fields: Value| {
+        serde_json::json!({
+            "manager": "tester", "operation": "Update", "apiVersion": "authentication.k8s.io/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": fields,
+        })
+    };
+    let review = serde_json::json!({"metadata": {"name": "a"}, "spec": {"token": "bad"}});
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let expected = owner(serde_json::json!({"f:spec": {"f:token": {}}}));
+    assert_eq!(post(path, review).await, serde_json::json!([expected]));
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    post(
+        accounts,
+        serde_json::json!({"metadata": {"name": "s"}, "automountServiceAccountToken": true}),
+    )
+    .await;
+    let request = serde_json::json!({"spec": {"audiences": ["a"]}});
+    let fields = serde_json::json!({"f:spec": {"f:audiences": {}, "f:expirationSeconds": {}}});
+    let mut expected = owner(fields);
+    expected["subresource"] = "token".into();
+    let owners = post(&format!("{accounts}/s/token"), request).await;
+    assert_eq!(owners, serde_json::json!([expected]));
+}
+
 #[tokio::test]
 async fn answers_are_upstreams() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/answers");

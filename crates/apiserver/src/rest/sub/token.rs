@@ -27,6 +27,11 @@ const MAX_SECONDS: i64 = 1 << 32;
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut request = call.object_of(&body, API_VERSION, KIND)?;
     call.check_namespace(&mut request)?;
+    // The default is the client's, too.
+    if request["spec"]["expirationSeconds"].is_null() {
+        request["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
+    }
+    crate::managed::own_answered(API_VERSION, KIND, "token", &call.manager, &mut request);
     // A node may not find out by this which accounts there are.
     call.admit_sent(Operation::Create, &mut request).await?;
     let sent = meta(&request, "name");
@@ -73,7 +78,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         request["spec"]["boundObjectRef"] = Value::Null;
     }
     let metadata = metadata_mut(&mut request);
-    metadata.retain(|key, value| !value.is_null() && key != "managedFields");
+    metadata.retain(|_, value| !value.is_null());
     let known = [
         ("name", call.name().to_owned()),
         ("namespace", call.namespace().to_owned()),

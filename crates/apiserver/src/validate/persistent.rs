@@ -1,0 +1,229 @@
+//! The spec of a persistent volume, also that inside of an attachment.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::Value;
+
+use super::{csi, entries, one_of, rule, scheduling, security, storage, text, volume};
+
+/// The sources in upstream's order: of several, each but the first is an error.
+const SOURCES: [&str; 22] = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+];
+
+/// Checks the spec of a volume; `inline` for one in an attachment.
+pub(super) fn spec(spec: &Value, inline: bool, path: &Path, errors: &mut ErrorList) {
+    const INLINE: &str = "in the context of inline volumes";
+    let said = |key: &str| !spec[key].is_null();
+    let refuse = |key: &str, errors: &mut ErrorList| {
+        let detail = format!("may not be specified {INLINE}");
+        errors.push(Error::forbidden(&path.child(key), detail));
+    };
+    let has_capacity = entries(spec, "capacity").next().is_some();
+    if inline {
+        if said("claimRef") {
+            refuse("claimRef", errors);
+        }
+        if has_capacity {
+            refuse("capacity", errors);
+        }
+        if !said("csi") {
+            let detail = format!("has to be specified {INLINE}");
+            errors.push(Error::required(&path.child("csi"), detail));
+        }
+    }
+    storage::access_modes(spec, "", path, errors);
+    if !inline {
+        capacity(spec, has_capacity, &path.child("capacity"), errors);
+    }
+    let policies = ["Delete", "Recycle", "Retain"];
+    let (policy, at) = (
+        text(spec, "persistentVolumeReclaimPolicy"),
+        path.child("persistentVolumeReclaimPolicy"),
+    );
+    if !inline {
+        one_of(policy, &policies, false, &at, errors);
+    } else if !matches!(policy, "" | "Retain") {
+        errors.push(Error::forbidden(
+            &at,
+            format!("may only be Retain {INLINE}"),
+        ));
+    }
+    let affinity = &spec["nodeAffinity"];
+    if affinity.is_object() && inline {
+        refuse("nodeAffinity", errors);
+    } else if affinity.is_object() {
+        let at = path.child("nodeAffinity").child("required");
+        match affinity["required"].is_object() {
+            true => scheduling::node_selector(&affinity["required"], false, &at, errors),
+            false => {
+                let detail = "must specify required node constraints";
+                errors.push(Error::required(&at, detail));
+            }
+        }
+    }
+    sources(spec, inline, path, errors);
+    let class = text(spec, "storageClassName");
+    if !class.is_empty() && inline {
+        refuse("storageClassName", errors);
+    } else if !class.is_empty() {
+        let at = path.child("storageClassName");
+        rule(names::dns1123_subdomain(class), class, &at, errors);
+    }
+    let (mode, at) = (spec["volumeMode"].as_str(), path.child("volumeMode"));
+    if !inline {
+        one_of(
+            mode.unwrap_or_default(),
+            &["Block", "Filesystem"],
+            false,
+            &at,
+            errors,
+        );
+    } else if mode.is_some_and(|mode| mode != "Filesystem") {
+        let detail = format!("may not specify volumeMode other than Filesystem {INLINE}");
+        errors.push(Error::forbidden(&at, detail));
+    }
+    if !inline && let Some(class) = spec["volumeAttributesClassName"].as_str() {
+        let at = path.child("volumeAttributesClassName");
+        match class.is_empty() {
+            true => errors.push(Error::required(&at, "an empty string is disallowed")),
+            false => rule(names::dns1123_subdomain(class), class, &at, errors),
+        }
+        if !said("csi") {
+            let detail = "has to be specified when using volumeAttributesClassName";
+            errors.push(Error::required(&path.child("csi"), detail));
+        }
+    }
+}
+
+fn capacity(spec: &Value, is_there: bool, path: &Path, errors: &mut ErrorList) {
+    if !is_there {
+        errors.push(Error::required(path, ""));
+    }
+    let only = entries(spec, "capacity").count() == 1 && !spec["capacity"]["storage"].is_null();
+    if !only {
+        errors.push(Error::not_supported(path, &spec["capacity"], &["storage"]));
+    }
+    for (name, amount) in entries(spec, "capacity") {
+        storage::size(amount, &path.key(name), errors);
+    }
+}
+
+fn sources(spec: &Value, inline: bool, path: &Path, errors: &mut ErrorList) {
+    let mut count = 0;
+    for kind in SOURCES.into_iter().filter(|kind| !spec[*kind].is_null()) {
+        count += 1;
+        if count > 1 && kind != "flexVolume" {
+            let at = match kind {
+                "cephfs" => "cephFS",
+                kind => kind,
+            };
+            let detail = "may not specify more than 1 volume type";
+            errors.push(Error::forbidden(&path.child(at), detail));
+        } else {
+            source(spec, kind, path, errors);
+            if kind == "local" && (spec["nodeAffinity"].is_null() || inline) {
+                let detail = "Local volume requires node affinity";
+                errors.push(Error::required(&path.child("nodeAffinity"), detail));
+            }
+        }
+    }
+    if count == 0 {
+        errors.push(Error::required(path, "must specify a volume type"));
+    }
+    let root = text(&spec["hostPath"], "path");
+    if text(spec, "persistentVolumeReclaimPolicy") == "Recycle"
+        && root.starts_with('/')
+        && root.split('/').all(|part| matches!(part, "" | "."))
+    {
+        let detail = "may not be 'recycle' for a hostPath mount of '/'";
+        let at = path.child("persistentVolumeReclaimPolicy");
+        errors.push(Error::forbidden(&at, detail));
+    }
+}
+
+fn source(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+    let (source, at) = (&spec[kind], path.child(kind));
+    match kind {
+        "hostPath" => volume::host_path(source, &at, errors),
+        "nfs" => volume::nfs(source, &at, errors),
+        "local" => {
+            let (target, at) = (text(source, "path"), at.child("path"));
+            match target.is_empty() {
+                true => errors.push(Error::required(&at, "")),
+                false => security::without_steps_up(target, &at, errors),
+            }
+        }
+        "csi" => {
+            csi::driver_name(text(source, "driver"), &at.child("driver"), errors);
+            volume::needed(source, "volumeHandle", &at, errors);
+            for key in [
+                "controllerPublishSecretRef",
+                "controllerExpandSecretRef",
+                "nodePublishSecretRef",
+                "nodeExpandSecretRef",
+            ] {
+                secret(&source[key], &at.child(key), errors);
+            }
+        }
+        "glusterfs" => {
+            volume::classic::check(spec, kind, path, errors);
+            let at = at.child("endpointsNamespace");
+            match source["endpointsNamespace"].as_str() {
+                Some("") => {
+                    let detail =
+                        "if the endpointnamespace is set, it must be a valid namespace name";
+                    errors.push(Error::invalid(&at, "", detail));
+                }
+                Some(space) => rule(names::dns1123_label(space), space, &at, errors),
+                None => {}
+            }
+        }
+        "azureFile" => {
+            volume::classic::check(spec, kind, path, errors);
+            if source["secretNamespace"].as_str() == Some("") {
+                errors.push(Error::required(&at.child("secretNamespace"), ""));
+            }
+        }
+        _ => volume::classic::check(spec, kind, path, errors),
+    }
+}
+
+/// A reference to a secret in any namespace.
+fn secret(reference: &Value, path: &Path, errors: &mut ErrorList) {
+    if !reference.is_object() {
+        return;
+    }
+    let rules: [(&str, fn(&str) -> Vec<String>); 2] = [
+        ("name", names::dns1123_subdomain),
+        ("namespace", names::dns1123_label),
+    ];
+    for (key, valid) in rules {
+        let (value, at) = (text(reference, key), path.child(key));
+        match value.is_empty() {
+            true => errors.push(Error::required(&at, "")),
+            false => rule(valid(value), value, &at, errors),
+        }
+    }
+}
