@@ -98,6 +98,16 @@ def flat(value, path=()):
         yield path, value
 
 
+def found(value, path):
+    """what is at a path"""
+    for key in path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return "<absent>"
+    return value
+
+
 def errors(answer):
     """the errors that a Status names, in order"""
     m = re.match(r".* is invalid: (\[?)(.*?)\]?$", str(((answer.get("body") or {}) if isinstance(answer.get("body"), dict) else {}).get("message")), re.S)
@@ -143,8 +153,12 @@ def differences(want, got):
     a, b = (dict(flat(x)) for x in rest)
     for path in sorted(set(a) | set(b), key=str):
         if a.get(path, "<absent>") != b.get(path, "<absent>") or type(a.get(path)) is not type(b.get(path)):
+            if "managedFields" in path:
+                path = path[:path.index("managedFields") + 1]
+                if any(kind.endswith("managedFields") for kind, _ in out):
+                    continue                     # told once, whatever differs in it
             where = ".".join("#" if isinstance(k, int) else str(k) for k in path)
-            out.append((where, "reference: %s | other: %s" % (replay.short(a.get(path, "<absent>")), replay.short(b.get(path, "<absent>")))))
+            out.append((where, "reference: %s | other: %s" % tuple(replay.short(found(x, path)) for x in rest)))
             if len(out) > 5:
                 break
     return out

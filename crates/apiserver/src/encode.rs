@@ -9,7 +9,7 @@ use crate::body::Body;
 use crate::error::Result;
 use crate::negotiate::{Encoding, MediaType, Shape};
 use crate::view::{View, metadata_version};
-use crate::{ordered, table};
+use crate::{ordered, table, yaml};
 
 mod list;
 
@@ -35,7 +35,7 @@ pub fn value_response(code: u16, value: &Value, media: MediaType) -> Response<Bo
 }
 
 fn yaml_response(code: u16, value: &Value) -> Response<Body> {
-    let text = serde_saphyr::to_string(value).unwrap_or_default();
+    let text = yaml::write(value);
     bytes_response(
         code,
         text,

@@ -1,7 +1,11 @@
 //! Bodies in YAML.
 
+mod write;
+
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
+
+pub(crate) use write::{write, write_item};
 
 /// A document, and the reports about duplicate keys in it.
 pub(crate) struct Yaml {

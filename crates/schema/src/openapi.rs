@@ -175,6 +175,20 @@ fn property(field: &Field, format: Format) -> Value {
             out.insert("default".to_owned(), default);
         }
     }
+    if !field.values.is_empty() {
+        let values = json!(field.values);
+        let elements = match &field.ty {
+            Type::List(_) => out.get_mut("items"),
+            Type::Map(_) => out.get_mut("additionalProperties"),
+            _ => None,
+        };
+        match elements {
+            Some(element) => element["enum"] = values,
+            None => {
+                out.insert("enum".to_owned(), values);
+            }
+        }
+    }
     match &field.topology {
         Topology::Unset => {}
         Topology::Granular => {

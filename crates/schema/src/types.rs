@@ -8,6 +8,7 @@
 //! A type line goes on with `gvk=group/version/kind`, `anygroup` (the type is served in every group), `atomic` (its map merges as a
 //! whole) and `is=type` (not an object). A field line is `name type` and then any of: `!N` required (N = its place in the published
 //! list), `*` pointer, `o` omitempty and `z` omitzero joined to one word, `#N` the protobuf number, `d=` its default as JSON, `t=` its own Go type name,
+//! `e=` its known values, joined by `|`, with `_` for blanks,
 //! `set`, `atomic` or `map=keys` for lists (and `atomic` or `granular` for objects), `patch=strategy:key` for strategic merge patch.
 
 use std::sync::OnceLock;
@@ -59,6 +60,8 @@ pub struct Field {
     pub proto: u16,
     /// The default that the published schema names; it completes the keys of associative lists.
     pub default: Option<Value>,
+    /// The values that the published schema names, of the field or of its elements; empty where it names none.
+    pub values: Vec<String>,
     /// The name that Go gives to the type where it is more than a plain string or number.
     pub go_type: Option<&'static str>,
     /// How server-side apply merges the list or object.

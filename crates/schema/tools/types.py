@@ -5,7 +5,7 @@
 
 SWAGGER.json is the OpenAPI v2 document of a Kubernetes release; each GO_ROOT is a checkout of k8s.io/api,
 k8s.io/apimachinery, k8s.io/apiextensions-apiserver or k8s.io/kube-aggregator of the same release. The OpenAPI document
-says which fields exist, how lists and maps merge, and which kinds there are. It does not say what the Go encoder does with a
+says which fields exist, their known values, how lists and maps merge, and which kinds there are. It does not say what the Go encoder does with a
 zero value, nor a field's protobuf number or default; that comes from the struct tags. Descriptions are not read.
 """
 import json
@@ -247,6 +247,10 @@ def main():
                 missing.append(name + "." + field)
                 parts.append("o")
             parts += merge_attributes(sub)
+            elements = sub.get("items") or sub.get("additionalProperties") or {}
+            values = sub.get("enum") or elements.get("enum")
+            if values:
+                parts.append("e=" + "|".join(value.replace(" ", "_") for value in values))
             print("\t" + " ".join(parts))
     if missing:
         print("no struct tags for: " + ", ".join(missing), file=sys.stderr)

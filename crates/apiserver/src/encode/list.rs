@@ -21,7 +21,7 @@ use crate::limits::{BURST, CHUNK, STREAM_BUFFERS, TREE_FACTOR};
 use crate::negotiate::{Encoding, MediaType, Shape};
 use crate::registry::Resource;
 use crate::view::{View, metadata_version};
-use crate::{protobuf, table};
+use crate::{protobuf, table, yaml};
 
 #[cfg(test)]
 mod tests;
@@ -141,7 +141,7 @@ impl Listing {
                 (text, format!("{mark:?}"), ",")
             }
             Encoding::Yaml => {
-                let text = serde_saphyr::to_string(&skeleton).unwrap_or_default();
+                let text = yaml::write(&skeleton);
                 (text, format!("- {mark}\n"), "")
             }
             Encoding::Json | Encoding::Protobuf => (skeleton.to_string(), format!("{mark:?}"), ","),
@@ -334,7 +334,7 @@ fn write_text(out: &mut Vec<u8>, item: &Value, encoding: Encoding, indent: &str,
             out.extend_from_slice(text.replace('\n', indent).as_bytes());
         }
         Encoding::Yaml => {
-            let text = serde_saphyr::to_string(&[item]).unwrap_or_default();
+            let text = yaml::write_item(item);
             let indent = indent.strip_prefix('\n').unwrap_or_default();
             for (index, line) in text.split_inclusive('\n').enumerate() {
                 // The first line of the first item follows the indentation of the list marker.

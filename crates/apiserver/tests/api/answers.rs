@@ -227,7 +227,11 @@ async fn reviews_and_token_requests_name_the_owners_of_their_fields() {
     let expected = owner(serde_json::json!({"f:spec": {"f:token": {}}}));
     assert_eq!(post(path, review).await, serde_json::json!([expected]));
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
-    post(accounts, serde_json::json!({"metadata": {"name": "s"}, "automountServiceAccountToken": true})).await;
+    post(
+        accounts,
+        serde_json::json!({"metadata": {"name": "s"}, "automountServiceAccountToken": true}),
+    )
+    .await;
     let request = serde_json::json!({"spec": {"audiences": ["a"]}});
     let fields = serde_json::json!({"f:spec": {"f:audiences": {}, "f:expirationSeconds": {}}});
     let mut expected = owner(fields);

@@ -204,6 +204,7 @@ fn checks_meta_change(resource: &Resource, event: &Value) -> bool {
         ("events.k8s.io", _) => !event["eventTime"].is_null(),
         ("", "limitranges" | "persistentvolumes")
         | ("storage.k8s.io", "csinodes" | "volumeattachments")
+        | ("policy", "poddisruptionbudgets")
         | ("flowcontrol.apiserver.k8s.io" | "admissionregistration.k8s.io", _)
         | ("discovery.k8s.io", "endpointslices") => false,
         _ => true,
@@ -225,18 +226,15 @@ fn checks_meta_again(resource: &Resource) -> bool {
         ) | (
             "apps",
             "daemonsets" | "deployments" | "replicasets" | "statefulsets"
-        ) | (
-            "batch" | "autoscaling" | "coordination.k8s.io" | "events.k8s.io",
-            _
-        ) | (
-            "networking.k8s.io",
-            "ipaddresses" | "networkpolicies" | "servicecidrs"
-        ) | ("node.k8s.io", "runtimeclasses")
-            | ("scheduling.k8s.io", _)
+        ) | ("autoscaling" | "coordination.k8s.io" | "events.k8s.io", _)
+            | ("batch", "cronjobs")
+            | ("policy", "poddisruptionbudgets")
             | (
-                "storage.k8s.io",
-                "csidrivers" | "csistoragecapacities" | "storageclasses"
+                "networking.k8s.io",
+                "ipaddresses" | "networkpolicies" | "servicecidrs"
             )
+            | ("scheduling.k8s.io", _)
+            | ("storage.k8s.io", "csidrivers")
     )
 }
 

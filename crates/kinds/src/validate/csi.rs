@@ -8,7 +8,8 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::{
-    IMMUTABLE, entries, internal, label_selector, list, not_negative, persistent, rule, storage, text,
+    IMMUTABLE, entries, internal, label_selector, list, not_negative, persistent, rule, storage,
+    text,
 };
 
 /// Longest node ID of a driver.

@@ -47,12 +47,6 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
         let detail = "may specify no more than one CIDR for each IP family";
         errors.push(Error::invalid(&path, &node["spec"]["podCIDRs"], detail));
     }
-    let mut seen = HashSet::new();
-    for (index, cidr) in cidrs.iter().enumerate() {
-        if !seen.insert(cidr.to_string()) {
-            errors.push(Error::duplicate(&path.index(index), cidr));
-        }
-    }
 }
 
 /// Node resources must not be negative, and integers where they are counted.

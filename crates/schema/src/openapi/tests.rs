@@ -38,6 +38,41 @@ fn a_claim_is_published_with_its_merge_facts() {
 }
 
 #[test]
+fn known_values_are_published_of_fields_and_of_elements() {
+    for format in [Format::V2, Format::V3] {
+        let out = schemas(types::all(), format);
+        let values = |name: &str, path: &str| out[name].pointer(path).cloned();
+        assert_eq!(
+            values(
+                "io.k8s.api.core.v1.ContainerPort",
+                "/properties/protocol/enum"
+            ),
+            Some(json!(["SCTP", "TCP", "UDP"]))
+        );
+        assert_eq!(
+            values(
+                "io.k8s.api.networking.v1.NetworkPolicySpec",
+                "/properties/policyTypes/items/enum"
+            ),
+            Some(json!(["Egress", "Ingress"]))
+        );
+        let sizes = "/properties/allocatedResourceStatuses/additionalProperties/enum/0";
+        assert_eq!(
+            values("io.k8s.api.core.v1.PersistentVolumeClaimStatus", sizes),
+            Some(json!("ControllerResizeInProgress"))
+        );
+        let usages = "/properties/usages/items/enum/1";
+        assert_eq!(
+            values(
+                "io.k8s.api.certificates.v1.CertificateSigningRequestSpec",
+                usages
+            ),
+            Some(json!("cert sign"))
+        );
+    }
+}
+
+#[test]
 fn custom_schemas_gain_what_all_objects_have() {
     let schema = json!({"type":"object","properties":{"spec":{"type":"object","nullable":true,"oneOf":[{"required":["a"]}]}}});
     let v2 = custom_schema(&schema, "example.com", "v1", "Gadget", Format::V2);

@@ -94,6 +94,7 @@ fn field(package: &'static str, line: &'static str) -> Field {
         omit_zero: false,
         proto: 0,
         default: None,
+        values: Vec::new(),
         go_type: None,
         topology: Topology::Unset,
         patch: Patch::default(),
@@ -105,6 +106,9 @@ fn field(package: &'static str, line: &'static str) -> Field {
             field.proto = number.parse().unwrap_or_default();
         } else if let Some(default) = word.strip_prefix("d=") {
             field.default = serde_json::from_str(default).ok();
+        } else if let Some(values) = word.strip_prefix("e=") {
+            let values = values.split('|').map(|value| value.replace('_', " "));
+            field.values = values.collect();
         } else if let Some(name) = word.strip_prefix("t=") {
             field.go_type = Some(name);
         } else if let Some(keys) = word.strip_prefix("map=") {

@@ -91,13 +91,7 @@ fn endpoints(object: &Value, kind: &str, errors: &mut ErrorList) {
             errors.push(Error::too_many(&at, addresses.len(), MAX_ADDRESSES));
         }
         for (place, found) in addresses.iter().enumerate() {
-            address(
-                kind,
-                found.as_str().unwrap_or_default(),
-                &at,
-                place,
-                errors,
-            );
+            address(kind, found.as_str().unwrap_or_default(), &at, place, errors);
         }
         if let Some(node) = endpoint["nodeName"].as_str() {
             let at = path.child("nodeName");

@@ -1,0 +1,27 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The texts of `texts.json` as a kube-apiserver 1.36.2 wrote them.
+#[test]
+fn texts_are_quoted_and_folded_as_upstream_does() {
+    let value: Value = serde_json::from_str(include_str!("texts.json")).expect("JSON");
+    let expected = include_str!("texts.yaml");
+    let found = write(&value);
+    let mut pairs = found.lines().zip(expected.lines());
+    if let Some((found, expected)) = pairs.find(|(found, expected)| found != expected) {
+        panic!("{found}\ninstead of\n{expected}");
+    }
+    assert_eq!(found, expected);
+}
+
+/// Whatever it is, what reads YAML reads the same value.
+#[test]
+fn what_is_written_reads_as_it_was() {
+    let texts: Value = serde_json::from_str(include_str!("texts.json")).expect("JSON");
+    let value = json!({
+        "a": [1, -2.5, true, null, "x", [], {}, [["b"], {"c": ["d", {"e": "f"}]}]], "b": {"c": {"d": "1"}, "e": {}}, "texts": texts,
+    });
+    let read = super::super::read(write(&value).as_bytes()).expect("YAML");
+    assert_eq!(read.value, value);
+}
