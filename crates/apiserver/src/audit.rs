@@ -20,7 +20,7 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
-use event::{Event, ObjectReference, ResponseStatus, UserInfo};
+use event::{AuthenticationMetadata, Event, ObjectReference, ResponseStatus, UserInfo};
 pub use log::{Log, Rotation};
 pub use policy::{Level, Policy, Stage};
 
@@ -88,6 +88,7 @@ impl Audit {
             verb: info.verb.clone(),
             user: UserInfo::of(&request.user),
             impersonated_user: None,
+            authentication_metadata: None,
             source_ips: sources(request),
             user_agent: agent(&request.headers),
             object_ref: info.is_resource.then(|| ObjectReference {
@@ -200,9 +201,13 @@ impl Trail {
         self.write();
     }
 
-    /// The request impersonates a user.
-    pub(crate) fn impersonates(&mut self, user: &User) {
+    /// The request impersonates a user, in a constrained mode if there is a verb for it.
+    pub(crate) fn impersonates(&mut self, user: &User, constraint: Option<String>) {
         self.event.impersonated_user = Some(UserInfo::of(user));
+        let metadata = |impersonation_constraint| AuthenticationMetadata {
+            impersonation_constraint,
+        };
+        self.event.authentication_metadata = constraint.map(metadata);
     }
 
     /// The authorizer has decided.
@@ -211,12 +216,6 @@ impl Trail {
         let annotations = &mut self.event.annotations;
         annotations.insert(DECISION.to_owned(), decision.to_owned());
         annotations.insert(REASON.to_owned(), reason.to_owned());
-    }
-
-    /// The name of the object that the request is about, which a field selector may give.
-    pub(crate) fn object_name(&self) -> &str {
-        let reference = self.event.object_ref.as_ref();
-        reference.map_or("", |it| it.name.as_str())
     }
 
     /// The body of the request.

@@ -10,7 +10,7 @@ use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use crate::audit::Trail;
-use crate::auth::{Ask, Decision, certificate, credential};
+use crate::auth::{certificate, credential, question, selected};
 use crate::body::{Body, Pace, text_response};
 use crate::config::Config;
 use crate::connections::Connection;
@@ -287,23 +287,23 @@ impl Server {
             return Err(error);
         }
         let impersonation = &core.impersonation;
-        impersonation
+        let mode = impersonation
             .replace_user(core, &core.authorizer, request)
             .await?;
-        if let Some(trail) = audit
-            && request.headers.contains_key("impersonate-user")
-        {
-            trail.impersonates(&request.user);
+        if let (Some(trail), Some(mode)) = (&mut *audit, mode) {
+            trail.impersonates(&request.user, mode.verb());
         }
         match core.flow.enter(core, request, flow).await {
             Ok(given) => *seat = Some(given),
             Err(refused) => return Ok(refused),
         }
-        let allowed = core.authorizer.check_request(core, request).await;
+        let fields = selected(request);
+        let ask = question(request, fields.as_ref());
+        let decision = core.authorizer.decide(core, &ask).await?;
         if let Some(trail) = audit {
-            explain_decision(core, request, trail).await;
+            trail.decided(decision.allowed(), decision.reason());
         }
-        allowed?;
+        decision.required(&ask)?;
         if !request.info.is_resource {
             return self.other_path(request).await;
         }
@@ -358,27 +358,6 @@ struct Exchange {
     seat: Option<Seat>,
     /// What the audit log says about it.
     audit: Option<Trail>,
-}
-
-/// The reason for the authorizer's decision; requests themselves only need the decision.
-async fn explain_decision(core: &Core, request: &Incoming, trail: &mut Trail) {
-    let info = &request.info;
-    let ask = Ask {
-        user: &request.user,
-        verb: &info.verb,
-        is_resource: info.is_resource,
-        group: &info.group,
-        resource: &info.resource,
-        subresource: &info.subresource,
-        namespace: &info.namespace,
-        name: trail.object_name(),
-        path: if info.is_resource { "" } else { &info.path },
-        fields: None,
-    };
-    if let Ok(decision) = core.authorizer.decide(core, &ask).await {
-        let allowed = matches!(decision, Decision::Allow(_));
-        trail.decided(allowed, decision.reason());
-    }
 }
 
 fn error_response(error: &ApiError, request: &Incoming) -> Response<Body> {

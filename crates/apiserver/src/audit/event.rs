@@ -25,6 +25,8 @@ pub struct Event {
     pub user: UserInfo,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonated_user: Option<UserInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authentication_metadata: Option<AuthenticationMetadata>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     pub source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -41,6 +43,14 @@ pub struct Event {
     pub stage_timestamp: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+}
+
+/// How the request was authenticated.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthenticationMetadata {
+    /// The verb of the constrained mode of impersonation that the request used.
+    pub impersonation_constraint: String,
 }
 
 /// The requesting user.

@@ -274,6 +274,81 @@ async fn impersonation_and_streams_are_told() {
     );
     assert_eq!(events[2]["user"]["username"], "kubernetes-admin");
     assert_eq!(events[2]["impersonatedUser"]["username"], "jane");
+    // The old mode has no constraint.
+    assert_eq!(events[2]["authenticationMetadata"], Value::Null);
+}
+
+/// A decision about a request with a field selector was noted without it, as one that the request had not got.
+#[tokio::test]
+async fn the_log_has_the_decision_that_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let (server, audit) = server("rules: [{level: Metadata}]", &file, Rotation::default()).await;
+    let node = || User::new("system:node:n1", [crate::identity::NODES]);
+    for selector in ["?fieldSelector=spec.nodeName%3Dn1", ""] {
+        let path = format!("/api/v1/pods{selector}");
+        send(&server, node(), "GET", &path, Value::Null).await;
+    }
+    audit.flush();
+    let decisions: Vec<_> = lines(&file)
+        .iter()
+        .filter(|event| event["stage"] == "ResponseComplete")
+        .map(|event| {
+            let decision = &event["annotations"]["authorization.k8s.io/decision"];
+            (event["responseStatus"]["code"].clone(), decision.clone())
+        })
+        .collect();
+    let expected =
+        [(200, "allow"), (403, "forbid")].map(|(code, decision)| (json!(code), json!(decision)));
+    assert_eq!(decisions, expected);
+}
+
+#[tokio::test]
+async fn the_mode_of_impersonation_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let (server, audit) = server("rules: [{level: Metadata}]", &file, Rotation::default()).await;
+    let rule = |verb: &str, group: &str, resource: &str| json!({"verbs": [verb], "apiGroups": [group], "resources": [resource]});
+    let rules = json!([
+        rule("impersonate:user-info", "authentication.k8s.io", "users"),
+        rule("impersonate-on:user-info:list", "", "configmaps"),
+    ]);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"metadata": {"name": "r"}, "rules": rules});
+    send(
+        &server,
+        User::admin(),
+        "POST",
+        &format!("{rbac}/clusterroles"),
+        role,
+    )
+    .await;
+    let binding = json!({
+        "metadata": {"name": "r"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
+    });
+    send(
+        &server,
+        User::admin(),
+        "POST",
+        &format!("{rbac}/clusterrolebindings"),
+        binding,
+    )
+    .await;
+    let request = http::Request::get("/api/v1/configmaps")
+        .header("impersonate-user", "jane")
+        .body(Full::new(bytes::Bytes::new()))
+        .unwrap();
+    server
+        .handle(request, Some(User::new("bob", ["people"])))
+        .await;
+    audit.flush();
+    let events = lines(&file);
+    let last = events.last().unwrap();
+    assert_eq!(last["impersonatedUser"]["username"], "jane", "{last}");
+    let metadata = json!({"impersonationConstraint": "impersonate:user-info"});
+    assert_eq!(last["authenticationMetadata"], metadata);
 }
 
 /// Large answers are made while they are sent, and are in the log all the same.
@@ -350,6 +425,7 @@ fn full_files_are_put_aside() {
         verb: "get".to_owned(),
         user: UserInfo::of(&User::admin()),
         impersonated_user: None,
+        authentication_metadata: None,
         source_ips: Vec::new(),
         user_agent: String::new(),
         object_ref: None,

@@ -133,6 +133,17 @@ impl Decision {
             Decision::Allow(reason) | Decision::NoOpinion(reason) => reason,
         }
     }
+
+    /// Success if it is allowed.
+    ///
+    /// # Errors
+    /// 403 with upstream's text.
+    pub(crate) fn required(&self, ask: &Ask<'_>) -> Result<()> {
+        match self {
+            Decision::Allow(_) => Ok(()),
+            Decision::NoOpinion(reason) => Err(forbidden(ask, reason)),
+        }
+    }
 }
 
 /// Decides.
@@ -178,19 +189,6 @@ impl Authorizer {
         }
     }
 
-    /// Decides about a request.
-    ///
-    /// # Errors
-    /// 403 with upstream's text.
-    pub async fn check_request(&self, core: &ServerState, request: &Incoming) -> Result<()> {
-        if request.user.in_group(MASTERS) {
-            return Ok(());
-        }
-        let fields = selected(request);
-        self.require(core, &question(request, fields.as_ref()))
-            .await
-    }
-
     /// Decides.
     ///
     /// # Errors
@@ -220,10 +218,7 @@ impl Authorizer {
     /// # Errors
     /// 403.
     pub async fn require(&self, core: &ServerState, ask: &Ask<'_>) -> Result<()> {
-        match self.decide(core, ask).await? {
-            Decision::Allow(_) => Ok(()),
-            Decision::NoOpinion(reason) => Err(forbidden(ask, &reason)),
-        }
+        self.decide(core, ask).await?.required(ask)
     }
 
     /// The roles and bindings as they are now.
@@ -270,7 +265,7 @@ impl Authorizer {
 }
 
 /// The field selector of a request. An invalid selector is rejected later; here it is treated as absent.
-pub(super) fn selected(request: &Incoming) -> Option<FieldSelector> {
+pub(crate) fn selected(request: &Incoming) -> Option<FieldSelector> {
     FieldSelector::parse(request.query.text("fieldSelector")?).ok()
 }
 

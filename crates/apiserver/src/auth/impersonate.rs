@@ -38,7 +38,7 @@ const CONSTRAINED_SINCE: u8 = 36;
 
 /// A mode of impersonation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+pub(crate) enum Mode {
     /// A service account on a node acts as that node.
     AssociatedNode,
     /// Any node.
@@ -71,6 +71,11 @@ impl Mode {
         }
     }
 
+    /// The verb that allows to impersonate an identity; the old way has none of its own.
+    pub(crate) fn verb(self) -> Option<String> {
+        self.name().map(|name| format!("impersonate:{name}"))
+    }
+
     /// This way leads to that identity.
     fn applies(self, wanted: &User, caller: &User) -> bool {
         let node = node_name(&wanted.name);
@@ -99,24 +104,24 @@ pub struct Impersonation {
 }
 
 impl Impersonation {
-    /// Replaces the caller's identity by the one to impersonate.
+    /// Replaces the caller's identity by the one to impersonate, if there is one; returns the mode.
     ///
     /// # Errors
     /// 400 if no name is given, 403 if the caller may not.
-    pub async fn replace_user(
+    pub(crate) async fn replace_user(
         &self,
         core: &ServerState,
         authorizer: &Authorizer,
         request: &mut Incoming,
-    ) -> Result<()> {
+    ) -> Result<Option<Mode>> {
         let Some(wanted) = wanted(&request.headers)? else {
-            return Ok(());
+            return Ok(None);
         };
         let fields = selected(request);
         let ask = question(request, fields.as_ref());
-        let user = self.user(core, authorizer, &wanted, &ask).await?;
+        let (mode, user) = self.user(core, authorizer, &wanted, &ask).await?;
         request.user = user;
-        Ok(())
+        Ok(Some(mode))
     }
 
     async fn user(
@@ -125,7 +130,7 @@ impl Impersonation {
         authorizer: &Authorizer,
         wanted: &User,
         ask: &Ask<'_>,
-    ) -> Result<User> {
+    ) -> Result<(Mode, User)> {
         let caller = &ask.user.name;
         let last = self.last.lock().get(caller).copied();
         let constrained = core.config.features.release().minor() >= CONSTRAINED_SINCE;
@@ -143,7 +148,7 @@ impl Impersonation {
                         known.clear();
                     }
                     known.insert(caller.clone(), mode);
-                    return Ok(user);
+                    return Ok((mode, user));
                 }
                 Err(error) => {
                     refusal.get_or_insert(error);
@@ -227,17 +232,17 @@ async fn allowed(
     wanted: &User,
     ask: &Ask<'_>,
 ) -> Result<User> {
-    let verb = match mode.name() {
-        Some(name) => {
+    let verb = match (mode.name(), mode.verb()) {
+        (Some(name), Some(verb)) => {
             let on = format!("impersonate-on:{name}:{}", ask.verb);
             let on = Ask {
                 verb: &on,
                 ..ask.clone()
             };
             authorizer.require(core, &on).await?;
-            format!("impersonate:{name}")
+            verb
         }
-        None => "impersonate".to_owned(),
+        _ => "impersonate".to_owned(),
     };
     let group = mode.name().map_or("", |_| GROUP);
     let node = node_name(&wanted.name).filter(|_| mode.name().is_some());

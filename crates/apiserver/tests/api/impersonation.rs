@@ -274,3 +274,44 @@ async fn releases_before_have_the_old_way_alone() {
     )
     .await;
 }
+
+/// As kube-apiserver 1.36 does, an empty UID counts as none; alone it is an error, so that the request does not run as
+/// its caller.
+#[tokio::test]
+async fn an_empty_uid_is_none() {
+    let server = Server::in_memory().await.unwrap();
+    let review = &format!("POST {SELF}");
+    let (jane, empty) = (("user", "jane"), ("uid", ""));
+    let groups = "201 system:authenticated";
+    check(&server, &User::admin(), review, &[jane, empty], groups).await;
+    let verb = "impersonate:user-info";
+    let group = "authentication.k8s.io";
+    let on = "impersonate-on:user-info:create";
+    let rules = json!([
+        rule(verb, group, "users"),
+        rule(on, group, "selfsubjectreviews")
+    ]);
+    allow(&server, "carol", rules).await;
+    check(&server, &user("carol"), review, &[jane, empty], groups).await;
+    let refused = "403 uids.authentication.k8s.io \"u\" is forbidden: User \"carol\" cannot impersonate:user-info \
+                   resource \"uids\" in API group \"authentication.k8s.io\" at the cluster scope";
+    check(
+        &server,
+        &user("carol"),
+        review,
+        &[jane, ("uid", "u")],
+        refused,
+    )
+    .await;
+    let alone = "400 requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string(nil), \
+                 Extra:map[string][]string(nil)} without impersonating a user name";
+    check(&server, &User::admin(), review, &[empty], alone).await;
+    check(
+        &server,
+        &User::admin(),
+        review,
+        &[("user", ""), empty],
+        alone,
+    )
+    .await;
+}
