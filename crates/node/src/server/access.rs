@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use http::{Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -141,7 +141,7 @@ impl Access {
             return Ok(user.clone());
         }
         let unknown = || Refusal(StatusCode::UNAUTHORIZED, "Unauthorized".to_owned());
-        let token = bearer(request).ok_or_else(unknown)?;
+        let token = bearer(request.headers()).ok_or_else(unknown)?;
         if let Some(known) = self.tokens.get(&token) {
             return known.ok_or_else(unknown);
         }
@@ -264,11 +264,14 @@ impl Access {
     }
 }
 
-/// The token in the header, if there is one that could be a token.
-fn bearer<B>(request: &Request<B>) -> Option<String> {
-    let header = request.headers().get(http::header::AUTHORIZATION)?;
-    let (scheme, token) = header.to_str().ok()?.trim().split_once(' ')?;
-    let token = token.trim();
+/// The token in the header, if there is one that could be a token. Of several headers none counts, as for the API
+/// server: a proxy in front may have checked another one than the first.
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let mut values = headers.get_all(http::header::AUTHORIZATION).iter();
+    let header = values.next().filter(|_| values.next().is_none())?;
+    // As a kubelet takes it apart: what follows the second word is ignored.
+    let mut words = header.to_str().ok()?.trim().splitn(3, ' ');
+    let (scheme, token) = (words.next()?, words.next()?);
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= TOKEN_MAX)
         .then(|| token.to_owned())
 }
@@ -369,17 +372,22 @@ mod tests {
 
     #[test]
     fn only_a_bearer_token_is_one() {
-        let token = |value: &[u8]| {
-            let value = http::HeaderValue::from_bytes(value).unwrap();
-            bearer(
-                &Request::builder()
-                    .header("authorization", value)
-                    .body(())
-                    .unwrap(),
-            )
+        let tokens = |values: &[&[u8]]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                let value = http::HeaderValue::from_bytes(value).unwrap();
+                headers.append(http::header::AUTHORIZATION, value);
+            }
+            bearer(&headers)
         };
+        let token = |value: &[u8]| tokens(&[value]);
         assert_eq!(token(b"Bearer abc"), Some("abc".to_owned()));
         assert_eq!(token(b"bearer abc"), Some("abc".to_owned()));
+        assert_eq!(token(b"Bearer abc def"), Some("abc".to_owned()));
+        assert_eq!(tokens(&[]), None);
+        assert_eq!(tokens(&[b"Bearer abc", b"Bearer def"]), None);
+        assert_eq!(tokens(&[b"Bearer abc", b"Bearer abc"]), None);
+        assert_eq!(tokens(&[b"Basic abc", b"Bearer def"]), None);
         for value in [&b"Basic abc"[..], b"Bearer", b"Bearer  ", b"Bearer jos\xe9"] {
             assert_eq!(token(value), None);
         }
