@@ -251,7 +251,8 @@ async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
     let resource = allot_apimachinery::gvk::GroupResource::new("", "nodes");
     let entry = call.core.backend.get("nodes", name).await?;
     let entry = entry.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
-    let node: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+    let paths = ["status.addresses", "status.daemonEndpoints"];
+    let node = crate::select::extract(&entry.value, &paths);
     let addresses = node["status"]["addresses"]
         .as_array()
         .cloned()
@@ -283,7 +284,8 @@ async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
     let port = port
         .and_then(|port| u16::try_from(port).ok())
         .unwrap_or(10250);
-    Ok(Endpoint { host, port })
+    let node = name.to_owned();
+    Ok(Endpoint { node, host, port })
 }
 
 /// A path, which is not encoded, with a query as the target of a request. What would end the path is part of it.

@@ -46,6 +46,7 @@ mod connections;
 mod context;
 mod conversion;
 mod custom;
+mod dial;
 pub mod discovery;
 mod encode;
 mod endpoints;

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::body::Body;
 use crate::context::Call;
+use crate::dial::{self, Reach};
 use crate::endpoints;
 use crate::error::{ApiError, Result};
 use crate::kubelet::{copy_headers, internal, stream_body, target};
@@ -35,14 +36,11 @@ pub async fn pod(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         named => named.to_owned(),
     };
     let address = text(&pod, &["status", "podIP"]);
-    if !(is_loopback(address) && declares(&pod, &port)) {
-        check_address(address)?;
-    }
-    pass(call, address, &port, body).await
-}
-
-fn is_loopback(address: &str) -> bool {
-    address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let reach = match declares(&pod, &port) {
+        true => Reach::Host,
+        false => Reach::Network,
+    };
+    pass(call, address, &port, reach, body).await
 }
 
 /// Whether a container of the pod declares the port.
@@ -57,34 +55,6 @@ fn declares(pod: &Value, port: &str) -> bool {
         .any(|declared| {
             declared["containerPort"].as_u64().map(|it| it.to_string()) == Some(port.to_owned())
         })
-}
-
-/// Rejects addresses of the host and addresses of no single host, whatever the status of a pod or an endpoint says:
-/// upstream proxies to global unicast addresses only.
-fn check_address(address: &str) -> Result<()> {
-    let reserved = match address.parse::<IpAddr>() {
-        Ok(IpAddr::V4(ip)) => {
-            ip.is_unspecified()
-                || ip.is_loopback()
-                || ip.is_multicast()
-                || ip.is_link_local()
-                || ip.is_broadcast()
-        }
-        Ok(IpAddr::V6(ip)) => match ip.to_ipv4_mapped() {
-            Some(mapped) => return check_address(&mapped.to_string()),
-            None => {
-                ip.is_unspecified()
-                    || ip.is_loopback()
-                    || ip.is_multicast()
-                    || ip.is_unicast_link_local()
-            }
-        },
-        Err(_) => true,
-    };
-    if reserved {
-        return Err(ApiError::bad_request("address not allowed"));
-    }
-    Ok(())
 }
 
 /// Passes a request on to one of the endpoints of a service.
@@ -116,10 +86,11 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         return Err(unavailable(why));
     };
     // Validation keeps the loopback interface out of EndpointSlices; only the server's own service has it.
-    if !is_loopback(address) {
-        check_address(address)?;
-    }
-    pass(call, address, &port.to_string(), body).await
+    let reach = match (call.namespace(), name) {
+        ("default", "kubernetes") => Reach::Host,
+        _ => Reach::Network,
+    };
+    pass(call, address, &port.to_string(), reach, body).await
 }
 
 /// Name and port of `[http:]name[:port]`.
@@ -141,10 +112,21 @@ async fn stored(call: &Call<'_>, collection: &str, name: &str) -> Result<Value> 
     Ok(serde_json::from_slice(&entry.value).unwrap_or_default())
 }
 
-async fn pass(call: &Call<'_>, address: &str, port: &str, body: Bytes) -> Result<Response<Body>> {
-    let host = match address.contains(':') {
-        true => format!("[{address}]:{port}"),
-        false => format!("{address}:{port}"),
+/// Passes a request on to an address, which is an IP address: upstream proxies to nothing else.
+async fn pass(
+    call: &Call<'_>,
+    address: &str,
+    port: &str,
+    reach: Reach,
+    body: Bytes,
+) -> Result<Response<Body>> {
+    let ip: Option<IpAddr> = address.parse().ok();
+    let Some(ip) = ip.filter(|ip| reach.allows(*ip)) else {
+        return Err(ApiError::bad_request(dial::REFUSED));
+    };
+    let host = match ip {
+        IpAddr::V6(_) => format!("[{address}]:{port}"),
+        IpAddr::V4(_) => format!("{address}:{port}"),
     };
     let unreachable = |error: &dyn std::fmt::Display| {
         let why = format!("error trying to reach service: dial tcp {host}: {error}");
@@ -180,34 +162,7 @@ async fn pass(call: &Call<'_>, address: &str, port: &str, body: Bytes) -> Result
 mod tests {
     use serde_json::json;
 
-    use super::{check_address, declares};
-
-    #[test]
-    fn requests_are_proxied_to_global_unicast_addresses_only() {
-        for allowed in ["10.0.0.7", "192.0.2.1", "2001:db8::1", "fd00::1"] {
-            assert!(check_address(allowed).is_ok(), "{allowed}");
-        }
-        for refused in [
-            "",
-            "localhost",
-            "127.0.0.1",
-            "127.8.0.1",
-            "0.0.0.0",
-            "169.254.169.254",
-            "224.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "fe80::1",
-            "ff02::1",
-            "::ffff:127.0.0.1",
-            "::ffff:169.254.169.254",
-            "10.0.0.7:80",
-            "10.0.0.7/",
-        ] {
-            assert!(check_address(refused).is_err(), "{refused}");
-        }
-    }
+    use super::declares;
 
     #[test]
     fn a_pod_on_the_hosts_loopback_interface_has_the_ports_that_it_declares() {

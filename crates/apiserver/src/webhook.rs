@@ -16,9 +16,9 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::dial::{self, Reach};
 use crate::endpoints;
 use crate::limits::MAX_BODY;
 use crate::object::text;
@@ -209,18 +209,17 @@ impl Client {
 
     async fn connect(&self, backend: &dyn Backend) -> Result<Connection, String> {
         let tls = self.tls.clone()?;
-        let (host, port) = match &self.service {
+        let (host, port, reach) = match &self.service {
             Some((namespace, name)) => endpoint(backend, namespace, name, self.port).await?,
+            // Whoever configures webhooks may use one on the server's host; its certificate proves what it is.
             None => {
                 let host = self.host.trim_matches(['[', ']']).to_owned();
-                (host, self.port)
+                (host, self.port, Reach::Host)
             }
         };
-        let stream = TcpStream::connect((host.as_str(), port))
+        let stream = dial::connect(&host, port, reach)
             .await
             .map_err(|error| format!("dial tcp {host}:{port}: connect: {}", in_go(&error)))?;
-        // Only a matter of speed.
-        let _ = stream.set_nodelay(true);
         let name = self.host.trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(tls)
@@ -333,7 +332,7 @@ async fn endpoint(
     namespace: &str,
     name: &str,
     port: u16,
-) -> Result<(String, u16), String> {
+) -> Result<(String, u16, Reach), String> {
     let key = format!("{namespace}/{name}");
     let found = backend.get("services", &key).await;
     let Some(entry) = found.map_err(|error| error.to_string())? else {
@@ -342,7 +341,9 @@ async fn endpoint(
     // What the store holds was written by this server as JSON.
     let service: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
     if service["spec"]["type"] == "ExternalName" {
-        return Ok((text(&service, &["spec", "externalName"]).to_owned(), port));
+        // Written by whoever has the service, who need not be the one that has configured the webhook.
+        let name = text(&service, &["spec", "externalName"]).to_owned();
+        return Ok((name, port, Reach::Network));
     }
     let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let Some(wanted) = ports.find(|it| it["port"].as_u64() == Some(port.into())) else {
@@ -354,6 +355,8 @@ async fn endpoint(
             .map_err(|error| error.to_string())?;
     let chosen = rand::random_range(0..endpoints.len().max(1));
     let address = endpoints.into_iter().nth(chosen);
-    let address = address.and_then(|(host, port)| Some((host, u16::try_from(port).ok()?)));
+    // Validation keeps the loopback interface out of EndpointSlices.
+    let address =
+        address.and_then(|(host, port)| Some((host, u16::try_from(port).ok()?, Reach::Host)));
     address.ok_or_else(|| format!("no endpoints available for service {name:?}"))
 }

@@ -7,23 +7,29 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use rustls::server::ParsedCertificate;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::{copy_headers, internal};
+use crate::auth::certificate;
 use crate::body::Body;
 use crate::config::KubeletClient;
 use crate::context::Call;
+use crate::dial::{self, Reach};
 use crate::error::{ApiError, Result};
+use crate::identity::NODE_PREFIX;
 use crate::state::ServerState;
 
 /// How long a kubelet may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The address of a kubelet.
+/// The address of a kubelet, as its Node says: the node itself has written it.
 pub(super) struct Endpoint {
+    pub(super) node: String,
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -62,17 +68,25 @@ where
         ApiError::from(Status::internal(&message))
     };
     let open = async {
-        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
-        stream.set_nodelay(true)?;
+        let stream = dial::connect(&endpoint.host, endpoint.port, Reach::Host).await?;
+        let ip = stream.peer_addr()?.ip().to_canonical();
         let name = ServerName::try_from(endpoint.host.clone()).map_err(std::io::Error::other)?;
-        TlsConnector::from(client_tls(core.config.kubelet_client.as_ref())?)
+        let stream = TlsConnector::from(client_tls(core.config.kubelet_client.as_ref())?)
             .connect(name, stream)
-            .await
+            .await?;
+        let own = core.config.advertise.map(|own| own.ip());
+        if (ip.is_loopback() || Some(ip) == own) && !names_node(&stream, &endpoint.node) {
+            return Err(dial::refused());
+        }
+        Ok(stream)
     };
     let stream = tokio::time::timeout(CONNECT, open)
         .await
         .map_err(|_| dial(&"i/o timeout"))?
-        .map_err(|error| dial(&error))?;
+        .map_err(|error| match dial::is_refused(&error) {
+            true => ApiError::bad_request(dial::REFUSED),
+            false => dial(&error),
+        })?;
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| dial(&error))?;
@@ -82,6 +96,31 @@ where
         }
     });
     Ok(sender)
+}
+
+/// The certificate of the peer names the node.
+///
+/// On the server's own host, a Node could send the server to any port: to the server itself, where it has the rights of
+/// its kubelet client, or to the kubelet of another node. Nothing but the node's own kubelet names the node.
+fn names_node(stream: &TlsStream<TcpStream>, node: &str) -> bool {
+    let chain = stream.get_ref().1.peer_certificates();
+    let Some(certificate) = chain.and_then(<[_]>::first) else {
+        return false;
+    };
+    // Of a certificate that the cluster has signed, the user is the node.
+    let user = certificate::user(certificate).ok().flatten();
+    if user.is_some_and(|user| user.name == format!("{NODE_PREFIX}{node}")) {
+        return true;
+    }
+    let Ok(certificate) = ParsedCertificate::try_from(certificate) else {
+        return false;
+    };
+    let names = |name: &str| {
+        ServerName::try_from(name)
+            .is_ok_and(|name| rustls::client::verify_server_name(&certificate, &name).is_ok())
+    };
+    // Every kubelet has the former name, and every API server the latter: a node that has one of them proves nothing.
+    node != "localhost" && !names("kubernetes.default.svc") && names(node)
 }
 
 /// Whether the client requests an upgrade.

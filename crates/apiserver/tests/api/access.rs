@@ -2,6 +2,7 @@
 
 mod aggregation;
 mod depth;
+mod dial;
 mod escalation;
 mod headers;
 mod kit;

@@ -1,0 +1,124 @@
+//! Connections that the server opens to addresses which somebody else has written: of nodes, pods and endpoints, and of
+//! webhooks.
+//!
+//! Whoever writes such an address must not reach through the server what is not reachable for them: services on its
+//! loopback interface, and the metadata service of a cloud on a link-local address. A name is resolved once, all of its
+//! addresses are checked, and the connection goes to one of those addresses, so that a name cannot lead to another one
+//! after the check. No redirect is followed anywhere.
+
+use std::io;
+use std::net::IpAddr;
+
+use tokio::net::TcpStream;
+
+/// The error for an address that is not dialed; the text is upstream's.
+pub(crate) const REFUSED: &str = "address not allowed";
+
+/// Addresses of metadata services that are no link-local addresses: of AWS, of Google Cloud, of Alibaba and of Oracle.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(std::net::Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V4(std::net::Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 0, 192)),
+];
+
+/// What may be dialed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Global unicast addresses, as upstream proxies to.
+    Network,
+    /// Also the loopback interface, where something else makes sure of what answers there.
+    Host,
+}
+
+impl Reach {
+    /// Whether the address may be dialed.
+    pub(crate) fn allows(self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        let reserved = match ip {
+            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        !(reserved
+            || ip.is_unspecified()
+            || ip.is_multicast()
+            || METADATA.contains(&ip)
+            || self == Reach::Network && ip.is_loopback())
+    }
+}
+
+/// The error if the address is not one that may be dialed.
+pub(crate) fn refused() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, REFUSED)
+}
+
+/// Whether [`connect`] has refused the address.
+pub(crate) fn is_refused(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied && error.to_string() == REFUSED
+}
+
+/// Connects to a host, an address or a name.
+///
+/// # Errors
+/// [`refused`] if one of its addresses may not be dialed, and those of the resolver and the network.
+pub(crate) async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<TcpStream> {
+    let found: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
+    if !found.iter().all(|address| reach.allows(address.ip())) {
+        return Err(refused());
+    }
+    let stream = TcpStream::connect(&found[..]).await?;
+    // Only a matter of speed.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESERVED: [&str; 14] = [
+        "0.0.0.0",
+        "169.254.169.254",
+        "224.0.0.1",
+        "255.255.255.255",
+        "100.100.100.200",
+        "192.0.0.192",
+        "::",
+        "fe80::1",
+        "ff02::1",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+        "::ffff:0.0.0.0",
+        "::ffff:169.254.169.254",
+        "::ffff:100.100.100.200",
+    ];
+    const LOOPBACK: [&str; 4] = ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"];
+
+    #[test]
+    fn only_global_unicast_addresses_are_dialed() {
+        let allows = |reach: Reach, text: &str| reach.allows(text.parse().unwrap());
+        for text in ["10.0.0.7", "192.0.2.1", "2001:db8::1", "fd00::1"] {
+            assert!(allows(Reach::Network, text), "{text}");
+        }
+        for text in RESERVED {
+            assert!(!allows(Reach::Network, text), "{text}");
+            assert!(!allows(Reach::Host, text), "{text}");
+        }
+        for text in LOOPBACK {
+            assert!(!allows(Reach::Network, text), "{text}");
+            assert!(allows(Reach::Host, text), "{text}");
+        }
+    }
+
+    /// A name that resolves to the loopback interface is as good as its address.
+    #[tokio::test]
+    async fn the_addresses_of_names_are_checked() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for host in ["localhost", "127.0.0.1"] {
+            let error = connect(host, port, Reach::Network).await.unwrap_err();
+            assert!(is_refused(&error), "{host}: {error}");
+            connect(host, port, Reach::Host).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Which addresses the server connects to on behalf of others.
+
+use allot_apiserver::pki::Authority;
+use allot_apiserver::{Config, Server, serve};
+use allot_store::{Embedded, Options};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::admin;
+
+const NODES: &str = "/api/v1/nodes";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const REFUSED: &str = "address not allowed";
+
+/// Something that listens on the loopback interface with a certificate for these names: an API server, which answers
+/// `/livez` as a kubelet answers `/healthz`.
+async fn listen(names: &[&str]) -> (u16, DropGuard) {
+    let authority = Authority::generate("test").unwrap();
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let identity = authority.server("x", &names, &[[127, 0, 0, 1].into()]);
+    let tls = serve::tls(&identity.unwrap(), None).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let stop = CancellationToken::new();
+    let server = Server::in_memory().await.unwrap();
+    tokio::spawn(serve::serve(server, listener, tls, stop.clone()));
+    (port, stop.drop_guard())
+}
+
+/// Creates a node whose kubelet is said to be at an address.
+async fn node(server: &Server, name: &str, kind: &str, address: &str, port: u16) {
+    let status = json!({
+        "addresses": [{"type": kind, "address": address}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    });
+    let node = json!({"metadata": {"name": name}, "status": status});
+    let (code, body) = admin(server, "POST", NODES, node).await;
+    assert_eq!(code, 201, "{body}");
+}
+
+async fn get(server: &Server, path: &str) -> (u16, String) {
+    let (code, body) = admin(server, "GET", path, Value::Null).await;
+    let text = body["message"].as_str().or(body.as_str());
+    (code, text.unwrap_or_default().to_owned())
+}
+
+/// A node could say that its kubelet is where the API server itself listens, and get there what the server's kubelet
+/// client may do on other nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_its_own_host_the_server_connects_to_the_kubelet_of_the_node_only() {
+    let server = Server::in_memory().await.unwrap();
+    for (name, certificate, expected) in [
+        ("own", &["localhost", "own"][..], (200, "ok")),
+        ("other", &["localhost", "elsewhere"], (400, REFUSED)),
+        ("localhost", &["localhost", "elsewhere"], (400, REFUSED)),
+        (
+            "kubernetes",
+            &["kubernetes", "kubernetes.default.svc"],
+            (400, REFUSED),
+        ),
+    ] {
+        let (port, _stop) = listen(certificate).await;
+        // By a name, too, whatever it resolves to.
+        for (address, suffix) in [("127.0.0.1", ""), ("localhost", "-by-name")] {
+            let name = match suffix {
+                "" => name.to_owned(),
+                suffix if expected.0 == 200 => {
+                    assert_eq!(suffix, "-by-name");
+                    continue;
+                }
+                suffix => format!("{name}{suffix}"),
+            };
+            node(&server, &name, "InternalIP", address, port).await;
+            let found = get(&server, &format!("{NODES}/{name}/proxy/livez")).await;
+            assert_eq!((found.0, found.1.as_str()), expected, "{name}");
+            let pod = json!({
+                "metadata": {"name": name},
+                "spec": {"nodeName": name, "containers": [{"name": "c", "image": "i"}]},
+            });
+            let (code, body) = admin(&server, "POST", PODS, pod).await;
+            assert_eq!(code, 201, "{body}");
+            if expected.0 == 400 {
+                let found = get(&server, &format!("{PODS}/{name}/log")).await;
+                assert_eq!((found.0, found.1.as_str()), expected, "{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_addresses_of_nodes_are_global() {
+    let server = Server::in_memory().await.unwrap();
+    for (index, address) in [
+        "169.254.169.254",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "100.100.100.200",
+        "fe80::1",
+        "fd00:ec2::254",
+        "::ffff:169.254.169.254",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let name = format!("n{index}");
+        node(&server, &name, "InternalIP", address, 80).await;
+        let found = get(&server, &format!("{NODES}/{name}/proxy/latest/meta-data")).await;
+        assert_eq!(found, (400, REFUSED.to_owned()), "{address}");
+    }
+}
+
+/// The address of an endpoint may be that of a metadata service without being a link-local one.
+#[tokio::test]
+async fn services_do_not_lead_to_metadata() {
+    let server = Server::in_memory().await.unwrap();
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    assert_eq!(admin(&server, "POST", services, service).await.0, 201);
+    for (family, address) in [("IPv6", "fd00:ec2::254"), ("IPv4", "100.100.100.200")] {
+        let slice = json!({
+            "metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "s"}},
+            "addressType": family, "ports": [{"name": "", "port": 80}], "endpoints": [{"addresses": [address]}],
+        });
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+        let (code, body) = admin(&server, "POST", slices, slice).await;
+        assert_eq!(code, 201, "{body}");
+        let found = get(&server, &format!("{services}/s/proxy/latest/api/token")).await;
+        assert_eq!(found, (400, REFUSED.to_owned()), "{address}");
+        admin(&server, "DELETE", &format!("{slices}/s"), Value::Null).await;
+    }
+}
+
+/// A workload that redirects the server to another port of its host is told to the client, and not followed.
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_are_not_followed() {
+    let inner = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("http://{}/secret", inner.local_addr().unwrap());
+    let outer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = Config {
+        advertise: Some(outer.local_addr().unwrap()),
+        ..Config::default()
+    };
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = outer.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let answer =
+                format!("HTTP/1.1 302 Found\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
+    server.bootstrap().await.unwrap();
+    let path = "/api/v1/namespaces/default/services/kubernetes/proxy/";
+    assert_eq!(get(&server, path).await.0, 302);
+    // A connection would be waiting.
+    let nobody = futures::poll!(std::pin::pin!(inner.accept()));
+    assert!(nobody.is_pending());
+}
