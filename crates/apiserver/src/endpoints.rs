@@ -52,3 +52,40 @@ pub(crate) async fn ready(
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use allot_store::{Draft, Embedded, Expect, Options, Write};
+    use serde_json::json;
+
+    use super::*;
+
+    async fn add(backend: &Embedded, name: &str, service: &str, endpoints: serde_json::Value) {
+        let slice = json!({
+            "metadata": {"labels": {"kubernetes.io/service-name": service}, "name": name, "resourceVersion": "@"},
+            "endpoints": endpoints, "ports": [{"name": "p", "port": 80}],
+        });
+        let text = slice.to_string();
+        let draft = Draft::at(text.replace('@', "").into_bytes(), text.find('@').unwrap());
+        let (collection, key) = ("discovery.k8s.io/endpointslices", format!("team/{name}"));
+        let write = Write::put(collection, key, Expect::Absent, draft);
+        backend.commit(write).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_slices_of_one_service_are_read_up_to_a_bound() {
+        let backend = Embedded::in_memory(Options::default());
+        let endpoint = |address: &str| json!([{"addresses": [address]}]);
+        let unready = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": false}, "hostname": "h".repeat(1 << 20)});
+        for at in 0..9 {
+            add(&backend, &format!("large-{at}"), "large", json!([unready])).await;
+        }
+        add(&backend, "last", "large", endpoint("10.0.0.2")).await;
+        add(&backend, "small", "small", endpoint("10.0.0.3")).await;
+        let found = ready(&backend, "team", "large", "p").await.unwrap();
+        assert!(found.is_empty(), "{found:?}");
+        // The slices of other services do not count.
+        let found = ready(&backend, "team", "small", "p").await.unwrap();
+        assert_eq!(found, BTreeSet::from([("10.0.0.3".to_owned(), 80)]));
+    }
+}

@@ -245,7 +245,9 @@ impl View<'_> {
                 Ok(text(&found, &["spec", "nodeName"]) == self.node)
             }
             "persistentvolumes" => {
-                let volume = self.stored("persistentvolumes", name, &["spec.claimRef"]).await?;
+                let volume = self
+                    .stored("persistentvolumes", name, &["spec.claimRef"])
+                    .await?;
                 self.mounts(&volume).await
             }
             "persistentvolumeclaims" => self.claims(namespace, name).await,

@@ -175,11 +175,7 @@ pub(super) fn node_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         same.push(driver);
     }
     for before in list(&old["spec"], "drivers") {
-        for now in now_by_name
-            .get(text(before, "name"))
-            .into_iter()
-            .flatten()
-        {
+        for now in now_by_name.get(text(before, "name")).into_iter().flatten() {
             let now_fixed = lasting(now);
             if now_fixed != lasting(before) {
                 let at = Path::new("spec").child("drivers");

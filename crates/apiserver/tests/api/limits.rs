@@ -2,6 +2,7 @@
 
 mod bodies;
 mod connections;
+mod errors;
 mod flow;
 mod unread;
 

@@ -35,7 +35,9 @@ impl Search<'_> {
     /// Accounts for the comparison of a path and of each of its parents with others.
     fn take(&mut self, path: &str) {
         let parts = path.split('/').count();
-        self.left = self.left.saturating_sub(parts.saturating_mul(path.len() + 1));
+        self.left = self
+            .left
+            .saturating_sub(parts.saturating_mul(path.len() + 1));
     }
 
     /// The first of the paths, in order, that equals the path, or is a parent or a child of it.
