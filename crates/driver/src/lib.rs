@@ -89,6 +89,7 @@ mod prepared;
 mod publisher;
 mod registrar;
 mod service;
+pub mod webhook;
 
 pub use allocated::Claim;
 pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};

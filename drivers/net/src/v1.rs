@@ -33,6 +33,7 @@ pub mod pools;
 mod status;
 mod store;
 mod text;
+mod webhook;
 
 use driver::{Held, Interfaces};
 use inventory::Selection;
@@ -40,6 +41,8 @@ use netlink::Netlink;
 use plan::Plans;
 use status::News;
 use store::Pools;
+
+pub use webhook::webhook;
 
 /// Name of the driver and of its DeviceClass.
 pub const DRIVER_NAME: &str = "net.allot.dev";
