@@ -437,12 +437,14 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Validates and replaces the file at `path` (JSON, mode 0644, because runtimes may run as another user).
+    /// Validates and replaces the file at `path` (JSON, mode 0644, because runtimes may run as another user). Kinds that
+    /// crash container runtimes are refused, see [`crate::check_written_kind`].
     ///
     /// # Errors
     /// A broken rule or the file system's.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         self.validate()?;
+        name::check_written_kind(&self.kind)?;
         let text = serde_json::to_vec(self).map_err(|error| Error::Parse {
             path: path.to_owned(),
             reason: error.to_string(),

@@ -156,7 +156,8 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// `vendor/class` of the CDI devices; required for drivers that return edits.
+    /// `vendor/class` of the CDI devices; required for drivers that return edits. Both have at least two characters:
+    /// container runtimes crash on shorter ones, and [`Builder::start`] refuses them.
     #[must_use]
     pub fn cdi_kind(mut self, kind: impl Into<String>) -> Self {
         self.cdi_kind = Some(kind.into());
@@ -240,6 +241,9 @@ impl<D: Driver> Builder<D> {
         }
         if health.is_some() {
             supported.extend([service_name::HEALTH_V1, service_name::HEALTH_V1ALPHA1]);
+        }
+        if let Some(kind) = &self.cdi_kind {
+            allot_cdi::check_written_kind(kind)?;
         }
         // Before anything is written: nothing must be left below a wrong root directory.
         if !self.registrar_dir.is_dir() {
