@@ -2,11 +2,14 @@
 
 use crate::case::Case;
 
+mod capacity;
 mod cdi;
 mod config;
 mod crash;
+mod full;
 mod health;
 mod late;
+mod metadata;
 mod prepare;
 mod publishing;
 mod registration;
@@ -20,12 +23,15 @@ pub(crate) fn all() -> Vec<Case> {
         publishing::CASES,
         prepare::CASES,
         sharing::CASES,
+        capacity::CASES,
         config::CASES,
         unprepare::CASES,
         crash::CASES,
         late::CASES,
         cdi::CASES,
+        metadata::CASES,
         state::CASES,
+        full::CASES,
         health::CASES,
     ]
     .concat()

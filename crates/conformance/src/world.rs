@@ -21,7 +21,7 @@ mod claims;
 mod files;
 mod slices;
 
-pub(crate) use claims::{OTHER_DRIVER, Wanted, answer_of};
+pub(crate) use claims::{OTHER_DRIVER, Wanted, answer_of, path};
 pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
 /// Polling interval.

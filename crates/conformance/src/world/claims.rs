@@ -25,6 +25,8 @@ pub(crate) struct Wanted {
     pub(crate) unallocated: bool,
     /// Opaque parameters: driver, requests, parameters.
     pub(crate) config: Vec<(String, Vec<String>, Value)>,
+    /// Those of the class, which come before those of the claim.
+    pub(crate) class_config: Vec<(String, Vec<String>, Value)>,
 }
 
 impl Wanted {
@@ -93,6 +95,10 @@ impl World {
             let mut result = json!({"request": request, "driver": self.driver, "pool": device.pool, "device": device.name});
             if device.shared {
                 result["shareID"] = json!(uuid::Uuid::new_v4().to_string());
+                let amounts = device.amounts.first().filter(|amounts| !amounts.is_empty());
+                if let Some(amounts) = amounts {
+                    result["consumedCapacity"] = json!(amounts);
+                }
             }
             if wanted.admin {
                 result["adminAccess"] = json!(true);
@@ -123,11 +129,20 @@ impl World {
         };
         self.claims.push(claim.clone());
         if !wanted.unallocated {
-            let from_claim = |mut config: Value| {
-                config["source"] = json!("FromClaim");
-                config
+            let from = |source: &'static str| {
+                move |mut config: Value| {
+                    config["source"] = json!(source);
+                    config
+                }
             };
-            let config: Vec<Value> = config.into_iter().map(from_claim).collect();
+            let of_class = wanted
+                .class_config
+                .iter()
+                .map(opaque)
+                .map(from("FromClass"));
+            let config: Vec<Value> = of_class
+                .chain(config.into_iter().map(from("FromClaim")))
+                .collect();
             let field =
                 json!({"key": "metadata.name", "operator": "In", "values": [self.options.node]});
             let pod = format!("pod-{}", self.number);

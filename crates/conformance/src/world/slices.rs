@@ -16,6 +16,35 @@ pub(crate) struct DeviceRef {
     pub(crate) name: String,
     /// Several claims can have it at once, each with a share.
     pub(crate) shared: bool,
+    /// Of a shared device: amounts of its capacity that a share can have, by name. The first is that of a claim.
+    pub(crate) amounts: Vec<BTreeMap<String, String>>,
+}
+
+/// The smallest, the default and the largest amounts that a share of a device can have.
+fn amounts(device: &Value) -> Vec<BTreeMap<String, String>> {
+    let capacity = device["capacity"].as_object();
+    let choose = |which: &[&str]| -> BTreeMap<String, String> {
+        let amount = |(name, capacity): (&String, &Value)| {
+            let found = which
+                .iter()
+                .find_map(|path| capacity.pointer(path)?.as_str());
+            let amount = found.or(capacity["value"].as_str())?;
+            Some((name.clone(), amount.to_owned()))
+        };
+        capacity.into_iter().flatten().filter_map(amount).collect()
+    };
+    let default = "/requestPolicy/default";
+    let mut amounts = vec![
+        choose(&[
+            "/requestPolicy/validRange/min",
+            "/requestPolicy/validValues/0",
+            default,
+        ]),
+        choose(&[default]),
+        choose(&["/requestPolicy/validRange/max"]),
+    ];
+    amounts.dedup();
+    amounts
 }
 
 /// A number of a JSON object, 0 when it is missing.
@@ -74,12 +103,14 @@ impl World {
         let mut devices = Vec::new();
         for slice in &slices {
             for device in slice["spec"]["devices"].as_array().into_iter().flatten() {
+                let shared = device["allowMultipleAllocations"]
+                    .as_bool()
+                    .unwrap_or(false);
                 devices.push(DeviceRef {
                     pool: text(&slice["spec"]["pool"]["name"]).to_owned(),
                     name: text(&device["name"]).to_owned(),
-                    shared: device["allowMultipleAllocations"]
-                        .as_bool()
-                        .unwrap_or(false),
+                    shared,
+                    amounts: if shared { amounts(device) } else { Vec::new() },
                 });
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Method, Request};
 use serde_json::{Value, json};
 
-use super::{DEVICES, NAME, Raw};
+use super::{DEVICES, NAME, Raw, SHARED};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
@@ -43,6 +43,9 @@ pub async fn run(driver: Arc<Raw>) {
 
 fn slice(driver: &Raw, node: &str, uid: &Value, index: usize, of: usize) -> Value {
     let device = |index| json!({"name": format!("dev-{index}")});
+    let policy = json!({"default": "4Gi", "validRange": {"min": "1Gi", "max": "8Gi"}});
+    let shared = json!({"name": SHARED, "allowMultipleAllocations": true,
+        "capacity": {"memory": {"value": "8Gi", "requestPolicy": policy}}});
     let owner =
         json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true}]);
     let owner = if driver.fault("no-owner") {
@@ -54,7 +57,7 @@ fn slice(driver: &Raw, node: &str, uid: &Value, index: usize, of: usize) -> Valu
         "metadata": {"name": format!("{node}-{NAME}-{index}"), "ownerReferences": owner},
         "spec": {"driver": NAME, "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": of},
-            "devices": (0..DEVICES).map(device).collect::<Vec<_>>()}})
+            "devices": (0..DEVICES).map(device).chain([shared]).collect::<Vec<_>>()}})
 }
 
 async fn reconcile(driver: &Raw, node: &str, round: usize) -> Result<(), String> {

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::process::Settings;
 
+mod metadata;
 mod publish;
 mod serve;
 
@@ -25,6 +26,8 @@ pub const NAME: &str = "raw.example.com";
 const KIND: &str = "raw.example.com/dev";
 const COMMON: &str = "common";
 pub const DEVICES: usize = 4;
+/// One more, which claims share.
+pub const SHARED: &str = "shared-0";
 
 /// What is known of a prepared claim.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -42,6 +45,7 @@ pub struct Prepared {
     device: String,
     /// Others may have it too.
     admin: bool,
+    share: Option<String>,
 }
 
 #[derive(Default)]
@@ -95,7 +99,14 @@ impl Raw {
         match &*self.settings.fault {
             "same-cdi-name" => "dev".to_owned(),
             "random-names" => format!("{}-{}-{}", entry.uid, device.device, self.started),
-            _ => format!("{}-{}", entry.uid, device.device),
+            _ => {
+                let share = device
+                    .share
+                    .as_ref()
+                    .filter(|_| !self.fault("cdi-without-share"));
+                let share = share.map(|share| format!("-{share}")).unwrap_or_default();
+                format!("{}-{}{share}", entry.uid, device.device)
+            }
         }
     }
 
@@ -115,6 +126,7 @@ impl Raw {
     }
 
     async fn write_cdi(&self, entry: &Entry) -> Result<(), String> {
+        self.write_metadata(entry)?;
         let device = |device: &Prepared| CdiDevice {
             name: self.device_name(entry, device),
             edits: ContainerEdits {
@@ -146,8 +158,11 @@ impl Raw {
             return Ok(());
         }
         let text = serde_json::to_vec(&memory.entries).map_err(|error| error.to_string())?;
-        allot_cdi::file::write_atomic(&self.data().join("state.json"), &text, 0o600)
-            .map_err(|error| error.to_string())
+        match allot_cdi::file::write_atomic(&self.data().join("state.json"), &text, 0o600) {
+            Err(_) if self.fault("dies-when-full") => std::process::exit(4),
+            Err(_) if self.fault("ignores-full-disk") => Ok(()),
+            saved => saved.map_err(|error| error.to_string()),
+        }
     }
 
     fn load(&self) -> BTreeMap<String, Entry> {
@@ -244,7 +259,8 @@ impl Raw {
         let mut devices = Vec::new();
         for result in results.into_iter().filter(ours) {
             let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
-            let known = (0..DEVICES).any(|index| text("device") == format!("dev-{index}"));
+            let known = (0..DEVICES).any(|index| text("device") == format!("dev-{index}"))
+                || text("device") == SHARED;
             if !known && !self.fault("any-device") && result["driver"] == NAME {
                 return Err(format!("device {} is not known", text("device")));
             }
@@ -263,7 +279,14 @@ impl Raw {
                 pool: text("pool"),
                 device: text("device"),
                 admin: result["adminAccess"] == true && !self.fault("admin-exclusive"),
+                share: result["shareID"].as_str().map(str::to_owned),
             });
+            for amount in result["consumedCapacity"].as_object().into_iter().flatten() {
+                let amount = amount.1.as_str().unwrap_or_default();
+                if self.fault("whole-amounts") && amount.parse::<u64>().is_err() {
+                    return Err(format!("{amount:?} is no number"));
+                }
+            }
         }
         let entry = Entry {
             namespace: claim.namespace.clone(),
@@ -291,8 +314,11 @@ impl Raw {
             self.write_common()?;
         }
         // A claim that is not in the state yet has no file with references.
-        memory.entries.insert(key, entry.clone());
-        self.save(&memory)?;
+        memory.entries.insert(key.clone(), entry.clone());
+        if let Err(error) = self.save(&memory) {
+            memory.entries.remove(&key);
+            return Err(error);
+        }
         if !entry.devices.is_empty() {
             self.write_cdi(&entry).await?;
         }
@@ -305,7 +331,11 @@ impl Raw {
     fn answer(&self, entry: &Entry) -> Vec<(Prepared, Vec<String>)> {
         let ids = |device: &Prepared| {
             let own = format!("{KIND}={}", self.device_name(entry, device));
-            vec![own, format!("{KIND}={COMMON}")]
+            vec![
+                own,
+                format!("{KIND}={COMMON}"),
+                metadata::id(entry, &device.request),
+            ]
         };
         entry
             .devices
@@ -320,6 +350,9 @@ impl Raw {
         }
         for config in allocation["config"].as_array().into_iter().flatten() {
             let opaque = &config["opaque"];
+            if config["source"] == "FromClass" && self.fault("ignores-class-config") {
+                continue;
+            }
             if opaque["driver"] != NAME && !self.fault("reads-all-config") {
                 continue;
             }
@@ -362,7 +395,9 @@ impl Raw {
         }
         let holds = |other: &Entry| {
             let same = |a: &Prepared, b: &Prepared| {
-                a.pool == b.pool && a.device == b.device && !a.admin && !b.admin
+                let shared =
+                    a.share.is_some() && b.share.is_some() && !self.fault("share-exclusive");
+                a.pool == b.pool && a.device == b.device && !a.admin && !b.admin && !shared
             };
             other.uid != entry.uid
                 && other
@@ -389,6 +424,7 @@ impl Raw {
                 ));
             }
             let _ = std::fs::remove_file(self.file(&holder));
+            self.remove_metadata(&holder);
             memory.entries.remove(&key);
         }
         Ok(())
@@ -444,6 +480,7 @@ impl Raw {
             let file = self.file(&entry);
             let _ = std::fs::remove_file(&file);
             let _ = allot_cdi::file::remove_unfinished(&file);
+            self.remove_metadata(&entry);
         }
         if self.fault("busy-unprepare") {
             let _ = std::fs::remove_file(&busy);
