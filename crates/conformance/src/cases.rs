@@ -15,12 +15,14 @@ mod publishing;
 mod registration;
 mod sharing;
 mod state;
+mod taints;
 mod unprepare;
 
 pub(crate) fn all() -> Vec<Case> {
     [
         registration::CASES,
         publishing::CASES,
+        taints::CASES,
         prepare::CASES,
         sharing::CASES,
         capacity::CASES,

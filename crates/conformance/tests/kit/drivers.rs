@@ -44,6 +44,7 @@ async fn the_gpu_driver_passes() {
     assert_eq!(
         skipped,
         [
+            "publish-taint-times",
             "share-parallel",
             "share-restart",
             "share-one-claim",
@@ -120,6 +121,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("invalid-slice", &["publish-valid"]),
     ("no-owner", &["publish-node-scope"]),
     ("republishes", &["publish-idle"]),
+    ("taints-anew", &["publish-taint-times"]),
     ("publishes-once", &["publish-deleted"]),
     ("looks-at-names-only", &["publish-changed"]),
     ("anew-at-start", &["publish-restart"]),

@@ -126,7 +126,10 @@ impl Raw {
     }
 
     async fn write_cdi(&self, entry: &Entry) -> Result<(), String> {
-        self.write_metadata(entry)?;
+        match self.write_metadata(entry) {
+            Err(_) if self.fault("ignores-full-disk") => {}
+            written => written?,
+        }
         let device = |device: &Prepared| CdiDevice {
             name: self.device_name(entry, device),
             edits: ContainerEdits {
