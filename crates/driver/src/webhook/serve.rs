@@ -177,7 +177,7 @@ impl Shared {
             Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
         };
         let judged = tokio::task::spawn_blocking(move || {
-            // Held until the driver's function returns, also when nobody waits for that any more.
+            // Held until the driver's function returns, also when no caller waits for that any more.
             let _slot = slot;
             review::answer(&self.checks, &body)
         });
