@@ -20,7 +20,7 @@ const chartDir = "../../charts/allot"
 
 // everything switches on every part of the chart, so that each template is rendered.
 var everything = []string{
-	"--set", "gpuDriver.enabled=true,controllers.mode=replace,networkPolicy.enabled=true",
+	"--set", "gpuDriver.enabled=true,webhook.enabled=true,webhook.podAnnotations.note=a,controllers.mode=replace,networkPolicy.enabled=true",
 	"--set", "metrics.podMonitor.enabled=true,metrics.rules.enabled=true,metrics.dashboard.enabled=true",
 	"--set", "scheduler.featureGates.DRADeviceTaintRules=true,scheduler.config.clientConnection.qps=100",
 	"--set", "commonLabels.team=a,imagePullSecrets[0].name=pull,scheduler.nodeSelector.pool=control",
@@ -35,6 +35,7 @@ var manifests = map[string][]string{
 	"scheduler.yaml":   {"--set", "controllers.enabled=false"},
 	"controllers.yaml": {"--set", "scheduler.enabled=false,controllers.mode=replace"},
 	"gpu-driver.yaml":  {"--set", "scheduler.enabled=false,controllers.enabled=false,gpuDriver.enabled=true"},
+	"webhook.yaml":     {"--set", "scheduler.enabled=false,controllers.enabled=false,webhook.enabled=true"},
 }
 
 // newestHelm is the last of HELMS; one suffices where the server is not asked.
@@ -73,7 +74,8 @@ func TestChartIsValid(t *testing.T) {
 		base := []string{"template", "allot", chartDir, "--namespace", "dra", "--kube-version", release}
 		mustHelm(t, nil, base...)
 		out := mustHelm(t, nil, append(base, everything...)...)
-		for _, kind := range []string{"PodMonitor", "PrometheusRule", "NetworkPolicy", "ValidatingAdmissionPolicy", "DaemonSet"} {
+		for _, kind := range []string{"PodMonitor", "PrometheusRule", "NetworkPolicy", "ValidatingAdmissionPolicy", "DaemonSet",
+			"ValidatingWebhookConfiguration", "Certificate", "Issuer"} {
 			if !strings.Contains(out, "\nkind: "+kind+"\n") {
 				t.Errorf("%s: no %s", release, kind)
 			}
@@ -94,6 +96,8 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"networkPolicy.metricsFrom[0].pods=all", "image.tag=a b", "controllers.priorityClassName=Critical_",
 		"scheduler.leaderElection.leaseDuration=5s", "scheduler.leaderElection.renewDeadline=2s",
 		"scheduler.config.leaderElection.leaderElect=false",
+		"webhook.drivers[0]=other.example.com", "webhook.failurePolicy=Warn", "webhook.timeoutSeconds=31",
+		"webhook.enabled=true,webhook.certificate.secretName=cert", "webhook.certificate.issuer.name=a",
 	} {
 		if out, err := runHelm(t, nil, "template", "allot", chartDir, "--kube-version", "1.36.2", "--set", wrong); err == nil {
 			t.Errorf("%s is accepted: %.200s", wrong, out)

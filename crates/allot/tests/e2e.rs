@@ -41,3 +41,5 @@ mod rootless;
 mod scarcity;
 #[path = "e2e/upgrade.rs"]
 mod upgrade;
+#[path = "e2e/webhook.rs"]
+mod webhook;

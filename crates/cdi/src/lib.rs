@@ -33,7 +33,7 @@ mod name;
 mod registry;
 mod spec;
 
-pub use name::{QualifiedName, check_class, check_device, check_vendor};
+pub use name::{QualifiedName, check_class, check_device, check_vendor, check_written_kind};
 pub use registry::Registry;
 pub use spec::{
     ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec, VERSIONS,

@@ -70,6 +70,33 @@ pub fn check_class(class: &str) -> Result<(), String> {
     check("class", class, "_-.", |c| c.is_ascii_alphabetic())
 }
 
+/// Checks a kind, `vendor/class`, for a spec that is to be written: beyond the rules of the specification, vendor and class
+/// have at least two characters. The Go library that container runtimes read specs with slices a name between its first
+/// and its last character, and panics for one that is both: containerd 2.2 ends when it reads such a spec.
+///
+/// # Errors
+/// [`Error::Spec`] about the field `kind`.
+pub fn check_written_kind(kind: &str) -> Result<(), Error> {
+    let bad = |reason: String| Error::Spec {
+        field: "kind".to_owned(),
+        reason,
+    };
+    let (vendor, class) = kind
+        .split_once('/')
+        .ok_or_else(|| bad(format!("{kind:?} is not of the form vendor/class")))?;
+    check_vendor(vendor).map_err(bad)?;
+    check_class(class).map_err(bad)?;
+    for (what, name) in [("vendor", vendor), ("class", class)] {
+        if name.len() < 2 {
+            return Err(bad(format!(
+                "{what} {name:?} of {kind:?} has only one letter, and container runtimes crash when they read such a spec; \
+                 use at least two"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Letters, digits, `_`, `-`, `.` and `:`; a letter or digit first and last.
 ///
 /// # Errors

@@ -437,22 +437,15 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Validates and replaces the file at `path` (JSON, mode 0644, because runtimes may run as another user).
+    /// Validates and replaces the file at `path` (JSON, mode 0644, because runtimes may run as another user). Kinds that
+    /// crash container runtimes are refused, see [`crate::check_written_kind`].
     ///
     /// # Errors
     /// A broken rule or the file system's. A vendor or a class of one letter is such a rule: it is valid and can be read, but
     /// the library of containerd and CRI-O panics on it.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         self.validate()?;
-        if self.kind.split('/').any(|part| part.len() == 1) {
-            return Err(Error::Spec {
-                field: "kind".to_owned(),
-                reason: format!(
-                    "{:?} has a vendor or a class of one letter, on which container runtimes panic: use a longer one",
-                    self.kind
-                ),
-            });
-        }
+        name::check_written_kind(&self.kind)?;
         let text = serde_json::to_vec(self).map_err(|error| Error::Parse {
             path: path.to_owned(),
             reason: error.to_string(),

@@ -2,16 +2,20 @@
 
 use crate::case::Case;
 
+mod capacity;
 mod cdi;
 mod config;
 mod crash;
+mod full;
 mod health;
 mod late;
+mod metadata;
 mod prepare;
 mod publishing;
 mod registration;
 mod sharing;
 mod state;
+mod taints;
 mod unprepare;
 
 /// All cases, in the order in which they run.
@@ -24,14 +28,18 @@ fn all() -> Vec<Case> {
     [
         registration::CASES,
         publishing::CASES,
+        taints::CASES,
         prepare::CASES,
         sharing::CASES,
+        capacity::CASES,
         config::CASES,
         unprepare::CASES,
         crash::CASES,
         late::CASES,
         cdi::CASES,
+        metadata::CASES,
         state::CASES,
+        full::CASES,
         health::CASES,
     ]
     .concat()

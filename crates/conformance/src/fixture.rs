@@ -21,7 +21,7 @@ mod claims;
 mod files;
 mod slices;
 
-pub(crate) use claims::{ClaimRequest, OTHER_DRIVER, prepared_device};
+pub(crate) use claims::{ClaimRequest, OTHER_DRIVER, path, prepared_device};
 pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
 /// Polling interval.

@@ -55,6 +55,16 @@ impl Claim {
         journal.saved(&self.reference.uid).await
     }
 
+    /// The names of the pods that the claim is reserved for.
+    pub fn pods(&self) -> impl Iterator<Item = &str> {
+        let consumers = self.object["status"]["reservedFor"].as_array();
+        let pods = consumers.into_iter().flatten().filter(|consumer| {
+            let group = consumer["apiGroup"].as_str().unwrap_or_default();
+            group.is_empty() && consumer["resource"] == "pods"
+        });
+        pods.filter_map(|pod| pod["name"].as_str())
+    }
+
     /// The allocated devices of one driver.
     pub fn results<'a>(
         &'a self,

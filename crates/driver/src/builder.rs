@@ -11,11 +11,8 @@ use allot_protos::dra_v1::dra_plugin_server::DraPluginServer;
 use allot_protos::dra_v1beta1::dra_plugin_server::DraPluginServer as DraPluginServerV1beta1;
 use allot_protos::registration::PluginInfo;
 use allot_protos::registration::registration_server::RegistrationServer;
-use allot_protos::transport::{Incoming, MAX_SOCKET_PATH, Services};
+use allot_protos::transport::{Incoming, Services};
 use allot_protos::{DRA_PLUGIN_TYPE, service_name};
-use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
@@ -32,7 +29,10 @@ use crate::metrics::Metrics;
 use crate::publisher::{self, Owner, Scope};
 use crate::registrar::Registrar;
 use crate::service::{Cdi, Claims, Core, Serialization, ServiceV1, ServiceV1beta1};
+use crate::unhealthy::Tainting;
 use crate::{Driver, Plugin};
+
+use sockets::rolling_socket;
 
 /// Configures a plugin; created by [`Plugin::builder`]. The defaults are those of the upstream Go helper.
 pub struct Builder<D> {
@@ -54,6 +54,7 @@ pub struct Builder<D> {
     v1: bool,
     v1beta1: bool,
     diagnostics: Option<SocketAddr>,
+    taint_unhealthy: Option<String>,
 }
 
 impl<D> std::fmt::Debug for Builder<D> {
@@ -92,6 +93,7 @@ impl<D: Driver> Builder<D> {
             v1: true,
             v1beta1: true,
             diagnostics: None,
+            taint_unhealthy: None,
         }
     }
 
@@ -156,7 +158,8 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// `vendor/class` of the CDI devices; required for drivers that return edits.
+    /// `vendor/class` of the CDI devices; required for drivers that return edits. Both have at least two characters:
+    /// container runtimes crash on shorter ones, and [`Builder::start`] refuses them.
     #[must_use]
     pub fn cdi_kind(mut self, kind: impl Into<String>) -> Self {
         self.cdi_kind = Some(kind.into());
@@ -217,6 +220,14 @@ impl<D: Driver> Builder<D> {
         self
     }
 
+    /// Taints the devices that [`Driver::health`] reports as unhealthy with the key `<driver name>/unhealthy`, for as long as
+    /// they are. `NoSchedule` keeps new pods away, `NoExecute` also evicts those that use them; default: no taint.
+    #[must_use]
+    pub fn taint_unhealthy(mut self, effect: impl Into<String>) -> Self {
+        self.taint_unhealthy = Some(effect.into());
+        self
+    }
+
     /// Starts the servers. On return the DRA service answers, and the kubelet can find the registration socket.
     ///
     /// # Errors
@@ -238,8 +249,21 @@ impl<D: Driver> Builder<D> {
                 "no supported DRA gRPC API is implemented and enabled",
             ));
         }
+        let tainting = match (self.taint_unhealthy, &health) {
+            (None, _) => None,
+            (Some(_), None) => {
+                return Err(config("taints for unhealthy devices need Driver::health"));
+            }
+            (Some(effect), Some(health)) => {
+                let tainting = Tainting::new(&self.driver_name, effect);
+                Some((tainting, health.clone()))
+            }
+        };
         if health.is_some() {
             supported.extend([service_name::HEALTH_V1, service_name::HEALTH_V1ALPHA1]);
+        }
+        if let Some(kind) = &self.cdi_kind {
+            allot_cdi::check_written_kind(kind)?;
         }
         // Before anything is written: nothing must be left below a wrong root directory.
         if !self.registrar_dir.is_dir() {
@@ -403,7 +427,20 @@ impl<D: Driver> Builder<D> {
             });
         }
 
-        let (desired, wanted) = watch::channel(None);
+        let (desired, mut wanted) = watch::channel(None);
+        if let Some((tainting, health)) = tainting {
+            let (published, tainted) = watch::channel(None);
+            let work = tainting.keep(wanted, health, published);
+            let stopped = stop.clone().cancelled_owned();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = work => {}
+                    () = stopped => {}
+                }
+                Ok(())
+            });
+            wanted = tainted;
+        }
         let uid = self.node_uid;
         let scope = Scope {
             node: self.node_name.map(|name| Owner { name, uid }),
@@ -442,25 +479,7 @@ impl<D: Driver> Builder<D> {
     }
 }
 
-/// The registration socket of one of several instances: with the whole UID if the path is short enough, else with a
-/// hash, as upstream's helper names it since 1.37.
-fn rolling_socket(directory: &Path, driver: &str, uid: &str) -> PathBuf {
-    let hash = |text: String, bytes: usize| {
-        BASE64_URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..bytes])
-    };
-    let names = [
-        format!("{driver}-{uid}-reg.sock"),
-        format!("{driver}-{}-reg.sock", hash(uid.to_owned(), 8)),
-        format!("dra-{}-reg.sock", hash(format!("{driver}\0{uid}"), 16)),
-    ];
-    let mut paths = names.into_iter().map(|name| directory.join(name));
-    let short = |path: &PathBuf| path.as_os_str().len() <= MAX_SOCKET_PATH;
-    let last = paths.next_back();
-    let found = paths.find(short).or(last);
-    // There are three names.
-    found.unwrap_or_else(|| directory.to_owned())
-}
-
 mod lock;
+mod sockets;
 #[cfg(test)]
 mod tests;

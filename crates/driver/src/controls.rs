@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::watch;
 
 use crate::AccessError;
@@ -11,6 +13,9 @@ use crate::claim::ClaimRef;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::publisher::Resources;
+
+/// Limit of the API for the text of an event, in bytes; a character has at most four.
+const MAX_NOTE: usize = 1024;
 
 /// A handle of a running plugin for tasks of the driver; made by [`crate::Plugin::controls`].
 #[derive(Clone)]
@@ -56,6 +61,40 @@ impl Controls {
         self.api
             .apply_device_status(claim, &self.driver_name, devices.collect())
             .await
+    }
+
+    /// Like [`crate::Plugin::event`].
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn event(
+        &self,
+        claim: &ClaimRef,
+        kind: EventType,
+        reason: &str,
+        note: &str,
+    ) -> Result<(), AccessError> {
+        let reporter = Reporter {
+            controller: self.driver_name.clone(),
+            instance: None,
+        };
+        let recorder = Recorder::new(self.api.client().clone(), reporter);
+        let regarding = ObjectReference {
+            api_version: Some(format!("{}/{}", allot_model::GROUP, self.api.version())),
+            kind: Some("ResourceClaim".into()),
+            namespace: Some(claim.namespace.clone()),
+            name: Some(claim.name.clone()),
+            uid: Some(claim.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_: kind,
+            reason: reason.to_owned(),
+            note: Some(note.chars().take(MAX_NOTE / 4).collect()),
+            action: "Driver".to_owned(),
+            secondary: None,
+        };
+        Ok(recorder.publish(&event, &regarding).await?)
     }
 }
 

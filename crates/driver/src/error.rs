@@ -45,6 +45,14 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The certificate of the webhook for parameters cannot be used.
+    #[error("certificate: {path}: {reason}", path = .path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// [`crate::Driver::restore`] refused to start with the claims of earlier processes.
     #[error("restore prepared claims: {source}")]
     Restore {

@@ -65,6 +65,9 @@
 //! kubelet registers still publishes its slices, but none of its claims is prepared: [`Plugin::registration`] reports
 //! that. The SDK logs through `tracing`: without a subscriber, background errors are not visible.
 //!
+//! Features, both on by default: `classic` (drivers of Kubernetes before 1.31, module `classic`) and `webhook` (the admission webhook
+//! for parameters, module `webhook`).
+//!
 //! Sockets created here accept Go clients without a patched HTTP/2 implementation (see `allot_protos::transport`).
 
 #![forbid(unsafe_code)]
@@ -75,6 +78,7 @@ pub mod attributes;
 mod builder;
 mod checkpoint;
 mod claim;
+#[cfg(feature = "classic")]
 pub mod classic;
 mod controls;
 mod diagnostics;
@@ -90,6 +94,9 @@ mod publisher;
 mod registrar;
 mod service;
 mod status;
+mod unhealthy;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 
 pub use allocated::Claim;
 pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};
@@ -103,6 +110,7 @@ pub use health::{DeviceHealth, Health};
 pub use k8s_openapi;
 /// The client, likewise.
 pub use kube;
+pub use kube::runtime::events::EventType;
 pub use metadata::DeviceMetadata;
 pub use plugin::Plugin;
 pub use prepared::{Boot, MAX_STATE_BYTES, Prepared, PreparedClaim};
@@ -176,6 +184,7 @@ pub trait Driver: Send + Sync + 'static {
     }
 
     /// The health of devices, for the kubelet. Each value is the full list. `None` (the default) means no health service.
+    /// [`Builder::taint_unhealthy`] also taints the devices that are unhealthy.
     fn health(&self) -> Option<tokio::sync::watch::Receiver<Vec<DeviceHealth>>> {
         None
     }

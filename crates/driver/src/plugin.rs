@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
+use kube::runtime::events::EventType;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +76,24 @@ impl Plugin {
         devices: impl IntoIterator<Item = AllocatedDeviceStatus>,
     ) -> Result<(), AccessError> {
         self.controls.set_device_status(claim, devices).await
+    }
+
+    /// Creates an event about a claim, which `kubectl describe resourceclaim` and `kubectl events` show. `reason` is a word
+    /// for programs, `note` at most 256 characters for users; a longer one is cut. Errors that `prepare` and `unprepare`
+    /// return reach the pod's events without this.
+    ///
+    /// Needs the right to `create` and `patch` `events.events.k8s.io` in the claim's namespace.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn event(
+        &self,
+        claim: &ClaimRef,
+        kind: EventType,
+        reason: &str,
+        note: &str,
+    ) -> Result<(), AccessError> {
+        self.controls.event(claim, kind, reason, note).await
     }
 
     /// Address of the endpoint for probes and metrics, with [`Builder::diagnostics`].

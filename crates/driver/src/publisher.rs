@@ -139,7 +139,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 
 /// How many devices a slice holds, and how many when one of them has taints or uses counters.
 const MOST_DEVICES: usize = 128;
-const MOST_COSTLY_DEVICES: usize = 64;
+pub(crate) const MOST_COSTLY_DEVICES: usize = 64;
 
 /// How long a driver waits for its Node before that is an error.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);

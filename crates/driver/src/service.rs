@@ -9,6 +9,7 @@ use allot_protos::{dra_v1, dra_v1beta1};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
+use tracing::{Instrument, Span};
 
 use crate::Driver;
 use crate::allocated::Claim;
@@ -100,16 +101,13 @@ impl<D: Driver> Core<D> {
                 checkpoint: Arc::clone(&self.checkpoint),
                 version: D::STATE_VERSION,
             });
-            let begun = Instant::now();
+            // The first pod says for whom; further ones may be many.
+            let pod = claim.pods().next().unwrap_or_default();
+            let uid = &claim.reference.uid;
+            let span = tracing::info_span!("prepare", claim = %claim.reference, uid, pod);
             let result = self
-                .prepare(&claim)
-                .await
-                .map_err(|error| error.to_string());
-            let (failed, took) = (result.is_err(), begun.elapsed());
-            self.metrics.ended(Operation::Prepare, failed, took);
-            if let Err(error) = &result {
-                tracing::warn!(claim = %claim.reference, error, "claim could not be prepared");
-            }
+                .timed(Operation::Prepare, self.prepare(&claim), span)
+                .await;
             answers.push((claim.reference.uid.clone(), result));
         }
         Ok(answers)
@@ -166,6 +164,27 @@ impl<D: Driver> Core<D> {
             }
         };
         Ok(self.answer(&entry))
+    }
+
+    /// Runs an operation on a claim in its span, measures it, and logs how it ended.
+    async fn timed<T>(
+        &self,
+        operation: Operation,
+        work: impl Future<Output = Result<T, Failure>>,
+        span: Span,
+    ) -> Result<T, String> {
+        let logged = async {
+            let begun = Instant::now();
+            let result = work.await.map_err(|error| error.to_string());
+            let took = begun.elapsed();
+            self.metrics.ended(operation, result.is_err(), took);
+            match &result {
+                Ok(_) => tracing::debug!(?took, "done"),
+                Err(error) => tracing::warn!(error, ?took, "failed"),
+            }
+            result
+        };
+        logged.instrument(span).await
     }
 
     /// Reports a failure outside of any call to the driver.
@@ -288,16 +307,10 @@ impl<D: Driver> Core<D> {
         let _exclusive = self.exclusive(uids).await?;
         let mut answers = Vec::new();
         for claim in claims {
-            let begun = Instant::now();
+            let span = tracing::info_span!("unprepare", %claim, uid = claim.uid);
             let result = self
-                .unprepare(&claim)
-                .await
-                .map_err(|error| error.to_string());
-            let (failed, took) = (result.is_err(), begun.elapsed());
-            self.metrics.ended(Operation::Unprepare, failed, took);
-            if let Err(error) = &result {
-                tracing::warn!(%claim, error, "claim could not be unprepared");
-            }
+                .timed(Operation::Unprepare, self.unprepare(&claim), span)
+                .await;
             answers.push((claim.uid, result));
         }
         Ok(answers)

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use allot_driver::webhook::Webhook;
 use allot_driver::{
     Claim, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Prepared, PreparedClaim,
     PreparedDevice, Resources, StatusQueue,
@@ -120,6 +121,12 @@ pub async fn run(
         }
     };
     plugin.wait_until(stopped).await
+}
+
+/// Adds the driver's parameters to a webhook.
+#[must_use]
+pub fn webhook(webhook: Webhook) -> Webhook {
+    webhook.driver(DRIVER_NAME, GpuConfig::parse)
 }
 
 /// The environment variables of a container for its share of a GPU.

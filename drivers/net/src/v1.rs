@@ -39,6 +39,7 @@ mod release;
 mod status;
 mod store;
 mod text;
+mod webhook;
 
 use driver::Interfaces;
 use held::Held;
@@ -46,6 +47,8 @@ use inventory::Selection;
 use netlink::Changes;
 use plan::Plans;
 use store::Pools;
+
+pub use webhook::webhook;
 
 /// Name of the driver and of its DeviceClass.
 pub const DRIVER_NAME: &str = "net.allot.dev";

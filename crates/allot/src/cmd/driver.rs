@@ -9,6 +9,7 @@ pub mod model;
 mod net;
 mod new;
 mod test;
+mod webhook;
 
 /// Default directory of a kubelet.
 const KUBELET_DIR: &str = "/var/lib/kubelet";
@@ -32,6 +33,8 @@ enum Driver {
     New(new::Args),
     /// The test driver of Kubernetes 1.26 to 1.30: its resources are environment variables
     Test(test::Args),
+    /// An admission webhook that refuses claims with wrong parameters for gpu.example.com and net.allot.dev
+    Webhook(webhook::Args),
 }
 
 /// Runs the command until it is done or asked to stop.
@@ -42,6 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Driver::Net(args) => net::run(args),
         Driver::New(args) => new::run(args),
         Driver::Test(args) => test::run(args),
+        Driver::Webhook(args) => webhook::run(args),
     }
 }
 

@@ -46,6 +46,28 @@ fn broken_rules_are_named() {
     );
 }
 
+/// containerd 2.2.9 panics on reading it. It is read here: it may be another driver's.
+#[test]
+fn regression_kinds_that_crash_runtimes_are_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.json");
+    let device = || Device {
+        name: "x".into(),
+        ..Device::default()
+    };
+    for (kind, what) in [("a.com/b", "class \"b\""), ("a/bc", "vendor \"a\"")] {
+        let spec = Spec::new(kind, vec![device()]);
+        spec.validate().unwrap();
+        let error = spec.write(&path).unwrap_err().to_string();
+        assert!(
+            error.contains(what) && error.contains("at least two"),
+            "{error}"
+        );
+        assert!(!path.exists());
+    }
+    Spec::new("ab/cd", vec![device()]).write(&path).unwrap();
+}
+
 #[test]
 fn versions_follow_the_fields_in_use() {
     let with = |edits: &str| {

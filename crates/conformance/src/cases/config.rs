@@ -21,6 +21,10 @@ pub(crate) const CASES: &[Case] = &[
         rule: "Parameters that apply to only one of several requests are validated too.",
         source: SOURCE,
         hint: "find the configurations of every result, not only of the first"),
+    case!(of_class, "config-class", process: false, devices: 1,
+        rule: "Parameters of the device class are validated like those of the claim.",
+        source: SOURCE,
+        hint: "read all entries of allocation.devices.config; source tells only their priority"),
     case!(refused_then_good, "config-refused-retry", process: false, devices: 1,
         rule: "A claim that was rejected for its parameters is unprepared without an error, and its device is available to the next claim.",
         source: SOURCE,
@@ -91,6 +95,18 @@ async fn other_request(w: &mut Fixture) -> Observed {
     let plain = w.make(claim(Vec::new())).await?;
     w.prepare(&plain).await?;
     Ok(said)
+}
+
+async fn of_class(w: &mut Fixture) -> Observed {
+    let device = w.devices()[0].clone();
+    let class_config = vec![(w.driver().to_owned(), vec!["r0".to_owned()], nonsense())];
+    let claim = w
+        .make(ClaimRequest {
+            class_config,
+            ..ClaimRequest::device(&device)
+        })
+        .await?;
+    w.refused(&claim).await
 }
 
 async fn refused_then_good(w: &mut Fixture) -> Observed {

@@ -68,7 +68,8 @@ impl Raw {
         let mut devices = Vec::new();
         for result in results.into_iter().filter(ours) {
             let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
-            let known = (0..DEVICES).any(|index| text("device") == format!("dev-{index}"));
+            let known = (0..DEVICES).any(|index| text("device") == format!("dev-{index}"))
+                || text("device") == SHARED;
             if !known && !self.fault("any-device") && result["driver"] == NAME {
                 return Err(format!("device {} is not known", text("device")));
             }
@@ -87,7 +88,14 @@ impl Raw {
                 pool: text("pool"),
                 device: text("device"),
                 admin: result["adminAccess"] == true && !self.fault("admin-exclusive"),
+                share: result["shareID"].as_str().map(str::to_owned),
             });
+            for amount in result["consumedCapacity"].as_object().into_iter().flatten() {
+                let amount = amount.1.as_str().unwrap_or_default();
+                if self.fault("whole-amounts") && amount.parse::<u64>().is_err() {
+                    return Err(format!("{amount:?} is no number"));
+                }
+            }
         }
         let entry = Entry {
             namespace: claim.namespace.clone(),
@@ -115,8 +123,11 @@ impl Raw {
             self.write_common()?;
         }
         // A claim that is not in the state yet has no file with references.
-        memory.entries.insert(key, entry.clone());
-        self.save(&memory)?;
+        memory.entries.insert(key.clone(), entry.clone());
+        if let Err(error) = self.save(&memory) {
+            memory.entries.remove(&key);
+            return Err(error);
+        }
         if !entry.devices.is_empty() {
             self.write_cdi(&entry).await?;
         }
@@ -129,7 +140,11 @@ impl Raw {
     fn answer(&self, entry: &Entry) -> Vec<(Prepared, Vec<String>)> {
         let ids = |device: &Prepared| {
             let own = format!("{KIND}={}", self.device_name(entry, device));
-            vec![own, format!("{KIND}={COMMON}")]
+            vec![
+                own,
+                format!("{KIND}={COMMON}"),
+                metadata::id(entry, &device.request),
+            ]
         };
         entry
             .devices
@@ -144,6 +159,9 @@ impl Raw {
         }
         for config in allocation["config"].as_array().into_iter().flatten() {
             let opaque = &config["opaque"];
+            if config["source"] == "FromClass" && self.fault("ignores-class-config") {
+                continue;
+            }
             if opaque["driver"] != NAME && !self.fault("reads-all-config") {
                 continue;
             }
@@ -186,7 +204,9 @@ impl Raw {
         }
         let holds = |other: &Entry| {
             let same = |a: &Prepared, b: &Prepared| {
-                a.pool == b.pool && a.device == b.device && !a.admin && !b.admin
+                let shared =
+                    a.share.is_some() && b.share.is_some() && !self.fault("share-exclusive");
+                a.pool == b.pool && a.device == b.device && !a.admin && !b.admin && !shared
             };
             other.uid != entry.uid
                 && other
@@ -213,6 +233,7 @@ impl Raw {
                 ));
             }
             let _ = std::fs::remove_file(self.file(&holder));
+            self.remove_metadata(&holder);
             memory.entries.remove(&key);
         }
         Ok(())
@@ -268,6 +289,7 @@ impl Raw {
             let file = self.file(&entry);
             let _ = std::fs::remove_file(&file);
             let _ = allot_cdi::file::remove_unfinished(&file);
+            self.remove_metadata(&entry);
         }
         if self.fault("busy-unprepare") {
             let _ = std::fs::remove_file(&busy);

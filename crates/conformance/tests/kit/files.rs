@@ -21,7 +21,14 @@ impl Raw {
         match &*self.settings.fault {
             "same-cdi-name" => "dev".to_owned(),
             "random-names" => format!("{}-{}-{}", entry.uid, device.device, self.started),
-            _ => format!("{}-{}", entry.uid, device.device),
+            _ => {
+                let share = device
+                    .share
+                    .as_ref()
+                    .filter(|_| !self.fault("cdi-without-share"));
+                let share = share.map(|share| format!("-{share}")).unwrap_or_default();
+                format!("{}-{}{share}", entry.uid, device.device)
+            }
         }
     }
 
@@ -41,6 +48,10 @@ impl Raw {
     }
 
     pub(super) async fn write_cdi(&self, entry: &Entry) -> Result<(), String> {
+        match self.write_metadata(entry) {
+            Err(_) if self.fault("ignores-full-disk") => {}
+            written => written?,
+        }
         let device = |device: &Prepared| CdiDevice {
             name: self.device_name(entry, device),
             edits: ContainerEdits {
@@ -72,8 +83,11 @@ impl Raw {
             return Ok(());
         }
         let text = serde_json::to_vec(&memory.entries).map_err(|error| error.to_string())?;
-        allot_cdi::file::write_atomic(&self.data().join("state.json"), &text, 0o600)
-            .map_err(|error| error.to_string())
+        match allot_cdi::file::write_atomic(&self.data().join("state.json"), &text, 0o600) {
+            Err(_) if self.fault("dies-when-full") => std::process::exit(4),
+            Err(_) if self.fault("ignores-full-disk") => Ok(()),
+            saved => saved.map_err(|error| error.to_string()),
+        }
     }
 
     pub(super) fn load(&self) -> BTreeMap<String, Entry> {

@@ -49,7 +49,7 @@ fn driver() {
         let client = client(Path::new(&var("KIT_KUBECONFIG"))).await;
         match driver.as_str() {
             "raw" => super::raw::run(settings, client).await,
-            _ => gpu(settings, client).await,
+            driver => gpu(settings, client, driver == "gpu-shared").await,
         }
     });
 }
@@ -62,9 +62,10 @@ async fn client(kubeconfig: &Path) -> kube::Client {
     kube::Client::try_from(config).unwrap()
 }
 
-async fn gpu(settings: Settings, client: kube::Client) {
+async fn gpu(settings: Settings, client: kube::Client, shared: bool) {
     let mut config = allot_driver_gpu::Config::new(settings.node, settings.kubelet);
     config.cdi_dir = settings.cdi;
+    config.profile.shared = shared;
     let stop = tokio_util::sync::CancellationToken::new();
     let stopped = stop.clone();
     let mut terminate =

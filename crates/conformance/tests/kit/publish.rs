@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Method, Request};
 use serde_json::{Value, json};
 
-use super::{DEVICES, NAME, Raw};
+use super::{DEVICES, NAME, Raw, SHARED};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
@@ -42,7 +42,16 @@ pub async fn run(driver: Arc<Raw>) {
 }
 
 fn slice(driver: &Raw, node: &str, uid: &Value, index: usize, of: usize) -> Value {
-    let device = |index| json!({"name": format!("dev-{index}")});
+    let device = |index| {
+        let mut device = json!({"name": format!("dev-{index}")});
+        if index == DEVICES - 1 {
+            device["taints"] = json!([{"key": "raw.example.com/old", "effect": "NoSchedule"}]);
+        }
+        device
+    };
+    let policy = json!({"default": "4Gi", "validRange": {"min": "1Gi", "max": "8Gi"}});
+    let shared = json!({"name": SHARED, "allowMultipleAllocations": true,
+        "capacity": {"memory": {"value": "8Gi", "requestPolicy": policy}}});
     let owner =
         json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true}]);
     let owner = if driver.fault("no-owner") {
@@ -54,7 +63,22 @@ fn slice(driver: &Raw, node: &str, uid: &Value, index: usize, of: usize) -> Valu
         "metadata": {"name": format!("{node}-{NAME}-{index}"), "ownerReferences": owner},
         "spec": {"driver": NAME, "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": of},
-            "devices": (0..DEVICES).map(device).collect::<Vec<_>>()}})
+            "devices": (0..DEVICES).map(device).chain([shared]).collect::<Vec<_>>()}})
+}
+
+/// Copies the times of stored taints.
+fn keep_times(wanted: &mut Value, found: &Value) {
+    for device in wanted.as_array_mut().into_iter().flatten() {
+        let mut stored = found.as_array().into_iter().flatten();
+        let Some(stored) = stored.find(|it| it["name"] == device["name"]) else {
+            continue;
+        };
+        let taints = device.get_mut("taints").and_then(Value::as_array_mut);
+        let taints = taints.into_iter().flatten();
+        for (taint, stored) in taints.zip(stored["taints"].as_array().into_iter().flatten()) {
+            taint["timeAdded"] = stored["timeAdded"].clone();
+        }
+    }
 }
 
 async fn reconcile(driver: &Raw, node: &str, round: usize) -> Result<(), String> {
@@ -122,10 +146,15 @@ async fn reconcile(driver: &Raw, node: &str, round: usize) -> Result<(), String>
             }
             continue;
         };
-        let same = found["spec"]["devices"] == slice["spec"]["devices"];
+        let mut wanted = slice["spec"].clone();
+        let anew = driver.fault("taints-anew") && round == 0;
+        if !anew {
+            keep_times(&mut wanted["devices"], &found["spec"]["devices"]);
+        }
+        let same = found["spec"]["devices"] == wanted["devices"];
         let again = driver.fault("republishes");
         if (!same && !driver.fault("looks-at-names-only")) || again {
-            found["spec"] = slice["spec"].clone();
+            found["spec"] = wanted;
             if again {
                 found["metadata"]["annotations"] = json!({"round": round.to_string()});
             }

@@ -19,6 +19,7 @@ use super::process::Settings;
 
 mod calls;
 mod files;
+mod metadata;
 mod publish;
 mod serve;
 
@@ -26,6 +27,8 @@ pub const NAME: &str = "raw.example.com";
 const KIND: &str = "raw.example.com/dev";
 const COMMON: &str = "common";
 pub const DEVICES: usize = 4;
+/// One more, which claims share.
+pub const SHARED: &str = "shared-0";
 
 /// What is known of a prepared claim.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +46,7 @@ pub struct Prepared {
     device: String,
     /// Others may have it too.
     admin: bool,
+    share: Option<String>,
 }
 
 #[derive(Default)]

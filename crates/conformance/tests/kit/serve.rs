@@ -176,7 +176,10 @@ macro_rules! serve {
                     let mut response = $wire::NodePrepareResourceResponse::default();
                     match answer {
                         Ok(_) if $old && self.0.fault("old-version-differs") => {}
-                        Ok(devices) => {
+                        Ok(mut devices) => {
+                            for (device, _) in &mut devices {
+                                device.share.take_if(|_| self.0.fault("no-share-id"));
+                            }
                             response.devices = devices.into_iter().map($device).collect()
                         }
                         Err(error) => response.error = error,
@@ -218,7 +221,7 @@ serve!(dra_v1, false, |(device, ids): (Prepared, Vec<String>)| {
         pool_name: device.pool,
         device_name: device.device,
         cdi_device_ids: ids,
-        share_id: None,
+        share_id: device.share,
     }
 });
 serve!(dra_v1beta1, true, |(device, ids): (

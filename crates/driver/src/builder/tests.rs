@@ -17,16 +17,37 @@ impl Driver for Nothing {
     }
 }
 
+/// The first claim failed, or the container runtime of the node ended.
+#[tokio::test]
+async fn regression_a_wrong_cdi_kind_is_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    for kind in ["leds.example.com/l", "leds.example.com"] {
+        let started = Plugin::builder("leds.example.com", Nothing)
+            .client(no_api())
+            .kubelet_dir(directory.path())
+            .cdi_kind(kind)
+            .start();
+        let error = started.await.map(drop).unwrap_err().to_string();
+        assert!(error.contains("invalid CDI spec: kind: "), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+/// An API server that nothing is asked of.
+fn no_api() -> kube::Client {
+    let nobody = tower::service_fn(|_| async {
+        Ok::<_, Infallible>(http::Response::new(kube::client::Body::empty()))
+    });
+    kube::Client::new(nobody, "default")
+}
+
 /// The error named the socket and said "No such file or directory", and a tree had been made below the wrong root.
 #[tokio::test]
 async fn without_a_kubelet_the_directory_is_named_and_nothing_is_made() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("kubelet");
-    let nobody = tower::service_fn(|_| async {
-        Ok::<_, Infallible>(http::Response::new(kube::client::Body::empty()))
-    });
     let result = Plugin::builder("leds.example.com", Nothing)
-        .client(kube::Client::new(nobody, "default"))
+        .client(no_api())
         .kubelet_dir(&root)
         .cdi_dir(root.join("cdi"))
         .cdi_kind("leds.example.com/led")

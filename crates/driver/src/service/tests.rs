@@ -34,6 +34,7 @@ impl<const VERSION: u32> Driver for Functions<VERSION> {
     async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
         let before = claim.saved_state::<Value>().await?;
         self.called(format!("prepare, saved {}", before.unwrap_or_default()));
+        tracing::info!("making 3");
         claim.save_state(&json!("making 3")).await?;
         if self.broken.load(Ordering::Relaxed) {
             return Err("the card is busy".into());
@@ -48,6 +49,7 @@ impl<const VERSION: u32> Driver for Functions<VERSION> {
             Ok(state) => state.unwrap_or_default().to_string(),
             Err(error) => error.to_string(),
         };
+        tracing::info!("freeing it");
         let complete = claim.is_complete();
         self.called(format!(
             "unprepare {devices:?}, state {state}, complete {complete}"
@@ -86,7 +88,7 @@ async fn start<const VERSION: u32>(directory: &Path) -> Core<Functions<VERSION>>
     let object = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
         "metadata": {"namespace": "default", "name": "claim", "uid": "u"},
-        "status": {"allocation": {"devices": {"results": [
+        "status": {"reservedFor": [{"resource": "pods", "name": "pod-7", "uid": "p"}], "allocation": {"devices": {"results": [
             {"request": "vf", "driver": DRIVER, "pool": "node-0", "device": "vf-3"},
         ]}}},
     });
@@ -156,6 +158,43 @@ async fn what_was_saved_is_there_after_a_failure() {
     core.unprepare_all(vec![claim()]).await.unwrap();
     let unprepared = r#"unprepare [], state "making 3", complete false"#;
     check(&core, &[unprepared]);
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Lock<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a driver logs in a call says which claim and pod it is about.
+#[tokio::test]
+async fn calls_are_in_spans_that_name_claim_and_pod() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let directory = tempfile::tempdir().unwrap();
+    let core = start::<1>(directory.path()).await;
+    prepare(&core).await.unwrap();
+    core.unprepare_all(vec![claim()]).await.unwrap();
+    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    let prepare = r#"prepare{claim=default/claim uid="u" pod="pod-7"}"#;
+    let unprepare = r#"unprepare{claim=default/claim uid="u"}"#;
+    for (span, message) in [(prepare, "making"), (unprepare, "freeing")] {
+        let line = text.lines().find(|line| line.contains(message));
+        assert!(line.is_some_and(|line| line.contains(span)), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,147 @@
+//! A full disk below the driver's own directory.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
+use crate::kubelet::ClaimRef;
+use crate::fixture::Fixture;
+
+pub(crate) const CASES: &[Case] = &[case!(full, "state-disk-full", process: true, devices: 2,
+    rule: "While no space is left for its state, the driver refuses what it cannot record, and forgets nothing; it goes on by itself when there is space.",
+    source: "KEP-4381: NodePrepareResources must be idempotent, also over restarts",
+    hint: "answer with the error of the write; write to a temporary file and rename it, so that the last state stays")];
+
+/// Enough for a driver that starts, and little to fill.
+const SIZE: &std::ffi::CStr = c"size=4m,mode=0755";
+const FILLER: &str = "conformance-filler";
+
+/// A small file system over a directory, until it is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(path: &Path) -> Result<Self, Stop> {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        match rustix::mount::mount("tmpfs", path, "tmpfs", flags, Some(SIZE)) {
+            Ok(()) => Ok(Self(path.to_owned())),
+            Err(error) => skip(format!(
+                "a small file system cannot be mounted here ({error}): run as root"
+            )),
+        }
+    }
+
+    /// Writes until there is no space.
+    fn fill(&self) -> Result<(), Stop> {
+        let write = || {
+            let mut file = std::fs::File::create(self.0.join(FILLER))?;
+            loop {
+                file.write_all(&[0; 4096])?;
+            }
+        };
+        let result: std::io::Result<()> = write();
+        match result {
+            Err(error) if error.kind() == ErrorKind::StorageFull => Ok(()),
+            Err(error) => fail(format!("{}: {error}", self.0.display())),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn free(&self) {
+        // It is there, and nothing else removes it.
+        let _ = std::fs::remove_file(self.0.join(FILLER));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // The driver may still run, with open files.
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+async fn full(w: &mut Fixture) -> Observed {
+    let before = w.cdi_devices();
+    w.kill().await;
+    let disks = [&w.places.plugins, &w.places.scratch].map(|path| Disk::mount(path));
+    let disks = disks.into_iter().collect::<Result<Vec<_>, _>>()?;
+    w.start_again().await?;
+    let first = w.claim(0).await?;
+    let devices = w.prepare(&first).await?;
+    if w.state_files().is_empty() {
+        return skip("the driver keeps no files");
+    }
+    // Only then it can be seen what it remembers.
+    let exclusive = !w.devices()[0].shared && !w.devices()[1].shared && refuses(w, 0).await?;
+    for disk in &disks {
+        disk.fill()?;
+    }
+    let second = w.claim(1).await?;
+    let answer = w.try_prepare(&second).await?;
+    let free = || disks.iter().for_each(Disk::free);
+    if answer.is_ok() {
+        w.kill().await;
+        free();
+        w.start_again().await?;
+        ensure!(
+            !exclusive || refuses(w, 1).await?,
+            "what it answered while the disk was full is forgotten after a restart: the device goes to another claim"
+        );
+    } else {
+        free();
+    }
+    goes_on(w)?;
+    let now = w.prepare(&second).await?;
+    w.resolves(&now)?;
+    for disk in &disks {
+        disk.fill()?;
+    }
+    // It may fail.
+    let _ = try_unprepare(w, &second).await?;
+    w.kill().await;
+    free();
+    w.start_again().await?;
+    ensure!(
+        !exclusive || refuses(w, 0).await?,
+        "a claim that was prepared before the disk was full is forgotten: its device goes to another claim"
+    );
+    let again = w.prepare(&first).await?;
+    ensure!(
+        again == devices,
+        "before the disk was full {devices:?}, after it {again:?}"
+    );
+    w.resolves(&again)?;
+    w.unprepare(&first).await?;
+    w.unprepare(&second).await?;
+    w.is_clean(&first, &before)?;
+    w.is_clean(&second, &before)?;
+    Ok(match answer {
+        Ok(_) => "it prepares without space, and remembers that".to_owned(),
+        Err(error) => format!("refused: {error}"),
+    })
+}
+
+/// Whether the driver refuses the device for another claim; both claims exist.
+async fn refuses(w: &mut Fixture, device: usize) -> Result<bool, Stop> {
+    let rival = w.claim(device).await?;
+    let refused = w.try_prepare(&rival).await?.is_err();
+    w.unprepare(&rival).await?;
+    w.delete_claim(&rival).await?;
+    Ok(refused)
+}
+
+async fn try_unprepare(w: &Fixture, claim: &ClaimRef) -> Result<(), Stop> {
+    let plugin = w.plugin()?;
+    let claims = std::slice::from_ref(claim);
+    let _ = plugin.unprepare(plugin.version(), claims, w.limit()).await;
+    Ok(())
+}
+
+/// Fails if the process has ended.
+fn goes_on(w: &mut Fixture) -> Result<(), Stop> {
+    match w.process().and_then(|process| process.exited()) {
+        Some(status) => fail(format!("the driver ended when the disk was full: {status}")),
+        None => Ok(()),
+    }
+}
