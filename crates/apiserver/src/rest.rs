@@ -154,10 +154,13 @@ pub async fn dispatch(
         }
     }
     // Only a handler sends a deprecation warning, not a path without one; also for an answer that is not acceptable.
-    let handled = match resource.subresource(&info.subresource) {
-        Some(subresource) => subresource.verbs.iter().any(|known| known == verb),
-        None => info.subresource.is_empty(),
-    };
+    let read =
+        verb != "patch" || patch::MEDIA_TYPES.contains(&&*body::content_type(&request.headers));
+    let handled = read
+        && match resource.subresource(&info.subresource) {
+            Some(subresource) => subresource.verbs.iter().any(|known| known == verb),
+            None => info.subresource.is_empty(),
+        };
     if let Some(version) = resource.version(&info.version).filter(|_| handled) {
         request.warnings.add(version.deprecation.clone());
     }
@@ -242,6 +245,7 @@ fn is_routed(resource: &Resource, info: &RequestInfo, method: &Method) -> bool {
 fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
     match info.subresource.as_str() {
         "" => resource.verbs.iter().any(|verb| verb != "create"),
+        "status" if resource.is("resource.k8s.io", "devicetaintrules") => false,
         subresource => !matches!(subresource, "token" | "eviction" | "binding"),
     }
 }

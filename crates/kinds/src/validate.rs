@@ -87,6 +87,7 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         }
         ("events.k8s.io", "events", _) => event::update_new_style(object, old, &mut errors),
         ("", "namespaces", Part::Status) => namespace::status(object, &mut errors),
+        ("", "namespaces", Part::Main) => namespace::finalizers(object, true, &mut errors),
         ("", "namespaces", Part::Finalize) => namespace::finalizers(object, false, &mut errors),
         ("scheduling.k8s.io", "priorityclasses", _) => {
             config::priority_class_update(object, old, &mut errors);

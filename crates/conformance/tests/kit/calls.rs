@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{COMMON, Claim, DEVICES, Entry, KIND, Memory, NAME, Prepared, Raw};
+use super::{COMMON, Claim, DEVICES, Entry, KIND, Memory, NAME, Prepared, Raw, SHARED, metadata};
 
 impl Raw {
     pub async fn prepare(&self, claim: &Claim) -> Result<Vec<(Prepared, Vec<String>)>, String> {

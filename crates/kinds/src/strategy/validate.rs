@@ -217,12 +217,7 @@ fn checks_meta_again(resource: &Resource) -> bool {
         (resource.group.as_str(), resource.plural.as_str()),
         (
             "",
-            "events"
-                | "namespaces"
-                | "podtemplates"
-                | "replicationcontrollers"
-                | "resourcequotas"
-                | "services"
+            "events" | "podtemplates" | "replicationcontrollers" | "resourcequotas" | "services"
         ) | (
             "apps",
             "daemonsets" | "deployments" | "replicasets" | "statefulsets"
