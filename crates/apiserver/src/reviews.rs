@@ -32,10 +32,7 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// 422 for a review without attributes.
 pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<Body>>> {
     let plural = call.resource.plural.as_str();
-    if !matches!(
-        call.resource.group.as_str(),
-        AUTHORIZATION | AUTHENTICATION
-    ) {
+    if !matches!(call.resource.group.as_str(), AUTHORIZATION | AUTHENTICATION) {
         return Ok(None);
     }
     let mut review = object.clone();

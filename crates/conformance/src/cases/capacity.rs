@@ -6,8 +6,8 @@ use allot_protos::dra_v1::dra_plugin_client::DraPluginClient;
 use allot_protos::dra_v1::{Claim, NodePrepareResourcesRequest};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
+use crate::fixture::{ClaimRequest, DeviceRef, Fixture, path, text};
 use crate::kubelet::{ClaimRef, Version};
-use crate::fixture::{DeviceRef, ClaimRequest, Fixture, path, text};
 
 const SOURCE: &str = "KEP-5075, consumable capacity";
 

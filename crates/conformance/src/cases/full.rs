@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
-use crate::kubelet::ClaimRef;
 use crate::fixture::Fixture;
+use crate::kubelet::ClaimRef;
 
 pub(crate) const CASES: &[Case] = &[case!(full, "state-disk-full", process: true, devices: 2,
     rule: "While no space is left for its state, the driver refuses what it cannot record, and forgets nothing; it goes on by itself when there is space.",

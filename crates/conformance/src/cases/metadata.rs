@@ -7,8 +7,8 @@ use allot_cdi::Registry;
 use serde_json::{Value, json};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
-use crate::kubelet::{ClaimRef, Device};
 use crate::fixture::{ClaimRequest, Fixture, text};
+use crate::kubelet::{ClaimRef, Device};
 
 const SOURCE: &str = "KEP-5304, device metadata";
 /// The directory of all such files in a container.

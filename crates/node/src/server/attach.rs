@@ -84,7 +84,11 @@ pub(super) fn broken() -> Value {
 }
 
 /// Passes frames between the client and a program until the frames end.
-pub(super) async fn follow(client: &mut Client, stream: UnixStream, wanted: RequestedStreams) -> Outcome {
+pub(super) async fn follow(
+    client: &mut Client,
+    stream: UnixStream,
+    wanted: RequestedStreams,
+) -> Outcome {
     let (reader, writer) = UnixStream::into_split(stream);
     let (sender, output) = mpsc::channel(BACKLOG);
     let (typed, input) = mpsc::channel(BACKLOG);

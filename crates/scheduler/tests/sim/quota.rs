@@ -6,8 +6,8 @@ use rand::Rng;
 use serde_json::{Value, json};
 
 use super::api::{State, id, results_of};
-use super::workloads::{EXTENDED, NAMESPACE};
 use super::cluster::SimulatedCluster;
+use super::workloads::{EXTENDED, NAMESPACE};
 
 const SUFFIX: &str = ".deviceclass.allot.dev/allocated-devices";
 const QUOTA: &str = "team";
