@@ -1,7 +1,7 @@
-//! Connections that the server opens to addresses which somebody else has written: of nodes, pods and endpoints, and of
+//! Connections that the server opens to addresses which clients have written: of nodes, pods and endpoints, and of
 //! webhooks.
 //!
-//! Whoever writes such an address must not reach through the server what is not reachable for them: services on its
+//! A client that writes such an address must not reach through the server what it cannot reach itself: services on its
 //! loopback interface, and the metadata service of a cloud on a link-local address. A name is resolved once, all of its
 //! addresses are checked, and the connection goes to one of those addresses, so that a name cannot lead to another one
 //! after the check. No redirect is followed anywhere.

@@ -211,7 +211,7 @@ impl Client {
         let tls = self.tls.clone()?;
         let (host, port, reach) = match &self.service {
             Some((namespace, name)) => endpoint(backend, namespace, name, self.port).await?,
-            // Whoever configures webhooks may use one on the server's host; its certificate proves what it is.
+            // A user that may configure webhooks may use one on the server's host; its certificate proves what it is.
             None => {
                 let host = self.host.trim_matches(['[', ']']).to_owned();
                 (host, self.port, Reach::Host)
@@ -341,7 +341,7 @@ async fn endpoint(
     // What the store holds was written by this server as JSON.
     let service: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
     if service["spec"]["type"] == "ExternalName" {
-        // Written by whoever has the service, who need not be the one that has configured the webhook.
+        // The owner of the service has written it, which need not be the user that has configured the webhook.
         let name = text(&service, &["spec", "externalName"]).to_owned();
         return Ok((name, port, Reach::Network));
     }

@@ -10,11 +10,13 @@ use serde_json::{Map, Number, Value};
 
 use crate::types::{Field, Struct, Type};
 
+mod field;
 mod raw;
 mod scalar;
 mod shape;
 mod time;
 
+use field::FieldOf;
 pub use raw::{RawText, raw_texts};
 pub use scalar::json_type;
 pub use shape::{normalize, zero};
@@ -475,32 +477,6 @@ fn forget(inherited: &mut Vec<String>, key: &str) -> bool {
 
 /// The one field in which an empty list means something else than none.
 const MANAGED_FIELDS: &str = "managedFields";
-
-/// A key as the field that it names, or as text where there is no such field.
-struct FieldOf(&'static Struct);
-
-impl<'de> DeserializeSeed<'de> for FieldOf {
-    type Value = Result<&'static Field, String>;
-
-    fn deserialize<D: serde::Deserializer<'de>>(
-        self,
-        deserializer: D,
-    ) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for FieldOf {
-    type Value = Result<&'static Field, String>;
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("a field name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.field(name).ok_or_else(|| name.to_owned()))
-    }
-}
 
 #[cfg(test)]
 mod tests;

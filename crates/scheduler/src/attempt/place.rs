@@ -144,7 +144,7 @@ impl Attempt<'_> {
         let mut filtered = Vec::new();
         while next < order.len() {
             if next == end {
-                // Most often nearly all nodes fit: more than are wanted would be filtered in vain. If most do not, all may
+                // Most often nearly all nodes fit: filtering more than are wanted would be wasted. If most do not, all may
                 // have to be filtered.
                 let most_reject = feasible.len() < next / 2;
                 let chunk = match most_reject {

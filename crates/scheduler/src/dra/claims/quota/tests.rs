@@ -119,7 +119,7 @@ fn the_claim_that_is_shown_later_is_late() {
     // Or with a higher limit.
     claims.see_quota(&quota(3), false);
     assert!(!is_late(&claims, "a"));
-    // Lowering it makes nobody late.
+    // Lowering it makes no claim late.
     claims.see_quota(&quota(1), false);
     assert!(!is_late(&claims, "a") && !is_late(&claims, "b"));
     claims.see_quota(&quota(1), true);
