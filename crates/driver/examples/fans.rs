@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 const NAME: &str = "fans.example.com";
+const FANS: usize = 4;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -50,6 +51,9 @@ impl Driver for Fans {
     async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
         let mut speeds = BTreeMap::new();
         for result in claim.results(NAME) {
+            if !(0..FANS).any(|index| fan(index).name == result.device) {
+                return Err(format!("there is no fan {}", result.device).into());
+            }
             // In rising priority: those of the class, then those of the claim. All are checked.
             let configs = claim.configs(NAME, result).map(FanConfig::parse);
             let config = configs.collect::<Result<Vec<_>, _>>()?.pop();
@@ -122,7 +126,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = |index| DeviceHealth {
         pool: node.clone(),
         device: format!("fan-{index}"),
-        health: if index == 3 {
+        health: if index == FANS - 1 {
             Health::Unhealthy
         } else {
             Health::Healthy
@@ -130,7 +134,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         updated: now as i64,
         ..Default::default()
     };
-    let (_keep, health) = watch::channel((0..4).map(report).collect());
+    let (_keep, health) = watch::channel((0..FANS).map(report).collect());
     let plugin = Plugin::builder(NAME, Fans { health })
         .client(allot_driver::kube::Client::try_default().await?)
         .node_name(&node)
@@ -142,7 +146,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .diagnostics(([127, 0, 0, 1], 0).into())
         .start()
         .await?;
-    plugin.publish(Resources::pool(&node, Pool::new((0..4).map(fan))))?;
+    plugin.publish(Resources::pool(&node, Pool::new((0..FANS).map(fan))))?;
     plugin.wait_until(allot_driver::termination()).await?;
     Ok(())
 }
