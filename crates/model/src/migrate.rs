@@ -16,7 +16,9 @@ mod tests;
 
 use serde_json::Value;
 
+use crate::availability;
 use crate::convert;
+use crate::features::Release;
 use crate::kind::{GROUP, Kind, Version};
 use crate::view::View;
 
@@ -95,12 +97,13 @@ impl<'a> Context<'a> {
 
     /// Converts an object whose structure is that of a version of 1.36.
     pub(crate) fn modern(&mut self, kind: Kind, from: Version, object: Value) {
-        // A kind that is not in the target version yet goes to its newest one.
+        // A kind that is not in the target version yet goes to the newest one that servers of the default release have.
+        let served = availability::versions(Release::DEFAULT, kind.name());
         let newest = kind
             .versions()
             .iter()
             .copied()
-            .find(|version| *version >= self.to);
+            .find(|version| *version >= self.to && served.contains(&version.name()));
         let target = newest.or(kind.versions().last().copied()).unwrap_or(from);
         match convert::convert(kind, from, target, object) {
             Ok(object) => self.emit(object),

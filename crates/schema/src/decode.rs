@@ -8,7 +8,7 @@ use allot_apimachinery::quote::quote;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::types::{Field, Struct, Type};
+use crate::types::{Struct, Type};
 
 mod field;
 mod raw;

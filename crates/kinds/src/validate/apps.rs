@@ -410,8 +410,6 @@ fn stateful_set(spec: &Value, is_new: bool, path: &Path, errors: &mut ErrorList)
         )),
     }
     endless(spec, "StatefulSet", &at, errors);
-    let at = path.child("revisionHistoryLimit");
-    not_negative(&spec["revisionHistoryLimit"], &at, errors);
 }
 
 /// The template of a stateful set with the volumes of its claims, and without what its controller overwrites.

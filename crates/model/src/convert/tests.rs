@@ -91,7 +91,7 @@ fn v1alpha3_has_plain_capacities() {
 #[test]
 fn versions_a_kind_does_not_have_are_refused() {
     let error = convert(
-        Kind::DeviceTaintRule,
+        Kind::ResourcePoolStatusRequest,
         Version::V1Alpha3,
         Version::V1,
         json!({}),
@@ -99,7 +99,7 @@ fn versions_a_kind_does_not_have_are_refused() {
     .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "DeviceTaintRule does not exist in resource.k8s.io/v1"
+        "ResourcePoolStatusRequest does not exist in resource.k8s.io/v1"
     );
     assert!(convert(Kind::DeviceClass, Version::V1, Version::V1, json!([])).is_err());
 }

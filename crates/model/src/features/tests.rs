@@ -99,10 +99,11 @@ fn whole_stages_can_be_switched() {
 #[test]
 fn releases_parse() {
     assert_eq!("1.30".parse(), Ok(Release::new(30)));
-    assert_eq!("v1.36.2".parse(), Ok(Release::NEWEST));
+    assert_eq!("v1.36.2".parse(), Ok(Release::DEFAULT));
+    assert_eq!("1.37".parse(), Ok(Release::NEWEST));
     assert_eq!(
         "1.25".parse::<Release>().unwrap_err().to_string(),
-        "emulation version 1.25 is not between [1.26, 1.36]"
+        "emulation version 1.25 is not between [1.26, 1.37]"
     );
     assert_eq!(
         "1.x".parse::<Release>().unwrap_err().to_string(),

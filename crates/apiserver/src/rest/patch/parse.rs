@@ -60,7 +60,7 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
         APPLY => parse_apply(call, body),
         other if !custom => {
             tracing::debug!(media_type = other, "unknown patch type");
-            Err(Status::unsupported_media_type("415: Unsupported MediaType Type").into())
+            Err(Status::unsupported_media_type("415: Unsupported Media Type").into())
         }
         other => {
             let mut known = vec![

@@ -177,24 +177,28 @@ async fn no_address_is_given_twice_and_no_reserved_one_over_crashes() {
 #[tokio::test]
 async fn regression_a_damaged_pool_does_not_keep_claims_from_being_released() {
     let mut good = pool(json!({"subnet": "10.0.0.0/24", "ips": ["10.0.0.2-10.0.0.9"]}));
-    for (last, uid) in [(2, "a"), (3, "b")] {
+    for (last, uid) in [(2, "uid-1"), (3, "uid-2")] {
         good.leases.insert([10, 0, 0, last].into(), owner(uid));
     }
     let mut damaged = pool(json!({"subnet": "10.0.1.0/24", "ips": ["10.0.1.2"]}));
     damaged.name = "damaged".to_owned();
     damaged.damage = Some(Damage {
         reason: "status.allocatedIPs: EOF while parsing".to_owned(),
-        status: r#"{"10.0.1.2": {"claimUid": "b""#.to_owned(),
+        status: r#"{"10.0.1.2": {"claimUid": "uid-2""#.to_owned(),
     });
     let store = Memory::new(vec![good, damaged]);
     // By the plan, and without it: the damaged pool has nothing of the claim.
     let names = BTreeSet::from(["p".to_owned()]);
-    release(&store, Some(&names), "a", "")
+    release(&store, Some(&names), "uid-1", "")
         .await
         .expect("released");
-    release(&store, None, "a", "").await.expect("twice is once");
+    release(&store, None, "uid-1", "")
+        .await
+        .expect("twice is once");
     // Of this one it has: what can be released is, and the error says what is left.
-    let refused = release(&store, None, "b", "").await.expect_err("unknown");
+    let refused = release(&store, None, "uid-2", "")
+        .await
+        .expect_err("unknown");
     let expected = "pool damaged can not be read: status.allocatedIPs: EOF while parsing";
     assert_eq!(refused.to_string(), expected);
     let left = store.get("p").await.expect("an answer").expect("a pool");

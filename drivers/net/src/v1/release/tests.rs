@@ -197,17 +197,21 @@ fn regression_an_alternative_name_does_not_keep_another_interface_from_its_name(
             Space::new().expect("a namespace"),
             Space::new().expect("another"),
         ];
+        let mut moved = Vec::new();
         for (planned, (pod, uid)) in both.iter().zip(pods.iter().zip(["u1", "u2"])) {
             let outcome = node.attach(uid, planned, pod).expect("attached");
             let mut inside = pod.netlink();
-            let moved = inside.link(&outcome.interface_name).expect("a link").index;
+            let index = inside.link(&outcome.interface_name).expect("a link").index;
             if uid == "u1" {
                 inside
-                    .set_alternative_name(moved, "wire1", true)
+                    .set_alternative_name(index, "wire1", true)
                     .expect("added");
             }
-            inside.set_up(moved, false).expect("down");
-            come_back(pod, moved, &outcome.interface_name);
+            inside.set_up(index, false).expect("down");
+            moved.push((pod, index, outcome.interface_name));
+        }
+        for (pod, index, name) in moved {
+            come_back(pod, index, &name);
         }
         restore(&both[1], "u2", &node.plans(), &both).expect("restored");
         restore(&both[0], "u1", &node.plans(), &both).expect("restored");
