@@ -179,7 +179,7 @@ mod tests {
 
     /// Passes on what is written, and answers the first updates with these codes.
     struct Server {
-        codes: Mutex<std::vec::IntoIter<u16>>,
+        codes: Mutex<std::collections::VecDeque<u16>>,
         seen: mpsc::UnboundedSender<String>,
     }
 
@@ -190,7 +190,7 @@ mod tests {
             devices: Vec<AllocatedDeviceStatus>,
         ) -> Result<(), AccessError> {
             let _ = self.seen.send(devices[0].device.clone());
-            match self.codes.lock().next() {
+            match self.codes.lock().pop_front() {
                 Some(code) => Err(answer(code)),
                 None => Ok(()),
             }
@@ -201,7 +201,7 @@ mod tests {
     async fn written(queue: &StatusQueue, codes: &[u16], count: usize) -> Vec<String> {
         let (sender, mut seen) = mpsc::unbounded_channel();
         let server = Server {
-            codes: Mutex::new(codes.to_vec().into_iter()),
+            codes: Mutex::new(codes.iter().copied().collect()),
             seen: sender,
         };
         let collect = async {

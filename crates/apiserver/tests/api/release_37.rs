@@ -57,7 +57,11 @@ async fn taint_rules_are_stable() {
     const RULES: &str = "/v1/devicetaintrules";
     let post = format!("POST {RULES}");
     let create = (post.as_str(), rule());
-    check(&[create.clone()], [(404, "404"), (201, "timeAdded")]).await;
+    check(
+        std::slice::from_ref(&create),
+        [(404, "404"), (201, "timeAdded")],
+    )
+    .await;
     let put = format!("PUT {RULES}/broken");
     let update = (put.as_str(), rule());
     let needs = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";

@@ -98,7 +98,7 @@ async fn full(w: &mut Fixture) -> Observed {
         disk.fill()?;
     }
     // It may fail.
-    let _ = try_unprepare(w, &second).await?;
+    try_unprepare(w, &second).await?;
     w.kill().await;
     free();
     w.start_again().await?;

@@ -215,7 +215,8 @@ fn secret(reference: &Value, path: &Path, errors: &mut ErrorList) {
     if !reference.is_object() {
         return;
     }
-    let rules: [(&str, fn(&str) -> Vec<String>); 2] = [
+    type Rule = fn(&str) -> Vec<String>;
+    let rules: [(&str, Rule); 2] = [
         ("name", names::dns1123_subdomain),
         ("namespace", names::dns1123_label),
     ];
