@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use allot_apimachinery::quantity::Quantity;
 use allot_model::quota::{self, Lookups, Usage};
@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -33,6 +34,9 @@ const RESYNC: Duration = Duration::from_secs(300);
 const SETTLE: Duration = Duration::from_millis(50);
 /// Delay before the amounts that admission added are checked against the stored objects.
 const RECOUNT: Duration = Duration::from_secs(1);
+/// How long a quota has to be unchanged before its amounts are lowered: admission adds to them before it stores an object,
+/// and a count in between would free what is about to be used.
+const RESERVED: Duration = Duration::from_millis(100);
 const BY_NAMESPACE: &str = "namespace";
 
 type Object = Whole<ResourceQuota>;
@@ -44,6 +48,30 @@ struct Quotas {
     /// `None` if the API server has no device classes.
     classes: Option<Informer<DeviceClass>>,
     queue: Queue<Key>,
+    lower: Mutex<Lower>,
+}
+
+/// Versions of quotas whose amounts were counted lower than they are, and since when, by key.
+#[derive(Default)]
+struct Lower(BTreeMap<Key, (String, Instant)>);
+
+impl Lower {
+    /// Whether this version of a quota is known for too short a time for its amounts to be lowered.
+    fn may_be_reserved(&mut self, key: &str, version: &str, now: Instant) -> bool {
+        match self.0.get(key) {
+            Some((known, since)) if known == version => {
+                let young = now.saturating_duration_since(*since) < RESERVED;
+                if !young {
+                    self.0.remove(key);
+                }
+                young
+            }
+            _ => {
+                self.0.insert(key.to_owned(), (version.to_owned(), now));
+                true
+            }
+        }
+    }
 }
 
 fn namespace_of(quota: &Object) -> Vec<String> {
@@ -59,6 +87,7 @@ pub(crate) fn build(context: &Context, served: &Served, inventory: &Inventory) -
         quotas: context.informer::<Object>(),
         classes: has_classes.then(|| context.informer::<DeviceClass>()),
         queue: context.queue("resource_quota_controller"),
+        lower: Mutex::default(),
     });
     this.quotas.index(BY_NAMESPACE, namespace_of);
     let queue = this.queue.clone();
@@ -145,6 +174,7 @@ impl Quotas {
 
     async fn sync(&self, key: &str) -> Result<Next, Error> {
         let Some(quota) = self.quotas.get(key) else {
+            self.lower.lock().0.remove(key);
             return Ok(Next::Done);
         };
         let namespace = meta::namespace(&*quota);
@@ -168,6 +198,20 @@ impl Quotas {
             new.insert(name.clone(), json!(amount.to_string()));
         }
         let same = live.at("/status/hard") == hard && same_amounts(live.at("/status/used"), &new);
+        if !same && is_lower(live.at("/status/used"), &new) {
+            let version = live
+                .metadata
+                .resource_version
+                .as_deref()
+                .unwrap_or_default();
+            if self
+                .lower
+                .lock()
+                .may_be_reserved(key, version, Instant::now())
+            {
+                return Ok(Next::After(RESERVED));
+            }
+        }
         if !same {
             // Names that are not limited any longer are removed.
             for (name, _) in live.at("/status/used").as_object().into_iter().flatten() {
@@ -284,6 +328,14 @@ fn allocated(claim: &Value) -> Usage {
         .collect()
 }
 
+/// Whether any amount is lower than before.
+fn is_lower(old: &Value, new: &serde_json::Map<String, Value>) -> bool {
+    let amount = |value: &Value| Quantity::from_json(value).unwrap_or_default();
+    let old = old.as_object().into_iter().flatten();
+    let mut both = old.filter_map(|(name, old)| Some((old, new.get(name)?)));
+    both.any(|(old, new)| amount(new) < amount(old))
+}
+
 /// Whether amounts are equal in value; `1000m` is `1`.
 fn same_amounts(old: &Value, new: &serde_json::Map<String, Value>) -> bool {
     let Some(old) = old.as_object() else {
@@ -295,4 +347,40 @@ fn same_amounts(old: &Value, new: &serde_json::Map<String, Value>) -> bool {
             old.get(name)
                 .is_some_and(|o| parse(o).is_some() && parse(o) == parse(amount))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_a_reservation_is_not_freed_before_its_object_is_stored() {
+        let mut lower = Lower::default();
+        let start = Instant::now();
+        let mut may_be = |version, after| lower.may_be_reserved("ns/q", version, start + after);
+        assert!(may_be("1", Duration::ZERO));
+        // Admission has counted another object meanwhile.
+        assert!(may_be("2", RESERVED));
+        assert!(may_be("2", RESERVED + RESERVED / 2));
+        assert!(!may_be("2", RESERVED * 2));
+        // What is counted lower later is a new matter.
+        assert!(may_be("2", RESERVED * 2));
+    }
+
+    #[test]
+    fn amounts_are_compared_by_value() {
+        let check = |old: Value, new: Value, expected| {
+            let new = new.as_object().cloned().unwrap_or_default();
+            assert_eq!(is_lower(&old, &new), expected, "{old} {new:?}");
+        };
+        check(json!({"cpu": "1"}), json!({"cpu": "1000m"}), false);
+        check(json!({"cpu": "1"}), json!({"cpu": "900m"}), true);
+        check(
+            json!({"pods": "1", "cpu": "1"}),
+            json!({"pods": "2", "cpu": "0"}),
+            true,
+        );
+        check(json!({"pods": "1"}), json!({"cpu": "0"}), false);
+        check(Value::Null, json!({"cpu": "0"}), false);
+    }
 }

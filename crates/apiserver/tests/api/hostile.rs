@@ -66,8 +66,37 @@ fn mutate(data: &mut Vec<u8>, random: &mut rand::rngs::StdRng) {
     }
 }
 
-#[tokio::test]
-async fn mutated_requests_get_a_status() {
+/// Set in the process that runs a test alone.
+const ALONE: &str = "ALLOT_TEST_ALONE";
+
+/// Runs in a process of its own, whose memory no other test uses.
+#[test]
+fn mutated_requests_get_a_status() {
+    if std::env::var_os(ALONE).is_none() {
+        let program = std::env::current_exe().unwrap();
+        let test = concat!(module_path!(), "::mutated_requests_get_a_status");
+        let (_, test) = test.split_once("::").unwrap();
+        let output = std::process::Command::new(program)
+            .args(["--exact", test, "--nocapture"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}{errors}"
+        );
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(send_mutated_requests());
+}
+
+async fn send_mutated_requests() {
     let server = Server::in_memory().await.unwrap();
     let seeds = seeds();
     for seed in &seeds {
