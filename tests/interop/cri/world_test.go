@@ -223,6 +223,13 @@ func (w *world) begin() (err error) {
 	if err := w.startAgent(); err != nil {
 		return err
 	}
+	// A driver refuses to start where no agent has made its directories yet.
+	if err := eventually("the node registers", func() error {
+		_, err := w.client.CoreV1().Nodes().Get(context.Background(), "n1", metav1.GetOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
 	w.driver, err = w.spawn("driver", w.bin, "driver", "gpu", "--kubeconfig", w.path("up", "kubeconfig"), "--node-name", "n1",
 		"--kubelet-dir", w.path("n"), "--cdi-dir", w.path("cdi"))
 	if err != nil {

@@ -1,0 +1,51 @@
+# Sourced by `run` and `containerd`: Go tests of which a failed one runs again alone, once, as in `cargo xtask test`.
+passed=0
+failed=0
+flaky=()
+
+# go_test LOG PACKAGE [ARGUMENT...]: runs the tests of a package; adds to `passed`, `failed` and `flaky`.
+go_test() {
+  local log=$1 package=$2 ok=0 name names
+  shift 2
+  go test -v -count=1 -timeout 20m "$@" "$package" > "$log" 2>&1 || ok=$?
+  passed=$((passed + $(grep -c '^--- PASS: ' "$log" || true)))
+  if [ $ok -eq 0 ]; then
+    tail -n 1 "$log"
+    return
+  fi
+  grep -vE '^(=== |--- PASS| +--- PASS)' "$log"
+  mapfile -t names < <(sed -n 's/^--- FAIL: \([^ /]*\) .*/\1/p' "$log")
+  if [ ${#names[@]} -eq 0 ]; then
+    # What is set up for all tests failed, or the process ended before it named a test.
+    passed=0
+    printf -- '-- %s: once more: %s\n' "$(date +%T)" "$package"
+    if go test -v -count=1 -timeout 20m "$@" "$package" > "$log" 2>&1; then
+      flaky+=("$package: its set-up")
+      tail -n 1 "$log"
+    else
+      grep -vE '^(=== |--- PASS| +--- PASS)' "$log"
+      failed=$((failed + 1))
+    fi
+    passed=$((passed + $(grep -c '^--- PASS: ' "$log" || true)))
+    return
+  fi
+  for name in "${names[@]}"; do
+    printf -- '-- %s: once more, alone: %s\n' "$(date +%T)" "$name"
+    if go test -count=1 -timeout 20m -run "^$name\$" "$package"; then
+      flaky+=("$name") passed=$((passed + 1))
+    else
+      failed=$((failed + 1))
+    fi
+  done
+}
+
+# summary WHAT: the lines for `.ci/run`, into the file that $ALLOT_SUMMARY names. Go's tests at the top count, not their parts.
+summary() {
+  [ -n "${ALLOT_SUMMARY:-}" ] || return 0
+  {
+    local line
+    for line in "${skipped[@]}"; do echo "SKIPPED $1: $line"; done
+    for line in "${flaky[@]}"; do echo "FLAKY $1: $line"; done
+    echo "$passed passed, $failed failed, ${#skipped[@]} skipped"
+  } > "$ALLOT_SUMMARY"
+}
