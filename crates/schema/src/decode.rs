@@ -4,6 +4,8 @@
 //! values of the wrong type with the texts of Go's JSON package, drops unknown fields, and omits or sets zero values
 //! like the Go encoder. Without a type (custom resources) only duplicates are found and nothing is dropped.
 
+use std::collections::BTreeSet;
+
 use allot_apimachinery::quote::quote;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -393,10 +395,9 @@ fn visit_entries<'de, A: MapAccess<'de>>(
     report: bool,
 ) -> Result<Value, A::Error> {
     let mut result = context.earlier.take().unwrap_or_default();
-    let mut inherited: Vec<String> = result.keys().cloned().collect();
+    let mut own = OwnKeys::beside(&result);
     while let Some(key) = map.next_key::<String>()? {
-        let is_first = forget(&mut inherited, &key);
-        if report && !is_first && result.contains_key(&key) {
+        if own.is_repeated(&key, result.contains_key(&key)) && report {
             context.strict("duplicate", &key);
         }
         let value = context.within(&key, |context| {
@@ -421,7 +422,7 @@ fn visit_struct<'de, A: MapAccess<'de>>(
     structure: &'static Struct,
 ) -> Result<Value, A::Error> {
     let mut result = context.earlier.take().unwrap_or_default();
-    let mut inherited: Vec<String> = result.keys().cloned().collect();
+    let mut own = OwnKeys::beside(&result);
     context.structs.push(structure);
     while let Some(key) = map.next_key_seed(FieldOf(structure))? {
         let field = match key {
@@ -432,9 +433,8 @@ fn visit_struct<'de, A: MapAccess<'de>>(
                 continue;
             }
         };
-        let is_first = forget(&mut inherited, field.name);
         let earlier = result.remove(field.name);
-        if earlier.is_some() && !is_first {
+        if own.is_repeated(field.name, earlier.is_some()) {
             context.strict("duplicate", field.name);
         }
         if let Some(Value::Object(earlier)) = earlier
@@ -469,10 +469,22 @@ fn visit_struct<'de, A: MapAccess<'de>>(
     Ok(Value::Object(result))
 }
 
-/// Takes a key out of those that are not of this object's own text; whether it was among them.
-fn forget(inherited: &mut Vec<String>, key: &str) -> bool {
-    let at = inherited.iter().position(|known| known == key);
-    at.map(|at| inherited.swap_remove(at)).is_some()
+/// The keys of an object's own text, where it continues an earlier object and may repeat the keys of that. Without an earlier
+/// one, what the object holds tells the same.
+struct OwnKeys(Option<BTreeSet<String>>);
+
+impl OwnKeys {
+    fn beside(earlier: &Map<String, Value>) -> Self {
+        Self((!earlier.is_empty()).then(BTreeSet::new))
+    }
+
+    /// Whether the own text has the key a second time; `is_held` says whether the object holds it.
+    fn is_repeated(&mut self, key: &str, is_held: bool) -> bool {
+        match &mut self.0 {
+            Some(own) => !own.insert(key.to_owned()),
+            None => is_held,
+        }
+    }
 }
 
 /// The one field in which an empty list means something else than none.

@@ -149,3 +149,20 @@ fn custom_resources_keep_everything() {
     assert_eq!(found.value, json!({"spec":{"a":2.5,"n":null}}));
     assert_eq!(found.strict, [r#"duplicate field "spec.a""#]);
 }
+
+#[test]
+fn regression_what_continues_a_large_object_is_not_compared_with_all_of_it() {
+    // Each key of the second map with each of the first, or the first map copied for each repetition, takes minutes.
+    let keys = |from: usize| (from..from + 100_000).map(|key| format!(r#""k{key}":"""#));
+    let map = |from| format!(r#""data":{{{}}}"#, keys(from).collect::<Vec<_>>().join(","));
+    let mut fields = vec![map(0), map(100_000)];
+    fields.extend(std::iter::repeat_n(r#""data":{}"#.to_owned(), 100_000));
+    let text = format!(r#"{{"metadata":{{"name":"x"}},{}}}"#, fields.join(","));
+    let schema = types::lookup("", "v1", "ConfigMap").expect("known kind");
+    let found = decode_json(text.as_bytes(), Some(schema)).expect("an object");
+    assert_eq!(
+        found.value["data"].as_object().expect("a map").len(),
+        200_000
+    );
+    assert_eq!(found.strict, [r#"duplicate field "data""#]);
+}
