@@ -380,18 +380,6 @@ fn forbidden(attributes: &Attributes<'_>, why: &str) -> ApiError {
     Status::forbidden(&attributes.resource.group_resource(), attributes.name, why).into()
 }
 
-/// As [`ServerState::stored`], reduced to the values at some paths. For every pod, plugins read a few fields of objects that may be
-/// large; skipping the rest is much cheaper than building it.
-async fn stored_parts(
-    core: &ServerState,
-    collection: &str,
-    key: &str,
-    paths: &[&str],
-) -> Result<Option<Value>> {
-    let entry = core.backend.get(collection, key).await?;
-    Ok(entry.map(|entry| crate::select::extract(&entry.value, paths)))
-}
-
 /// All objects of a namespace in a collection.
 async fn stored_in(core: &Admission, collection: &str, namespace: &str) -> Result<Vec<Value>> {
     let prefix = format!("{namespace}/");

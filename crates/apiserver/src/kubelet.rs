@@ -249,10 +249,9 @@ async fn endpoint_of_pod(call: &Call<'_>, pod: &Value) -> Result<Endpoint> {
 
 async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
     let resource = allot_apimachinery::gvk::GroupResource::new("", "nodes");
-    let entry = call.core.backend.get("nodes", name).await?;
-    let entry = entry.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
     let paths = ["status.addresses", "status.daemonEndpoints"];
-    let node = crate::select::extract(&entry.value, &paths);
+    let node = call.core.stored_parts("nodes", name, &paths).await?;
+    let node = node.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
     let addresses = node["status"]["addresses"]
         .as_array()
         .cloned()

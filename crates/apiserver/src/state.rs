@@ -11,6 +11,7 @@ use crate::answers::{Budget, Counters};
 use crate::config::Config;
 use crate::error::Result;
 use crate::registry::{self, Registry};
+use crate::select::extract;
 
 /// The state of one server below authorization, admission and handlers.
 pub struct ServerState {
@@ -53,5 +54,20 @@ impl ServerState {
         let entry = self.backend.get(collection, key).await?;
         // What the store holds was written by this server as JSON.
         Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
+    }
+
+    /// As [`ServerState::stored`], reduced to the values at some paths. Requests read a few fields of objects that may be
+    /// large; skipping the rest is much cheaper than building it.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(crate) async fn stored_parts(
+        &self,
+        collection: &str,
+        key: &str,
+        paths: &[&str],
+    ) -> Result<Option<Value>> {
+        let entry = self.backend.get(collection, key).await?;
+        Ok(entry.map(|entry| extract(&entry.value, paths)))
     }
 }

@@ -6,7 +6,7 @@ use allot_store::ListOptions;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, forbidden, stored_parts};
+use super::{Attributes, forbidden};
 use crate::error::Result;
 use crate::object::{child_mut, generate_name, items_mut, text};
 
@@ -108,7 +108,7 @@ fn mirror_fault(pod: &Value) -> Option<&'static str> {
 async fn account(core: &Admission, namespace: &str, name: &str) -> Result<Option<Value>> {
     let key = format!("{namespace}/{name}");
     let from = core.backend.revision();
-    let found = stored_parts(core, ACCOUNTS, &key, &USED).await?;
+    let found = core.stored_parts(ACCOUNTS, &key, &USED).await?;
     if found.is_some() || name != DEFAULT || !accounts_are_made(core).await? {
         return Ok(found);
     }
@@ -123,7 +123,7 @@ async fn account(core: &Admission, namespace: &str, name: &str) -> Result<Option
     };
     // With or without a timeout, the store has the answer.
     let _ = tokio::time::timeout(PATIENCE, made).await;
-    stored_parts(core, ACCOUNTS, &key, &USED).await
+    core.stored_parts(ACCOUNTS, &key, &USED).await
 }
 
 /// Whether the controller that creates default accounts runs, per configuration or because such an account exists.

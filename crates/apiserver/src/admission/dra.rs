@@ -5,7 +5,7 @@ use allot_model::{Kind, admin, authorize};
 use serde_json::Value;
 
 use super::Admission;
-use super::{Attributes, Operation, stored_parts};
+use super::{Attributes, Operation};
 use crate::auth::Ask;
 use crate::error::Result;
 use crate::object::{meta, string_map};
@@ -31,7 +31,8 @@ pub(super) async fn admin_errors(
     let mut errors = ErrorList::new();
     if let Some(place) = place {
         let namespace = meta(object, "namespace");
-        let labels = stored_parts(core, "namespaces", namespace, &["metadata.labels"])
+        let labels = core
+            .stored_parts("namespaces", namespace, &["metadata.labels"])
             .await?
             .map(|found| string_map(&found["metadata"]["labels"]));
         let labels = labels.ok_or_else(|| format!("namespaces {namespace:?} not found"));

@@ -4,7 +4,7 @@ use allot_model::features::Release;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, Operation, forbidden, stored_parts};
+use super::{Attributes, Operation, forbidden};
 use crate::error::Result;
 use crate::object::{child_mut, meta, text};
 
@@ -26,7 +26,10 @@ pub(super) async fn topology_labels(
     if node.is_empty() || core.config.features.release() < Release::new(35) {
         return Ok(());
     }
-    let Some(node) = stored_parts(core, "nodes", node, &["metadata.labels"]).await? else {
+    let Some(node) = core
+        .stored_parts("nodes", node, &["metadata.labels"])
+        .await?
+    else {
         return Ok(());
     };
     for label in LABELS {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use self::checks::{Pod, details, findings, reasons};
 use super::Admission;
-use super::{Attributes, Operation, forbidden, stored_in, stored_parts};
+use super::{Attributes, Operation, forbidden, stored_in};
 use crate::error::Result;
 use crate::object::text;
 use crate::request::Warnings;
@@ -143,7 +143,9 @@ pub(super) async fn check(
         return Ok(());
     }
     let namespace = attributes.namespace;
-    let Some(namespace) = stored_parts(core, "namespaces", namespace, &["metadata.labels"]).await?
+    let Some(namespace) = core
+        .stored_parts("namespaces", namespace, &["metadata.labels"])
+        .await?
     else {
         return Ok(());
     };

@@ -13,7 +13,6 @@ use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, User};
 use crate::object::meta;
-use crate::select::extract;
 use crate::state::ServerState;
 
 const EXTRA: &str = "authentication.kubernetes.io/";
@@ -199,10 +198,11 @@ async fn still_there(core: &ServerState, bound: &Bound, now: i64) -> Result<(), 
 /// What counts of an object, null if it does not exist. This precedes flow control: it must cost little, however large
 /// the object is.
 async fn stored(core: &ServerState, collection: &str, key: &str) -> Result<Value, String> {
-    let entry = core.backend.get(collection, key).await;
-    let entry = entry.map_err(|error| error.to_string())?;
     let paths = ["metadata.uid", "metadata.deletionTimestamp"];
-    Ok(entry.map_or(Value::Null, |entry| extract(&entry.value, &paths)))
+    let found = core.stored_parts(collection, key, &paths).await;
+    Ok(found
+        .map_err(|error| error.to_string())?
+        .unwrap_or_default())
 }
 
 /// The deletion time of the object has passed.

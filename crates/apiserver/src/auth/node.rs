@@ -333,8 +333,8 @@ impl View<'_> {
 
     /// What counts of a stored object, null if it does not exist.
     async fn stored(&self, collection: &str, key: &str, paths: &[&str]) -> Result<Value> {
-        let entry = self.core.backend.get(collection, key).await?;
-        Ok(entry.map_or(Value::Null, |entry| extract(&entry.value, paths)))
+        let found = self.core.stored_parts(collection, key, paths).await?;
+        Ok(found.unwrap_or_default())
     }
 }
 

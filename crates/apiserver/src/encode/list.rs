@@ -301,11 +301,10 @@ impl Pieces {
                 });
                 let batch = &rest[..together.count()];
                 for (index, item) in listing.items(batch)?.iter().enumerate() {
-                    let first = first && index == 0;
-                    if !first {
+                    if !first || index > 0 {
                         out.extend_from_slice(separator.as_bytes());
                     }
-                    write_text(out, item, listing.media.encoding, indent, first);
+                    write_text(out, item, listing.media.encoding, indent);
                 }
                 self.next += batch.len();
             }
@@ -327,22 +326,14 @@ impl Pieces {
     }
 }
 
-fn write_text(out: &mut Vec<u8>, item: &Value, encoding: Encoding, indent: &str, first: bool) {
+fn write_text(out: &mut Vec<u8>, item: &Value, encoding: Encoding, indent: &str) {
     match encoding {
         Encoding::PrettyJson => {
             let text = serde_json::to_string_pretty(item).unwrap_or_default();
             out.extend_from_slice(text.replace('\n', indent).as_bytes());
         }
         Encoding::Yaml => {
-            let text = yaml::write_item(item);
-            let indent = indent.strip_prefix('\n').unwrap_or_default();
-            for (index, line) in text.split_inclusive('\n').enumerate() {
-                // The first line of the first item follows the indentation of the list marker.
-                if !first || index > 0 {
-                    out.extend_from_slice(indent.as_bytes());
-                }
-                out.extend_from_slice(line.as_bytes());
-            }
+            out.extend_from_slice(yaml::write_item(item).as_bytes());
         }
         Encoding::Json | Encoding::Protobuf => {
             // Writing JSON to memory does not fail.

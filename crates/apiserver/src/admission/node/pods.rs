@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{has_any, not_there, operation, same};
 use crate::admission::Admission;
-use crate::admission::{Attributes, Operation, forbidden, stored_parts};
+use crate::admission::{Attributes, Operation, forbidden};
 use crate::error::Result;
 use crate::object::{items, meta, string_map, text};
 use crate::references;
@@ -90,7 +90,7 @@ async fn mirror(
             "node {node:?} must not set blockOwnerDeletion on an owner reference"
         ));
     }
-    let Some(known) = stored_parts(core, "nodes", node, &["metadata.uid"]).await? else {
+    let Some(known) = core.stored_parts("nodes", node, &["metadata.uid"]).await? else {
         return Err(not_there("node", node));
     };
     let (uid, sent) = (meta(&known, "uid"), text(owner, &["uid"]));
@@ -183,7 +183,7 @@ async fn eviction(core: &Admission, attributes: &Attributes<'_>, node: &str) -> 
         return refuse(format!("unexpected operation {}", operation(attributes)));
     }
     let key = format!("{}/{}", attributes.namespace, attributes.name);
-    let Some(pod) = stored_parts(core, "pods", &key, &["spec.nodeName"]).await? else {
+    let Some(pod) = core.stored_parts("pods", &key, &["spec.nodeName"]).await? else {
         return Err(not_there("pod", attributes.name));
     };
     if text(&pod, &["spec", "nodeName"]) != node {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::not_there;
 use crate::admission::Admission;
-use crate::admission::{Attributes, forbidden, stored_parts};
+use crate::admission::{Attributes, forbidden};
 use crate::auth::Ask;
 use crate::error::Result;
 use crate::object::{items, meta, strings, text};
@@ -47,7 +47,7 @@ pub(super) async fn restrict(
         return refuse("node requested token with a pod binding without a uid");
     }
     let key = format!("{}/{name}", attributes.namespace);
-    let Some(pod) = stored_parts(core, "pods", &key, &OF_POD).await? else {
+    let Some(pod) = core.stored_parts("pods", &key, &OF_POD).await? else {
         return Err(not_there("pod", name));
     };
     if uid != meta(&pod, "uid") {
@@ -170,13 +170,19 @@ type Found<T> = std::result::Result<T, String>;
 async fn driver_of_claim(core: &Admission, namespace: &str, name: &str) -> Result<Found<String>> {
     let key = format!("{namespace}/{name}");
     let collection = "persistentvolumeclaims";
-    let Some(claim) = stored_parts(core, collection, &key, &["spec.volumeName"]).await? else {
+    let Some(claim) = core
+        .stored_parts(collection, &key, &["spec.volumeName"])
+        .await?
+    else {
         return Ok(Err(format!("persistentvolumeclaim {name:?} not found")));
     };
     let name = text(&claim, &["spec", "volumeName"]);
     let volume = match name {
         "" => None,
-        name => stored_parts(core, "persistentvolumes", name, &["spec"]).await?,
+        name => {
+            core.stored_parts("persistentvolumes", name, &["spec"])
+                .await?
+        }
     };
     Ok(match volume {
         Some(volume) => Ok(driver(&volume["spec"])),
@@ -187,7 +193,10 @@ async fn driver_of_claim(core: &Admission, namespace: &str, name: &str) -> Resul
 /// A CSI driver wants tokens for the audience.
 async fn driver_has(core: &Admission, driver: &str, audience: &str) -> Result<Found<bool>> {
     let collection = "storage.k8s.io/csidrivers";
-    let Some(found) = stored_parts(core, collection, driver, &["spec.tokenRequests"]).await? else {
+    let Some(found) = core
+        .stored_parts(collection, driver, &["spec.tokenRequests"])
+        .await?
+    else {
         return Ok(Err(format!(
             "csidriver.storage.k8s.io {driver:?} not found"
         )));
