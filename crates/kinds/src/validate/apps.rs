@@ -113,7 +113,7 @@ fn selector(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// The parsed selector; an absent one selects nothing. `None` if it is invalid.
-fn working_selector(spec: &Value) -> Option<Option<Selector>> {
+pub(super) fn working_selector(spec: &Value) -> Option<Option<Selector>> {
     if !spec["selector"].is_object() {
         return Some(None);
     }
@@ -121,7 +121,8 @@ fn working_selector(spec: &Value) -> Option<Option<Selector>> {
     Some(Some(selector.to_selector().ok()?))
 }
 
-fn template_matches(
+/// Checks that a selector matches the labels of the template; an absent one matches nothing.
+pub(super) fn template_matches(
     spec: &Value,
     selector: Option<&Selector>,
     path: &Path,

@@ -1,12 +1,11 @@
 //! Jobs and cron jobs.
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
-use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
 
 use super::{
-    IMMUTABLE, domain_prefixed_path, internal, label_selector, not_negative, one_of, pod, pod_diff,
-    text,
+    IMMUTABLE, apps, domain_prefixed_path, internal, label_selector, not_negative, one_of, pod,
+    pod_diff, text,
 };
 
 mod cron;
@@ -33,16 +32,9 @@ pub(super) fn job(object: &Value, errors: &mut ErrorList) {
         true => label_selector(selector, &at, errors),
         false => errors.push(Error::required(&at, "")),
     }
-    let labels = &spec["template"]["metadata"]["labels"];
-    let parsed = LabelSelector::from_json(selector).and_then(|it| it.to_selector());
-    // An invalid selector is an error of its own; none selects nothing.
-    let matches = parsed.map_or(selector.is_object(), |it| {
-        selector.is_object() && it.matches(&crate::object::string_map(labels))
-    });
-    if !matches {
-        let at = path.child("template").child("metadata").child("labels");
-        let detail = "`selector` does not match template `labels`";
-        errors.push(Error::invalid(&at, labels, detail));
+    // An invalid selector is an error of its own.
+    if let Some(selector) = apps::working_selector(spec) {
+        apps::template_matches(spec, selector.as_ref(), &path, errors);
     }
 }
 
