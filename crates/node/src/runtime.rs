@@ -20,7 +20,7 @@ mod process;
 mod signal;
 mod simulated;
 
-pub use complete::{Complete, Condition, Connection, Image, Measured, Opened, Output, Request};
+pub use complete::{Complete, Condition, Connection, Image, Measured, Output, Request};
 pub use cri::{Cri, Settings as CriSettings};
 pub use process::Process;
 pub use simulated::Simulated;

@@ -87,13 +87,6 @@ pub struct Condition {
     pub network: Result<(), String>,
 }
 
-/// A pod sandbox that is ready for containers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// Pod IPs, the primary one first; empty if the pod shares the host's network.
-    pub addresses: Vec<IpAddr>,
-}
-
 /// A connection to a port of a pod.
 #[derive(Debug)]
 pub struct Connection {
@@ -142,7 +135,7 @@ pub trait Complete: Send + Sync {
         &'a self,
         pod: Arc<Pod>,
         handler: BoxFuture<'a, Result<String, String>>,
-    ) -> BoxFuture<'a, Result<Opened, String>>;
+    ) -> BoxFuture<'a, Result<(), String>>;
 
     /// IPs of a pod that has a sandbox and does not share the host's network.
     fn addresses(&self, pod_uid: &str) -> Vec<IpAddr>;

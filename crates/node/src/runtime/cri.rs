@@ -23,8 +23,8 @@ use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Complete, Condition, Connection, Exec, Found, Image, Measured, Opened, Output, Running,
-    Runtime, Start, StartError,
+    Complete, Condition, Connection, Exec, Found, Image, Measured, Output, Running, Runtime, Start,
+    StartError,
 };
 use crate::config::LogLimits;
 use crate::shim::spec::{Exit, Isolation};
@@ -344,7 +344,7 @@ impl Complete for Cri {
         &'a self,
         pod: Arc<Pod>,
         handler: BoxFuture<'a, Result<String, String>>,
-    ) -> BoxFuture<'a, Result<Opened, String>> {
+    ) -> BoxFuture<'a, Result<(), String>> {
         async move { self.inner.open(&pod, handler).await }.boxed()
     }
 

@@ -36,8 +36,7 @@ pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<(), String> {
         return Ok(());
     };
     let handler = runtime_handler(node, pod).boxed();
-    let opened = complete.open(Arc::new(pod.clone()), handler).await;
-    opened.map(drop)
+    complete.open(Arc::new(pod.clone()), handler).await
 }
 
 /// The handler of the pod's RuntimeClass; empty for the runtime's default.

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 
 use super::calls::Failure;
 use super::containers::make_private;
-use super::{Creation, Inner, Opened, follow, translate};
+use super::{Creation, Inner, follow, translate};
 
 /// The newest sandbox of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Inner {
         &self,
         pod: &Pod,
         handler: BoxFuture<'_, Result<String, String>>,
-    ) -> Result<Opened, String> {
+    ) -> Result<(), String> {
         self.is_ready()?;
         let uid = pod.uid().unwrap_or_default();
         let _creation = Creation::begin(&self.creating, &uid);
@@ -65,8 +65,7 @@ impl Inner {
             let status = status.map_err(|failure| failure.to_string())?;
             let ready = status.filter(|it| it.state() == v1::PodSandboxState::SandboxReady);
             if ready.is_some() && !sandbox.closed {
-                let addresses = sandbox.addresses;
-                return Ok(Opened { addresses });
+                return Ok(());
             }
             attempt = sandbox.attempt + 1;
             self.stop_sandbox(&sandbox.id)
@@ -102,15 +101,15 @@ impl Inner {
         };
         self.sandboxes.lock().insert(uid.clone(), sandbox);
         if !own {
-            return Ok(Opened::default());
+            return Ok(());
         }
         let status = self.sandbox_status(&id).await;
         let status = status.map_err(|failure| failure.to_string())?;
         let addresses = status.as_ref().map(addresses).unwrap_or_default();
         if let Some(sandbox) = self.sandboxes.lock().get_mut(&uid) {
-            sandbox.addresses.clone_from(&addresses);
+            sandbox.addresses = addresses;
         }
-        Ok(Opened { addresses })
+        Ok(())
     }
 
     /// Stops the sandbox of a pod; retries for as long as the runtime is unavailable.
