@@ -16,6 +16,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -298,10 +299,13 @@ impl Quotas {
             extended: &extended,
             pod: &|name| owners.get(name).cloned(),
         };
+        let limits_allocated = names
+            .iter()
+            .any(|name| quota::allocated_class(name).is_some());
         for object in &objects {
             if quota::in_scopes(&quota, group, resource, object) {
                 let mut usage = quota::usage(group, resource, object, lookups);
-                if resource == "resourceclaims" {
+                if resource == "resourceclaims" && limits_allocated {
                     quota::merge(&mut usage, &allocated(object));
                 }
                 usage.retain(|name, _| names.contains(name));
@@ -314,7 +318,7 @@ impl Quotas {
 
 /// The devices that a claim has, by the names that limit them.
 fn allocated(claim: &Value) -> Usage {
-    let claim: ResourceClaim = match serde_json::from_value(claim.clone()) {
+    let claim = match ResourceClaim::deserialize(claim) {
         Ok(claim) => claim,
         Err(error) => {
             tracing::warn!(%error, "cannot read a claim");

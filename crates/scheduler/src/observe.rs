@@ -21,6 +21,9 @@ pub trait Observe: Readable + ResourceExt + Clone + Send + 'static {
     fn keep(of: &str, field: &str) -> bool {
         of != "ObjectMeta" || field != "managedFields"
     }
+
+    /// Whether the scheduler works without the objects where it may not read them.
+    const OPTIONAL: bool = false;
 }
 
 /// Gets one object; `None` if it does not exist.
@@ -169,6 +172,9 @@ impl Observe for PersistentVolume {
 }
 
 impl Observe for ResourceQuota {
+    // Roles that were made for kube-scheduler do not let it read quotas.
+    const OPTIONAL: bool = true;
+
     fn keep(of: &str, field: &str) -> bool {
         match of {
             "ObjectMeta" => keep_metadata(field),

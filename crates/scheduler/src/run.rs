@@ -5,8 +5,7 @@ use std::time::Duration;
 use allot_election::clock::Clock;
 use allot_model::features::Feature;
 use allot_reflector::{Collection, Observed, Readable as _, everything, reflect};
-use k8s_openapi::Resource as _;
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::GroupVersionForDiscovery;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -326,8 +325,7 @@ impl Visitor for Started<'_> {
     fn visit<K: Plain>(&mut self, input: fn(Observed<K>) -> Input) {
         let api: Api<K> = Api::all(self.watches.client.clone());
         let of = Collection::new(api, None);
-        // Roles that were made for kube-scheduler do not let it read quotas.
-        let of = match K::KIND == ResourceQuota::KIND {
+        let of = match K::OPTIONAL {
             true => of.optional(),
             false => of,
         };

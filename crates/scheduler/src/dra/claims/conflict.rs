@@ -90,8 +90,9 @@ impl Claims {
         }
         for (at, claim) in &moved {
             changes[*at].double_allocated = self.check_double_allocation(claim);
-            self.check_quota(claim);
+            self.note_late(claim);
         }
+        self.forgive();
         if !std::mem::replace(&mut self.is_listed, true) {
             let allocated = moved.iter().filter(|(_, c)| allocation_of(c).is_some());
             let uids = allocated.map(|(_, c)| Uid::from(uid_of(c)));

@@ -72,7 +72,7 @@ impl Claims {
             let seen = self.cache.entries().filter_map(|(_, e)| e.seen());
             let seen: Vec<_> = seen.cloned().collect();
             for claim in &seen {
-                self.check_quota(claim);
+                self.note_late(claim);
             }
         }
         self.forgive();
@@ -111,6 +111,12 @@ impl Claims {
 
     /// The watch shows that a claim got its devices now, or lost them.
     pub(super) fn check_quota(&mut self, claim: &ResourceClaim) {
+        self.note_late(claim);
+        self.forgive();
+    }
+
+    /// Notes whether a claim is late; [`Claims::forgive`] has to follow once for all claims that are noted together.
+    pub(super) fn note_late(&mut self, claim: &ResourceClaim) {
         let key = key_of(claim);
         if !self.quotas.limits(&key.namespace) {
             return;
@@ -123,7 +129,6 @@ impl Claims {
             }
             None => drop(self.quotas.late.remove(&uid)),
         }
-        self.forgive();
     }
 
     /// Claims that were late keep what they have if no quota is exceeded any longer.

@@ -98,11 +98,6 @@ impl ClaimStates {
         self.states.values().filter_map(|s| s.in_flight.as_ref())
     }
 
-    /// How many allocations are in flight.
-    pub(super) fn in_flight(&self) -> usize {
-        self.all_in_flight().count()
-    }
-
     /// The double-allocated claims.
     pub(super) fn double_allocations(&self) -> impl Iterator<Item = (&Uid, &DoubleAllocation)> {
         let of = |uid| Some((uid, self.states.get(uid)?.double_allocated.as_ref()?));
