@@ -127,7 +127,7 @@ func TestInformers(t *testing.T) {
 
 // An informer goes on over a restart of the server: nothing is lost, nothing that is gone stays.
 func TestInformerOverRestart(t *testing.T) {
-	// At an address from which no connection is made: one to the port, made while nobody listens, could take the port.
+	// At an address from which no connection is made: one to the port, made while nothing listens, could take the port.
 	c := own(t, "--runtime", "simulated", "--no-driver", "--listen", "127.0.0.77:0")
 	url := c.config.Host
 	ns := namespace(t, c)
