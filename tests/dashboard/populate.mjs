@@ -39,6 +39,7 @@ function partitions(at) {
 }
 
 export async function populate(kubeconfig) {
+  const started = Date.now();
   const ask = client(kubeconfig);
   const create = (path, body) => ask("POST", path, body);
   const dra = "/apis/resource.k8s.io/v1";
@@ -102,7 +103,5 @@ export async function populate(kubeconfig) {
     await new Promise((go) => setTimeout(go, 200));
   }
 }
-
-const started = Date.now();
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) await populate(process.argv[2]);

@@ -148,12 +148,12 @@ test("a page of another origin gets nothing, whatever it tries", async () => {
 test("a connection that says nothing does not hold up others", async () => {
   const { port, hostname } = new URL(served.link);
   const silent = Array.from({ length: 100 }, () => connect(Number(port), hostname).on("error", () => {}));
+  const closed = silent.map((socket) => new Promise((go) => socket.once("close", go).resume()));
   await Promise.all(silent.map((socket) => new Promise((go) => socket.once("connect", go))));
   silent.forEach((socket) => socket.write("GET / HT"));
   const { cookie, base } = await enter();
   assert.equal((await raw(`${base}api/session`, { cookie })).status, 200);
   // They are closed by the server, which has a deadline for the head of a request.
-  const closed = silent.map((socket) => new Promise((go) => socket.once("close", go).resume()));
   const late = new Promise((_, failed) => setTimeout(() => failed(new Error("still open")), PATIENCE).unref());
   await Promise.race([Promise.all(closed), late]);
 });
@@ -161,6 +161,7 @@ test("a connection that says nothing does not hold up others", async () => {
 test("in the form for clusters, the reader's token is passed on and kept nowhere", async () => {
   const own = await dashboard({ flags: ["--login", "token"] });
   const context = await (await chrome()).newContext();
+  context.setDefaultTimeout(PATIENCE);
   const page = await context.newPage();
   await page.goto(own.link);
   // The server has no rights of its own: it only looks whether there is an API server.

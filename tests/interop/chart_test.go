@@ -144,26 +144,18 @@ func TestChart(t *testing.T) {
 		_, err := c.client.CoreV1().Namespaces().Create(within(t), wanted, metav1.CreateOptions{})
 		must(t, err)
 	}
-	available := func(namespace, name string, replicas int32) {
-		t.Helper()
-		found, err := c.client.AppsV1().Deployments(namespace).Get(within(t), name, metav1.GetOptions{})
-		must(t, err)
-		if found.Status.AvailableReplicas != replicas {
-			t.Fatalf("%s: %+v", name, found.Status)
-		}
-	}
 	in := func(namespace string, arguments ...string) string {
 		t.Helper()
 		return mustHelm(t, c, append(arguments, "--namespace", namespace)...)
 	}
-	wait := []string{"--wait", "--timeout=60s"}
+	wait := []string{"--wait", "--timeout=110s"}
 
 	out := in("allot-system", append([]string{"install", "allot", chartDir}, wait...)...)
 	if !strings.Contains(out, "schedulerName: allot-scheduler") || strings.Contains(out, "would violate PodSecurity") {
 		t.Fatalf("install: %s", out)
 	}
-	available("allot-system", "allot-scheduler", 2)
-	available("allot-system", "allot-controllers", 2)
+	awaitAvailable(t, c, "allot-system", "allot-scheduler", 2)
+	awaitAvailable(t, c, "allot-system", "allot-controllers", 2)
 
 	// A second release, of the driver, beside the first.
 	flags := "scheduler.enabled=false,controllers.enabled=false,gpuDriver.enabled=true"
@@ -172,12 +164,12 @@ func TestChart(t *testing.T) {
 	must(t, err)
 
 	in("allot-system", append([]string{"upgrade", "allot", chartDir, "--set", "scheduler.replicas=3,controllers.mode=replace"}, wait...)...)
-	available("allot-system", "allot-scheduler", 3)
+	awaitAvailable(t, c, "allot-system", "allot-scheduler", 3)
 	in("allot-system", append([]string{"rollback", "allot", "1"}, wait...)...)
-	available("allot-system", "allot-scheduler", 2)
+	awaitAvailable(t, c, "allot-system", "allot-scheduler", 2)
 
-	in("allot-system", "uninstall", "allot", "--wait", "--timeout=60s")
-	in("allot-drivers", "uninstall", "gpu", "--wait", "--timeout=60s")
+	in("allot-system", "uninstall", "allot", "--wait", "--timeout=110s")
+	in("allot-drivers", "uninstall", "gpu", "--wait", "--timeout=110s")
 	for _, path := range []string{
 		"/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		"/apis/rbac.authorization.k8s.io/v1/roles", "/apis/apps/v1/deployments", "/apis/apps/v1/daemonsets",
@@ -199,7 +191,7 @@ func TestChart(t *testing.T) {
 func TestChartKeepsADriverToItsNode(t *testing.T) {
 	c := own(t, "--in-memory", "--runtime", "simulated", "--driver", "none")
 	flags := "scheduler.enabled=false,controllers.enabled=false,gpuDriver.enabled=true"
-	mustHelm(t, c, "install", "allot", chartDir, "--namespace", "kube-system", "--set", flags, "--wait", "--timeout=60s")
+	mustHelm(t, c, "install", "allot", chartDir, "--namespace", "kube-system", "--set", flags, "--wait", "--timeout=110s")
 	slice := func(node string) []byte {
 		return []byte(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"generateName": "s-"},
 			"spec": {"driver": "gpu.example.com", "nodeName": "` + node + `",

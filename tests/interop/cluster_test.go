@@ -30,7 +30,7 @@ import (
 )
 
 // patience is how long anything may take before a test fails; nothing waits that long when all is well.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // cluster is a running `allot up`.
 type cluster struct {
@@ -226,6 +226,19 @@ func watchUntil[T runtime.Object](
 		return condition(event.Type, object), nil
 	})
 	return last, err
+}
+
+// awaitEvent watches the events of a namespace until one has the reason, and this part in its message.
+func awaitEvent(t testing.TB, c *cluster, namespace, reason, part string) {
+	t.Helper()
+	events := cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "events", namespace,
+		fields.OneTermEqualSelector("reason", reason))
+	_, err := watchtools.UntilWithSync(within(t), events, &corev1.Event{}, nil, func(event watch.Event) (bool, error) {
+		return strings.Contains(event.Object.(*corev1.Event).Message, part), nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for the event %s %q: %v", reason, part, err)
+	}
 }
 
 // sleeper is a pod that runs a shell script, or waits until it is deleted.

@@ -120,8 +120,11 @@ func (r *greeter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	}
 	if !greeting.DeletionTimestamp.IsZero() {
 		if controllerutil.RemoveFinalizer(&greeting, finalizer) {
+			// A conflict, because the cache was behind, brings it here again.
+			if err := r.Update(ctx, &greeting); err != nil {
+				return ctrl.Result{}, client.IgnoreNotFound(err)
+			}
 			r.goodbyes <- greeting.Spec.Name
-			return ctrl.Result{}, r.Update(ctx, &greeting)
 		}
 		return ctrl.Result{}, nil
 	}
@@ -162,6 +165,8 @@ func TestControllerRuntime(t *testing.T) {
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: greetingScheme(), Metrics: server.Options{BindAddress: "0"}, LeaderElection: true,
 		LeaderElectionID: "greeter", LeaderElectionNamespace: ns, LeaderElectionReleaseOnCancel: true,
+		// A machine that stands still for a while does not cost the leadership.
+		LeaseDuration: ptr.To(patience), RenewDeadline: ptr.To(patience / 2),
 	})
 	must(t, err)
 	goodbyes := make(chan string, 1)

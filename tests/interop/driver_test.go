@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,12 +17,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
@@ -182,13 +179,14 @@ func TestGoDriver(t *testing.T) {
 	ctx := within(t)
 	pod := launch(t, shared, ns, user(t, shared, ns, "p", d.name, `device.attributes["go.example.com"].letter == "b"`,
 		"echo device=$GO_DRIVER_DEVICE", "trap 'exit 0' TERM; sleep 3600 & wait"))
-	if status := helper.RegistrationStatus(); status == nil || !status.PluginRegistered {
-		t.Fatalf("registration: %v", status)
-	}
-	log, err := shared.client.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{}).DoRaw(ctx)
+	// The node can use a plugin before it has told it so.
+	awaitRegistration(t, helper)
+	// The pod runs when its program begins; what it prints comes later.
+	log, err := shared.client.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{Follow: true}).Stream(ctx)
 	must(t, err)
-	if strings.TrimSpace(string(log)) != "device=b" {
-		t.Fatalf("the container saw %q", log)
+	defer log.Close()
+	if lines := bufio.NewScanner(log); !lines.Scan() || lines.Text() != "device=b" {
+		t.Fatalf("the container saw %q, %v", lines.Text(), lines.Err())
 	}
 	name := *pod.Status.ResourceClaimStatuses[0].ResourceClaimName
 	claim, err := shared.client.ResourceV1().ResourceClaims(ns).Get(ctx, name, metav1.GetOptions{})
@@ -230,12 +228,7 @@ func TestGoDriverThatRefuses(t *testing.T) {
 	d.set(errors.New("the device is on fire"))
 	_, err := shared.client.CoreV1().Pods(ns).Create(within(t), user(t, shared, ns, "p", d.name, ""), metav1.CreateOptions{})
 	must(t, err)
-	events := cache.NewListWatchFromClient(shared.client.CoreV1().RESTClient(), "events", ns,
-		fields.OneTermEqualSelector("reason", "FailedPrepareDynamicResources"))
-	_, err = watchtools.UntilWithSync(within(t), events, &corev1.Event{}, nil, func(event watch.Event) (bool, error) {
-		return strings.Contains(event.Object.(*corev1.Event).Message, "the device is on fire"), nil
-	})
-	must(t, err)
+	awaitEvent(t, shared, ns, "FailedPrepareDynamicResources", "the device is on fire")
 	d.set(nil)
 	awaitPod(t, shared, ns, "p", "running", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
 }
@@ -248,10 +241,7 @@ func TestGoDriverIsReplaced(t *testing.T) {
 	ns := namespace(t, shared)
 	launch(t, shared, ns, user(t, shared, ns, "p", name, ""))
 	second, new := startDriver(t, shared, name, kubeletplugin.RollingUpdate("11111111-0000-0000-0000-000000000002"))
-	must(t, wait.PollUntilContextCancel(within(t), 20*time.Millisecond, true, func(context.Context) (bool, error) {
-		status := new.RegistrationStatus()
-		return status != nil && status.PluginRegistered, nil
-	}))
+	awaitRegistration(t, new)
 	old.Stop()
 	must(t, shared.client.CoreV1().Pods(ns).Delete(within(t), "p", metav1.DeleteOptions{}))
 	select {
@@ -285,6 +275,15 @@ func TestGoDriverReportsHealth(t *testing.T) {
 			return false
 		})
 	}
+}
+
+// awaitRegistration asks the helper until the node has told it that it is registered.
+func awaitRegistration(t *testing.T, helper *kubeletplugin.Helper) {
+	t.Helper()
+	must(t, wait.PollUntilContextCancel(within(t), 20*time.Millisecond, true, func(context.Context) (bool, error) {
+		status := helper.RegistrationStatus()
+		return status != nil && status.PluginRegistered, nil
+	}))
 }
 
 func (d *driver) set(refuse error) {

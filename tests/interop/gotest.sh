@@ -1,7 +1,20 @@
-# Sourced by `run` and `containerd`: Go tests of which a failed one runs again alone, once, as in `cargo xtask test`.
+# Sourced by `run` and `containerd`: Go tests of which a failed one runs again alone, once, as in `cargo xtask test`, and
+# steps that need the network.
 passed=0
 failed=0
 flaky=()
+
+# fetch LOG COMMAND...: runs what downloads something, three times at most: a network may be away for a moment. One that
+# does not answer at all is not asked again.
+fetch() {
+  local log=$1 try begun=$SECONDS
+  shift
+  for try in 1 2 3; do
+    if timeout 900 "$@" > "$log" 2>&1 < /dev/null; then return 0; fi
+    [ $try -lt 3 ] && [ $((SECONDS - begun)) -lt 120 ] || return 1
+    sleep 5
+  done
+}
 
 # go_test LOG PACKAGE [ARGUMENT...]: runs the tests of a package; adds to `passed`, `failed` and `flaky`.
 go_test() {
@@ -15,12 +28,12 @@ go_test() {
   fi
   grep -vE '^(=== |--- PASS| +--- PASS)' "$log"
   mapfile -t names < <(sed -n 's/^--- FAIL: \([^ /]*\) .*/\1/p' "$log")
-  if [ ${#names[@]} -eq 0 ]; then
-    # What is set up for all tests failed, or the process ended before it named a test.
+  if [ ${#names[@]} -eq 0 ] || grep -qE '^(panic|fatal error): ' "$log"; then
+    # What is set up for all tests failed, or the process ended before it came to the others.
     passed=0
     printf -- '-- %s: once more: %s\n' "$(date +%T)" "$package"
     if go test -v -count=1 -timeout 20m "$@" "$package" > "$log" 2>&1; then
-      flaky+=("$package: its set-up")
+      flaky+=("$package: ${names[0]:-its set-up}")
       tail -n 1 "$log"
     else
       grep -vE '^(=== |--- PASS| +--- PASS)' "$log"

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -130,25 +131,21 @@ func helm(t *testing.T, program string) {
 		must(t, err)
 		return object.Data
 	}
-	if out := run("install", "r", "chart", "--wait", "--timeout=60s"); !strings.Contains(out, "the word is hello") {
+	if out := run("install", "r", "chart", "--wait", "--timeout=110s"); !strings.Contains(out, "the word is hello") {
 		t.Fatalf("install: %s", out)
 	}
 	if got := fmt.Sprint(data()); got != "map[dra:yes word:hello]" {
 		t.Fatalf("after install: %s", got)
 	}
-	deployment, err := shared.client.AppsV1().Deployments(ns).Get(within(t), "r", metav1.GetOptions{})
-	must(t, err)
-	if deployment.Status.AvailableReplicas != 1 {
-		t.Fatalf("helm did not wait: %+v", deployment.Status)
-	}
+	awaitAvailable(t, shared, ns, "r", 1)
 	if out := run("test", "r", "--logs"); !strings.Contains(out, "tested") {
 		t.Fatalf("test: %s", out)
 	}
-	run("upgrade", "r", "chart", "--set", "word=bye,replicas=2", "--wait", "--timeout=60s")
+	run("upgrade", "r", "chart", "--set", "word=bye,replicas=2", "--wait", "--timeout=110s")
 	if got := data()["word"]; got != "bye" {
 		t.Fatalf("after upgrade: %s", got)
 	}
-	run("rollback", "r", "1", "--wait", "--timeout=60s")
+	run("rollback", "r", "1", "--wait", "--timeout=110s")
 	if got := data()["word"]; got != "hello" {
 		t.Fatalf("after rollback: %s", got)
 	}
@@ -158,8 +155,8 @@ func helm(t *testing.T, program string) {
 	if out := run("get", "manifest", "r"); !strings.Contains(out, "kind: Widget") {
 		t.Fatalf("manifest: %s", out)
 	}
-	run("uninstall", "r", "--wait", "--timeout=60s")
-	_, err = shared.client.AppsV1().Deployments(ns).Get(within(t), "r", metav1.GetOptions{})
+	run("uninstall", "r", "--wait", "--timeout=110s")
+	_, err := shared.client.AppsV1().Deployments(ns).Get(within(t), "r", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Fatalf("after uninstall: %v", err)
 	}
@@ -168,6 +165,17 @@ func helm(t *testing.T, program string) {
 	if len(secrets.Items) != 0 {
 		t.Fatalf("releases are left: %v", names(secrets.Items))
 	}
+}
+
+// awaitAvailable watches a Deployment until it has as many replicas: helm waits for its ReplicaSet only, whose numbers
+// the Deployment has later.
+func awaitAvailable(t *testing.T, c *cluster, namespace, name string, replicas int32) {
+	t.Helper()
+	await(t, c.client.AppsV1().RESTClient(), "deployments", namespace, name, fmt.Sprint(replicas, " available replicas"),
+		func(deployment *appsv1.Deployment) bool {
+			status := deployment.Status
+			return status.AvailableReplicas == replicas && status.Replicas == replicas && status.UpdatedReplicas == replicas
+		})
 }
 
 func names(secrets []corev1.Secret) (all []string) {

@@ -2,13 +2,13 @@ package interop
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,38 +26,36 @@ func registry(t *testing.T) string {
 	if program == "" {
 		t.Skip("no registry: tests/interop/run builds one")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := listener.Addr().String()
-	must(t, listener.Close())
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %s}\n",
-		filepath.Join(dir, "data"), address)
+	text := fmt.Sprintf("version: 0.1\nlog: {level: info, formatter: json}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: 127.0.0.1:0}\n",
+		filepath.Join(dir, "data"))
 	must(t, os.WriteFile(config, []byte(text), 0o600))
 	server := exec.Command(program, "serve", config)
-	var log bytes.Buffer
-	server.Stdout, server.Stderr = &log, &log
+	log, err := server.StderrPipe()
+	must(t, err)
 	must(t, server.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Wait() }()
+	// Waited for, so that it writes nothing into the directory while that is removed.
 	t.Cleanup(func() {
 		_ = server.Process.Kill()
+		_ = server.Wait()
 	})
-	deadline := time.After(time.Minute)
-	for {
-		if response, err := http.Get("http://" + address + "/v2/"); err == nil {
-			response.Body.Close()
-			return address
+	late := time.AfterFunc(patience, func() { _ = server.Process.Kill() })
+	defer late.Stop()
+	// It says which port it has got.
+	lines, said := bufio.NewScanner(log), []string{}
+	for lines.Scan() {
+		var entry struct{ Msg string }
+		if err := json.Unmarshal(lines.Bytes(), &entry); err == nil {
+			if address, found := strings.CutPrefix(entry.Msg, "listening on "); found {
+				go func() { _, _ = io.Copy(io.Discard, log) }()
+				return address
+			}
 		}
-		select {
-		case err := <-ended:
-			t.Fatalf("registry ended: %v\n%s", err, log.String())
-		case <-deadline:
-			t.Fatal("registry is not ready")
-		case <-time.After(20 * time.Millisecond):
-		}
+		said = append(said, lines.Text())
 	}
+	t.Fatalf("the registry ended, or did not listen in time: %s", strings.Join(said, "\n"))
+	return ""
 }
 
 func digest(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }

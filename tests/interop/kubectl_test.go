@@ -189,28 +189,29 @@ func kubectlChange(k kubectl) {
 
 func kubectlRollout(k kubectl) {
 	k.run("apply", "-f", k.write("web.yaml", fmt.Sprintf(deployment, "1")))
-	k.prints(".*successfully rolled out", "rollout", "status", "deployment/web", "--timeout=60s")
+	k.prints(".*successfully rolled out", "rollout", "status", "deployment/web", "--timeout=110s")
 	k.prints("deployment.apps/web configured", "apply", "-f", k.write("web.yaml", fmt.Sprintf(deployment, "2")))
-	k.prints(".*successfully rolled out", "rollout", "status", "deployment/web", "--timeout=60s")
+	k.prints(".*successfully rolled out", "rollout", "status", "deployment/web", "--timeout=110s")
 	if out := k.run("rollout", "history", "deployment/web"); !regexp.MustCompile(`(?m)^1 .*\n2 `).MatchString(out) {
 		k.t.Fatalf("history: %s", out)
 	}
 	k.prints("(Warning: .*)?deployment.apps/web rolled back", "rollout", "undo", "deployment/web")
-	k.prints(".*successfully rolled out", "rollout", "status", "deployment/web", "--timeout=60s")
+	k.prints(".*successfully rolled out", "rollout", "status", "deployment/web", "--timeout=110s")
 	k.prints("1", "get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[0].env[0].value}")
 	k.prints("deployment.apps/web restarted", "rollout", "restart", "deployment/web")
-	k.prints(".*successfully rolled out", "rollout", "status", "deployment/web", "--timeout=60s")
+	k.prints(".*successfully rolled out", "rollout", "status", "deployment/web", "--timeout=110s")
 	k.prints("deployment.apps/web scaled", "scale", "deployment/web", "--replicas=1")
-	k.run("wait", "--for=jsonpath={.status.replicas}=1", "deployment/web", "--timeout=60s")
+	k.run("wait", "--for=jsonpath={.status.replicas}=1", "deployment/web", "--timeout=110s")
 	k.prints("deployment.apps/web image updated", "set", "image", "deployment/web", "main=other")
-	k.prints("deployment.apps/web condition met", "wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+	k.prints("deployment.apps/web condition met", "wait", "--for=condition=Available", "deployment/web", "--timeout=110s")
 	// The ReplicaSets stay, ownerless.
 	k.run("delete", "deployment", "web", "--cascade=orphan")
 	if out := k.run("get", "replicasets", "-o", "name"); !strings.Contains(out, "replicaset.apps/web-") {
 		k.t.Fatalf("replica sets: %s", out)
 	}
-	k.run("delete", "replicasets", "--all", "--cascade=foreground", "--timeout=60s")
-	k.prints("No resources found in .*", "get", "pods", "-l", "app=web", "--field-selector=status.phase!=Failed")
+	k.run("delete", "replicasets", "--all", "--cascade=foreground", "--timeout=110s")
+	// The ReplicaSet controller may have made a pod while they were deleted: it goes later than they do.
+	k.run("wait", "--for=delete", "pods", "-l", "app=web", "--field-selector=status.phase!=Failed", "--timeout=110s")
 }
 
 func kubectlLook(k kubectl) {
@@ -331,16 +332,17 @@ func kubectlContainers(k kubectl) {
 		}
 		conn.Close()
 	}
+	awaitEvent(k.t, shared, k.ns, "Started", "")
 	if out := k.run("describe", "pod", "echo"); !strings.Contains(out, "python3") || !strings.Contains(out, "Started") {
 		k.t.Fatalf("describe: %s", out)
 	}
 
 	// The command of `kubectl run` reads what its user types, to the end.
 	typed.stdin = "one\ntwo\n"
-	if out := typed.run("run", "typist", "--image=host", "--restart=Never", "-i", "--rm", "--quiet", "--command", "--", "sh", "-c", "while read l; do echo got $l; done"); out != "got one\ngot two\n" {
+	if out := typed.run("run", "typist", "--image=host", "--restart=Never", "--pod-running-timeout=110s", "-i", "--rm", "--quiet", "--command", "--", "sh", "-c", "while read l; do echo got $l; done"); out != "got one\ngot two\n" {
 		k.t.Fatalf("run -i: %q", out)
 	}
-	k.run("delete", "pod", "echo", "--grace-period=1", "--timeout=60s")
+	k.run("delete", "pod", "echo", "--grace-period=1", "--timeout=110s")
 }
 
 // As kubectl before 1.31 does it.

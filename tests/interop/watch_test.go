@@ -127,7 +127,8 @@ func TestInformers(t *testing.T) {
 
 // An informer goes on over a restart of the server: nothing is lost, nothing that is gone stays.
 func TestInformerOverRestart(t *testing.T) {
-	c := own(t, "--runtime", "simulated", "--no-driver")
+	// At an address from which no connection is made: one to the port, made while nothing listens, could take the port.
+	c := own(t, "--runtime", "simulated", "--no-driver", "--listen", "127.0.0.77:0")
 	url := c.config.Host
 	ns := namespace(t, c)
 	ctx, cancel := context.WithCancel(within(t))
@@ -195,7 +196,8 @@ func TestLeaderElection(t *testing.T) {
 			shared.client.CoreV1(), shared.client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: identity})
 		must(t, err)
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Lock: lock, LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+			// A machine that stands still for a while does not cost the leadership.
+			Lock: lock, LeaseDuration: patience, RenewDeadline: patience / 2, RetryPeriod: 200 * time.Millisecond,
 			ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) { leading <- identity },

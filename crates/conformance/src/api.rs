@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use allot_apiserver::config::Config;
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A request of the kit itself that is not answered for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Api {
     client: Client,
@@ -104,7 +105,7 @@ impl Api {
         })
     }
 
-    /// Requests of the driver are answered, but no answer arrives until [`Api::release`].
+    /// Requests of the driver are answered, also on new connections, but no answer arrives until [`Api::release`].
     pub(crate) fn hold(&self) {
         if let Some(open) = &self.open {
             open.send_replace(false);
@@ -161,6 +162,18 @@ impl Api {
 
     /// Number of writes of ResourceSlices: all, and those that were rejected for their content.
     pub(crate) async fn slice_writes(&self) -> Result<Writes, ApiError> {
+        Ok(count_writes(&self.metrics().await?))
+    }
+
+    /// Number of requests for ResourceClaims that were answered, those of the kit included.
+    pub(crate) async fn claim_requests(&self) -> Result<u64, ApiError> {
+        let metrics = self.metrics().await?;
+        let of_claims =
+            requests(&metrics).filter(|(line, _)| has(line, "resource", "resourceclaims"));
+        Ok(of_claims.map(|(_, count)| count).sum())
+    }
+
+    async fn metrics(&self) -> Result<String, ApiError> {
         let request = Request::get("/metrics").body(Vec::new());
         let failed = |text: String| ApiError {
             code: 0,
@@ -168,10 +181,8 @@ impl Api {
         };
         let request = request.map_err(|error| failed(error.to_string()))?;
         let text = tokio::time::timeout(PATIENCE, self.client.request_text(request)).await;
-        let text = text
-            .map_err(|_| failed("no answer".into()))?
-            .map_err(|error| failed(error.to_string()))?;
-        Ok(count_writes(&text))
+        text.map_err(|_| failed("no answer".into()))?
+            .map_err(|error| failed(error.to_string()))
     }
 }
 
@@ -182,12 +193,21 @@ pub(crate) struct Writes {
     pub(crate) invalid: u64,
 }
 
+/// The lines that count requests, and their counts.
+fn requests(metrics: &str) -> impl Iterator<Item = (&str, u64)> {
+    let lines = metrics.lines();
+    let lines = lines.filter(|line| line.starts_with("apiserver_request_total{"));
+    lines.filter_map(|line| Some((line, line.rsplit(' ').next()?.parse().ok()?)))
+}
+
+/// Whether a label of a line has a value.
+fn has(line: &str, name: &str, value: &str) -> bool {
+    line.contains(&format!("{name}=\"{value}\""))
+}
+
 fn count_writes(metrics: &str) -> Writes {
     let mut writes = Writes::default();
-    for line in metrics
-        .lines()
-        .filter(|line| line.starts_with("apiserver_request_total{"))
-    {
+    for (line, count) in requests(metrics) {
         let verb = [
             "create",
             "update",
@@ -197,17 +217,10 @@ fn count_writes(metrics: &str) -> Writes {
             "post",
             "put",
         ];
-        let is = |name: &str, value: &str| line.contains(&format!("{name}=\"{value}\""));
+        let is = |name: &str, value: &str| has(line, name, value);
         let written = verb
             .iter()
             .any(|verb| is("verb", &verb.to_uppercase()) || is("verb", verb));
-        let Some(count) = line
-            .rsplit(' ')
-            .next()
-            .and_then(|count| count.parse::<u64>().ok())
-        else {
-            continue;
-        };
         if written && is("resource", "resourceslices") {
             writes.all += count;
             if is("code", "422") || is("code", "400") {
@@ -237,10 +250,16 @@ async fn forward(
             let _ = (client.set_nodelay(true), server.set_nodelay(true));
             let (from_client, to_client) = client.into_split();
             let (from_server, to_server) = server.into_split();
+            let handshake = Handshake::default();
             let both = async {
                 tokio::join!(
-                    copy(from_client, to_server, None),
-                    copy(from_server, to_client, Some(gate))
+                    copy(from_client, to_server, || handshake.client_speaks(), None),
+                    copy(
+                        from_server,
+                        to_client,
+                        || handshake.server_speaks(),
+                        Some(gate)
+                    )
                 )
             };
             stop.run_until_cancelled(both).await;
@@ -248,15 +267,40 @@ async fn forward(
     }
 }
 
-/// Copies until the end; data that was read is held until the gate is open.
+/// How far a connection is. What the server says first belongs to the TLS handshake: were it held, the client could not
+/// even send a request.
+#[derive(Debug, Default)]
+struct Handshake {
+    answered: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Handshake {
+    fn client_speaks(&self) -> bool {
+        if self.answered.load(Ordering::SeqCst) {
+            self.over.store(true, Ordering::SeqCst);
+        }
+        false
+    }
+
+    /// Whether it is an answer to a request.
+    fn server_speaks(&self) -> bool {
+        self.answered.store(true, Ordering::SeqCst);
+        self.over.load(Ordering::SeqCst)
+    }
+}
+
+/// Copies until the end; data that was read is held until the gate is open, if `holds` says so.
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
+    holds: impl Fn() -> bool,
     mut gate: Option<watch::Receiver<bool>>,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if let Some(gate) = &mut gate
+        if holds()
+            && let Some(gate) = &mut gate
             && gate.wait_for(|open| *open).await.is_err()
         {
             break;
@@ -271,6 +315,31 @@ async fn copy(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Where the driver had to make a connection first, its request came only after the release.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn regression_requests_on_new_connections_come_while_answers_are_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        let api = Api::start(&kubeconfig).await.unwrap();
+        let driver = Api::connect(&kubeconfig).await.unwrap();
+        let before = api.claim_requests().await.unwrap();
+        api.hold();
+        let asked = tokio::spawn(async move {
+            driver
+                .get("/apis/resource.k8s.io/v1/resourceclaims")
+                .await
+                .map(drop)
+        });
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while api.claim_requests().await.unwrap() == before {
+            assert!(tokio::time::Instant::now() < deadline, "it is not asked");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(!asked.is_finished());
+        api.release();
+        asked.await.unwrap().unwrap();
+    }
 
     #[test]
     fn writes_are_counted_by_verb_resource_and_code() {

@@ -225,7 +225,7 @@ mod tests {
         let log = Arc::new(Log::default());
         let script = "setsid sh -c 'echo child; sleep 1000' & echo parent; sleep 1000";
         let mut process = Process::spawn(&shell(script), &log).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while !(log.tail(9).contains("child") && log.tail(9).contains("parent")) {
             assert!(Instant::now() < deadline, "{}", log.tail(9));
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -28,7 +28,8 @@ const LIMITS: Limits = Limits {
     silence: Duration::from_secs(600),
 };
 
-/// Tests that take longer by design: the simulations go through as many seeds as they are asked for.
+/// Tests that take longer by design: the simulations go through as many seeds as they are asked for, the conformance kit
+/// is tried with a hundred drivers.
 const LONG: &[(&str, Duration)] = &[
     (
         "nothing_is_lost_and_nothing_is_given_twice",
@@ -37,6 +38,11 @@ const LONG: &[(&str, Duration)] = &[
     (
         "nothing_is_stuck_and_nothing_is_leaked",
         Duration::from_secs(3600),
+    ),
+    ("drivers::each_fault_is_found", Duration::from_secs(1800)),
+    (
+        "drivers::broken_drivers_fail_exactly_what_they_must",
+        Duration::from_secs(1800),
     ),
 ];
 

@@ -38,9 +38,14 @@ impl Component {
         Self { child, log }
     }
 
+    /// What it logged so far.
+    pub(super) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("a log")
+    }
+
     /// Nothing that it tried was forbidden.
     pub(super) fn was_allowed_everything(&self) {
-        let log = std::fs::read_to_string(&self.log).expect("a log");
+        let log = self.log();
         let refused: Vec<_> = log
             .lines()
             .filter(|line| line.contains("forbidden"))
@@ -222,8 +227,8 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
     }
     let Ok(Ok(_)) = running else {
         let pod = pods.get("example-claim").await.expect("the pod");
-        let log = |component: &Component| std::fs::read_to_string(&component.log).expect("a log");
-        let logs = [&scheduler, &controllers, &driver, &node].map(log).concat();
+        let logs = [&scheduler, &controllers, &driver, &node].map(Component::log);
+        let logs = logs.concat();
         panic!("the pod does not run: {:#?}\n{logs}", pod.status);
     };
 
@@ -337,10 +342,8 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let running = await_condition(pods, "networked", conditions::is_pod_running());
     if tokio::time::timeout(PATIENCE, running).await.is_err() {
-        let log = |component: &Component| std::fs::read_to_string(&component.log).expect("a log");
-        let logs = [&controller, &plugin, &scheduler, &manager, &node]
-            .map(log)
-            .concat();
+        let logs = [&controller, &plugin, &scheduler, &manager, &node].map(Component::log);
+        let logs = logs.concat();
         panic!("the pod does not run\n{logs}");
     }
 

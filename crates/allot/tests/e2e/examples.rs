@@ -54,12 +54,14 @@ async fn a_pod_gets_the_gpu_of_its_template_and_gives_it_back() {
         .results
         .expect("results")[0];
     assert_eq!(seen.as_slice(), std::slice::from_ref(&result.device));
-    let log = up
-        .pods()
-        .logs("example-claim", &LogParams::default())
-        .await
-        .expect("log");
-    assert!(log.contains(&result.device), "{log}");
+    // The pod runs when its program begins; what it prints comes later.
+    allot_testing::wait::until("the device is logged", || async {
+        let pods = up.pods();
+        let log = pods.logs("example-claim", &LogParams::default()).await;
+        let log = log.expect("log");
+        log.contains(&result.device).then_some(()).ok_or(log)
+    })
+    .await;
 
     up.pods()
         .delete("example-claim", &DeleteParams::default())
@@ -243,7 +245,8 @@ spec:
     ))
     .await;
     up.running("sleeper").await;
-    assert!(is_running(&seconds));
+    // Until it has executed the program, its process has the arguments of the shim.
+    allot_testing::wait::until_true("it sleeps", || is_running(&seconds)).await;
     assert!(up.stop());
     assert!(!is_running(&seconds));
 }

@@ -83,7 +83,7 @@ async fn the_seed_s_session_works_as_printed() {
     );
     kubectl(
         &up,
-        "wait --for=condition=Ready pod/example-claim --timeout=60s",
+        "wait --for=condition=Ready pod/example-claim --timeout=120s",
     )
     .await;
     let claims = cells(&kubectl(&up, "get resourceclaim").await);
@@ -91,11 +91,11 @@ async fn the_seed_s_session_works_as_printed() {
     assert_eq!(claims[1][1], "allocated,reserved");
     let environment = kubectl(&up, "exec example-claim -- printenv").await;
     assert!(environment.contains("GPU_DEVICE_0=gpu-"), "{environment}");
-    assert!(
-        kubectl(&up, "logs example-claim")
-            .await
-            .contains("GPU_DEVICE_0=")
-    );
+    allot_testing::wait::until("the device is logged", || async {
+        let log = kubectl(&up, "logs example-claim").await;
+        log.contains("GPU_DEVICE_0=").then_some(()).ok_or(log)
+    })
+    .await;
     assert!(
         kubectl(&up, "describe pod example-claim")
             .await
@@ -107,7 +107,7 @@ async fn the_seed_s_session_works_as_printed() {
         kubectl(&up, "delete -f example_claim_po.yaml").await,
         "pod \"example-claim\" deleted\n"
     );
-    kubectl(&up, "wait --for=delete resourceclaim --all --timeout=60s").await;
+    kubectl(&up, "wait --for=delete resourceclaim --all --timeout=120s").await;
 
     let deleted = kubectl(
         &up,

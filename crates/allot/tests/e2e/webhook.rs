@@ -1,7 +1,7 @@
 //! The admission webhook for parameters, with the configuration that the chart installs: what a driver would refuse is
 //! refused when it is written.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use allot_apiserver::pki::Authority;
@@ -20,7 +20,7 @@ use super::harness::{PATIENCE, Up, create, directory, objects};
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Starts the webhook, and returns it with the `clientConfig` that reaches it.
-fn webhook(directory: &Path) -> (Component, Value) {
+async fn webhook(directory: &Path) -> (Component, Value) {
     let authority = Authority::generate("webhook").expect("a CA");
     let identity = authority
         .server("webhook", &[], &[LOCAL])
@@ -28,23 +28,29 @@ fn webhook(directory: &Path) -> (Component, Value) {
     let (chain, key) = (directory.join("tls.crt"), directory.join("tls.key"));
     std::fs::write(&chain, identity.certificate).expect("written");
     std::fs::write(&key, identity.key).expect("written");
-    // Free a moment ago.
-    let free = TcpListener::bind((LOCAL, 0)).expect("a port");
-    let port = free.local_addr().expect("bound").port();
-    drop(free);
     let arguments = [
         "driver",
         "webhook",
+        "-v",
         "--bind-address=127.0.0.1",
-        &format!("--port={port}"),
+        "--port=0",
         "--tls-cert-file",
         chain.to_str().expect("UTF-8"),
         "--tls-private-key-file",
         key.to_str().expect("UTF-8"),
     ];
     let component = Component::start(directory, "webhook", &arguments);
+    // It says which port it has got.
+    let address = allot_testing::wait::until("the webhook serves", || async {
+        let log = component.log();
+        let (_, rest) = log.split_once("the webhook serves ").ok_or(log.clone())?;
+        let (line, _) = rest.split_once('\n').ok_or(log.clone())?;
+        let (_, address) = line.split_once("address=").ok_or(log.clone())?;
+        Ok::<_, String>(address.trim().to_owned())
+    })
+    .await;
     let bundle = base64::prelude::BASE64_STANDARD.encode(authority.certificate());
-    let url = format!("https://127.0.0.1:{port}/validate-resource-claim-parameters");
+    let url = format!("https://{address}/validate-resource-claim-parameters");
     (component, json!({"url": url, "caBundle": bundle}))
 }
 
@@ -112,9 +118,9 @@ async fn what_the_driver_would_refuse_is_refused_when_it_is_written() {
     create(client, &pod.to_string()).await;
     let cause = failure(client).await;
 
-    let (component, reached) = webhook(directory.path());
+    let (component, reached) = webhook(directory.path()).await;
     install(client, reached).await;
-    // Until it serves and the API server has the configuration, a claim is admitted, or is refused for another reason.
+    // Until the API server has the configuration, a claim is admitted.
     let refusal = async {
         loop {
             match make("v1", "probe", GPU, &wrong).await {

@@ -34,7 +34,7 @@ fn the_plugin_is_in_the_default_profile(release: &str, version: &str) {
     cluster.ok(&format!("create -f classic/{release}/resourceclass.yaml"));
     let without = pod_with_cat(version, "unplugged", "schedulerName: without");
     assert!(cluster.create(&without).success);
-    cluster.ok("wait --for=condition=PodScheduled pod/unplugged --timeout=60s");
+    cluster.ok("wait --for=condition=PodScheduled pod/unplugged --timeout=120s");
     assert_eq!(cluster.rows("get resourceclaim cat")[1][3], "pending");
     cluster.ok("delete pod unplugged --grace-period=0 --force");
     assert!(cluster.create(&pod_for_cat("plugged", "")).success);
@@ -77,7 +77,7 @@ fn seed_003_item_11_a_claim_on_the_wrong_node_is_deallocated_and_tried_on_anothe
             .create(&pod_with_cat("v1alpha1", "first", &on("node-0")))
             .success
     );
-    cluster.ok("wait --for=condition=PodScheduled pod/first --timeout=60s");
+    cluster.ok("wait --for=condition=PodScheduled pod/first --timeout=120s");
     assert_eq!(cluster.ok(usable), "node-0");
     // Not `get resourceclaim cat -w`: of one object kubectl drops the first event, which may be the one.
     let watch = cluster.follow("get resourceclaim -w --no-headers");
@@ -92,7 +92,7 @@ fn seed_003_item_11_a_claim_on_the_wrong_node_is_deallocated_and_tried_on_anothe
             .create(&pod_for_cat("second", &on("node-1")))
             .success
     );
-    cluster.ok("wait --for=condition=PodScheduled pod/second --timeout=60s");
+    cluster.ok("wait --for=condition=PodScheduled pod/second --timeout=120s");
     assert_eq!(cluster.ok(usable), "node-1");
 }
 
@@ -184,7 +184,7 @@ fn seed_003_item_15_a_driver_is_a_controller_and_a_plugin_on_each_node() {
     cluster.ok("create -f classic/1.26/resourceclass.yaml");
     cluster.ok("create -f classic/1.26/pod-inline.yaml");
     let _controller = cluster.allot(&["driver", "test", "controller"]);
-    cluster.ok("wait --for=condition=PodScheduled pod/test-inline-claim --timeout=60s");
+    cluster.ok("wait --for=condition=PodScheduled pod/test-inline-claim --timeout=120s");
     // Allocated by the one, it waits for the other.
     let node = cluster.directory().join("nodes/node-0");
     let node = node.to_str().expect("UTF-8");
@@ -248,7 +248,7 @@ fn seed_001_item_42_a_negotiation_that_gets_no_answer_holds_up_no_other_pod() {
             .create(&pod_with_cat("v1alpha2", "waiting", ""))
             .success
     );
-    cluster.ok("wait --for=create podschedulingcontext/waiting --timeout=60s");
+    cluster.ok("wait --for=create podschedulingcontext/waiting --timeout=120s");
     cluster.ok("run plain --image=busybox --command -- sleep 9999");
     cluster.ready("plain");
     assert_eq!(
@@ -287,7 +287,7 @@ spec:
       resourceClaims: [{name: cat, source: {resourceClaimTemplateName: cat}}]
 ";
     assert!(cluster.create(&format!("{template}{deployment}")).success);
-    cluster.ok("rollout status deployment/cats --timeout=60s");
+    cluster.ok("rollout status deployment/cats --timeout=120s");
     let instances = cluster.ok(
         "get resourceclaims -o jsonpath={.items[*].status.allocation.resourceHandles[0].structuredData.results[0].namedResources.name}",
     );

@@ -157,14 +157,14 @@ spec: {spec}
     /// Waits until the pod has come to an end that is well.
     pub fn completed(&self, pod: &str) {
         self.ok(&format!(
-            "wait --for=jsonpath={{.status.phase}}=Succeeded pod/{pod} --timeout=60s"
+            "wait --for=jsonpath={{.status.phase}}=Succeeded pod/{pod} --timeout=120s"
         ));
     }
 
     /// Waits until the pod is ready.
     pub fn ready(&self, pod: &str) {
         self.ok(&format!(
-            "wait --for=condition=Ready pod/{pod} --timeout=60s"
+            "wait --for=condition=Ready pod/{pod} --timeout=120s"
         ));
     }
 }

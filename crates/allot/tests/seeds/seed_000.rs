@@ -29,7 +29,7 @@ fn cdi_file(cluster: &Cluster, node: &str, uid: &str) -> PathBuf {
 
 fn demo(cluster: &Cluster) {
     cluster.ok("apply -f classic/net/demo.yaml");
-    cluster.ok("rollout status deployment/demo --timeout=60s");
+    cluster.ok("rollout status deployment/demo --timeout=120s");
 }
 
 /// Waits for the text in what a command of the form `get …` prints, now or later.
@@ -62,8 +62,8 @@ fn seed_000_item_57_58_a_network_becomes_what_multus_reads_and_stays_so() {
     told(&cluster, get, wanted);
     cluster.ok(r#"patch net-attach-def macvlan-conf -n kube-system --type=merge -p {"spec":{"config":"{}"}}"#);
     told(&cluster, get, wanted);
-    cluster.ok("wait --for=jsonpath={.status.totalIPCount}=10 sp/ippool-test --timeout=60s");
-    cluster.ok("wait --for=jsonpath={.status.allocatedIPCount}=0 sp/ippool-test --timeout=60s");
+    cluster.ok("wait --for=jsonpath={.status.totalIPCount}=10 sp/ippool-test --timeout=120s");
+    cluster.ok("wait --for=jsonpath={.status.allocatedIPCount}=0 sp/ippool-test --timeout=120s");
     let row = &cluster.rows("get sp")[1];
     assert_eq!(row[..5], ["ippool-test", "4", "172.18.0.0/16", "0", "10"]);
     let refused = cluster.create(
@@ -80,7 +80,7 @@ spec: {cniType: macvlan, macvlan: {master: [eth0]}, sriov: {resourceName: x/y}}
         "{refused:?}"
     );
     cluster.ok("delete smc macvlan-conf -n kube-system");
-    cluster.ok("wait --for=delete net-attach-def/macvlan-conf -n kube-system --timeout=60s");
+    cluster.ok("wait --for=delete net-attach-def/macvlan-conf -n kube-system --timeout=120s");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn seed_000_item_59_61_62_63_65_two_pods_with_a_claim_each() {
         files.push(file);
     }
     cluster.ok("delete deployment demo");
-    cluster.ok("wait --for=delete resourceclaim --all --timeout=60s");
+    cluster.ok("wait --for=delete resourceclaim --all --timeout=120s");
     for file in files {
         assert!(!file.exists(), "{}", file.display());
     }
@@ -233,7 +233,7 @@ spec: {defaultNic: {multusName: second, namespace: kube-system}}
     assert!(applied.success, "{applied:?}");
     // The example has the parameters without a spec: those of this test again.
     cluster.ok(r#"patch scp demo --type=merge -p {"spec":{"defaultNic":{"multusName":"second","namespace":"kube-system"}}}"#);
-    cluster.ok("rollout status deployment/demo --timeout=60s");
+    cluster.ok("rollout status deployment/demo --timeout=120s");
     let nodes = cluster.ok("get pods -o jsonpath={.items[*].spec.nodeName}");
     assert_eq!(nodes, "node-1 node-1");
 

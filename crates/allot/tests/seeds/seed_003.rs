@@ -83,7 +83,7 @@ fn seed_003_item_05_06_07_two_cats_are_two_claims_one_for_each_container() {
         return;
     };
     cluster.ok("create -f classic/1.26/class-of-cats.yaml");
-    cluster.ok("wait --for=condition=Established crd --all --timeout=60s");
+    cluster.ok("wait --for=condition=Established crd --all --timeout=120s");
     cluster.ok("create -f classic/1.26/pod-with-cats.yaml");
     cluster.ready("pod-with-cats");
     let claims = cluster.rows("get resourceclaims");
@@ -166,7 +166,7 @@ spec: {{resourceClassName: example{mode}}}
     };
     claim("delayed", "");
     claim("now", ", allocationMode: Immediate");
-    cluster.ok("wait --for=jsonpath={.status.driverName}=test-driver.cdi.k8s.io resourceclaim/now --timeout=60s");
+    cluster.ok("wait --for=jsonpath={.status.driverName}=test-driver.cdi.k8s.io resourceclaim/now --timeout=120s");
     let rows = cluster.rows("get resourceclaims");
     assert_eq!(rows[1][1..], ["example", "WaitForFirstConsumer", "pending"]);
     assert_eq!(rows[2][1..], ["example", "Immediate", "allocated"]);
@@ -178,7 +178,7 @@ fn seed_003_item_10_13_scheduler_and_driver_agree_on_a_node_through_pod_scheduli
         return;
     };
     created(&cluster);
-    cluster.ok("wait --for=create podscheduling/test-inline-claim --timeout=60s");
+    cluster.ok("wait --for=create podscheduling/test-inline-claim --timeout=120s");
     let negotiation = cluster.ok(
         "get podscheduling test-inline-claim -o jsonpath={.metadata.ownerReferences[0].name}|{.spec.selectedNode}",
     );
@@ -188,7 +188,7 @@ fn seed_003_item_10_13_scheduler_and_driver_agree_on_a_node_through_pod_scheduli
     let node = "get pod test-inline-claim -o jsonpath={.spec.nodeName}";
     assert_eq!(cluster.ok(node), "");
     let _controller = cluster.allot(&["driver", "test", "controller"]);
-    cluster.ok("wait --for=condition=PodScheduled pod/test-inline-claim --timeout=60s");
+    cluster.ok("wait --for=condition=PodScheduled pod/test-inline-claim --timeout=120s");
     assert_eq!(cluster.ok(node), "node-0");
     assert_eq!(
         cluster.rows("get resourceclaims")[1][3],
@@ -209,7 +209,7 @@ fn seed_003_item_12_a_claim_that_is_not_shareable_is_used_by_one_pod() {
     );
     cluster.ready("first");
     assert!(cluster.create(&pod_for_cat("second", "")).success);
-    cluster.ok("wait --for=condition=PodScheduled=False pod/second --timeout=60s");
+    cluster.ok("wait --for=condition=PodScheduled=False pod/second --timeout=120s");
     let reserved = "get resourceclaim cat -o jsonpath={.status.reservedFor[*].name}";
     assert_eq!(cluster.ok(reserved), "first");
     // The second one is scheduled once the first is deleted.
@@ -240,5 +240,5 @@ metadata: {name: now}
 spec: {resourceClassName: example, allocationMode: Immediate}
 ";
     assert!(cluster.create(claim).success);
-    cluster.ok("wait --for=jsonpath={.status.driverName}=test-driver.cdi.k8s.io resourceclaim/now --timeout=60s");
+    cluster.ok("wait --for=jsonpath={.status.driverName}=test-driver.cdi.k8s.io resourceclaim/now --timeout=120s");
 }

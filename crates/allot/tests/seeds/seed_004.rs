@@ -10,7 +10,7 @@ const CATS: &str = "--dra --driver test --drivername resource-driver.example.com
 fn two_cats(release: &str, class: &str) -> Option<Cluster> {
     let cluster = Cluster::up(&format!("--emulated-version {release} {CATS}"))?;
     cluster.ok(&format!("create -f classic/{release}/{class}.yaml"));
-    cluster.ok("wait --for=condition=Established crd --all --timeout=60s");
+    cluster.ok("wait --for=condition=Established crd --all --timeout=120s");
     cluster.ok(&format!("create -f classic/{release}/pod-with-cats.yaml"));
     cluster.ready("pod-with-cats");
     let claims = cluster.rows("get resourceclaims");
@@ -85,7 +85,7 @@ fn seed_001_item_38_39_43_45_two_cats_through_structured_parameters() {
     let finalizers = cluster.ok("get resourceclaims -o jsonpath={.items[0].metadata.finalizers}");
     assert_eq!(finalizers, "[\"dra.k8s.io/delete-protection\"]");
     cluster.ok("delete pod pod-with-cats --grace-period=1");
-    cluster.ok("wait --for=delete resourceclaim --all --timeout=60s");
+    cluster.ok("wait --for=delete resourceclaim --all --timeout=120s");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn parameters_of_a_structured_class_reach_the_containers() {
         return;
     };
     cluster.ok("create -f classic/1.30/structured-class-of-cats.yaml");
-    cluster.ok("wait --for=condition=Established crd --all --timeout=60s");
+    cluster.ok("wait --for=condition=Established crd --all --timeout=120s");
     let objects = "
 apiVersion: cats.resource.example.com/v1
 kind: ClaimParameters
@@ -136,7 +136,7 @@ fn seed_001_item_49_a_node_selector_places_the_pod_instead() {
         return;
     };
     cluster.ok("create -f classic/1.30/class-of-cats.yaml");
-    cluster.ok("wait --for=condition=Established crd --all --timeout=60s");
+    cluster.ok("wait --for=condition=Established crd --all --timeout=120s");
     // The parameters and the template, without the pod that comes with them.
     cluster.ok("create -f classic/1.30/pod-with-cats.yaml");
     cluster.ok("delete pod pod-with-cats --grace-period=1");

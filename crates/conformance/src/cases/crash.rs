@@ -1,7 +1,7 @@
 //! kill -9 at every point.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::case::{Case, Observed, case, ensure, source};
 use crate::fixture::Fixture;
@@ -38,8 +38,24 @@ pub(crate) const CASES: &[Case] = &[
         hint: "start with any combination of files on disk"),
 ];
 
-/// CommandPaths in a call, by time.
+/// How long after a call began the driver is killed, in microseconds.
 const DELAYS: [u64; 6] = [0, 1000, 4000, 15_000, 60_000, 200_000];
+
+/// The moments at which the driver is killed: those of [`DELAYS`], `scale` times as late, and three in the middle of what
+/// took `whole` when nothing disturbed it. A slow driver, or one on a busy machine, has not begun its work at the former.
+fn moments(scale: u32, whole: Duration) -> impl Iterator<Item = Duration> {
+    let soon = DELAYS.map(|micros| Duration::from_micros(micros) * scale);
+    soon.into_iter().chain(quarters(whole))
+}
+
+/// A quarter, a half, and three quarters.
+pub(super) fn quarters(whole: Duration) -> [Duration; 3] {
+    [1, 2, 3].map(|part| whole * part / 4)
+}
+
+fn killed(times: usize) -> String {
+    format!("killed {times} times")
+}
 
 fn set(devices: &[Device]) -> BTreeSet<Device> {
     devices.iter().cloned().collect()
@@ -72,38 +88,43 @@ async fn unprepare(w: &mut Fixture) -> Observed {
 
 async fn during_prepare(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
-    for micros in DELAYS {
+    let claim = w.claim(0).await?;
+    let begun = Instant::now();
+    w.prepare(&claim).await?;
+    let whole = begun.elapsed();
+    w.unprepare(&claim).await?;
+    let mut times = 0;
+    for delay in moments(1, whole) {
+        times += 1;
         let claim = w.claim(0).await?;
-        w.kill_during_prepare(&claim, Duration::from_micros(micros))
-            .await?;
+        w.kill_during_prepare(&claim, delay).await?;
         let devices = w.prepare(&claim).await?;
         w.resolves(&devices)?;
         w.unprepare(&claim).await?;
         w.is_clean(&claim, &before)?;
     }
-    Ok(format!(
-        "killed {} times, up to 200 ms after the call",
-        DELAYS.len()
-    ))
+    Ok(killed(times))
 }
 
 async fn during_unprepare(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
-    for micros in DELAYS {
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    let begun = Instant::now();
+    w.unprepare(&claim).await?;
+    let mut times = 0;
+    for delay in moments(1, begun.elapsed()) {
+        times += 1;
         let claim = w.claim(0).await?;
         w.prepare(&claim).await?;
-        w.kill_during_unprepare(&claim, Duration::from_micros(micros))
-            .await?;
+        w.kill_during_unprepare(&claim, delay).await?;
         w.unprepare(&claim).await?;
         w.is_clean(&claim, &before)?;
         let devices = w.prepare(&claim).await?;
         w.resolves(&devices)?;
         w.unprepare(&claim).await?;
     }
-    Ok(format!(
-        "killed {} times, up to 200 ms after the call",
-        DELAYS.len()
-    ))
+    Ok(killed(times))
 }
 
 async fn several(w: &mut Fixture) -> Observed {
@@ -146,17 +167,19 @@ async fn terminated(w: &mut Fixture) -> Observed {
 async fn start(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     w.prepare(&claim).await?;
-    for micros in DELAYS {
+    w.kill().await;
+    let begun = Instant::now();
+    w.start_again().await?;
+    let mut times = 0;
+    for delay in moments(4, begun.elapsed()) {
+        times += 1;
         w.kill().await;
         w.start().await?;
-        tokio::time::sleep(Duration::from_micros(micros * 4)).await;
+        tokio::time::sleep(delay).await;
     }
     w.restart().await?;
     let devices = w.prepare(&claim).await?;
     w.resolves(&devices)?;
     w.unprepare(&claim).await?;
-    Ok(format!(
-        "killed {} times within 800 ms of its start",
-        DELAYS.len()
-    ))
+    Ok(killed(times))
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::case::{Case, Observed, case, source};
+use crate::case::{Case, Observed, Stop, case, source};
 use crate::fixture::Fixture;
+use crate::kubelet::{Answers, ClaimRef, Device};
 
 pub(crate) const CASES: &[Case] = &[
     case!(late_prepare, "late-prepare", process: true, devices: 1,
@@ -19,17 +20,44 @@ pub(crate) const CASES: &[Case] = &[
 /// How long a call is waited for that gets no answer.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
+/// Begins to prepare a claim while no answer of the API server arrives, and gives up some time after the driver has asked.
+/// The driver's answer, if it gives one.
+async fn give_up(w: &Fixture, claim: &ClaimRef) -> Result<Option<Answers<Vec<Device>>>, Stop> {
+    let (plugin, limit, claim) = (w.plugin()?, w.limit(), claim.clone());
+    let before = w.api.claim_requests().await.unwrap_or_default();
+    w.api.hold();
+    let mut call = Box::pin(async move {
+        let version = plugin.version();
+        plugin.prepare(version, &[claim], limit).await
+    });
+    let asked = async {
+        // A driver that never asks is given up as well.
+        let _ = w
+            .until("a request for the claim", || async {
+                let now = w.api.claim_requests().await.unwrap_or_default();
+                (now > before).then_some(())
+            })
+            .await;
+        tokio::time::sleep(GIVEN_UP).await;
+    };
+    tokio::select! {
+        answer = &mut call => Ok(Some(answer)),
+        () = asked => Ok(None),
+    }
+}
+
 async fn late_prepare(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     let claim = w.claim(0).await?;
     let plugin = w.plugin()?;
     let version = plugin.version();
-    w.api.hold();
-    // The server answers now, with the claim; the answer is under way.
-    let first = plugin
-        .prepare(version, std::slice::from_ref(&claim), GIVEN_UP)
-        .await;
-    if first.is_ok_and(|answers| answers.get(&claim.uid).is_some_and(Result::is_ok)) {
+    // The server has answered then, with the claim; the answer is under way.
+    let first = give_up(w, &claim).await?;
+    let prepared = |answers: &Answers<Vec<Device>>| {
+        let answers = answers.as_ref().ok();
+        answers.is_some_and(|answers| answers.get(&claim.uid).is_some_and(Result::is_ok))
+    };
+    if first.as_ref().is_some_and(prepared) {
         w.api.release();
         return crate::case::skip("the driver prepares without asking the API server");
     }
@@ -65,11 +93,7 @@ async fn late_prepare(w: &mut Fixture) -> Observed {
 async fn slow_api(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
     let claim = w.claim(0).await?;
-    let plugin = w.plugin()?;
-    w.api.hold();
-    let said = plugin
-        .prepare(plugin.version(), std::slice::from_ref(&claim), GIVEN_UP)
-        .await;
+    let said = give_up(w, &claim).await?;
     w.api.release();
     // Connections may have to be re-established first.
     let mut devices = w.try_prepare(&claim).await?;
@@ -86,7 +110,8 @@ async fn slow_api(w: &mut Fixture) -> Observed {
     w.unprepare(&claim).await?;
     w.is_clean(&claim, &before)?;
     Ok(match said {
-        Ok(_) => "answered meanwhile".to_owned(),
-        Err(error) => error,
+        Some(Ok(_)) => "answered meanwhile".to_owned(),
+        Some(Err(error)) => error,
+        None => format!("no answer within {GIVEN_UP:?}"),
     })
 }

@@ -72,7 +72,8 @@ impl Raw {
         if self.fault("torn-cdi") {
             let text = serde_json::to_string(&spec).map_err(|error| error.to_string())?;
             std::fs::write(&path, &text[..text.len() / 2]).map_err(|error| error.to_string())?;
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            // Long enough to be seen by a reader that has to wait for its turn.
+            tokio::time::sleep(Duration::from_millis(50)).await;
             return std::fs::write(&path, text).map_err(|error| error.to_string());
         }
         spec.write(&path).map_err(|error| error.to_string())

@@ -182,8 +182,7 @@ pub async fn run(settings: Settings, client: Client) {
         let mut registered = registered;
         tokio::spawn(async move {
             let waited =
-                tokio::time::timeout(Duration::from_millis(1500), registered.wait_for(|yes| *yes))
-                    .await;
+                tokio::time::timeout(Duration::from_secs(5), registered.wait_for(|yes| *yes)).await;
             if waited.is_err() {
                 eprintln!("no kubelet");
                 std::process::exit(1);

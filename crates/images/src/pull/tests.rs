@@ -355,9 +355,10 @@ async fn mirrors_are_asked_first_and_get_no_credentials() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_server_is_reported_as_unreachable() {
     let directory = tempfile::tempdir().unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Bound, so that no other server gets the port, and not listened on.
+    let gone = tokio::net::TcpSocket::new_v4().unwrap();
+    gone.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = gone.local_addr().unwrap();
     let error = pull(&puller(&directory), &format!("{address}/app:v1"))
         .await
         .unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use allot_images::fixtures::registry::{Fault, Server};
+use allot_images::fixtures::registry::Fault;
 use allot_images::fixtures::{Built, Layer, gzip};
 use allot_node::ImageMode;
 use allot_testing::wait::until_true;
@@ -207,8 +207,10 @@ async fn a_command_runs_from_the_hosts_files_when_no_registry_answers() {
     let Some((cluster, registry)) = with_registry(settings(ImageMode::Auto)).await else {
         return;
     };
-    let gone = Server::start().await.authority.clone();
-    let name = format!("{gone}/some/app:v1");
+    // Bound, so that no other registry gets the port, and not listened on.
+    let gone = tokio::net::TcpSocket::new_v4().unwrap();
+    gone.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let name = format!("{}/some/app:v1", gone.local_addr().unwrap());
     let command = |image: &str| json!({"name": "c", "image": image, "command": ["sh", "-c", "test -d /usr/share && echo from the host"]});
     cluster
         .pod(

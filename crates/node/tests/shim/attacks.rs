@@ -305,8 +305,13 @@ fn the_end_of_the_helper_is_the_end_of_the_container() {
         let script = "sleep 7654 & (setsid sleep 7654 &) ; echo up; sleep 7654";
         let container = Container::start(user, machine, script, |_| {});
         let state = container.started.clone().expect("started");
+        let deadline = std::time::Instant::now() + allot_testing::wait::PATIENCE;
         while container.log().is_empty() {
-            std::thread::yield_now();
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{user:?}: it is not up"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let init = rustix::process::Pid::from_raw(state.pid).unwrap();
         let over = rustix::process::pidfd_open(init, rustix::process::PidfdFlags::empty()).unwrap();
@@ -316,7 +321,7 @@ fn the_end_of_the_helper_is_the_end_of_the_container() {
             rustix::event::PollFlags::IN,
         )];
         let patience = rustix::event::Timespec {
-            tv_sec: 30,
+            tv_sec: 120,
             tv_nsec: 0,
         };
         let ended = rustix::event::poll(&mut watched, Some(&patience)).unwrap();

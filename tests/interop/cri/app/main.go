@@ -57,13 +57,13 @@ func main() {
 		if len(arguments) > 2 {
 			wait()
 		}
-	case "echo": // answers lines on a port in capitals
-		listener, err := net.Listen("tcp", ":"+arguments[0])
+	case "echo": // answers lines in capitals, on a port that it prints
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		fmt.Println("listening")
+		fmt.Println("listening on", listener.Addr().(*net.TCPAddr).Port, "now")
 		for {
 			connection, err := listener.Accept()
 			if err != nil {

@@ -4,9 +4,11 @@ use tokio::net::TcpListener;
 
 #[tokio::test]
 async fn an_error_says_why_the_server_cannot_be_reached() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    drop(listener);
+    // Bound, so that no other server gets the port, and not listened on.
+    let gone = tokio::net::TcpSocket::new_v4().expect("a socket");
+    gone.bind("127.0.0.1:0".parse().expect("an address"))
+        .expect("a port");
+    let address = gone.local_addr().expect("bound");
     let uri = format!("http://{address}").parse().expect("a URL");
     let client = connect(kube::Config::new(uri), "test", Watches::Apart).expect("a client");
     let error = client

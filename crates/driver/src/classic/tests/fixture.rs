@@ -26,7 +26,7 @@ use super::super::*;
 pub const DRIVER: &str = "cats.example.com";
 
 /// Waits are bounded by this; they end as soon as the condition holds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn is_null(value: &Value) -> bool {
     value.is_null()
