@@ -25,7 +25,7 @@ async fn start(limits: Limits) -> Behind {
     let behind = Behind::start(limits).await;
     behind.server.mount(Mount::new(
         "/page",
-        Arc::new(|request| {
+        Arc::new(|request: http::Request<hyper::body::Incoming>| {
             let path = request.uri().path().to_owned();
             assert_ne!(path, "/page/fails-at-once");
             async move {
@@ -33,7 +33,9 @@ async fn start(limits: Limits) -> Behind {
                 match path.as_str() {
                     "/page/endless" => Response::new(endless()),
                     "/page/waits" => futures::future::pending().await,
-                    _ => Response::new(BodyExt::boxed_unsync(Full::new("page".into()))),
+                    _ => Response::new(BodyExt::boxed_unsync(Full::new(Bytes::from_static(
+                        b"page",
+                    )))),
                 }
             }
             .boxed()
