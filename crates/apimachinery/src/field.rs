@@ -6,6 +6,13 @@ use serde_json::Value;
 
 use crate::quote::{go_json, quote};
 
+/// The longest name or key in a path, in bytes.
+const MOST_STEP: usize = 2048;
+/// The length after which a path does not grow.
+const MOST_PATH: usize = 4096;
+/// What stands for the rest.
+const CUT: &str = "…";
+
 /// Path of a field: `spec.devices.requests[0].exactly`, keys in brackets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Path(String);
@@ -24,23 +31,37 @@ impl Path {
     /// The field `name` below this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() {
-            Self(name.to_owned())
-        } else {
-            Self(format!("{}.{name}", self.0))
-        }
+        let dot = if self.0.is_empty() { "" } else { "." };
+        self.step(dot, name, "")
     }
 
     /// The element `index` of this list.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
+        self.step("[", &index.to_string(), "]")
     }
 
     /// The entry `key` of this map.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+        self.step("[", key, "]")
+    }
+
+    /// A path is made for each element of what a client sends, and starts with the keys of the maps around it: each may
+    /// be as long as the body. Long ones are cut.
+    fn step(&self, before: &str, name: &str, after: &str) -> Self {
+        if self.0.len() > MOST_PATH {
+            let mut path = self.0.clone();
+            if !path.ends_with(CUT) {
+                path.push_str(CUT);
+            }
+            return Self(path);
+        }
+        let (name, cut) = match name.len() > MOST_STEP {
+            true => (&name[..name.floor_char_boundary(MOST_STEP)], CUT),
+            false => (name, ""),
+        };
+        Self([&self.0, before, name, cut, after].concat())
     }
 
     /// The path as text.
@@ -387,11 +408,11 @@ impl Error {
 pub type ErrorList = Vec<Error>;
 
 /// The length of the text about errors in one answer, after which they are only counted. The client determines how many
-/// errors there are, and many contain the wrong value.
-pub(crate) const MOST_TEXT: usize = 1 << 20;
+/// errors there are: an entry of two bytes in a list can cause several with hundreds of bytes each.
+pub(crate) const MOST_TEXT: usize = 64 << 10;
 
 /// The text of several errors as upstream's aggregate formats it: a single one unchanged, several in brackets, equal
-/// texts once. `None` without errors. After a mebibyte of text it says how many more there are.
+/// texts once. `None` without errors. After 64 KiB of text it says how many more there are.
 pub fn aggregate(errors: &[Error]) -> Option<String> {
     let mut texts: Vec<String> = Vec::new();
     // The client determines the number of errors.

@@ -138,6 +138,16 @@ impl ServiceAddresses {
         Ipv4Addr::from_bits(self.network + 1)
     }
 
+    /// Whether an address is in the network.
+    pub fn has(&self, ip: std::net::IpAddr) -> bool {
+        match ip.to_canonical() {
+            std::net::IpAddr::V4(ip) => {
+                ip.to_bits() & (u32::MAX << (32 - u32::from(self.bits))) == self.network
+            }
+            std::net::IpAddr::V6(_) => false,
+        }
+    }
+
     /// What services may have: all but the network's own address and that of its broadcasts.
     pub fn usable(&self) -> RangeInclusive<u32> {
         let size = 1u32 << (32 - u32::from(self.bits));

@@ -47,6 +47,14 @@ impl Reach {
     }
 }
 
+/// Whether the address is one of this host, on whichever of its interfaces: a socket can be bound to no other one. If
+/// none can be bound at all, it may be one.
+pub(crate) fn is_own(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    let foreign = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
+    ip.is_loopback() || !std::net::UdpSocket::bind((ip, 0)).is_err_and(foreign)
+}
+
 /// The error if the address is not one that may be dialed.
 pub(crate) fn refused() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, REFUSED)
@@ -107,6 +115,24 @@ mod tests {
         for text in LOOPBACK {
             assert!(!allows(Reach::Network, text), "{text}");
             assert!(allows(Reach::Host, text), "{text}");
+        }
+    }
+
+    /// A bridge, or the address that others reach the host at, leads to its processes as the loopback interface does.
+    #[test]
+    fn regression_all_addresses_of_the_host_are_its_own() {
+        for text in ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(is_own(text.parse().unwrap()), "{text}");
+        }
+        // For documentation: no interface has them.
+        for text in ["192.0.2.1", "203.0.113.7", "::ffff:192.0.2.1"] {
+            assert!(!is_own(text.parse().unwrap()), "{text}");
+        }
+        // The address from which the host would send to others, if it has a route to them.
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        if socket.connect("192.0.2.1:9").is_ok() {
+            let own = socket.local_addr().unwrap().ip();
+            assert!(is_own(own), "{own}");
         }
     }
 

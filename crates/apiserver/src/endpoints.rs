@@ -1,6 +1,7 @@
 //! The ready endpoints of services.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 use allot_store::{Backend, ListOptions};
 
@@ -15,12 +16,15 @@ const ENOUGH: usize = 1000;
 const MOST_BYTES: usize = 8 << 20;
 
 /// The addresses and ports of the ready endpoints for a service port, those of the first slices if there are many.
+///
+/// A slice can also list names (`addressType: FQDN`), which its author may let resolve to any address. They are no
+/// endpoints, as for kube-apiserver and kube-proxy.
 pub(crate) async fn ready(
     backend: &dyn Backend,
     namespace: &str,
     service: &str,
     port: &str,
-) -> Result<BTreeSet<(String, u64)>> {
+) -> Result<BTreeSet<SocketAddr>> {
     let prefix = format!("{namespace}/");
     let options = ListOptions {
         prefix: &prefix,
@@ -38,16 +42,23 @@ pub(crate) async fn ready(
         if found.len() >= ENOUGH || read > MOST_BYTES {
             break;
         }
-        let slice = extract(&entry.value, &["ports", "endpoints"]);
+        let slice = extract(&entry.value, &["addressType", "ports", "endpoints"]);
+        if slice["addressType"] == "FQDN" {
+            continue;
+        }
         let ports = slice["ports"].as_array().into_iter().flatten();
         let mut ports = ports.filter(|it| text(it, &["name"]) == port);
-        let Some(number) = ports.find_map(|it| it["port"].as_u64()) else {
+        let number = |port: &serde_json::Value| u16::try_from(port["port"].as_u64()?).ok();
+        let Some(number) = ports.find_map(number) else {
             continue;
         };
         for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
             let ready = endpoint["conditions"]["ready"] != false;
-            let address = endpoint["addresses"][0].as_str();
-            found.extend(address.filter(|_| ready).map(|it| (it.to_owned(), number)));
+            let address: Option<IpAddr> = endpoint["addresses"][0]
+                .as_str()
+                .and_then(|it| it.parse().ok());
+            let address = address.filter(|_| ready);
+            found.extend(address.map(|ip| SocketAddr::new(ip, number)));
         }
     }
     Ok(found)
@@ -61,7 +72,18 @@ mod tests {
     use super::*;
 
     async fn add(backend: &Embedded, name: &str, service: &str, endpoints: serde_json::Value) {
+        add_of_type(backend, name, service, "IPv4", endpoints).await;
+    }
+
+    async fn add_of_type(
+        backend: &Embedded,
+        name: &str,
+        service: &str,
+        kind: &str,
+        endpoints: serde_json::Value,
+    ) {
         let slice = json!({
+            "addressType": kind,
             "metadata": {"labels": {"kubernetes.io/service-name": service}, "name": name, "resourceVersion": "@"},
             "endpoints": endpoints, "ports": [{"name": "p", "port": 80}],
         });
@@ -86,6 +108,27 @@ mod tests {
         assert!(found.is_empty(), "{found:?}");
         // The slices of other services do not count.
         let found = ready(&backend, "team", "small", "p").await.unwrap();
-        assert_eq!(found, BTreeSet::from([("10.0.0.3".to_owned(), 80)]));
+        assert_eq!(found, BTreeSet::from(["10.0.0.3:80".parse().unwrap()]));
+    }
+
+    /// A tenant who writes slices could let the server connect to any name, also to one of its own loopback interface.
+    #[tokio::test]
+    async fn regression_names_in_slices_are_no_endpoints() {
+        let backend = Embedded::in_memory(Options::default());
+        let endpoint = |address: &str| json!([{"addresses": [address]}]);
+        for (name, kind, address) in [
+            ("name", "FQDN", "internal.example.com"),
+            ("loopback", "FQDN", "localhost.localdomain"),
+            ("number", "FQDN", "127.0.0.1"),
+            ("disguised", "IPv4", "internal.example.com"),
+            ("zeros", "IPv4", "0127.0.0.1"),
+        ] {
+            add_of_type(&backend, name, "s", kind, endpoint(address)).await;
+        }
+        let found = ready(&backend, "team", "s", "p").await.unwrap();
+        assert_eq!(found, BTreeSet::new());
+        add_of_type(&backend, "six", "s", "IPv6", endpoint("2001:db8::1")).await;
+        let found = ready(&backend, "team", "s", "p").await.unwrap();
+        assert_eq!(found, BTreeSet::from(["[2001:db8::1]:80".parse().unwrap()]));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use allot_cel::env::DeclType;
+use allot_cel::env::{DeclType, Env};
 use allot_schema::openapi;
 use allot_store::ListOptions;
 use bytes::Bytes;
@@ -120,12 +120,16 @@ fn warnings(policy: &Value, registry: &Registry) -> Vec<Value> {
     let spec = &policy["spec"];
     let mut types = Types::new(registry);
     let kinds = kinds(&spec["matchConstraints"]["resourceRules"], registry);
-    let objects: Vec<(Kind, DeclType)> = kinds
-        .into_iter()
-        .filter_map(|kind| types.of(&kind, "1").map(|ty| (kind, ty)))
-        .collect();
     let params = param_kind(&spec["paramKind"])
         .map(|kind| types.of(&kind, "2").unwrap_or_else(|| DYNAMIC.clone()));
+    // Variables are compiled once for a kind, not for each expression.
+    let objects: Vec<(Kind, Env)> = kinds
+        .into_iter()
+        .filter_map(|kind| {
+            let ty = types.of(&kind, "1")?;
+            Some((kind, environment(&ty, params.as_ref(), &spec["variables"])))
+        })
+        .collect();
     let mut warnings = Vec::new();
     let validations = spec["validations"].as_array().into_iter().flatten();
     for (index, validation) in validations.enumerate() {
@@ -136,8 +140,8 @@ fn warnings(policy: &Value, registry: &Registry) -> Vec<Value> {
             }
             let found: Vec<String> = objects
                 .iter()
-                .filter_map(|([group, version, kind], ty)| {
-                    let issues = issues(expression, ty, params.as_ref(), &spec["variables"])?;
+                .filter_map(|([group, version, kind], env)| {
+                    let issues = env.compile(expression).err()?;
                     Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
                 })
                 .collect();
@@ -150,23 +154,15 @@ fn warnings(policy: &Value, registry: &Registry) -> Vec<Value> {
     warnings
 }
 
-/// The type checking errors of an expression for a kind.
-fn issues(
-    expression: &str,
-    object: &DeclType,
-    params: Option<&DeclType>,
-    declared: &Value,
-) -> Option<String> {
-    let env = typed(object, params);
-    let mut variables = Vec::new();
+/// The environment of a policy's expressions for a kind, with the variables of the policy.
+fn environment(object: &DeclType, params: Option<&DeclType>, declared: &Value) -> Env {
+    let mut env = with_variables(typed(object, params));
     for variable in declared.as_array().into_iter().flatten() {
-        let known = with_variables(env.clone(), &variables);
-        let checked = known.compile(text(variable, &["expression"])).ok();
+        let checked = env.compile(text(variable, &["expression"])).ok();
         let ty = checked.as_ref().map(|it| it.output());
-        declare(&mut variables, text(variable, &["name"]), ty);
+        declare(&mut env, text(variable, &["name"]), ty);
     }
-    let wrong = with_variables(env, &variables).compile(expression).err()?;
-    Some(wrong.to_string())
+    env
 }
 
 fn param_kind(named: &Value) -> Option<Kind> {

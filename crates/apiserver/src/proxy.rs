@@ -1,6 +1,6 @@
 //! `pods/proxy` and `services/proxy`: requests passed on to what runs in the cluster, over plain HTTP.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use allot_apimachinery::Status;
 use bytes::Bytes;
@@ -35,26 +35,33 @@ pub async fn pod(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         "" => container(&pod).unwrap_or(80).to_string(),
         named => named.to_owned(),
     };
-    let address = text(&pod, &["status", "podIP"]);
-    let reach = match declares(&pod, &port) {
+    // Upstream proxies to IP addresses only.
+    let ip: Option<IpAddr> = text(&pod, &["status", "podIP"]).parse().ok();
+    let refused = || ApiError::bad_request(dial::REFUSED);
+    let ip = ip.ok_or_else(refused)?;
+    let number = port.parse().map_err(|error| {
+        let host = format!("{}:{port}", shown(ip));
+        unreachable(&host, &error)
+    })?;
+    let reach = match declares(&pod, number) {
         true => Reach::Host,
+        // Also on its other addresses what listens may be a process of the host.
+        false if dial::is_own(ip) => return Err(refused()),
         false => Reach::Network,
     };
-    pass(call, address, &port, reach, body).await
+    pass(call, SocketAddr::new(ip, number), reach, body).await
 }
 
 /// Whether a container of the pod declares the port.
 ///
-/// Pods of `allot up` may share the host's loopback interface. A process that listens on an undeclared port there
+/// Pods of `allot up` may share the host's interfaces. A process that listens on an undeclared port there
 /// belongs to the host, and the permission to proxy to a pod must not reach it.
-fn declares(pod: &Value, port: &str) -> bool {
+fn declares(pod: &Value, port: u16) -> bool {
     ["initContainers", "containers"]
         .iter()
         .flat_map(|list| pod["spec"][list].as_array().into_iter().flatten())
         .flat_map(|container| container["ports"].as_array().into_iter().flatten())
-        .any(|declared| {
-            declared["containerPort"].as_u64().map(|it| it.to_string()) == Some(port.to_owned())
-        })
+        .any(|declared| declared["containerPort"].as_u64() == Some(port.into()))
 }
 
 /// Passes a request on to one of the endpoints of a service.
@@ -81,7 +88,7 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         return Err(unavailable(why));
     }
     let found = endpoints::ready(&*call.core.backend, call.namespace(), name, wanted).await?;
-    let Some((address, port)) = found.first() else {
+    let Some(address) = found.first() else {
         let why = format!("no endpoints available for service {name:?}");
         return Err(unavailable(why));
     };
@@ -90,7 +97,7 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         ("default", "kubernetes") => Reach::Host,
         _ => Reach::Network,
     };
-    pass(call, address, &port.to_string(), reach, body).await
+    pass(call, *address, reach, body).await
 }
 
 /// Name and port of `[http:]name[:port]`.
@@ -112,26 +119,31 @@ async fn stored(call: &Call<'_>, collection: &str, name: &str) -> Result<Value> 
         .ok_or_else(missing)
 }
 
-/// Passes a request on to an address, which is an IP address: upstream proxies to nothing else.
+/// An address in front of a port.
+fn shown(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V4(ip) => ip.to_string(),
+    }
+}
+
+fn unreachable(host: &str, error: &dyn std::fmt::Display) -> ApiError {
+    let why = format!("error trying to reach service: dial tcp {host}: {error}");
+    Status::failure(503, "ServiceUnavailable", why).into()
+}
+
+/// Passes a request on to an address.
 async fn pass(
     call: &Call<'_>,
-    address: &str,
-    port: &str,
+    address: SocketAddr,
     reach: Reach,
     body: Bytes,
 ) -> Result<Response<Body>> {
-    let ip: Option<IpAddr> = address.parse().ok();
-    let Some(ip) = ip.filter(|ip| reach.allows(*ip)) else {
+    if !reach.allows(address.ip()) {
         return Err(ApiError::bad_request(dial::REFUSED));
-    };
-    let host = match ip {
-        IpAddr::V6(_) => format!("[{address}]:{port}"),
-        IpAddr::V4(_) => format!("{address}:{port}"),
-    };
-    let unreachable = |error: &dyn std::fmt::Display| {
-        let why = format!("error trying to reach service: dial tcp {host}: {error}");
-        ApiError::from(Status::failure(503, "ServiceUnavailable", why))
-    };
+    }
+    let host = address.to_string();
+    let unreachable = |error: &dyn std::fmt::Display| unreachable(&host, error);
     let path = format!("/{}", call.request.info.rest.join("/"));
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = call.request.method.clone();
@@ -140,7 +152,7 @@ async fn pass(
     copy_headers(&call.request.headers, request.headers_mut());
     let named = HeaderValue::from_str(&host).map_err(internal)?;
     request.headers_mut().insert(http::header::HOST, named);
-    let stream = tokio::time::timeout(CONNECT, TcpStream::connect(host.as_str()))
+    let stream = tokio::time::timeout(CONNECT, TcpStream::connect(address))
         .await
         .map_err(|_| unreachable(&"i/o timeout"))?
         .map_err(|error| unreachable(&error))?;
@@ -169,12 +181,12 @@ mod tests {
         let pod = json!({"spec": {
             "initContainers": [{"name": "sidecar", "ports": [{"containerPort": 9000}]}],
             "containers": [{"name": "a"}, {"name": "b", "ports": [{"containerPort": 80}, {"containerPort": 8080}]}]}});
-        for port in ["80", "8080", "9000"] {
+        for port in [80, 8080, 9000] {
             assert!(declares(&pod, port), "{port}");
         }
-        for port in ["6443", "8", "080", "", "http"] {
+        for port in [6443, 8, 0] {
             assert!(!declares(&pod, port), "{port}");
         }
-        assert!(!declares(&json!({}), "80"));
+        assert!(!declares(&json!({}), 80));
     }
 }

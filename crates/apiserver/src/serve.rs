@@ -151,16 +151,12 @@ async fn one(
     }
     let http2 = session.alpn_protocol() == Some(b"h2");
     let connection = place.connection.clone();
-    let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let (server, user) = (server.clone(), user.clone());
         let in_flight = connection.request();
         let connection = connection.clone();
-        request.extensions_mut().insert(connection.clone());
         async move {
-            let response = match server.mounted(request.uri().path()) {
-                Some(answer) => server.page(answer(request).await, &connection),
-                None => server.handle_remote(request, user).await,
-            };
+            let response = server.handle_remote(request, user, &connection).await;
             if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
                 connection.upgraded();
             }

@@ -165,18 +165,15 @@ impl Server {
         response
     }
 
-    /// Like [`Server::handle`] for a remote connection. As in kube-apiserver a client certificate takes precedence over
-    /// a bearer token, and one that cannot be read is a failed authentication unless a token succeeds.
-    pub(crate) async fn handle_remote<B>(
+    /// Answers a request of a connection: of the API, or of the page beside it. As in kube-apiserver a client certificate
+    /// takes precedence over a bearer token, and one that cannot be read is a failed authentication unless a token
+    /// succeeds.
+    pub(crate) async fn handle_remote(
         &self,
-        request: Request<B>,
+        mut request: Request<hyper::body::Incoming>,
         certificate: Result<Option<User>, certificate::SubjectError>,
-    ) -> Response<Body>
-    where
-        B: HttpBody + Send + 'static,
-        B::Data: Send,
-        B::Error: std::fmt::Display,
-    {
+        connection: &Arc<Connection>,
+    ) -> Response<Body> {
         if let Some(why) = ambiguous(&request) {
             let mut response = text_response(400, format!("400 Bad Request: {why}"));
             let close = http::HeaderValue::from_static("close");
@@ -185,6 +182,10 @@ impl Server {
                 .insert(http::header::CONNECTION, close);
             return response;
         }
+        if let Some(handler) = self.mounted(request.uri().path()) {
+            return self.page(&handler, request, connection).await;
+        }
+        request.extensions_mut().insert(connection.clone());
         match certificate {
             Ok(user) => self.handle(request, user).await,
             Err(_) if matches!(credential::bearer(request.headers()), Ok(Some(_))) => {

@@ -1,6 +1,5 @@
 //! Reaching a webhook: over HTTPS, by URL or through a service.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, LazyLock};
 
@@ -349,14 +348,12 @@ async fn endpoint(
     let Some(wanted) = ports.find(|it| it["port"].as_u64() == Some(port.into())) else {
         return Err(format!("no service port {port} found for service {name:?}"));
     };
-    let endpoints: BTreeSet<(String, u64)> =
-        endpoints::ready(backend, namespace, name, text(wanted, &["name"]))
-            .await
-            .map_err(|error| error.to_string())?;
+    let endpoints = endpoints::ready(backend, namespace, name, text(wanted, &["name"]))
+        .await
+        .map_err(|error| error.to_string())?;
     let chosen = rand::random_range(0..endpoints.len().max(1));
     let address = endpoints.into_iter().nth(chosen);
-    // Validation keeps the loopback interface out of EndpointSlices.
-    let address =
-        address.and_then(|(host, port)| Some((host, u16::try_from(port).ok()?, Reach::Host)));
+    // Endpoints are addresses, and validation keeps the loopback interface out of EndpointSlices.
+    let address = address.map(|it| (it.ip().to_string(), it.port(), Reach::Host));
     address.ok_or_else(|| format!("no endpoints available for service {name:?}"))
 }

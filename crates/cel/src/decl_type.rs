@@ -34,7 +34,7 @@ pub const RESERVED: [&str; 21] = [
 #[derive(Debug, Clone)]
 pub struct DeclType(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     ty: Type,
     max_elements: i64,
@@ -138,6 +138,14 @@ impl DeclType {
             0,
             Shape::Object { name, fields },
         )
+    }
+
+    /// Adds a field to an object type, or replaces it; other types stay as they are. Copies that share this type do not
+    /// change.
+    pub(crate) fn add_field(&mut self, name: &str, ty: Self) {
+        if let Shape::Object { fields, .. } = &mut Arc::make_mut(&mut self.0).shape {
+            fields.insert(name.into(), ty);
+        }
     }
 
     /// As this type, read from the JSON property of another name: property names that are no identifiers are escaped in

@@ -162,6 +162,14 @@ impl Env {
         self
     }
 
+    /// Adds a field to an object type that the environment has, for expressions that are compiled from now on. Variables
+    /// of the type see it as well.
+    pub fn add_field(&mut self, object: &str, field: &str, ty: DeclType) {
+        if let Some(object) = self.objects.get_mut(object) {
+            object.add_field(field, ty);
+        }
+    }
+
     fn add_objects(&mut self, ty: &DeclType) {
         match ty.shape() {
             Shape::Object { name, fields } => {

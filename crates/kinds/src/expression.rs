@@ -1,6 +1,6 @@
 //! The CEL expressions of policies and webhooks: their environments and result types.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use allot_cel::env::{DeclType, Env};
 use allot_cel::program::Program;
@@ -8,17 +8,6 @@ use allot_cel::types::Type;
 
 /// Unlimited size: costs are not estimated here, only measured during evaluation.
 const UNLIMITED: u64 = i64::MAX as u64;
-
-/// Variables that an expression can use in addition to the request and its objects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ExtraVariables {
-    /// `params`.
-    pub params: bool,
-    /// `variables`.
-    pub variables: bool,
-    /// `authorizer` and `authorizer.requestResource`.
-    pub authorizer: bool,
-}
 
 /// The required result type of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,16 +37,20 @@ pub struct Expression {
 
 /// Compiles the expressions of one policy or webhook; its variables are declared in order.
 pub struct Compiler {
-    variables: Option<Vec<(String, DeclType)>>,
-    params: bool,
+    /// With and without the authorizer.
+    envs: [Env; 2],
+    /// The first one with the types of patches, since most policies have none.
+    patches: OnceLock<Env>,
+    has_variables: bool,
 }
 
 impl Compiler {
     /// Creates a compiler for expressions with or without `params` and `variables`.
     pub fn new(params: bool, variables: bool) -> Self {
         Compiler {
-            variables: variables.then(Vec::new),
-            params,
+            envs: [true, false].map(|authorizer| environment(params, variables, authorizer)),
+            patches: OnceLock::new(),
+            has_variables: variables,
         }
     }
 
@@ -69,8 +62,11 @@ impl Compiler {
     /// Compiles a variable; later expressions can refer to it even if it does not compile.
     pub fn variable(&mut self, name: &str, text: &str) -> Expression {
         let (expression, ty) = self.checked(text, ResultType::Anything, true);
-        if let Some(variables) = &mut self.variables {
-            declare(variables, name, ty.as_ref());
+        if self.has_variables {
+            for env in &mut self.envs {
+                declare(env, name, ty.as_ref());
+            }
+            self.patches = OnceLock::new();
         }
         expression
     }
@@ -81,15 +77,14 @@ impl Compiler {
         wanted: ResultType,
         authorizer: bool,
     ) -> (Expression, Option<Type>) {
-        let extras = ExtraVariables {
-            params: self.params,
-            variables: self.variables.is_some(),
-            authorizer,
+        let [full, reduced] = &self.envs;
+        let env = match (wanted, authorizer) {
+            (ResultType::Operations | ResultType::Applied, _) => {
+                self.patches.get_or_init(|| full.clone().with_patches())
+            }
+            (_, true) => full,
+            (_, false) => reduced,
         };
-        let mut env = environment(extras, self.variables.as_deref().unwrap_or_default());
-        if matches!(wanted, ResultType::Operations | ResultType::Applied) {
-            env = env.with_patches();
-        }
         let (program, ty) = match env.compile(text) {
             Err(error) => (Err(format!("compilation failed: {error}")), None),
             Ok(checked) => match unsuitable(checked.output(), wanted) {
@@ -107,11 +102,14 @@ impl Compiler {
     }
 }
 
-/// Declares a variable and replaces an earlier declaration; a variable that does not compile has a dynamic type.
-pub fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
+/// The type of `variables`.
+const VARIABLES: &str = "kubernetes.variables";
+
+/// Declares a variable in an environment with [variables](with_variables), and replaces an earlier declaration; a
+/// variable that does not compile has a dynamic type.
+pub fn declare(env: &mut Env, name: &str, ty: Option<&Type>) {
     let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(ty, MAX_TYPE));
-    variables.retain(|(known, _)| known != name);
-    variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
+    env.add_field(VARIABLES, name, DeclType::scalar(ty, UNLIMITED));
 }
 
 /// The error if an expression does not have the required result type.
@@ -193,26 +191,23 @@ pub fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
     env.with_variable("authorizer", DeclType::scalar(authorizer, 0))
 }
 
-/// An environment with the variables that a policy declares.
-pub fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env {
-    let fields = variables
-        .iter()
-        .map(|(name, ty)| (name.as_str(), ty.clone()));
-    let variables = DeclType::object("kubernetes.variables", fields);
-    env.with_object(&variables)
-        .with_variable("variables", variables)
+/// An environment for a policy that [declares](declare) variables.
+pub fn with_variables(env: Env) -> Env {
+    let none = || DeclType::object(VARIABLES, std::iter::empty());
+    // Two types of one name: that of the variable is looked up by name, and the other one grows in place.
+    env.with_object(&none()).with_variable("variables", none())
 }
 
 /// Creates an environment; values are passed in the order of `Scene::values` in `admission::dynamic`.
-fn environment(extras: ExtraVariables, variables: &[(String, DeclType)]) -> Env {
+fn environment(params: bool, variables: bool, authorizer: bool) -> Env {
     let mut env = BASE.clone();
-    if extras.params {
+    if params {
         env = env.with_variable("params", DYNAMIC.clone());
     }
-    if extras.variables {
-        env = with_variables(env, variables);
+    if variables {
+        env = with_variables(env);
     }
-    if extras.authorizer {
+    if authorizer {
         let object = |name| DeclType::scalar(Type::object(name), 0);
         env = env
             .with_variable("authorizer", object("kubernetes.authorization.Authorizer"))
@@ -323,4 +318,45 @@ fn namespace() -> DeclType {
             ("status", object("kubernetes.NamespaceStatus", status)),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One environment was made for each variable, with all variables before it.
+    #[test]
+    fn regression_variables_share_an_environment() {
+        let mut compiler = Compiler::new(false, true);
+        let first = compiler.variable("v0", "1");
+        assert!(first.program.is_ok());
+        for at in 1..5000 {
+            let text = format!("variables.v{} + 1", at - 1);
+            let variable = compiler.variable(&format!("v{at}"), &text);
+            assert!(variable.program.is_ok(), "{:?}", variable.program.err());
+        }
+        let fails = |compiler: &Compiler, text: &str, wanted, authorizer| {
+            compiler.compile(text, wanted, authorizer).program.err()
+        };
+        for authorizer in [true, false] {
+            let compile = |text: &str| fails(&compiler, text, ResultType::Bool, authorizer);
+            assert_eq!(compile("variables.v4999 > 0"), None);
+            assert!(compile("variables.v5000 > 0").is_some());
+            assert!(compile("variables.v4999 == 'x'").is_some());
+            let asks = compile("authorizer.path('/x').check('get').allowed()");
+            assert_eq!(asks.is_none(), authorizer);
+        }
+        let patch = "[JSONPatch{op: 'add', path: '/x', value: variables.v1}]";
+        assert_eq!(fails(&compiler, patch, ResultType::Operations, true), None);
+        // The last declaration of a name counts, also after patches have been compiled.
+        compiler.variable("v1", "'text'");
+        compiler.variable("new", "'text'");
+        for wanted in [ResultType::Operations, ResultType::Applied] {
+            let text = match wanted {
+                ResultType::Operations => "[JSONPatch{op: variables.v1, path: variables.new}]",
+                _ => "Object{x: variables.v1 + variables.new}",
+            };
+            assert_eq!(fails(&compiler, text, wanted, true), None);
+        }
+    }
 }

@@ -166,12 +166,11 @@ pub fn apply_error(error: Error) -> ApiError {
     match error {
         Error::Conflict(conflicts) => {
             let causes = conflicts
-                .0
-                .iter()
-                .map(|conflict| Cause {
+                .listed()
+                .map(|(message, field)| Cause {
                     reason: "FieldManagerConflict".to_owned(),
-                    message: conflict.message(),
-                    field: conflict.field(),
+                    message,
+                    field,
                 })
                 .collect();
             Status::apply_conflict(causes, conflicts.to_string()).into()

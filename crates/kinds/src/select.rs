@@ -246,7 +246,18 @@ impl Selection {
     /// # Errors
     /// 400 for bad syntax and for fields that the resource does not offer.
     pub fn parse(resource: &Resource, version: &str, query: &Query) -> Result<Self> {
-        let (labels, mut fields) = Self::read(query)?;
+        Self::of(resource, version, Self::read(query)?)
+    }
+
+    /// The selection by selectors that have been read.
+    ///
+    /// # Errors
+    /// 400 for fields that the resource does not offer.
+    pub fn of(
+        resource: &Resource,
+        version: &str,
+        (labels, mut fields): (Option<Selector>, Option<FieldSelector>),
+    ) -> Result<Self> {
         if let Some(fields) = &fields {
             let mut known = selectable(resource);
             if resource.group == versions::EVENTS {

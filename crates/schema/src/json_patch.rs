@@ -157,6 +157,7 @@ impl Operation {
                 let path = self.path()?;
                 let place = self.find(document, path, "doc is missing path")?;
                 let failed = |error| broken(format!("error in remove for path: '{path}': {error}"));
+                spent.moves(place.elements())?;
                 place.take().map(drop).map_err(failed)
             }
             "replace" => self.replace(document, spent),
@@ -165,6 +166,7 @@ impl Operation {
                 let place = self.find(document, from, "doc is missing from path")?;
                 let key = place.key().to_owned();
                 let failed = |error| broken(format!("error in move for path: '{key}': {error}"));
+                spent.moves(place.elements())?;
                 let value = place.take().map_err(failed)?;
                 self.put(document, value, "doc is missing destination path", spent)
             }
@@ -184,6 +186,7 @@ impl Operation {
         let path = self.path()?;
         let place = self.find(document, path, what)?;
         spent.check_depth(path, &value)?;
+        spent.moves(place.elements())?;
         place.add(value).map_err(|error| {
             broken(match self.kind.as_str() {
                 "copy" => format!("error while adding value during copy: {error}"),
@@ -268,6 +271,14 @@ impl<'a> Target<'a> {
     fn key(&self) -> &str {
         match self {
             Target::Key(_, key) | Target::Index(_, key) => key,
+        }
+    }
+
+    /// How many elements an insertion or a removal here moves at most.
+    fn elements(&self) -> usize {
+        match self {
+            Target::Index(list, key) if key != "-" => list.len(),
+            _ => 0,
         }
     }
 

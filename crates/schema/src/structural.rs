@@ -16,7 +16,11 @@ mod prune;
 mod validate;
 
 pub use coerce::{coerce_embedded, coerce_metadata};
-pub(crate) use correlate::Pair;
+/// The number of errors after which a check ends. Each has the path of its place, and a client can send any number of
+/// wrong values.
+const MOST_ERRORS: usize = 10_000;
+
+pub(crate) use correlate::{Pair, key_of, keyed};
 pub use default::{default, prune_nulls};
 pub(crate) use embedded::validate_object;
 pub use embedded::{MetaRule, validate_embedded};

@@ -74,8 +74,10 @@ where
         let stream = TlsConnector::from(client_tls(core.config.kubelet_client.as_ref())?)
             .connect(name, stream)
             .await?;
+        // The advertised address may be that of something in front of this host.
         let own = core.config.advertise.map(|own| own.ip());
-        if (ip.is_loopback() || Some(ip) == own) && !names_node(&stream, &endpoint.node) {
+        let own = dial::is_own(ip) || Some(ip) == own || core.config.service_addresses.has(ip);
+        if own && !names_node(&stream, &endpoint.node) {
             return Err(dial::refused());
         }
         Ok(stream)
@@ -101,7 +103,7 @@ where
 /// The certificate of the peer names the node.
 ///
 /// On the server's own host, a Node could send the server to any port: to the server itself, where it has the rights of
-/// its kubelet client, or to the kubelet of another node. Nothing but the node's own kubelet names the node.
+/// its kubelet client, or to the kubelet of another node. The address of a service may lead there as well. Nothing but the node's own kubelet names the node.
 fn names_node(stream: &TlsStream<TcpStream>, node: &str) -> bool {
     let chain = stream.get_ref().1.peer_certificates();
     let Some(certificate) = chain.and_then(<[_]>::first) else {

@@ -248,7 +248,7 @@ pub(super) async fn respond(
 pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json::Value)> {
     let query = &call.request.query;
     // Upstream reads the selectors with the other parameters, before it compares these.
-    Selection::read(query)?;
+    let selectors = Selection::read(query)?;
     let limit = query
         .text("limit")
         .map(parse_int)
@@ -257,7 +257,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
         .max(0);
     query.text("timeoutSeconds").map(parse_int).transpose()?;
     validate_options(query, false)?;
-    let selection = Selection::parse(&call.resource, &call.version, query)?;
+    let selection = Selection::of(&call.resource, &call.version, selectors)?;
     let version = query.text("resourceVersion");
     let exact = query.get("resourceVersionMatch") == Some("Exact");
     let token = query.text("continue");

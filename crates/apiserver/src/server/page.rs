@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt as _;
-use http::Response;
+use futures::{FutureExt as _, StreamExt as _};
 use http::header::STRICT_TRANSPORT_SECURITY;
+use http::{Request, Response};
 use http_body_util::BodyExt as _;
 
 use super::{RemoteService, Server};
-use crate::body::Body;
+use crate::body::{Body, ReadDeadlines, text_response};
 use crate::connections::Connection;
-use crate::mount::{Handler, Mount, Page};
+use crate::mount::{Handler, Mount};
+use crate::panics;
+use crate::request::RequestInfo;
 
 impl Server {
     /// Serves a folder beside the API, over sockets only. The first one stays.
@@ -25,17 +27,36 @@ impl Server {
     }
 
     /// What answers the requests of a path, if it is in the mounted folder.
-    pub(crate) fn mounted(&self, path: &str) -> Option<Handler> {
+    pub(super) fn mounted(&self, path: &str) -> Option<Handler> {
         let mount = self.0.mount.get().filter(|mount| mount.takes(path));
         mount.map(|mount| mount.handler.clone())
     }
 
-    /// The answer of a mounted folder as one of the server: it ends with the server, and keeps its connection from being idle.
-    pub(crate) fn page(
+    /// The answer of a mounted folder as one of the server: a panic or a handler that takes too long ends the request, a
+    /// reader that does not read loses the answer, and the answer ends with the server.
+    pub(super) async fn page(
         &self,
-        answer: Response<Page>,
+        handler: &Handler,
+        request: Request<hyper::body::Incoming>,
         connection: &Arc<Connection>,
     ) -> Response<Body> {
+        let info = RequestInfo {
+            verb: request.method().as_str().to_ascii_lowercase(),
+            path: request.uri().path().to_owned(),
+            ..RequestInfo::default()
+        };
+        let limits = &self.0.config.limits;
+        // A handler may panic before it returns a future.
+        let answer = async { handler(request).await }.boxed();
+        let answer = panics::caught(&info, answer);
+        let answer = match tokio::time::timeout(limits.request_timeout, answer).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => {
+                self.0.metrics.panicked();
+                return text_response(500, panics::ANSWER);
+            }
+            Err(_) => return text_response(504, "the page did not answer in time\n"),
+        };
         let (mut head, body) = answer.into_parts();
         if let Some(directives) = &self.0.config.strict_transport_security {
             let value = directives.clone();
@@ -47,6 +68,12 @@ impl Server {
         let pieces = pieces.map(|piece| piece.map_err(|never| match never {}));
         let mut body = Body::stream(pieces);
         body.hold(Box::new(connection.request()));
+        let body = body.paced(ReadDeadlines {
+            stall: limits.stall_timeout,
+            until: None,
+            connection: Some(connection.abort.clone()),
+            counters: self.0.counters.clone(),
+        });
         Response::from_parts(head, body)
     }
 }

@@ -66,12 +66,18 @@ fn mapping(out: &mut String, map: &serde_json::Map<String, Value>, at: usize, in
 
 /// The order of keys: numbers in them by their value, letters after all else.
 fn natural(one: &str, other: &str) -> Ordering {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let Some(at) = one.iter().zip(&other).position(|(one, other)| one != other) else {
-        return one.len().cmp(&other.len());
+    let mut before = None;
+    let (mut one, mut other) = (one.chars(), other.chars());
+    // Up to the first character that differs; what follows are the rests from there.
+    let (a, b, one, other) = loop {
+        let (rest, other_rest) = (one.as_str(), other.as_str());
+        match (one.next(), other.next()) {
+            (Some(a), Some(b)) if a == b => before = Some(a),
+            (Some(a), Some(b)) => break (a, b, rest, other_rest),
+            (a, b) => return a.is_some().cmp(&b.is_some()),
+        }
     };
-    let (a, b) = (one[at], other[at]);
-    let in_number = at > 0 && one[at - 1].is_ascii_digit();
+    let in_number = before.is_some_and(|c| c.is_ascii_digit());
     match (a.is_alphabetic(), b.is_alphabetic()) {
         (true, true) => return a.cmp(&b),
         // The end of a number comes before more of it.
@@ -81,20 +87,20 @@ fn natural(one: &str, other: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    let digits = |chars: &[char]| chars.iter().take_while(|c| c.is_ascii_digit()).count();
-    let (mine, theirs) = (digits(&one[at..]), digits(&other[at..]));
     // Within a number the longer rest is the larger one; else leading zeros do not count.
-    let value = |chars: &[char], length: usize| -> Vec<char> {
-        let rest = chars[at..at + length].iter().copied();
-        match in_number {
-            true => rest.collect(),
-            false => rest.skip_while(|c| *c == '0').collect(),
-        }
+    let digits = |text: &'_ str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let (mine, theirs) = (digits(one), digits(other));
+    let zeros = |text: &str, length: usize| match in_number {
+        true => 0,
+        false => text[..length].bytes().take_while(|it| *it == b'0').count(),
     };
-    let (x, y) = (value(&one, mine), value(&other, theirs));
+    let (x, y) = (
+        &one[zeros(one, mine)..mine],
+        &other[zeros(other, theirs)..theirs],
+    );
     x.len()
         .cmp(&y.len())
-        .then_with(|| x.cmp(&y))
+        .then_with(|| x.cmp(y))
         .then(mine.cmp(&theirs))
         .then(a.cmp(&b))
 }

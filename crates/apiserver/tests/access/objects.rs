@@ -14,12 +14,27 @@ pub fn path_of(resource: &str, target: &str) -> String {
     }
     let (plural, sub) = resource.split_once('/').unwrap_or((resource, ""));
     let root = match plural {
-        "deployments" => "/apis/apps/v1",
+        "deployments" | "daemonsets" | "replicasets" | "statefulsets" | "controllerrevisions" => {
+            "/apis/apps/v1"
+        }
+        "jobs" | "cronjobs" => "/apis/batch/v1",
+        "horizontalpodautoscalers" => "/apis/autoscaling/v2",
+        "poddisruptionbudgets" => "/apis/policy/v1",
+        "endpointslices" => "/apis/discovery.k8s.io/v1",
+        "apiservices" => "/apis/apiregistration.k8s.io/v1",
+        "priorityclasses" => "/apis/scheduling.k8s.io/v1",
+        "flowschemas" | "prioritylevelconfigurations" => "/apis/flowcontrol.apiserver.k8s.io/v1",
+        "validatingwebhookconfigurations"
+        | "mutatingwebhookconfigurations"
+        | "validatingadmissionpolicies"
+        | "validatingadmissionpolicybindings" => "/apis/admissionregistration.k8s.io/v1",
         "roles" | "rolebindings" | "clusterroles" | "clusterrolebindings" => RBAC,
         "leases" => "/apis/coordination.k8s.io/v1",
-        "csinodes" | "csidrivers" | "volumeattachments" | "storageclasses" => {
-            "/apis/storage.k8s.io/v1"
-        }
+        "csinodes"
+        | "csidrivers"
+        | "csistoragecapacities"
+        | "volumeattachments"
+        | "storageclasses" => "/apis/storage.k8s.io/v1",
         "resourceslices" | "resourceclaims" | "resourceclaimtemplates" | "deviceclasses" => {
             "/apis/resource.k8s.io/v1"
         }
@@ -31,7 +46,9 @@ pub fn path_of(resource: &str, target: &str) -> String {
         | "localsubjectaccessreviews"
         | "selfsubjectaccessreviews"
         | "selfsubjectrulesreviews" => "/apis/authorization.k8s.io/v1",
-        "networkpolicies" => "/apis/networking.k8s.io/v1",
+        "networkpolicies" | "ingresses" | "ingressclasses" | "servicecidrs" | "ipaddresses" => {
+            "/apis/networking.k8s.io/v1"
+        }
         _ => "/api/v1",
     };
     let cluster = matches!(
@@ -50,6 +67,17 @@ pub fn path_of(resource: &str, target: &str) -> String {
             | "certificatesigningrequests"
             | "runtimeclasses"
             | "customresourcedefinitions"
+            | "apiservices"
+            | "priorityclasses"
+            | "flowschemas"
+            | "prioritylevelconfigurations"
+            | "validatingwebhookconfigurations"
+            | "mutatingwebhookconfigurations"
+            | "validatingadmissionpolicies"
+            | "validatingadmissionpolicybindings"
+            | "ingressclasses"
+            | "servicecidrs"
+            | "ipaddresses"
             | "tokenreviews"
             | "selfsubjectreviews"
             | "subjectaccessreviews"

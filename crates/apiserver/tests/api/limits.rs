@@ -4,6 +4,7 @@ mod bodies;
 mod connections;
 mod errors;
 mod flow;
+mod page;
 mod unread;
 
 use std::sync::Arc;

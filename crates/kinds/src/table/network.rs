@@ -46,20 +46,36 @@ pub(super) fn service(object: &Value) -> Vec<Value> {
     ]
 }
 
+/// The endpoints that a row shows.
+const SHOWN: usize = 3;
+
 pub(super) fn endpoints(object: &Value) -> Vec<Value> {
-    let mut all = Vec::new();
+    let mut shown = Vec::new();
+    let mut count = 0;
     for subset in items(&object["subsets"]) {
         let addresses = items(&subset["addresses"]).iter();
         let addresses = addresses.map(|address| address["ip"].as_str().unwrap_or_default());
-        match items(&subset["ports"]) {
-            [] => all.extend(addresses.map(str::to_owned)),
-            ports => all.extend(ports.iter().flat_map(|port| {
-                let port = number(&port["port"]);
-                addresses.clone().map(move |ip| format!("{ip}:{port}"))
-            })),
+        let ports = items(&subset["ports"]);
+        // Each address has each port: more than could be listed.
+        count += addresses.len() * ports.len().max(1);
+        let left = SHOWN - shown.len();
+        match ports {
+            [] => shown.extend(addresses.take(left).map(str::to_owned)),
+            ports => {
+                let all = ports.iter().flat_map(|port| {
+                    let port = number(&port["port"]);
+                    addresses.clone().map(move |ip| format!("{ip}:{port}"))
+                });
+                shown.extend(all.take(left));
+            }
         }
     }
-    vec![name(object), json!(list_with_more(&all, 3)), age(object)]
+    let more = match count - shown.len() {
+        0 => String::new(),
+        more => format!(" + {more} more..."),
+    };
+    let shown = or_none(shown.join(",")) + &more;
+    vec![name(object), json!(shown), age(object)]
 }
 
 pub(super) fn endpoint_slice(object: &Value) -> Vec<Value> {
@@ -78,12 +94,12 @@ pub(super) fn endpoint_slice(object: &Value) -> Vec<Value> {
     let ports = if ports.is_empty() {
         "<unset>".to_owned()
     } else {
-        list_with_more(&ports, 3)
+        list_with_more(&ports, SHOWN)
     };
     let addresses = if addresses.is_empty() {
         "<unset>".to_owned()
     } else {
-        list_with_more(&addresses, 3)
+        list_with_more(&addresses, SHOWN)
     };
     vec![
         name(object),
@@ -176,4 +192,25 @@ pub(super) fn ip_address(object: &Value) -> Vec<Value> {
     ]
     .join("/");
     vec![name(object), json!(reference), age(object)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every address has every port: a body of 2 MB was a list of billions of texts for `kubectl get endpoints`.
+    #[test]
+    fn regression_endpoints_are_counted_and_not_listed() {
+        let row = |object: Value| endpoints(&object)[1].as_str().unwrap().to_owned();
+        let addresses: Vec<Value> = (0..30_000).map(|_| json!({"ip": "10.0.0.1"})).collect();
+        let ports: Vec<Value> = (1..30_001).map(|port| json!({"port": port})).collect();
+        let subset = json!({"addresses": addresses, "ports": ports});
+        assert_eq!(
+            row(json!({"subsets": [{"addresses": [{"ip": "10.0.0.7"}]}, subset, subset]})),
+            "10.0.0.7,10.0.0.1:1,10.0.0.1:1 + 1799999998 more..."
+        );
+        let few = json!([{"addresses": [{"ip": "a"}, {"ip": "b"}], "ports": [{"port": 1}]}]);
+        assert_eq!(row(json!({"subsets": few})), "a:1,b:1");
+        assert_eq!(row(json!({})), "<none>");
+    }
 }

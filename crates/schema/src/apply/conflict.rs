@@ -1,5 +1,6 @@
 //! Conflicts between an applier and the owners of fields.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::managed::{Operation, Owner};
@@ -37,11 +38,25 @@ impl Conflict {
     }
 }
 
+/// The length of the text about conflicts after which they are only counted: each names the place, with all keys above.
+const MOST_TEXT: usize = 64 << 10;
+
 /// All conflicts of an apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conflicts(pub Vec<Conflict>);
 
 impl Conflicts {
+    /// The conflicts that an answer lists: up to 64 KiB of text.
+    pub fn listed(&self) -> impl Iterator<Item = (String, String)> {
+        let mut length = 0;
+        let told = self.0.iter().map(|it| (it.message(), it.field()));
+        told.take_while(move |(message, field)| {
+            let fits = length <= MOST_TEXT;
+            length += message.len() + field.len();
+            fits
+        })
+    }
+
     /// There is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -58,18 +73,25 @@ impl fmt::Display for Conflicts {
                 conflict.field()
             );
         }
-        let mut managers: Vec<String> = self.0.iter().map(Conflict::manager).collect();
-        managers.sort_unstable();
-        managers.dedup();
-        let mut lines = Vec::new();
-        for manager in managers {
+        let mut managers: BTreeMap<String, Vec<&Conflict>> = BTreeMap::new();
+        for conflict in &self.0 {
+            managers
+                .entry(conflict.manager())
+                .or_default()
+                .push(conflict);
+        }
+        let (mut lines, mut length, mut told) = (Vec::new(), 0, 0);
+        'all: for (manager, conflicts) in managers {
             lines.push(format!("conflicts with {manager}:"));
-            lines.extend(
-                self.0
-                    .iter()
-                    .filter(|c| c.manager() == manager)
-                    .map(|c| format!("- {}", c.field())),
-            );
+            for conflict in conflicts {
+                if length > MOST_TEXT {
+                    lines.push(format!("and {} more", self.0.len() - told));
+                    break 'all;
+                }
+                let line = format!("- {}", conflict.field());
+                (length, told) = (length + line.len(), told + 1);
+                lines.push(line);
+            }
         }
         write!(
             f,

@@ -10,12 +10,16 @@ const MAX_DEPTH: usize = 127;
 /// The most values that all operations of one patch may look at to see how deep they are.
 const MAX_VISITED: usize = 8 * 1024 * 1024;
 
+/// The most elements of lists that all operations of one patch may move: each insertion into and removal from a list moves those behind.
+const MAX_MOVED: usize = 32 * 1024 * 1024;
+
 /// What the operations of a patch have taken together.
 #[derive(Default)]
 pub(super) struct PatchBudget {
     /// Bytes of JSON that have been copied.
     pub(super) copied: usize,
     visited: usize,
+    moved: usize,
 }
 
 impl PatchBudget {
@@ -30,6 +34,20 @@ impl PatchBudget {
             _ => Err(broken(format!(
                 "value at path is nested more than {MAX_DEPTH} levels deep"
             ))),
+        }
+    }
+
+    /// Notes that an operation moves the elements of a list.
+    ///
+    /// # Errors
+    /// Too many have been moved.
+    pub(super) fn moves(&mut self, elements: usize) -> Result<(), Error> {
+        self.moved += elements;
+        match self.moved > MAX_MOVED {
+            true => Err(broken(format!(
+                "the operations move more than {MAX_MOVED} elements of lists"
+            ))),
+            false => Ok(()),
         }
     }
 

@@ -208,3 +208,26 @@ fn a_patch_looks_at_so_many_values_and_no_more() {
     let error = patch.apply(&mut json!({"a":wide})).unwrap_err().to_string();
     assert!(error.contains("look at more than"), "{error}");
 }
+
+/// A hundred thousand operations at the start of a list of a hundred thousand elements move all of them each time.
+#[test]
+fn regression_operations_move_a_bounded_number_of_elements() {
+    let operation = json!({"op":"move","from":"/a/0","path":"/a/1"});
+    let patch = Patch::from_json(&vec![operation; 100_000].into()).unwrap();
+    let error = patch
+        .apply(&mut json!({"a":vec![Value::Null; 100_000]}))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "the operations move more than 33554432 elements of lists"
+    );
+    patch
+        .apply(&mut json!({"a":vec![Value::Null; 100]}))
+        .unwrap();
+    let add = json!({"op":"add","path":"/a/-","value":1});
+    let mut found = json!({"a":[]});
+    let patch = Patch::from_json(&vec![add; 100_000].into()).unwrap();
+    patch.apply(&mut found).unwrap();
+    assert_eq!(found["a"].as_array().unwrap().len(), 100_000);
+}

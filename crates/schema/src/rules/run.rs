@@ -1,5 +1,6 @@
 //! Running the rules on an object.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use allot_apimachinery::{
@@ -13,15 +14,19 @@ use allot_cel::{
 use serde_json::Value;
 
 use super::{Compiled, Node};
-use crate::structural::{Pair, Rule};
+use crate::structural::{Pair, Rule, key_of, keyed};
 
 /// What all rules of one object may cost together.
 const OBJECT_BUDGET: u64 = 10_000_000;
 /// The longest message that an expression may give, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
+/// The length of the texts of errors after which no more rules are run.
+const MOST_TEXT: usize = 4 << 20;
 
 pub(super) struct Run {
     errors: ErrorList,
+    /// The length of their texts.
+    told: usize,
     left: u64,
     /// The budget is gone; nothing more is run.
     ended: bool,
@@ -49,14 +54,19 @@ impl<'a> Before<'a> {
         }
     }
 
-    fn index(self, index: usize) -> Self {
-        match self.here {
-            None => self,
-            Some(here) => Self {
-                here: here.index(index),
-                around: Some(here),
-            },
-        }
+    /// The same for the elements of a list of this length.
+    fn elements(self, count: usize) -> Vec<Self> {
+        let Some(here) = self.here else {
+            return vec![self; count];
+        };
+        let around = Some(here);
+        let mut all: Vec<Self> = here
+            .elements()
+            .into_iter()
+            .map(|here| Self { here, around })
+            .collect();
+        all.resize(count, Self { here: None, around });
+        all
     }
 
     fn unchanged(self) -> bool {
@@ -74,6 +84,7 @@ impl Run {
     ) -> ErrorList {
         let mut run = Self {
             errors: ErrorList::new(),
+            told: 0,
             left: OBJECT_BUDGET,
             ended: false,
         };
@@ -109,9 +120,15 @@ impl Run {
         match value {
             Value::Array(items) => {
                 let Some(element) = &node.items else { return };
-                for (index, item) in items.iter().enumerate() {
-                    let was = old.and_then(|old| node.found_again(item, old));
-                    self.visit(element, item, was, before.index(index), &path.index(index));
+                let known = old.and_then(|old| node.elements(old));
+                let all = items.iter().zip(before.elements(items.len()));
+                for (index, (item, before)) in all.enumerate() {
+                    if self.ended {
+                        return;
+                    }
+                    let known = known.as_ref();
+                    let was = known.and_then(|all| all.get(&key_of(item, &node.keys)).copied());
+                    self.visit(element, item, was, before, &path.index(index));
                 }
             }
             Value::Object(map) => {
@@ -148,8 +165,15 @@ impl Run {
         }
     }
 
-    fn end(&mut self, error: Error) {
+    /// Adds an error. With very much text it is the last one: rules and their messages are repeated for each element.
+    fn tell(&mut self, error: Error) {
+        self.told += error.field.len() + error.detail.len();
         self.errors.push(error);
+        self.ended |= self.told > MOST_TEXT;
+    }
+
+    fn end(&mut self, error: Error) {
+        self.tell(error);
         self.ended = true;
     }
 
@@ -168,7 +192,7 @@ impl Run {
             (Ok(program), Some(decl)) => (program, decl),
             (Err(text), _) => {
                 let text = format!("rule compile error: {text}");
-                self.errors.push(fail(text));
+                self.tell(fail(text));
                 return;
             }
             (_, None) => return,
@@ -194,7 +218,7 @@ impl Run {
             Err(error) => {
                 let text = error.to_string();
                 if text.starts_with("no such overload") {
-                    self.errors.push(fail(format!(
+                    self.tell(fail(format!(
                         "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
                     )));
                 } else if text.starts_with("operation cancelled: actual cost limit exceeded") {
@@ -203,7 +227,7 @@ impl Run {
                     )));
                 } else {
                     let text = format!("{text} evaluating rule: {name}");
-                    self.errors.push(fail(text));
+                    self.tell(fail(text));
                 }
             }
         }
@@ -230,8 +254,7 @@ impl Run {
             Err(text) => {
                 self.ended = true;
                 if !forgiven {
-                    self.errors
-                        .push(Error::invalid(&path, node.kind.as_str(), text));
+                    self.tell(Error::invalid(&path, node.kind.as_str(), text));
                 }
                 return;
             }
@@ -244,7 +267,7 @@ impl Run {
             "object" | "array" => BadValue::Omitted,
             _ => BadValue::from(value),
         };
-        self.errors.push(match rule.reason.as_str() {
+        self.tell(match rule.reason.as_str() {
             "FieldValueForbidden" => Error::forbidden(&path, detail),
             "FieldValueRequired" => Error::required(&path, detail),
             "FieldValueDuplicate" => Error::duplicate(&path, shown),
@@ -299,13 +322,10 @@ impl Run {
 }
 
 impl Node {
-    /// What an element of a list was: the one with the same keys, in lists of type `map`.
-    fn found_again<'v>(&self, item: &Value, old: &'v Value) -> Option<&'v Value> {
-        let same = |other: &&Value| self.keys.iter().all(|key| other.get(key) == item.get(key));
-        old.as_array()
-            .filter(|_| !self.keys.is_empty())?
-            .iter()
-            .find(same)
+    /// The elements of the old list by their keys, in lists of type `map`.
+    fn elements<'v>(&self, old: &'v Value) -> Option<HashMap<String, &'v Value>> {
+        let old = old.as_array().filter(|_| !self.keys.is_empty())?;
+        Some(keyed(old, &self.keys))
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Ratcheting (KEP-4008): an error below a part that is equal to the old one is dropped.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::{Additional, Structural};
@@ -31,17 +33,23 @@ impl<'a> Pair<'a> {
         Some(Self { new, old, schema })
     }
 
-    /// The element at this index. Elements of lists of type `map` are told by their keys; all others are new.
-    pub(crate) fn index(self, index: usize) -> Option<Self> {
-        if self.schema.list_type != "map" {
-            return None;
-        }
-        let schema = self.schema.items.as_deref()?;
-        let new = self.new.get(index)?;
+    /// What each element of the new list was. Elements of lists of type `map` are told by their keys; all others are new.
+    pub(crate) fn elements(self) -> Vec<Option<Self>> {
+        let new = self.new.as_array().map_or(&[][..], Vec::as_slice);
+        let old = self
+            .old
+            .as_array()
+            .filter(|_| self.schema.list_type == "map");
+        let (Some(old), Some(schema)) = (old, self.schema.items.as_deref()) else {
+            return vec![None; new.len()];
+        };
         let keys = &self.schema.list_map_keys;
-        let same = |old: &&Value| keys.iter().all(|key| old.get(key) == new.get(key));
-        let old = self.old.as_array()?.iter().find(same)?;
-        Some(Self { new, old, schema })
+        let known = keyed(old, keys);
+        let pair = |new: &'a Value| {
+            let old = *known.get(&key_of(new, keys))?;
+            Some(Self { new, old, schema })
+        };
+        new.iter().map(pair).collect()
     }
 
     /// Whether the value is unchanged. The order of a list of type `map` is ignored; fields that are not in the schema
@@ -51,7 +59,9 @@ impl<'a> Pair<'a> {
             (Value::Array(new), Value::Array(old)) => {
                 new.len() == old.len()
                     && if self.schema.list_type == "map" {
-                        (0..new.len()).all(|at| self.index(at).is_some_and(Self::unchanged))
+                        self.elements()
+                            .into_iter()
+                            .all(|pair| pair.is_some_and(Self::unchanged))
                     } else {
                         new == old
                     }
@@ -65,4 +75,25 @@ impl<'a> Pair<'a> {
             (new, old) => new == old,
         }
     }
+}
+
+/// The elements of a list of type `map` by their keys; of several with the same keys the first.
+pub(crate) fn keyed<'v>(items: &'v [Value], keys: &[String]) -> HashMap<String, &'v Value> {
+    let mut known = HashMap::with_capacity(items.len());
+    for item in items {
+        known.entry(key_of(item, keys)).or_insert(item);
+    }
+    known
+}
+
+/// The keys of an element as a text. JSON texts have no line breaks, and a key that is missing is no JSON.
+pub(crate) fn key_of(item: &Value, keys: &[String]) -> String {
+    let mut text = String::new();
+    for key in keys {
+        if let Some(value) = item.get(key) {
+            text.push_str(&value.to_string());
+        }
+        text.push('\n');
+    }
+    text
 }

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{Additional, Structural};
+use super::{Additional, MOST_ERRORS, Structural};
 
 /// Errors of the metadata of an object; it may have no name.
 pub type MetaRule = fn(&Value, &Path) -> ErrorList;
@@ -70,6 +70,9 @@ impl Walk {
         path: &Path,
         errors: &mut ErrorList,
     ) {
+        if errors.len() > MOST_ERRORS {
+            return;
+        }
         if embedded && value.is_object() {
             for key in ["apiVersion", "kind"] {
                 errors.extend(type_error(key, &value[key], &path.child(key)));

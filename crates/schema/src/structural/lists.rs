@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
 
-use super::{Additional, Structural};
+use super::{Additional, MOST_ERRORS, Structural};
 
 /// Names the first repetition of every element that is there more than once.
 pub fn validate_lists(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
@@ -15,6 +15,9 @@ pub fn validate_lists(value: &Value, schema: &Structural, path: &Path) -> ErrorL
 }
 
 fn walk(value: &Value, schema: &Structural, path: &Path, errors: &mut ErrorList) {
+    if errors.len() > MOST_ERRORS {
+        return;
+    }
     match value {
         Value::Object(map) => {
             for (key, value) in map {
@@ -27,7 +30,7 @@ fn walk(value: &Value, schema: &Structural, path: &Path, errors: &mut ErrorList)
         }
         Value::Array(items) => {
             match schema.list_type.as_str() {
-                "set" => repeated(items).for_each(|index| {
+                "set" => repeated(items).take(MOST_ERRORS).for_each(|index| {
                     errors.push(Error::duplicate(&path.index(index), &items[index]));
                 }),
                 "map" => check_map(items, schema, path, errors),
@@ -76,6 +79,7 @@ fn check_map(items: &[Value], schema: &Structural, path: &Path, errors: &mut Err
         })
         .collect();
     repeated_texts(values.into_iter())
+        .take(MOST_ERRORS)
         .for_each(|index| errors.push(Error::duplicate(&path.index(index), &keys[index])));
 }
 

@@ -272,3 +272,60 @@ fn numbers_of_a_set_are_told_apart_as_upstream_does() {
         assert_eq!(errors.len(), expected, "{object}: {errors:?}");
     }
 }
+
+/// Any number of values may be wrong below a key that is as long as a body: the errors took gigabytes and minutes.
+#[test]
+fn regression_a_long_key_is_not_repeated_without_a_bound() {
+    let wrong = json!({"type":"string","maxLength":1,"enum":["a","b"]});
+    let map = |of: Value| json!({"type":"object","additionalProperties":of});
+    let list = json!({"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}});
+    let schema =
+        json!({"type":"object","properties":{"values":map(map(wrong)),"sets":map(map(list))}});
+    let schema = Structural::from_json(&schema);
+    let key = "k".repeat(200_000);
+    let each = |value: Value| -> Value {
+        let members = (0..20_000).map(|at| (format!("a{at}"), value.clone()));
+        members.collect::<serde_json::Map<_, _>>().into()
+    };
+    let size = |errors: &ErrorList| errors.iter().map(|it| it.to_string().len()).sum::<usize>();
+    for value in [json!(1), json!("xx"), json!(null), json!([])] {
+        let object = json!({"values":{&key:each(value.clone())}});
+        let errors = validate(&object, &schema, &Path::root());
+        assert!(!errors.is_empty(), "{value}");
+        assert!(size(&errors) < 16 << 20, "{value}: {}", size(&errors));
+        let last = errors.last().unwrap().to_string();
+        assert!(
+            last.ends_with("there are more errors, which are not listed"),
+            "{value}"
+        );
+        // Without the key there are just as many errors, and all are found.
+        let object = json!({"values":{"k":each(value)}});
+        assert!(validate(&object, &schema, &Path::root()).len() >= 20_000);
+    }
+    let object = json!({"sets":{&key:each(json!(["a", "a"]))}});
+    let errors = validate_lists(&object, &schema, &Path::root());
+    assert!(
+        !errors.is_empty() && size(&errors) < 64 << 20,
+        "{}",
+        size(&errors)
+    );
+}
+
+/// Each element was searched for in the whole old list, once for every check.
+#[test]
+fn regression_elements_are_found_by_their_keys() {
+    let schema = json!({"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a","b"],"items":{
+        "type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"v":{"type":"string","maxLength":1}}}});
+    let schema = Structural::from_json(&schema);
+    let item =
+        |at: usize, value: &str| json!({"a":format!("name-{}", at / 2),"b":at % 2,"v":value});
+    let old: Value = (0..40_000).map(|at| item(at, "long")).collect();
+    let mut new: Vec<Value> = (0..40_000).rev().map(|at| item(at, "long")).collect();
+    // What was wrong before may stay; an element without one of its keys is another one.
+    assert!(validate_update(&new.clone().into(), &old, &schema, &Path::root()).is_empty());
+    new[3] = json!({"a":"name-19998","v":"long"});
+    new[5] = item(39_994, "longer");
+    let errors = validate_update(&new.into(), &old, &schema, &Path::root());
+    let fields: Vec<&str> = errors.iter().map(|it| it.field.as_str()).collect();
+    assert_eq!(fields, ["[3].v", "[5].v"]);
+}

@@ -10,7 +10,7 @@ use allot_apimachinery::{
 use serde_json::{Map, Value};
 
 use super::{Additional, Pair, Structural, format};
-use outcome::{Fault, Kind, Outcome};
+use outcome::{Budget, Fault, Kind, Outcome};
 
 mod number;
 mod outcome;
@@ -18,26 +18,33 @@ mod outcome;
 /// Checks a new value. `path` leads to it.
 pub fn validate(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
     let check = Check { all_formats: false };
-    check.value(value, schema, &At::START, None).errors(path)
+    let budget = Budget::default();
+    let found = check.value(value, schema, &At::start(&budget), None);
+    found.errors(path)
 }
 
 /// As [`validate`] for an update: errors of parts that did not change are dropped.
 pub fn validate_update(value: &Value, old: &Value, schema: &Structural, path: &Path) -> ErrorList {
     let check = Check { all_formats: false };
     let pair = Some(Pair::new(value, old, schema));
-    check.value(value, schema, &At::START, pair).errors(path)
+    let budget = Budget::default();
+    let found = check.value(value, schema, &At::start(&budget), pair);
+    found.errors(path)
 }
 
 /// As [`validate`] for the default of a schema, where formats of every type count.
 pub fn validate_default(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
     let check = Check { all_formats: true };
-    check.value(value, schema, &At::START, None).errors(path)
+    let budget = Budget::default();
+    let found = check.value(value, schema, &At::start(&budget), None);
+    found.errors(path)
 }
 
 /// A place below the one where validation began; put into words only where something is wrong.
 struct At<'a> {
     above: Option<&'a At<'a>>,
     step: Step<'a>,
+    budget: &'a Budget,
 }
 
 enum Step<'a> {
@@ -49,15 +56,19 @@ enum Step<'a> {
 }
 
 impl<'a> At<'a> {
-    const START: At<'static> = At {
-        above: None,
-        step: Step::Start,
-    };
+    fn start(budget: &'a Budget) -> Self {
+        At {
+            above: None,
+            step: Step::Start,
+            budget,
+        }
+    }
 
     fn below(&'a self, step: Step<'a>) -> At<'a> {
         At {
             above: Some(self),
             step,
+            budget: self.budget,
         }
     }
 
@@ -85,17 +96,26 @@ impl<'a> At<'a> {
         }
     }
 
-    fn name(&self) -> String {
+    /// The place in words; `None` if too much text has been composed already.
+    fn name(&self) -> Option<String> {
+        if self.budget.is_spent() {
+            return None;
+        }
         let mut text = String::new();
         self.write(&mut text);
-        text
+        self.budget.spend(&text);
+        Some(text)
     }
 
     /// A fault whose text is `NAME in body TEXT`.
     fn fault(&self, kind: Kind, value: impl Into<BadValue>, text: &str) -> Fault {
-        let name = self.name();
+        let Some(name) = self.name() else {
+            return Fault::untold();
+        };
+        let text = format!("{name} in body {text}");
+        self.budget.spend(&text);
         Fault {
-            text: format!("{name} in body {text}"),
+            text: text.into(),
             name,
             value: value.into(),
             kind,
@@ -104,7 +124,10 @@ impl<'a> At<'a> {
 
     /// A fault of the whole: the text names the place, the field is that where validation began.
     fn whole(&self, text: &str) -> Fault {
-        Fault::of_start(format!("{} {text}", quote(&self.name())))
+        match self.name() {
+            Some(name) => Fault::of_start(format!("{} {text}", quote(&name))),
+            None => Fault::untold(),
+        }
     }
 }
 
@@ -125,7 +148,7 @@ impl Check {
     ) -> Outcome {
         let mut outcome = self.all(value, schema, at, pair);
         if !outcome.faults.is_empty() && pair.is_some_and(Pair::unchanged) {
-            outcome.faults.clear();
+            outcome.forgive();
         }
         outcome
     }
@@ -202,8 +225,9 @@ impl Check {
     ) -> Outcome {
         let mut found = Outcome::default();
         if let Some(element) = &schema.items {
+            let mut before = pair.map(|pair| pair.elements().into_iter());
             for (index, item) in items.iter().enumerate() {
-                let pair = pair.and_then(|pair| pair.index(index));
+                let pair = before.as_mut().and_then(|all| all.next().flatten());
                 let at = at.below(Step::Index(index));
                 found.merge(self.value(item, element, &at, pair));
             }
@@ -252,13 +276,13 @@ impl Check {
         match &schema.additional {
             Additional::Allowed(false) => {
                 for (name, _) in unknown {
-                    let place = at.name();
-                    found.add(Fault {
-                        text: format!("{place}.{name} in body is a forbidden property"),
+                    let told = at.name().map(|place| Fault {
+                        text: format!("{place}.{name} in body is a forbidden property").into(),
                         name: place,
                         value: name.into(),
                         kind: Kind::Other,
                     });
+                    found.add(told.unwrap_or_else(Fault::untold));
                 }
             }
             Additional::Schema(sub) => {
@@ -430,6 +454,9 @@ fn check_enum(value: &Value, schema: &Structural, at: &At<'_>) -> Outcome {
     if !value.is_null() && allowed.iter().any(|allowed| number::same(value, allowed)) {
         return Outcome::default();
     }
+    if at.budget.is_spent() {
+        return Outcome::of(Fault::untold());
+    }
     let shown = |value: &Value| {
         value
             .as_str()
@@ -450,6 +477,9 @@ fn check_string(text: &str, schema: &Structural, at: &At<'_>) -> Outcome {
         let words = format!("should be at least {min} chars long");
         at.fault(Kind::Other, text, &words)
     } else if !checks.pattern.is_empty() && !format::matches(&checks.pattern, text) {
+        if at.budget.is_spent() {
+            return Outcome::of(Fault::untold());
+        }
         let words = format!("should match '{}'", checks.pattern);
         at.fault(Kind::Other, text, &words)
     } else {

@@ -21,6 +21,8 @@ const MAX_LEVELS: usize = 200;
 #[derive(Debug)]
 pub(super) struct Lazy<'a> {
     variables: &'a [(String, Expression)],
+    /// Their places by name; of two with one name the last counts.
+    places: HashMap<&'a str, usize>,
     cells: Vec<Cell<'a>>,
     values: OnceLock<&'a [Cel<'a>]>,
     cost: AtomicU64,
@@ -40,8 +42,10 @@ struct Cell<'a> {
 impl<'a> Lazy<'a> {
     /// None of them evaluated.
     pub(super) fn new(variables: &'a [(String, Expression)]) -> Self {
+        let named = variables.iter().enumerate();
         Lazy {
             variables,
+            places: named.map(|(at, (name, _))| (name.as_str(), at)).collect(),
             cells: variables.iter().map(|_| Cell::default()).collect(),
             values: OnceLock::new(),
             cost: AtomicU64::new(0),
@@ -62,11 +66,7 @@ impl<'a> Lazy<'a> {
     }
 
     fn read(&self, name: &str) -> Option<&Result<Cel<'a>, String>> {
-        // Of two with one name the last counts.
-        let index = self
-            .variables
-            .iter()
-            .rposition(|(known, _)| known == name)?;
+        let index = *self.places.get(name)?;
         if self.cells[index].value.get().is_none() && self.variables.len() > MAX_CHAIN {
             self.evaluate_needed(index);
         }
@@ -87,14 +87,11 @@ impl<'a> Lazy<'a> {
         if self.in_order.swap(true, Ordering::Relaxed) {
             return;
         }
-        let names = self.variables.iter().enumerate();
-        let places: HashMap<&str, usize> =
-            names.map(|(at, (name, _))| (name.as_str(), at)).collect();
         let mut needed = BTreeSet::new();
         let mut open = vec![index];
         while let Some(at) = open.pop() {
             for name in references(&self.variables[at].1.text) {
-                let Some(other) = places.get(name).copied() else {
+                let Some(other) = self.places.get(name).copied() else {
                     continue;
                 };
                 let unknown = other != index && self.cells[other].value.get().is_none();
@@ -157,7 +154,7 @@ impl MapSource for Lazy<'_> {
     }
 
     fn contains(&self, _: u32, key: Key<'_>) -> bool {
-        self.variables.iter().any(|(name, _)| name == key.text())
+        self.places.contains_key(key.text())
     }
 
     fn fault(&self, _: u32, key: Key<'_>) -> Option<String> {

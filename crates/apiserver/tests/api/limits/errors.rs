@@ -11,6 +11,10 @@ use crate::admin;
 const LONGEST: usize = 8 << 20;
 
 async fn check(server: &Server, path: &str, body: &Value) {
+    check_up_to(server, path, body, LONGEST).await;
+}
+
+async fn check_up_to(server: &Server, path: &str, body: &Value, longest: usize) {
     let body = body.to_string();
     let sent = body.len();
     let request = http::Request::post(path)
@@ -22,7 +26,7 @@ async fn check(server: &Server, path: &str, body: &Value) {
     let answer = response.into_body().collect().await.unwrap().to_bytes();
     assert!(matches!(code, 400 | 422), "{path}: {code}");
     assert!(
-        answer.len() <= LONGEST,
+        answer.len() <= longest,
         "{path}: {} bytes for {sent}",
         answer.len()
     );
@@ -104,4 +108,64 @@ async fn regression_a_long_key_is_not_repeated_for_each_field_below_it() {
         &thing,
     )
     .await;
+}
+
+/// An entry of two bytes has several errors of hundreds of bytes each: 8 kB were answered with 2.6 MB.
+#[tokio::test]
+async fn regression_short_entries_do_not_make_a_long_answer() {
+    const MOST: usize = 400_000;
+    let server = Server::in_memory().await.unwrap();
+    let empty = || numbered(3000, |_| json!({}));
+    let spec =
+        json!({"containers": [{"name": "c", "image": "i"}], "topologySpreadConstraints": empty()});
+    let tainted = json!({"metadata": {"name": "n"}, "spec": {"taints": empty()}});
+    for (path, body) in [
+        ("nodes", tainted),
+        (
+            "namespaces/default/pods",
+            json!({"metadata": {"name": "p"}, "spec": spec}),
+        ),
+        (
+            "namespaces/default/services",
+            json!({"metadata": {"name": "s"}, "spec": {"ports": empty()}}),
+        ),
+        (
+            "namespaces/default/configmaps",
+            json!({"metadata": {"name": "m", "finalizers": numbered(3000, |_| json!("!")), "managedFields": empty()}}),
+        ),
+    ] {
+        check_up_to(&server, &format!("/api/v1/{path}"), &body, MOST).await;
+    }
+}
+
+#[tokio::test]
+async fn regression_conflicts_are_listed_up_to_a_bound() {
+    let server = Server::in_memory().await.unwrap();
+    let data: Value = (0..3000)
+        .map(|at| (format!("{}{at}", "k".repeat(150)), json!("a")))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let mut map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data});
+    for (manager, value, expected) in [("one", "a", 201), ("two", "b", 409)] {
+        for (_, text) in map["data"].as_object_mut().unwrap() {
+            *text = value.into();
+        }
+        let path = format!("/api/v1/namespaces/default/configmaps/m?fieldManager={manager}");
+        let request = http::Request::patch(path)
+            .header("content-type", "application/apply-patch+yaml")
+            .body(Full::new(bytes::Bytes::from(map.to_string())))
+            .unwrap();
+        let response = server.handle(request, Some(User::admin())).await;
+        assert_eq!(response.status(), expected);
+        let answer = response.into_body().collect().await.unwrap().to_bytes();
+        if expected == 409 {
+            let text = String::from_utf8_lossy(&answer);
+            assert!(
+                text.contains("Apply failed with 3000 conflicts"),
+                "{text:.200}"
+            );
+            assert!(answer.len() < 300_000, "{}", answer.len());
+        }
+    }
 }

@@ -134,7 +134,9 @@ impl Checked<'_> {
             "" => "(default format)".to_owned(),
             format => format!("with format {format}"),
         };
-        let (ty, name) = (self.ty, self.at.name());
+        let (ty, Some(name)) = (self.ty, self.at.name()) else {
+            return Fault::untold();
+        };
         Fault::of_start(format!(
             "{subject} value must be of type {ty} {format} in {name}"
         ))
@@ -161,9 +163,12 @@ impl Checked<'_> {
             return None;
         }
         if named.starts_with('-') || named == "0" {
-            let name = self.at.name();
+            let Some(name) = self.at.name() else {
+                return Some(Fault::untold());
+            };
             return Some(Fault {
-                text: format!("factor MultipleOf declared for {name} must be positive: {named}"),
+                text: format!("factor MultipleOf declared for {name} must be positive: {named}")
+                    .into(),
                 name,
                 value: BadValue::raw(named),
                 kind: Kind::Other,

@@ -1,11 +1,40 @@
 //! What a check found.
 
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+
+/// The text about faults that is composed for one object. Each fault names the place, with all keys above it, and a
+/// client can send any number of values below a key that is as long as the rest of the object.
+const MOST_TEXT: usize = 4 << 20;
+
+/// The text that may still be composed.
+pub(super) struct Budget(Cell<usize>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(Cell::new(MOST_TEXT))
+    }
+}
+
+impl Budget {
+    pub(super) fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    pub(super) fn spend(&self, text: &str) {
+        self.0.set(self.0.get().saturating_sub(text.len()));
+    }
+}
 
 /// The faults, and how much of the schema was gone through, by which alternatives are compared.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) faults: Vec<Fault>,
+    /// The texts of the faults.
+    seen: HashSet<Arc<str>>,
     pub(super) matches: u32,
 }
 
@@ -15,7 +44,7 @@ pub(super) struct Fault {
     pub(super) name: String,
     pub(super) value: BadValue,
     /// The text; two faults with the same text are one.
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
 }
 
 pub(super) enum Kind {
@@ -39,8 +68,13 @@ impl Fault {
             kind: Kind::Start,
             name: String::new(),
             value: BadValue::from(""),
-            text,
+            text: text.into(),
         }
+    }
+
+    /// Stands for all that is beyond the [`Budget`].
+    pub(super) fn untold() -> Self {
+        Self::of_start("there are more errors, which are not listed".to_owned())
     }
 
     fn error(self, base: &Path) -> Error {
@@ -52,8 +86,8 @@ impl Fault {
         };
         let size = |size: i64| usize::try_from(size).unwrap_or_default();
         match self.kind {
-            Kind::Start | Kind::Other => Error::invalid(&path, self.value, self.text),
-            Kind::Type => Error::type_invalid(&path, self.value, self.text),
+            Kind::Start | Kind::Other => Error::invalid(&path, self.value, &*self.text),
+            Kind::Type => Error::type_invalid(&path, self.value, &*self.text),
             Kind::Required => Error::required(&path, ""),
             Kind::Enum(values) => Error::not_supported(&path, self.value, &values),
             Kind::TooLong(max) => {
@@ -77,28 +111,38 @@ fn limited(mut error: Error, max: i64, otherwise: &str) -> Error {
 
 impl Outcome {
     pub(super) fn of(fault: Fault) -> Self {
-        Self {
-            faults: vec![fault],
-            matches: 0,
-        }
+        let mut found = Self::default();
+        found.add(fault);
+        found
     }
 
     pub(super) fn passed() -> Self {
         Self {
-            faults: Vec::new(),
             matches: 1,
+            ..Self::default()
         }
     }
 
     pub(super) fn add(&mut self, fault: Fault) {
-        if !self.faults.iter().any(|known| known.text == fault.text) {
+        if self.seen.insert(fault.text.clone()) {
             self.faults.push(fault);
         }
     }
 
     pub(super) fn merge(&mut self, other: Self) {
-        other.faults.into_iter().for_each(|fault| self.add(fault));
-        self.matches += other.matches;
+        let matches = self.matches + other.matches;
+        if self.faults.is_empty() {
+            *self = other;
+        } else {
+            other.faults.into_iter().for_each(|fault| self.add(fault));
+        }
+        self.matches = matches;
+    }
+
+    /// Forgets the faults.
+    pub(super) fn forgive(&mut self) {
+        self.faults.clear();
+        self.seen.clear();
     }
 
     /// Takes over what one validator found; that it applied counts.
