@@ -155,7 +155,7 @@ fn regression_a_lowered_quota_takes_nothing_away_over_a_restart() {
         };
         let entries = json!([
             entry(time, "", json!({"f:spec": {"f:hard": {}}})),
-            // The controller's, and somebody's label.
+            // The controller's, and that of another client for a label.
             entry(
                 "2027-01-01T00:00:00Z",
                 "status",
