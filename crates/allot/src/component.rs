@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 pub use client::{Watches, client, config, connect, read_kubeconfig, throttle};
-pub use serving::{SecureServing, tls_of_files};
+pub use serving::SecureServing;
 
 /// Runs a component until it ends or the process is asked to stop; a second signal ends it without waiting.
 pub fn block_on<F, T>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<T>
@@ -77,6 +77,9 @@ const SCRAPERS: usize = 100;
 /// For the head of a request for metrics; an idle connection ends after the same time.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a connection may live: a scraper that does not read its answer has its place only so long. Others connect again.
+const SCRAPE_AGE: Duration = Duration::from_secs(600);
+
 /// Serves metrics at a path, and health, over plain HTTP, without end.
 pub async fn serve_metrics(
     listener: tokio::net::TcpListener,
@@ -117,11 +120,11 @@ pub async fn serve_metrics(
             });
             let io = hyper_util::rt::TokioIo::new(stream);
             // Errors of a scraper are ignored, and an idle one is disconnected.
-            let _ = hyper::server::conn::http1::Builder::new()
+            let connection = hyper::server::conn::http1::Builder::new()
                 .timer(hyper_util::rt::TokioTimer::new())
                 .header_read_timeout(SCRAPE_TIMEOUT)
-                .serve_connection(io, service)
-                .await;
+                .serve_connection(io, service);
+            let _ended = tokio::time::timeout(SCRAPE_AGE, connection).await;
             drop(place);
         });
     }

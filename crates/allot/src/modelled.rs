@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use allot_driver::{
-    Claim, ContainerEdits, DeviceMetadata, Driver, Failure, Plugin, Pool, Prepared, PreparedClaim,
-    PreparedDevice, Resources, Slice,
+    Claim, ContainerEdits, DeviceMetadata, Driver, Failure, KUBELET_TIMEOUT, Plugin, Pool,
+    Prepared, PreparedClaim, PreparedDevice, Resources, Slice,
 };
 use allot_hardware::{Model, Prepare};
 use anyhow::Context as _;
@@ -18,6 +19,8 @@ pub struct Modelled {
     driver: String,
     slices: Vec<Slice>,
     prepare: Prepare,
+    /// How long to wait for the kubelet's directory at the start.
+    pub kubelet_timeout: Duration,
 }
 
 impl Modelled {
@@ -45,6 +48,7 @@ impl Modelled {
             driver: driver.to_owned(),
             slices,
             prepare: model.prepare(driver).cloned().unwrap_or_default(),
+            kubelet_timeout: KUBELET_TIMEOUT,
         })
     }
 
@@ -71,7 +75,7 @@ impl Modelled {
             devices,
             env: self.prepare.env,
         };
-        let plugin = Plugin::builder(&self.driver, devices)
+        let builder = Plugin::builder(&self.driver, devices)
             .client(client)
             .node_name(node)
             .kubelet_dir(kubelet_dir)
@@ -82,8 +86,11 @@ impl Modelled {
                 env: environment,
                 ..ContainerEdits::default()
             })
-            .start()
-            .await?;
+            .kubelet_timeout(self.kubelet_timeout);
+        let plugin = tokio::select! {
+            started = builder.start() => started?,
+            () = stop.cancelled() => return Ok(()),
+        };
         if publish {
             let pool = Pool {
                 slices: self.slices,

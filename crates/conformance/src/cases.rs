@@ -15,6 +15,7 @@ mod publishing;
 mod registration;
 mod sharing;
 mod state;
+mod status;
 mod taints;
 mod unprepare;
 
@@ -38,6 +39,7 @@ fn all() -> Vec<Case> {
         late::CASES,
         cdi::CASES,
         metadata::CASES,
+        status::CASES,
         state::CASES,
         full::CASES,
         health::CASES,

@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::api::Api;
-use crate::command::CommandPaths;
+use crate::command::{Command, CommandPaths};
 use crate::kubelet::{ClaimRef, Kubelet, Plugin, Version};
 use crate::options::{Options, Target};
-use crate::outcome::{Stop, fail};
+use crate::outcome::{Stop, fail, skip};
 use crate::process::{Log, Process, Usage};
 
 mod calls;
@@ -25,7 +25,7 @@ pub(crate) use claims::{ClaimRequest, OTHER_DRIVER, path, prepared_device};
 pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
 /// Polling interval.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A kubelet gives up a call after so long.
 const KUBELET_LIMIT: Duration = Duration::from_secs(45);
 
@@ -252,6 +252,10 @@ impl Fixture {
         let Target::Command(command) = &self.options.target else {
             return fail("the test kit does not manage the process of this driver");
         };
+        self.spawn_command(command)
+    }
+
+    fn spawn_command(&self, command: &Command) -> Result<Process, Stop> {
         let instance = uuid::Uuid::new_v4().to_string();
         let places = CommandPaths {
             kubeconfig: &self.places.kubeconfig,
@@ -318,6 +322,24 @@ impl Fixture {
     pub(crate) async fn start_again(&mut self) -> Result<(), Stop> {
         let before = self.kubelet.registrations();
         self.start().await?;
+        let driver = self.driver.clone();
+        self.registered(Some(&driver), before).await.map(drop)
+    }
+
+    /// Like [`Fixture::start_again`], with the earlier release of the driver.
+    pub(crate) async fn start_earlier(&mut self) -> Result<(), Stop> {
+        let options = self.options();
+        let Some(command) = &options.earlier else {
+            return skip("no earlier release of the driver is given: --earlier-command");
+        };
+        self.kill().await;
+        // It starts anew: no release has to read the state of a later one.
+        for file in self.state_files() {
+            std::fs::remove_file(&file)
+                .or_else(|error| fail(format!("{}: {error}", file.display())))?;
+        }
+        let before = self.kubelet.registrations();
+        self.process = Some(self.spawn_command(command)?);
         let driver = self.driver.clone();
         self.registered(Some(&driver), before).await.map(drop)
     }

@@ -28,6 +28,7 @@ pub enum Target {
 #[derive(Debug, Clone)]
 pub struct Options {
     pub(crate) target: Target,
+    pub(crate) earlier: Option<Command>,
     pub(crate) node: String,
     pub(crate) driver: Option<String>,
     pub(crate) timeout: Duration,
@@ -70,6 +71,7 @@ impl Options {
     pub fn new(target: Target) -> Self {
         Self {
             target,
+            earlier: None,
             node: "node-0".to_owned(),
             driver: None,
             timeout: Duration::from_secs(60),
@@ -79,6 +81,15 @@ impl Options {
             parameters: None,
             selection: Selection::default(),
         }
+    }
+
+    /// The command of an earlier release of the driver, with the same placeholders, for the case about upgrades.
+    ///
+    /// # Errors
+    /// A command line that cannot be used.
+    pub fn earlier(mut self, command: &str) -> Result<Self, OptionsError> {
+        self.earlier = Some(Command::parse(command)?);
+        Ok(self)
     }
 
     /// Name of the node.

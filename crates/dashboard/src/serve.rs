@@ -9,7 +9,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Dashboard, api};
@@ -33,19 +32,20 @@ pub async fn serve(dashboard: Arc<Dashboard>, listener: TcpListener, stop: Cance
     .await;
 }
 
-/// Serves with TLS until `stop`.
-pub async fn serve_tls(
+/// Serves with TLS until `stop`; `handshake` gives `None` for a client with which it fails.
+pub async fn serve_tls<S, F>(
     dashboard: Arc<Dashboard>,
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
+    handshake: impl Fn(TcpStream) -> F + Send,
     stop: CancellationToken,
-) {
-    let acceptor = TlsAcceptor::from(tls);
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = Option<S>> + Send + 'static,
+{
     accept(listener, stop, move |stream| {
-        let (acceptor, dashboard) = (acceptor.clone(), dashboard.clone());
+        let (handshake, dashboard) = (handshake(stream), dashboard.clone());
         async move {
-            let handshake = tokio::time::timeout(HEAD, acceptor.accept(stream)).await;
-            if let Ok(Ok(stream)) = handshake {
+            if let Ok(Some(stream)) = tokio::time::timeout(HEAD, handshake).await {
                 connection(dashboard, stream).await;
             }
         }

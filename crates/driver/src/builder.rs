@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use allot_cdi::ContainerEdits;
 use allot_protos::dra_health_v1::dra_resource_health_server::DraResourceHealthServer as DraResourceHealthServerV1;
@@ -32,6 +33,7 @@ use crate::service::{Cdi, Claims, Core, Serialization, ServiceV1, ServiceV1beta1
 use crate::unhealthy::Tainting;
 use crate::{Driver, Plugin};
 
+pub use kubelet::KUBELET_TIMEOUT;
 use sockets::rolling_socket;
 
 /// Configures a plugin; created by [`Plugin::builder`]. The defaults are those of the upstream Go helper.
@@ -55,6 +57,7 @@ pub struct Builder<D> {
     v1beta1: bool,
     diagnostics: Option<SocketAddr>,
     taint_unhealthy: Option<String>,
+    kubelet_timeout: Duration,
 }
 
 impl<D> std::fmt::Debug for Builder<D> {
@@ -94,6 +97,7 @@ impl<D: Driver> Builder<D> {
             v1beta1: true,
             diagnostics: None,
             taint_unhealthy: None,
+            kubelet_timeout: KUBELET_TIMEOUT,
         }
     }
 
@@ -136,7 +140,7 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// Directory of the registration socket. It must exist: a kubelet watches it.
+    /// Directory of the registration socket. It is not created: a kubelet does that, and watches it.
     #[must_use]
     pub fn registrar_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.registrar_dir = directory.into();
@@ -228,6 +232,14 @@ impl<D: Driver> Builder<D> {
         self
     }
 
+    /// How long [`Builder::start`] waits for the registration directory, which a kubelet creates when it starts: the machine
+    /// may start both at the same time. Default [`KUBELET_TIMEOUT`]; zero: it must exist already.
+    #[must_use]
+    pub fn kubelet_timeout(mut self, timeout: Duration) -> Self {
+        self.kubelet_timeout = timeout;
+        self
+    }
+
     /// Starts the servers. On return the DRA service answers, and the kubelet can find the registration socket.
     ///
     /// # Errors
@@ -255,7 +267,7 @@ impl<D: Driver> Builder<D> {
                 return Err(config("taints for unhealthy devices need Driver::health"));
             }
             (Some(effect), Some(health)) => {
-                let tainting = Tainting::new(&self.driver_name, effect);
+                let tainting = Tainting::new(&self.driver_name, effect)?;
                 Some((tainting, health.clone()))
             }
         };
@@ -266,9 +278,7 @@ impl<D: Driver> Builder<D> {
             allot_cdi::check_written_kind(kind)?;
         }
         // Before anything is written: nothing must be left below a wrong root directory.
-        if !self.registrar_dir.is_dir() {
-            return Err(Error::NoKubelet(self.registrar_dir));
-        }
+        kubelet::wait(&self.registrar_dir, self.kubelet_timeout).await?;
 
         let data_dir = self
             .data_dir
@@ -479,6 +489,7 @@ impl<D: Driver> Builder<D> {
     }
 }
 
+mod kubelet;
 mod lock;
 mod sockets;
 #[cfg(test)]

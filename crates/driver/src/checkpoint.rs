@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{ClaimRef, PreparedDevice};
 use crate::error::Error;
-use crate::prepared::{Boot, PreparedClaim, State};
+use crate::prepared::{Boot, PreparedClaim, State, boot_id};
 
 #[cfg(test)]
 mod tests;
@@ -86,7 +86,7 @@ impl Checkpoint {
             path,
             entries: BTreeMap::new(),
             written: None,
-            boot: boot_id(),
+            boot: boot_id().map(str::to_owned),
         };
         let Some(file) = &checkpoint.path else {
             return Ok(checkpoint);
@@ -198,12 +198,6 @@ impl Checkpoint {
         self.written.clone_from(&self.boot);
         Ok(())
     }
-}
-
-/// The ID of the current boot, which Linux generates at random; `None` if the kernel does not provide it.
-fn boot_id() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 /// The content of the file: the entries by UID, and the boot in which it was written.

@@ -45,7 +45,7 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// The certificate of the webhook for parameters cannot be used.
+    /// The certificate of a server cannot be used.
     #[error("certificate: {path}: {reason}", path = .path.display())]
     Certificate {
         /// The file.

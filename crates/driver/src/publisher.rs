@@ -55,30 +55,12 @@ pub struct Pool {
 impl Pool {
     /// A pool local to the node, with the devices in as many slices as they need.
     pub fn new(devices: impl IntoIterator<Item = Device>) -> Self {
-        let mut devices: Vec<Device> = devices.into_iter().collect();
-        let costly = |device: &Device| {
-            let taints = device.taints.iter().flatten().count();
-            taints + device.consumes_counters.iter().flatten().count() > 0
+        let all = Slice {
+            devices: devices.into_iter().collect(),
+            ..Slice::default()
         };
-        let most = match devices.iter().any(costly) {
-            true => MOST_COSTLY_DEVICES,
-            false => MOST_DEVICES,
-        };
-        let mut slices = Vec::new();
-        // A pool without devices is one empty slice.
-        loop {
-            let rest = devices.split_off(devices.len().min(most));
-            slices.push(Slice {
-                devices,
-                ..Slice::default()
-            });
-            devices = rest;
-            if devices.is_empty() {
-                break;
-            }
-        }
         Self {
-            slices,
+            slices: all.split(),
             ..Self::default()
         }
     }
@@ -104,6 +86,32 @@ pub struct Slice {
     pub shared_counters: Vec<CounterSet>,
     /// Each device selects the nodes that can use it.
     pub per_device_node_selection: bool,
+}
+
+impl Slice {
+    /// As many slices as the devices need, at least one.
+    pub(crate) fn split(mut self) -> Vec<Self> {
+        let costly = |device: &Device| {
+            let taints = device.taints.iter().flatten().count();
+            taints + device.consumes_counters.iter().flatten().count() > 0
+        };
+        let most = match self.devices.iter().any(costly) {
+            true => MOST_COSTLY_DEVICES,
+            false => MOST_DEVICES,
+        };
+        let (mut slices, mut devices) = (Vec::new(), std::mem::take(&mut self.devices));
+        loop {
+            let rest = devices.split_off(devices.len().min(most));
+            slices.push(Self {
+                devices,
+                ..self.clone()
+            });
+            devices = rest;
+            if devices.is_empty() {
+                return slices;
+            }
+        }
+    }
 }
 
 /// The owner and the pool of the slices. At least one of the two is set.
@@ -139,7 +147,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 
 /// How many devices a slice holds, and how many when one of them has taints or uses counters.
 const MOST_DEVICES: usize = 128;
-pub(crate) const MOST_COSTLY_DEVICES: usize = 64;
+const MOST_COSTLY_DEVICES: usize = 64;
 
 /// How long a driver waits for its Node before that is an error.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::AccessError;
 use crate::claim::ClaimRef;
@@ -45,6 +46,8 @@ struct Shared {
 struct Update {
     devices: Vec<AllocatedDeviceStatus>,
     attempts: u32,
+    /// When it is written. An update that failed waits, also while others are set.
+    due: Instant,
 }
 
 impl StatusQueue {
@@ -53,6 +56,7 @@ impl StatusQueue {
         let update = Update {
             devices,
             attempts: 0,
+            due: Instant::now(),
         };
         let mut waiting = self.shared.waiting.lock();
         if waiting.len() >= WAITING && !waiting.contains_key(&claim) {
@@ -70,10 +74,19 @@ impl StatusQueue {
         self.write_to(controls).await;
     }
 
+    /// Takes the updates that are to be written now.
+    fn take_due(&self) -> BTreeMap<ClaimRef, Update> {
+        let now = Instant::now();
+        let mut waiting = self.shared.waiting.lock();
+        let all = std::mem::take(&mut *waiting);
+        let (due, later) = all.into_iter().partition(|(_, update)| update.due <= now);
+        *waiting = later;
+        due
+    }
+
     async fn write_to(&self, claims: &impl Claims) {
         loop {
-            let taken = std::mem::take(&mut *self.shared.waiting.lock());
-            for (claim, update) in taken {
+            for (claim, update) in self.take_due() {
                 let Err(error) = claims.write(&claim, update.devices.clone()).await else {
                     continue;
                 };
@@ -87,20 +100,22 @@ impl StatusQueue {
                     }
                     Verdict::Retry => {
                         tracing::debug!(%claim, %error, "the status of the claim's devices is not written yet");
-                        let attempts = update.attempts + 1;
+                        let again = Update {
+                            attempts: update.attempts + 1,
+                            due: Instant::now() + RETRY,
+                            ..update
+                        };
                         // A newer one replaces it.
                         let mut waiting = self.shared.waiting.lock();
-                        waiting
-                            .entry(claim)
-                            .or_insert(Update { attempts, ..update });
+                        waiting.entry(claim).or_insert(again);
                     }
                 }
             }
-            let is_empty = self.shared.waiting.lock().is_empty();
+            let next = self.shared.waiting.lock().values().map(|it| it.due).min();
             let retry = async {
-                match is_empty {
-                    true => std::future::pending().await,
-                    false => tokio::time::sleep(RETRY).await,
+                match next {
+                    None => std::future::pending().await,
+                    Some(due) => tokio::time::sleep_until(due).await,
                 }
             };
             tokio::select! {
@@ -237,8 +252,52 @@ mod tests {
         assert_eq!(all, ["500", "404", "422", "500"]);
     }
 
-    #[test]
-    fn the_queue_is_bounded() {
+    /// Refuses the status of one claim, and passes on what is written.
+    struct Refusing(mpsc::UnboundedSender<String>);
+
+    impl Claims for Refusing {
+        async fn write(
+            &self,
+            claim: &ClaimRef,
+            _: Vec<AllocatedDeviceStatus>,
+        ) -> Result<(), AccessError> {
+            let _ = self.0.send(claim.name.clone());
+            match claim.name == "busy" {
+                true => Err(answer(500)),
+                false => Ok(()),
+            }
+        }
+    }
+
+    /// Each new status was an attempt for all that had failed, and after 30 of them they were dropped.
+    #[tokio::test(start_paused = true)]
+    async fn regression_new_statuses_do_not_use_up_the_attempts_of_others() {
+        let (sender, mut seen) = mpsc::unbounded_channel();
+        let (server, queue) = (Refusing(sender), StatusQueue::default());
+        let set = async {
+            let (start, mut busy) = (Instant::now(), 0);
+            queue.set(claim("busy"), device("a"));
+            for number in 0..100 {
+                let name = format!("claim-{number}");
+                queue.set(claim(&name), device("b"));
+                while let Some(written) = seen.recv().await
+                    && written != name
+                {
+                    busy += 1;
+                }
+            }
+            assert_eq!((busy, start.elapsed()), (1, Duration::ZERO));
+            assert_eq!(seen.recv().await.as_deref(), Some("busy"));
+            assert_eq!(start.elapsed(), RETRY);
+        };
+        tokio::select! {
+            () = queue.write_to(&server) => unreachable!("it never returns"),
+            () = set => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn the_queue_is_bounded() {
         let queue = StatusQueue::default();
         for number in 0..=WAITING {
             queue.set(claim(&number.to_string()), Vec::new());

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use tokio::sync::watch;
 
+use crate::error::Error;
 use crate::health::{DeviceHealth, Health};
-use crate::publisher::{MOST_COSTLY_DEVICES, Pool, Resources, Slice};
+use crate::publisher::{Pool, Resources};
 
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,8 @@ mod tests;
 const NAME: &str = "unhealthy";
 /// What the API allows for a device.
 const MOST_TAINTS: usize = 16;
+/// The effects of taints on devices.
+const EFFECTS: [&str; 3] = ["None", "NoSchedule", "NoExecute"];
 
 /// What the driver wants to publish, and what has to be published for it.
 type Desired = Option<Arc<Resources>>;
@@ -29,11 +32,19 @@ pub(crate) struct Tainting {
 }
 
 impl Tainting {
-    pub(crate) fn new(driver: &str, effect: String) -> Self {
-        Self {
+    /// # Errors
+    /// The API has no such effect: all slices with such a taint would be rejected when a device becomes unhealthy.
+    pub(crate) fn new(driver: &str, effect: String) -> Result<Self, Error> {
+        if !EFFECTS.contains(&effect.as_str()) {
+            return Err(Error::Config(format!(
+                "taints for unhealthy devices: {effect:?} is no effect; there are {}",
+                EFFECTS.join(", ")
+            )));
+        }
+        Ok(Self {
             key: format!("{driver}/{NAME}"),
             effect,
-        }
+        })
     }
 
     /// Publishes again whenever the devices or their health change, until the driver ends.
@@ -78,7 +89,8 @@ impl Tainting {
                         self.taint(device);
                     }
                 }
-                split(slice)
+                // A slice with a tainted device holds fewer devices than one without.
+                slice.split()
             });
             let slices = slices.collect();
             let pool = Pool {
@@ -105,19 +117,4 @@ impl Tainting {
             });
         }
     }
-}
-
-/// A slice with a tainted device holds fewer devices than one without.
-fn split(slice: Slice) -> Vec<Slice> {
-    let tainted = |device: &Device| device.taints.iter().flatten().next().is_some();
-    if slice.devices.len() <= MOST_COSTLY_DEVICES || !slice.devices.iter().any(tainted) {
-        return vec![slice];
-    }
-    let parts = slice.devices.chunks(MOST_COSTLY_DEVICES);
-    parts
-        .map(|devices| Slice {
-            devices: devices.to_vec(),
-            ..slice.clone()
-        })
-        .collect()
 }

@@ -32,7 +32,8 @@
 //!   an object that is older than the webhook can be changed, for example by a controller that removes its finalizer;
 //! - a request that cannot be judged (unreadable, too large, a panic of the driver's function) is never allowed: it is
 //!   answered with an HTTP error, and the `failurePolicy` of the configuration decides;
-//! - connections, bodies, reviews at the same time and the time of each are bounded.
+//! - connections, bodies, reviews at the same time and the time of each are bounded; a review takes its place when its
+//!   body is complete, so that slow clients delay no other review.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -51,7 +52,7 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use certificate::Certificate;
+pub use certificate::Certificate;
 use serve::Shared;
 
 /// The path of reviews, which a ValidatingWebhookConfiguration names. It is that of upstream's example driver.

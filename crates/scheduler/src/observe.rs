@@ -177,7 +177,8 @@ impl Observe for ResourceQuota {
 
     fn keep(of: &str, field: &str) -> bool {
         match of {
-            "ObjectMeta" => keep_metadata(field),
+            // They tell when the limits changed.
+            "ObjectMeta" => keep_metadata(field) || field == "managedFields",
             // The scheduler counts itself.
             _ => field != "status",
         }

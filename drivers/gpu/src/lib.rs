@@ -11,11 +11,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use allot_driver::webhook::Webhook;
 use allot_driver::{
-    Claim, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Prepared, PreparedClaim,
-    PreparedDevice, Resources, StatusQueue,
+    Claim, ContainerEdits, DeviceMetadata, Driver, Error, Failure, KUBELET_TIMEOUT, Plugin,
+    Prepared, PreparedClaim, PreparedDevice, Resources, StatusQueue,
 };
 use k8s_openapi::api::resource::v1::{
     AllocatedDeviceStatus, Device, DeviceRequestAllocationResult,
@@ -51,6 +52,8 @@ pub struct Config {
     pub profile: Profile,
     /// Whether to write the model, UUID and driver version of each allocated GPU to the device status of its claim.
     pub device_status: bool,
+    /// How long to wait for the kubelet's directory at the start.
+    pub kubelet_timeout: Duration,
 }
 
 impl Config {
@@ -64,6 +67,7 @@ impl Config {
             cdi_dir,
             profile: Profile::whole(8),
             device_status: false,
+            kubelet_timeout: KUBELET_TIMEOUT,
         }
     }
 }
@@ -89,7 +93,7 @@ pub async fn run(
         status: StatusQueue::default(),
     };
     let binding = gpus.clone();
-    let plugin = Plugin::builder(DRIVER_NAME, gpus)
+    let builder = Plugin::builder(DRIVER_NAME, gpus)
         .client(client.clone())
         .node_name(&config.node_name)
         .kubelet_dir(&config.kubelet_dir)
@@ -103,8 +107,11 @@ pub async fn run(
             ],
             ..ContainerEdits::default()
         })
-        .start()
-        .await?;
+        .kubelet_timeout(config.kubelet_timeout);
+    let plugin = tokio::select! {
+        started = builder.start() => started?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
     plugin.publish(Resources::pool(&config.node_name, pool))?;
     let controls = plugin.controls();
     let bind = async {

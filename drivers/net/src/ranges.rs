@@ -38,6 +38,14 @@ impl Range {
         self.six == address.is_ipv6() && (self.first..=self.last).contains(&number(address))
     }
 
+    /// The first address that is in both ranges.
+    pub(crate) fn first_common(&self, other: &Self) -> Option<IpAddr> {
+        let first = self.first.max(other.first);
+        (self.six == other.six && first <= self.last.min(other.last))
+            .then(|| self.address(first))
+            .flatten()
+    }
+
     /// The address of the range's family with this number.
     pub(crate) fn address(&self, number: u128) -> Option<IpAddr> {
         match self.six {
@@ -73,6 +81,36 @@ pub(crate) fn count<'a>(ranges: impl Iterator<Item = &'a str>) -> u128 {
     total
 }
 
+/// The addresses of `ranges` that are not in `excluded`.
+pub(crate) fn without(ranges: &[Range], excluded: &[Range]) -> Vec<Range> {
+    let mut excluded = excluded.to_vec();
+    excluded.sort_unstable();
+    let mut left = Vec::new();
+    for range in ranges {
+        let mut next = Some(range.first);
+        for over in excluded.iter().filter(|it| it.six == range.six) {
+            let Some(first) = next.filter(|it| *it <= range.last) else {
+                break;
+            };
+            if over.last < first || over.first > range.last {
+                continue;
+            }
+            if let Some(last) = over.first.checked_sub(1).filter(|last| first <= *last) {
+                left.push(Range {
+                    first,
+                    last,
+                    ..*range
+                });
+            }
+            next = over.last.checked_add(1);
+        }
+        if let Some(first) = next.filter(|it| *it <= range.last) {
+            left.push(Range { first, ..*range });
+        }
+    }
+    left
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +122,39 @@ mod tests {
         assert_eq!(count(&["10.0.0.1", "10.0.0.1-10.0.0.3", "10.0.0.2"]), 3);
         assert_eq!(count(&["10.0.0.3-10.0.0.1", "nonsense", "10.0.0.1-::1"]), 0);
         assert_eq!(count(&["::1-::2", "0.0.0.1"]), 3);
+    }
+
+    #[test]
+    fn excluded_addresses_are_removed_from_ranges() {
+        let check = |ranges: &[&str], excluded: &[&str], expected: &[&str]| {
+            let read = |texts: &[&str]| -> Vec<Range> {
+                texts
+                    .iter()
+                    .map(|it| Range::parse(it).expect("a range"))
+                    .collect()
+            };
+            assert_eq!(
+                without(&read(ranges), &read(excluded)),
+                read(expected),
+                "{ranges:?}"
+            );
+        };
+        check(&["10.0.0.1-10.0.0.9"], &[], &["10.0.0.1-10.0.0.9"]);
+        check(
+            &["10.0.0.1-10.0.0.9"],
+            &["10.0.0.7-10.0.0.20", "10.0.0.3", "10.0.0.3-10.0.0.4"],
+            &["10.0.0.1-10.0.0.2", "10.0.0.5-10.0.0.6"],
+        );
+        check(
+            &["10.0.0.1-10.0.0.9", "::1"],
+            &["0.0.0.0-255.255.255.255"],
+            &["::1"],
+        );
+        check(&["10.0.0.1"], &["::-ffff::"], &["10.0.0.1"]);
+        check(
+            &["::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
+            &["::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
+            &[],
+        );
     }
 }

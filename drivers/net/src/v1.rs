@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_driver::{Controls, Error, Plugin, Pool, Resources, StatusQueue};
+use allot_driver::{Controls, Error, KUBELET_TIMEOUT, Plugin, Pool, Resources, StatusQueue};
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 use k8s_openapi::api::resource::v1::Device;
@@ -76,6 +76,8 @@ pub struct Config {
     pub selection: Selection,
     /// Hook program for container runtimes; when unset, a copy of this binary in the driver's directory.
     pub hook: Option<PathBuf>,
+    /// How long to wait for the kubelet's directory at the start.
+    pub kubelet_timeout: Duration,
 }
 
 impl Config {
@@ -88,6 +90,7 @@ impl Config {
             kubelet_dir,
             selection: Selection::default(),
             hook: None,
+            kubelet_timeout: KUBELET_TIMEOUT,
         }
     }
 
@@ -125,14 +128,17 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         held: Arc::clone(&held),
         status: status.clone(),
     };
-    let plugin = Plugin::builder(DRIVER_NAME, interfaces)
+    let builder = Plugin::builder(DRIVER_NAME, interfaces)
         .client(client)
         .node_name(&config.node_name)
         .kubelet_dir(&config.kubelet_dir)
         .cdi_dir(&config.cdi_dir)
         .cdi_kind(CDI_KIND)
-        .start()
-        .await?;
+        .kubelet_timeout(config.kubelet_timeout);
+    let plugin = tokio::select! {
+        started = builder.start() => started?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
     let controls = plugin.controls();
     let stop = shutdown.child_token();
     let work = async {

@@ -32,6 +32,10 @@ struct DriverArgs {
     /// Command line of the driver, with placeholders; the test kit starts, kills and restarts it, and removes its files
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["plugin_dir", "registry_dir", "cdi_dir", "kubeconfig"])]
     command: Option<String>,
+    /// Command line of an earlier release of the driver, with the same placeholders: it prepares claims, and the release under
+    /// test has to know them
+    #[arg(long, value_name = "COMMAND", requires = "command")]
+    earlier_command: Option<String>,
     /// Directory of a driver that is running; cases that restart it are skipped
     #[arg(long, value_name = "DIR", requires_all = ["registry_dir", "kubeconfig"])]
     plugin_dir: Option<PathBuf>,
@@ -227,6 +231,9 @@ fn options(args: &DriverArgs) -> anyhow::Result<Options> {
         .cases(&args.cases, &args.skip)?;
     if let Some(driver) = &args.driver {
         options = options.driver(driver);
+    }
+    if let Some(command) = &args.earlier_command {
+        options = options.earlier(command).context("--earlier-command")?;
     }
     if let Some(file) = &args.config {
         let text = read(file)?;

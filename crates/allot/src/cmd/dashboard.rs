@@ -8,6 +8,7 @@ use std::sync::Arc;
 use allot_apiserver::Server;
 use allot_apiserver::mount::Mount;
 use allot_dashboard::{Config, Dashboard, Explain, Login, serve, serve_tls};
+use allot_driver::webhook::Certificate;
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
@@ -65,7 +66,7 @@ enum How {
 /// Runs the command until it is asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(chain), Some(key)) => Some(component::tls_of_files(chain, key)?),
+        (Some(chain), Some(key)) => Some(Arc::new(Certificate::load(chain, key)?)),
         _ => None,
     };
     let login = check(&args)?;
@@ -112,7 +113,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             dashboard.link()
         );
         match tls {
-            Some(tls) => serve_tls(dashboard, listener, tls, stop).await,
+            Some(certificate) => {
+                let handshake = move |stream| {
+                    let certificate = Arc::clone(&certificate);
+                    async move { certificate.accept(stream).await }
+                };
+                serve_tls(dashboard, listener, handshake, stop).await;
+            }
             None => serve(dashboard, listener, stop).await,
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! `allot driver`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -72,6 +73,21 @@ impl Shared {
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             shutdown.cancel();
         });
+    }
+}
+
+/// Flags of drivers that use the SDK.
+#[derive(Debug, clap::Args)]
+struct Start {
+    /// How long to wait for the kubelet or node agent to create its directory plugins_registry
+    #[arg(long, value_name = "SECONDS", default_value_t = allot_driver::KUBELET_TIMEOUT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(0..=3600))]
+    kubelet_timeout: u64,
+}
+
+impl Start {
+    fn kubelet_timeout(&self) -> Duration {
+        Duration::from_secs(self.kubelet_timeout)
     }
 }
 

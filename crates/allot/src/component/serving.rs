@@ -6,23 +6,22 @@
 mod auth;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apimachinery::exposition::CONTENT_TYPE;
+use allot_driver::webhook::Certificate;
 use anyhow::Context as _;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::PrivateKeyDer;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 
 use auth::{Denied, Reviews};
 
@@ -67,7 +66,7 @@ impl SecureServing {
         if self.secure_port == 0 {
             return Ok(());
         }
-        let tls = self.tls(component)?;
+        let certificate = self.certificate(component)?;
         let address = SocketAddr::new(self.bind_address, self.secure_port);
         let listener = TcpListener::bind(address)
             .await
@@ -76,46 +75,21 @@ impl SecureServing {
             metrics: Box::new(metrics),
             reviews: Reviews::new(client.clone()),
         };
-        tokio::spawn(serve(listener, tls, Arc::new(pages)));
+        tokio::spawn(serve(listener, Arc::new(certificate), Arc::new(pages)));
         Ok(())
     }
 
-    fn tls(&self, component: &str) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    fn certificate(&self, component: &str) -> anyhow::Result<Certificate> {
         if let (Some(chain), Some(key)) = (&self.tls_cert_file, &self.tls_private_key_file) {
-            return tls_of_files(chain, key);
+            return Certificate::load(chain, key)
+                .context("--tls-cert-file and --tls-private-key-file");
         }
         let names = [component.to_owned(), "localhost".to_owned()];
         let made = rcgen::generate_simple_self_signed(names)?;
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())
             .map_err(anyhow::Error::msg)?;
-        tls_of(vec![made.cert.der().clone()], key)
+        Ok(Certificate::fixed(vec![made.cert.der().clone()], key)?)
     }
-}
-
-/// A TLS configuration without client certificates, from PEM files.
-///
-/// # Errors
-/// A file cannot be read, or they do not fit together.
-pub fn tls_of_files(chain: &Path, key: &Path) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    let cannot = |file: &Path| format!("cannot read {}", file.display());
-    let certificates = CertificateDer::pem_file_iter(chain)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .with_context(|| cannot(chain))?;
-    let key = PrivateKeyDer::from_pem_file(key).with_context(|| cannot(key))?;
-    tls_of(certificates, key)
-}
-
-fn tls_of(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .context("--tls-cert-file and --tls-private-key-file do not fit together")?;
-    Ok(Arc::new(config))
 }
 
 /// What the port serves.
@@ -182,8 +156,7 @@ fn refusal(denied: &Denied) -> Response<Full<Bytes>> {
     page(code, "application/json", status.to_string())
 }
 
-async fn serve(listener: TcpListener, tls: Arc<rustls::ServerConfig>, pages: Arc<Pages>) {
-    let acceptor = TlsAcceptor::from(tls);
+async fn serve(listener: TcpListener, certificate: Arc<Certificate>, pages: Arc<Pages>) {
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // The semaphore is never closed.
@@ -198,11 +171,11 @@ async fn serve(listener: TcpListener, tls: Arc<rustls::ServerConfig>, pages: Arc
                 continue;
             }
         };
-        let (acceptor, pages) = (acceptor.clone(), Arc::clone(&pages));
+        let (certificate, pages) = (Arc::clone(&certificate), Arc::clone(&pages));
         tokio::spawn(async move {
             let _permit = permit;
-            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await
-            else {
+            let handshake = tokio::time::timeout(HANDSHAKE, certificate.accept(stream));
+            let Ok(Some(stream)) = handshake.await else {
                 return tracing::debug!(%peer, "no TLS handshake");
             };
             let service = service_fn(move |request: Request<Incoming>| {

@@ -169,7 +169,14 @@ fn a_driver_without_a_kubelet_says_what_is_missing() {
     let root = directory.path().join("kubelet").display().to_string();
     let flags = ["--node-name=a", &format!("--kubelet-dir={root}")];
     refused(
-        &["driver", "gpu", &kubeconfig, flags[0], flags[1]],
+        &[
+            "driver",
+            "gpu",
+            &kubeconfig,
+            flags[0],
+            flags[1],
+            "--kubelet-timeout=0",
+        ],
         &format!("{root}/plugins_registry: no such directory. In it a kubelet"),
     );
 }

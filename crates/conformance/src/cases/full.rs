@@ -1,7 +1,9 @@
 //! A full disk below the driver's own directory.
 
 use std::io::{ErrorKind, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -19,23 +21,42 @@ const SIZE: &std::ffi::CStr = c"size=4m,mode=0755";
 const FILLER: &str = "conformance-filler";
 
 /// A small file system over a directory, until it is dropped.
-struct Disk(PathBuf);
+struct Disk {
+    path: PathBuf,
+    guard: Child,
+}
 
 impl Disk {
     fn mount(path: &Path) -> Result<Self, Stop> {
+        // Unmounts when its input ends, as it does when this process is killed.
+        let guard = Command::new("sh")
+            .args(["-c", "read -r line; umount -l \"$1\"", "sh"])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        let mut guard = guard.or_else(|error| skip(format!("sh: {error}")))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         match rustix::mount::mount("tmpfs", path, "tmpfs", flags, Some(SIZE)) {
-            Ok(()) => Ok(Self(path.to_owned())),
-            Err(error) => skip(format!(
-                "a small file system cannot be mounted here ({error}): run as root"
-            )),
+            Ok(()) => Ok(Self {
+                path: path.to_owned(),
+                guard,
+            }),
+            Err(error) => {
+                end(&mut guard);
+                skip(format!(
+                    "a small file system cannot be mounted here ({error}): run as root"
+                ))
+            }
         }
     }
 
     /// Writes until there is no space.
     fn fill(&self) -> Result<(), Stop> {
         let write = || {
-            let mut file = std::fs::File::create(self.0.join(FILLER))?;
+            let mut file = std::fs::File::create(self.path.join(FILLER))?;
             loop {
                 file.write_all(&[0; 4096])?;
             }
@@ -43,22 +64,29 @@ impl Disk {
         let result: std::io::Result<()> = write();
         match result {
             Err(error) if error.kind() == ErrorKind::StorageFull => Ok(()),
-            Err(error) => fail(format!("{}: {error}", self.0.display())),
+            Err(error) => fail(format!("{}: {error}", self.path.display())),
             Ok(()) => Ok(()),
         }
     }
 
     fn free(&self) {
         // It is there, and nothing else removes it.
-        let _ = std::fs::remove_file(self.0.join(FILLER));
+        let _ = std::fs::remove_file(self.path.join(FILLER));
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
         // The driver may still run, with open files.
-        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+        let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
+        end(&mut self.guard);
     }
+}
+
+fn end(guard: &mut Child) {
+    // It may have ended already.
+    let _ = guard.kill();
+    let _ = guard.wait();
 }
 
 async fn full(w: &mut Fixture) -> Observed {
@@ -73,7 +101,7 @@ async fn full(w: &mut Fixture) -> Observed {
         return skip("the driver keeps no files");
     }
     // Only then it can be seen what it remembers.
-    let exclusive = !w.devices()[0].shared && !w.devices()[1].shared && refuses(w, 0).await?;
+    let exclusive = !w.devices()[0].shared && !w.devices()[1].shared && w.refuses(0).await?;
     for disk in &disks {
         disk.fill()?;
     }
@@ -85,7 +113,7 @@ async fn full(w: &mut Fixture) -> Observed {
         free();
         w.start_again().await?;
         ensure!(
-            !exclusive || refuses(w, 1).await?,
+            !exclusive || w.refuses(1).await?,
             "what it answered while the disk was full is forgotten after a restart: the device goes to another claim"
         );
     } else {
@@ -103,7 +131,7 @@ async fn full(w: &mut Fixture) -> Observed {
     free();
     w.start_again().await?;
     ensure!(
-        !exclusive || refuses(w, 0).await?,
+        !exclusive || w.refuses(0).await?,
         "a claim that was prepared before the disk was full is forgotten: its device goes to another claim"
     );
     let again = w.prepare(&first).await?;
@@ -122,15 +150,6 @@ async fn full(w: &mut Fixture) -> Observed {
     })
 }
 
-/// Whether the driver refuses the device for another claim; both claims exist.
-async fn refuses(w: &mut Fixture, device: usize) -> Result<bool, Stop> {
-    let rival = w.claim(device).await?;
-    let refused = w.try_prepare(&rival).await?.is_err();
-    w.unprepare(&rival).await?;
-    w.delete_claim(&rival).await?;
-    Ok(refused)
-}
-
 async fn try_unprepare(w: &Fixture, claim: &ClaimRef) -> Result<(), Stop> {
     let plugin = w.plugin()?;
     let claims = std::slice::from_ref(claim);
@@ -143,5 +162,30 @@ fn goes_on(w: &mut Fixture) -> Result<(), Stop> {
     match w.process().and_then(|process| process.exited()) {
         Some(status) => fail(format!("the driver ended when the disk was full: {status}")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// A kit that was killed left the file system mounted.
+    #[test]
+    fn regression_the_file_system_is_unmounted_when_the_kit_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
+        let mut disk = match Disk::mount(&inner) {
+            Ok(disk) => disk,
+            Err(Stop::Skip(reason) | Stop::Fail(reason)) => return eprintln!("skipped: {reason}"),
+        };
+        assert_ne!(device(&inner), device(directory.path()));
+        // The kernel closes it when the process ends.
+        drop(disk.guard.stdin.take());
+        assert!(disk.guard.wait().unwrap().success());
+        assert_eq!(device(&inner), device(directory.path()));
     }
 }

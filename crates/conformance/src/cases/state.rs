@@ -25,6 +25,10 @@ pub(crate) const CASES: &[Case] = &[
         rule: "With its state files deleted the driver starts, and unpreparing an earlier claim removes its remaining files.",
         source: "KEP-4381: NodeUnprepareResources for a claim that the driver does not know",
         hint: "also clean up by UID for claims that are not in the state"),
+    case!(earlier, "state-earlier-release", process: true, devices: 2,
+        rule: "After an upgrade the driver knows the claims that its earlier release prepared: the same answer, no other claim gets their devices, and NodeUnprepareResources cleans up.",
+        source: "kubernetes/enhancements KEP-4381: drivers are upgraded while pods use their devices",
+        hint: "version the state, and read every version that a supported upgrade may find"),
 ];
 
 type Damage = fn(&Path) -> std::io::Result<()>;
@@ -108,4 +112,31 @@ async fn deleted(w: &mut Fixture) -> Observed {
     ensure!(!devices.is_empty(), "no devices");
     w.resolves(&devices)?;
     Ok(format!("it continues without {} files", files.len()))
+}
+
+async fn earlier(w: &mut Fixture) -> Observed {
+    w.start_earlier().await?;
+    let before = w.cdi_devices();
+    let (first, second) = (w.claim(0).await?, w.claim(1).await?);
+    let devices = w.prepare(&first).await?;
+    w.prepare(&second).await?;
+    let is_exclusive = !w.devices()[1].shared && w.refuses(1).await?;
+    w.kill().await;
+    w.start_again().await?;
+    ensure!(
+        !is_exclusive || w.refuses(1).await?,
+        "a claim that the earlier release prepared is forgotten: its device goes to another claim"
+    );
+    let again = w.prepare(&first).await?;
+    ensure!(
+        again == devices,
+        "the earlier release answered {devices:?}, this one {again:?}"
+    );
+    w.resolves(&again)?;
+    for claim in [&first, &second] {
+        w.unprepare(claim).await?;
+    }
+    w.is_clean(&first, &before)?;
+    w.is_clean(&second, &before)?;
+    Ok(format!("{} devices are known", devices.len()))
 }

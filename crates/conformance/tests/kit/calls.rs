@@ -134,6 +134,7 @@ impl Raw {
         if self.fault("busy-prepare") {
             std::fs::remove_file(&busy).unwrap();
         }
+        self.report(&entry);
         Ok(self.answer(&entry))
     }
 

@@ -15,6 +15,12 @@ fn options(driver: &str, fault: &str) -> Options {
         _ => json!({"apiVersion": "gpu.resource.example.com/v1alpha1", "kind": "GpuConfig"}),
     };
     let options = Options::command(&command(driver, fault)).unwrap();
+    // The example driver has no earlier release: its own state is enough.
+    let earlier = match driver {
+        "raw" => "earlier-release",
+        _ => "",
+    };
+    let options = options.earlier(&command(driver, earlier)).unwrap();
     options
         .parameters(parameters)
         .cycles(60)
@@ -166,6 +172,8 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("whole-amounts", &["capacity-amounts"]),
     ("metadata-by-name", &["metadata-content"]),
     ("metadata-left", &["metadata-lifetime"]),
+    ("replaces-status", &["status-devices"]),
+    ("forgets-earlier", &["state-earlier-release"]),
     ("dies-when-full", &[FULL]),
     ("ignores-full-disk", &[FULL]),
     ("ignores-class-config", &["config-class"]),
@@ -255,6 +263,7 @@ const DRIVERS: &[(&str, &[&str])] = &[
             "state-truncated",
             "state-garbage",
             "state-deleted",
+            "state-earlier-release",
             FULL,
         ],
     ),

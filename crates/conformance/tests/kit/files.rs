@@ -83,7 +83,12 @@ impl Raw {
         if self.fault("forgets") {
             return Ok(());
         }
-        let text = serde_json::to_vec(&memory.entries).map_err(|error| error.to_string())?;
+        // The earlier release of the driver had a list.
+        let text = match self.fault("earlier-release") {
+            true => serde_json::to_vec(&Vec::from_iter(memory.entries.values())),
+            false => serde_json::to_vec(&memory.entries),
+        };
+        let text = text.map_err(|error| error.to_string())?;
         match allot_cdi::file::write_atomic(&self.data().join("state.json"), &text, 0o600) {
             Err(_) if self.fault("dies-when-full") => std::process::exit(4),
             Err(_) if self.fault("ignores-full-disk") => Ok(()),
@@ -96,6 +101,10 @@ impl Raw {
         let Ok(bytes) = std::fs::read(&path) else {
             return BTreeMap::new();
         };
+        if let Ok(list) = serde_json::from_slice::<Vec<Entry>>(&bytes) {
+            let known = list.into_iter().filter(|_| !self.fault("forgets-earlier"));
+            return known.map(|entry| (entry.uid.clone(), entry)).collect();
+        }
         match serde_json::from_slice::<BTreeMap<String, Entry>>(&bytes) {
             Ok(entries) => entries,
             Err(_) if self.fault("silent-crash") => std::process::exit(3),

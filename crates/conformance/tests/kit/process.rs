@@ -66,6 +66,7 @@ async fn gpu(settings: Settings, client: kube::Client, shared: bool) {
     let mut config = allot_driver_gpu::Config::new(settings.node, settings.kubelet);
     config.cdi_dir = settings.cdi;
     config.profile.shared = shared;
+    config.device_status = true;
     let stop = tokio_util::sync::CancellationToken::new();
     let stopped = stop.clone();
     let mut terminate =

@@ -22,6 +22,7 @@ mod files;
 mod metadata;
 mod publish;
 mod serve;
+mod status;
 
 pub const NAME: &str = "raw.example.com";
 const KIND: &str = "raw.example.com/dev";

@@ -42,7 +42,7 @@ fn no_api() -> kube::Client {
 }
 
 /// The error named the socket and said "No such file or directory", and a tree had been made below the wrong root.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_a_kubelet_the_directory_is_named_and_nothing_is_made() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("kubelet");
@@ -59,6 +59,27 @@ async fn without_a_kubelet_the_directory_is_named_and_nothing_is_made() {
     assert!(matches!(&error, Error::NoKubelet(path) if *path == root.join("plugins_registry")));
     assert!(error.to_string().contains("root directory"), "{error}");
     assert!(!root.exists());
+}
+
+/// A script that started the node agent and a driver at the same moment failed by chance.
+#[tokio::test(start_paused = true)]
+async fn regression_a_driver_may_be_started_before_its_kubelet() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |timeout| {
+        let builder = Plugin::builder("leds.example.com", Nothing).client(no_api());
+        let builder = builder.kubelet_dir(directory.path());
+        builder.kubelet_timeout(timeout).start()
+    };
+    assert!(matches!(
+        start(Duration::ZERO).await,
+        Err(Error::NoKubelet(_))
+    ));
+    let kubelet = async {
+        tokio::time::sleep(KUBELET_TIMEOUT / 2).await;
+        std::fs::create_dir(directory.path().join("plugins_registry")).unwrap();
+    };
+    let (started, ()) = tokio::join!(start(KUBELET_TIMEOUT), kubelet);
+    started.unwrap().stop().await;
 }
 
 /// Upstream's `RollingUpdateRegistrarSocketFile`.

@@ -34,7 +34,7 @@ fn tainted(resources: &Resources) -> (Vec<String>, Vec<usize>) {
 }
 
 fn tainting() -> Tainting {
-    Tainting::new("leds.example.com", "NoSchedule".into())
+    Tainting::new("leds.example.com", "NoSchedule".into()).expect("an effect")
 }
 
 #[test]
@@ -50,6 +50,21 @@ fn only_unhealthy_devices_are_tainted() {
     // A taint of the driver's own stays, and none is there twice.
     assert_eq!(tainting().apply(&once, &health), once);
     assert_eq!(tainting().apply(&devices(3), &[]), devices(3));
+}
+
+/// The first unhealthy device made the API server reject the slices.
+#[test]
+fn regression_an_unknown_effect_is_refused_at_the_start() {
+    for effect in ["noschedule", "PreferNoSchedule", ""] {
+        let error = Tainting::new("leds.example.com", effect.into()).unwrap_err();
+        assert!(
+            error.to_string().contains("no effect; there are None, "),
+            "{error}"
+        );
+    }
+    for effect in EFFECTS {
+        assert!(Tainting::new("leds.example.com", effect.into()).is_ok());
+    }
 }
 
 /// A slice with more than 64 devices, one of them with a taint, is refused by the API server.

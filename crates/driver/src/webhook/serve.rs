@@ -11,23 +11,28 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use super::certificate::Certificate;
 use super::{Checks, PATH, review};
 
 /// Open connections. Further ones wait in the kernel's queue, which is bounded too.
 const CONNECTIONS: usize = 128;
-/// Reviews at the same time, each with its body in memory.
+/// Reviews at the same time.
 const REVIEWS: usize = 16;
+/// Bodies at the same time that are larger than [`SMALL_BODY`].
+const LARGE_BODIES: usize = 16;
+/// Every connection may have a body of this size in memory.
+const SMALL_BODY: usize = 64 * 1024;
 /// A review has an object and its predecessor. API servers store objects of at most 1.5 MiB.
 const MAX_BODY: usize = 4 * 1024 * 1024;
 /// For the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For the head of a request; a connection without requests ends after that.
 const HEAD: Duration = Duration::from_secs(30);
+/// For the body of a review.
+const BODY: Duration = Duration::from_secs(5);
 /// For one review with its body, as API servers wait by default.
 const REVIEW: Duration = Duration::from_secs(10);
 /// How long a connection may live. API servers connect again, and see a renewed certificate then.
@@ -40,6 +45,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Shared {
     checks: Checks,
     reviews: Arc<Semaphore>,
+    large_bodies: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -47,6 +53,7 @@ impl Shared {
         Self {
             checks,
             reviews: Arc::new(Semaphore::new(REVIEWS)),
+            large_bodies: Arc::new(Semaphore::new(LARGE_BODIES)),
         }
     }
 }
@@ -101,14 +108,8 @@ async fn connection(
     shared: Arc<Shared>,
     mut ended: watch::Receiver<()>,
 ) {
-    let handshake = async {
-        let tls = tokio::task::spawn_blocking(move || certificate.current())
-            .await
-            .ok()?;
-        TlsAcceptor::from(tls).accept(stream).await.ok()
-    };
-    // A client without TLS, or that does not trust the certificate, goes away.
-    let Ok(Some(stream)) = tokio::time::timeout(HANDSHAKE, handshake).await else {
+    let handshake = tokio::time::timeout(HANDSHAKE, certificate.accept(stream));
+    let Ok(Some(stream)) = handshake.await else {
         return;
     };
     let service = service_fn(|request| {
@@ -160,25 +161,22 @@ impl Shared {
     }
 
     async fn judge(self: Arc<Self>, request: Request<Incoming>) -> Answer {
-        let large = || {
-            let said = format!("a review has at most {MAX_BODY} bytes");
-            text(StatusCode::PAYLOAD_TOO_LARGE, &said)
+        // Before the review takes one of the slots: a client that sends slowly delays no other review.
+        let body = tokio::time::timeout(BODY, self.read(request.into_body()));
+        let (body, large) = match body.await {
+            Ok(Ok(body)) => body,
+            Ok(Err(answer)) => return answer,
+            Err(_) => {
+                let said = format!("the body was not received within {BODY:?}");
+                return text(StatusCode::REQUEST_TIMEOUT, &said);
+            }
         };
-        // Before anything of it is read.
-        if request.body().size_hint().lower() > MAX_BODY as u64 {
-            return large();
-        }
         let Ok(slot) = Arc::clone(&self.reviews).acquire_owned().await else {
             return text(StatusCode::SERVICE_UNAVAILABLE, "the webhook ends");
         };
-        let body = match Limited::new(request.into_body(), MAX_BODY).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => return large(),
-            Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
-        };
         let judged = tokio::task::spawn_blocking(move || {
             // Held until the driver's function returns, also when no caller waits for that any more.
-            let _slot = slot;
+            let _held = (slot, large);
             review::answer(&self.checks, &body)
         });
         match judged.await {
@@ -193,6 +191,38 @@ impl Shared {
                 text(StatusCode::INTERNAL_SERVER_ERROR, said)
             }
         }
+    }
+
+    /// The whole body; a large one with its place among them, so that all bodies together are bounded.
+    async fn read(
+        &self,
+        body: Incoming,
+    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Answer> {
+        let too_large = || {
+            let said = format!("a review has at most {MAX_BODY} bytes");
+            text(StatusCode::PAYLOAD_TOO_LARGE, &said)
+        };
+        // Before anything of it is read.
+        if body.size_hint().lower() > MAX_BODY as u64 {
+            return Err(too_large());
+        }
+        let mut body = Limited::new(body, MAX_BODY);
+        let (mut whole, mut large) = (Vec::new(), None);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+                true => too_large(),
+                false => text(StatusCode::BAD_REQUEST, &error.to_string()),
+            })?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if large.is_none() && whole.len() + data.len() > SMALL_BODY {
+                // The semaphore is never closed.
+                large = Arc::clone(&self.large_bodies).acquire_owned().await.ok();
+            }
+            whole.extend_from_slice(&data);
+        }
+        Ok((whole, large))
     }
 }
 

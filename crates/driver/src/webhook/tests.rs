@@ -10,8 +10,10 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -272,11 +274,7 @@ async fn serve() -> Served {
 
 impl Served {
     /// A connection to the server by one of the names of its certificate.
-    async fn connect<B>(&self, name: &str) -> Result<http1::SendRequest<B>, String>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn dial(&self, name: &str) -> Result<TlsStream<TcpStream>, String> {
         let mut roots = rustls::RootCertStore::empty();
         let pem = self.authority.certificate();
         roots
@@ -293,7 +291,15 @@ impl Served {
         let stream = TlsConnector::from(Arc::new(config))
             .connect(name, stream)
             .await;
-        let stream = stream.map_err(|error| error.to_string())?;
+        stream.map_err(|error| error.to_string())
+    }
+
+    async fn connect<B>(&self, name: &str) -> Result<http1::SendRequest<B>, String>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let stream = self.dial(name).await?;
         let (client, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         Ok(client)
@@ -394,6 +400,46 @@ async fn large_bodies_are_refused_and_not_kept() {
     let request = http::Request::post(PATH).header("content-type", "application/json");
     let answer = client.send_request(request.body(body).unwrap()).await;
     assert!(answer.map_or(true, |answer| answer.status() == 413));
+    assert_eq!(served.review(json!({"brightness": 3})).await.0, 200);
+}
+
+/// Reads until the text is there.
+async fn read_until(stream: &mut TlsStream<TcpStream>, wanted: &str) {
+    let mut got = Vec::new();
+    let read = async {
+        while !String::from_utf8_lossy(&got).contains(wanted) {
+            assert!(stream.read_buf(&mut got).await.unwrap() > 0, "{got:?}");
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), read).await;
+    waited.unwrap_or_else(|_| panic!("no {wanted:?}"));
+}
+
+/// Sixteen clients that sent their bodies slowly had all places: no other review was answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_slow_bodies_do_not_block_other_reviews() {
+    let served = serve().await;
+    let mut slow = Vec::new();
+    for sent in [10, 100_000] {
+        for _ in 0..20 {
+            let mut stream = served.dial("hook").await.unwrap();
+            let head = format!(
+                "POST {PATH} HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+                 content-length: 200000\r\nexpect: 100-continue\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            // The server reads the body now.
+            read_until(&mut stream, "100 Continue").await;
+            // On a busy machine the time for the body may be over already.
+            let _ = stream.write_all(&vec![b' '; sent]).await;
+            let _ = stream.flush().await;
+            slow.push(stream);
+        }
+    }
+    assert_eq!(served.review(json!({"brightness": 3})).await.0, 200);
+    for stream in &mut slow[..20] {
+        read_until(stream, "HTTP/1.1 408").await;
+    }
     assert_eq!(served.review(json!({"brightness": 3})).await.0, 200);
 }
 

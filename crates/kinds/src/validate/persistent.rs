@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{csi, entries, one_of, rule, scheduling, security, storage, text, volume};
 
 /// The sources in upstream's order: of several, each but the first is an error.
-const SOURCES: [&str; 22] = [
+pub(super) const SOURCES: [&str; 22] = [
     "hostPath",
     "gcePersistentDisk",
     "awsElasticBlockStore",

@@ -241,25 +241,12 @@ fn follow(object: &mut Value, other: &Value, key: &str) {
     }
 }
 
-/// Fields of a volume's spec that are not its source.
-const NO_SOURCE: [&str; 9] = [
-    "accessModes",
-    "capacity",
-    "claimRef",
-    "mountOptions",
-    "nodeAffinity",
-    "persistentVolumeReclaimPolicy",
-    "storageClassName",
-    "volumeAttributesClassName",
-    "volumeMode",
-];
-
 /// Validates an update of a volume: its source is immutable, as is its node affinity once it is set.
 pub(super) fn volume_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     volume(object, errors);
     let source = |volume: &Value| {
         let mut spec = volume["spec"].as_object().cloned().unwrap_or_default();
-        spec.retain(|key, _| !NO_SOURCE.contains(&key.as_str()));
+        spec.retain(|key, _| persistent::SOURCES.contains(&key.as_str()));
         Value::Object(spec)
     };
     let (now, before) = (source(object), source(old));

@@ -1,7 +1,7 @@
 //! One attempt's view of the devices that a pod needs.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -132,6 +132,8 @@ pub struct PodDevices {
     claims: Vec<PodClaim>,
     request: Option<AllocationRequest>,
     extended: Option<ExtendedResources>,
+    /// The quotas that the request exceeds, or may: the text for every node that has no devices for it.
+    exceeded: OnceLock<Vec<String>>,
 }
 
 impl PodDevices {
@@ -197,6 +199,7 @@ impl PodDevices {
             claims,
             request,
             extended,
+            exceeded: OnceLock::new(),
         }))
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use allot_apimachinery::Quantity;
 use allot_model::quota::{allocated_class, allocated_name};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -77,7 +78,7 @@ impl Tally {
 #[derive(Debug, Default)]
 pub struct Quotas {
     /// By namespace and name of the quota.
-    limits: FxHashMap<Arc<str>, BTreeMap<Arc<str>, ByClass>>,
+    limits: FxHashMap<Arc<str>, BTreeMap<Arc<str>, Limits>>,
     is_listed: bool,
     /// Devices of claims as they are or will be once this scheduler's decisions are written.
     pub(super) used: Tally,
@@ -87,6 +88,31 @@ pub struct Quotas {
     pub(super) late: FxHashMap<Uid, Key>,
 }
 
+/// The limits of a quota on allocated devices.
+#[derive(Debug, Default)]
+struct Limits {
+    hard: ByClass,
+    /// When its spec was written last, in whole seconds.
+    changed: Option<Timestamp>,
+}
+
+impl Limits {
+    fn of(quota: &ResourceQuota) -> Self {
+        let entries = quota.metadata.managed_fields.iter().flatten();
+        let of_spec = entries.filter(|entry| {
+            let fields = entry.fields_v1.as_ref();
+            entry.subresource.as_deref().unwrap_or_default().is_empty()
+                && fields.is_some_and(|fields| fields.0["f:spec"].is_object())
+        });
+        Self {
+            hard: limits_of(quota),
+            changed: of_spec
+                .filter_map(|entry| Some(entry.time.as_ref()?.0))
+                .max(),
+        }
+    }
+}
+
 /// A quota that does not leave enough.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Short<'a> {
@@ -94,6 +120,7 @@ struct Short<'a> {
     class: &'a str,
     used: i64,
     hard: i64,
+    changed: Option<Timestamp>,
 }
 
 impl Short<'_> {
@@ -166,22 +193,22 @@ impl Quotas {
     /// Takes a quota in, or forgets it.
     pub(super) fn set(&mut self, quota: &ResourceQuota, is_deleted: bool, changed: &mut Changed) {
         let limits = match is_deleted {
-            true => ByClass::new(),
-            false => limits_of(quota),
+            true => Limits::default(),
+            false => Limits::of(quota),
         };
         self.set_limits(namespace_of(quota), name_of(quota), limits, changed);
     }
 
-    fn set_limits(&mut self, namespace: &str, name: &str, limits: ByClass, changed: &mut Changed) {
+    fn set_limits(&mut self, namespace: &str, name: &str, limits: Limits, changed: &mut Changed) {
         let known = self.limits.get(namespace).and_then(|of| of.get(name));
-        if known.map_or(limits.is_empty(), |known| *known == limits) {
+        if known.map_or(limits.hard.is_empty(), |known| known.hard == limits.hard) {
             return;
         }
         let namespace: Arc<str> = namespace.into();
         changed.namespaces.push(namespace.clone());
         let is_new = !self.limits.contains_key(&namespace);
         let of_namespace = self.limits.entry(namespace.clone()).or_default();
-        match limits.is_empty() {
+        match limits.hard.is_empty() {
             true => drop(of_namespace.remove(name)),
             false => drop(of_namespace.insert(name.into(), limits)),
         }
@@ -206,7 +233,7 @@ impl Quotas {
             .filter(|(ns, name)| !there.contains(&(&**ns, &**name)))
             .collect();
         for (namespace, name) in gone {
-            self.set_limits(&namespace, &name, ByClass::new(), changed);
+            self.set_limits(&namespace, &name, Limits::default(), changed);
         }
         for quota in quotas {
             self.set(quota, false, changed);
@@ -222,7 +249,8 @@ impl Quotas {
                 quota,
                 class,
                 used: tally.total(namespace, class),
-                hard: *limits.get(class)?,
+                hard: *limits.hard.get(class)?,
+                changed: limits.changed,
             })
         });
         limited.min_by_key(|short| short.hard)
@@ -264,16 +292,27 @@ impl Quotas {
         texts
     }
 
-    /// The quota that the claims of a namespace exceed by what the watch has shown, in a class of which a claim has
-    /// devices.
-    pub(super) fn exceeded_by(&self, namespace: &str, uid: &str) -> Option<String> {
-        let held = self.seen.of(uid)?;
-        held.iter().find_map(|(class, count)| {
+    /// The quotas that the claims of a namespace exceed by what the watch has shown, in the classes of which a claim has
+    /// devices, with their numbers.
+    fn all_exceeded(&self, namespace: &str, uid: &str) -> impl Iterator<Item = (Short<'_>, i64)> {
+        let held = self.seen.of(uid).into_iter().flatten();
+        held.filter_map(move |(class, count)| {
             let short = self.tightest(&self.seen, namespace, class)?;
-            let used = short.used - count;
-            let over = short.used > short.hard;
-            over.then(|| Short { used, ..short }.text(EXCEEDED, *count))
+            (short.used > short.hard).then_some((short, *count))
         })
+    }
+
+    /// A quota that the claims of a namespace exceed by what the watch has shown, in a class of which a claim has devices.
+    pub(super) fn exceeded_by(&self, namespace: &str, uid: &str) -> Option<String> {
+        let (short, count) = self.all_exceeded(namespace, uid).next()?;
+        let used = short.used - count;
+        Some(Short { used, ..short }.text(EXCEEDED, count))
+    }
+
+    /// Whether all quotas that a claim exceeds were changed after its allocation: it was within them then.
+    pub(super) fn were_lowered(&self, namespace: &str, uid: &str, allocated: Timestamp) -> bool {
+        self.all_exceeded(namespace, uid)
+            .all(|(short, _)| short.changed.is_some_and(|changed| allocated < changed))
     }
 }
 

@@ -9,8 +9,10 @@ use allot_driver::{
     Boot, Claim, ClaimRef, ContainerEdits, Driver, Failure, Hook, Prepared, PreparedClaim,
     PreparedDevice, StatusQueue,
 };
+use futures::StreamExt;
 use ipnet::IpNet;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use tokio::time::Instant;
 
 use super::held::Held;
 use super::inventory::{Found, SHARES, Selection, discover};
@@ -25,8 +27,10 @@ use super::{DRIVER_NAME, POD_NETWORK};
 
 /// Timeout of the hook, in seconds.
 const HOOK_TIMEOUT: i64 = 30;
-/// Timeout of a release at the start, which delays registration.
+/// Timeout of all releases at the start, which delay registration.
 const RELEASE: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent releases at the start.
+const RELEASES: usize = 16;
 
 /// The DRA driver for network interfaces.
 pub(super) struct Interfaces {
@@ -180,6 +184,23 @@ impl Interfaces {
             }],
             ..ContainerEdits::default()
         }
+    }
+
+    /// Completes releases that were begun, all of them within [`RELEASE`].
+    async fn complete(&self, begun: Vec<Plan>) {
+        let deadline = Instant::now() + RELEASE;
+        let release = |plan: Plan| async move {
+            let claim = plan.claim.clone();
+            let undone = tokio::time::timeout_at(deadline, self.undo(&claim, Some(plan))).await;
+            if let Err(error) =
+                undone.unwrap_or_else(|_| Err("the API server does not answer".into()))
+            {
+                tracing::warn!(%claim, error, "its interfaces and addresses are not released yet");
+            }
+        };
+        let releases: Vec<_> = begun.into_iter().map(release).collect();
+        let releases = futures::stream::iter(releases).buffer_unordered(RELEASES);
+        releases.for_each(|()| std::future::ready(())).await;
     }
 
     /// Disables the plan, restores the interfaces, and only then releases the addresses.
@@ -358,15 +379,7 @@ impl Driver for Interfaces {
                 Err(error) => tracing::warn!(%error, "a plan can not be read"),
             }
         }
-        for plan in begun {
-            let claim = plan.claim.clone();
-            let undone = tokio::time::timeout(RELEASE, self.undo(&claim, Some(plan))).await;
-            if let Err(error) =
-                undone.unwrap_or_else(|_| Err("the API server does not answer".into()))
-            {
-                tracing::warn!(%claim, error, "its interfaces and addresses are not released yet");
-            }
-        }
+        self.complete(begun).await;
         Ok(())
     }
 }
@@ -390,3 +403,6 @@ pub(super) fn install_hook(directory: &Path) -> std::io::Result<PathBuf> {
     std::fs::rename(&interim, &target)?;
     Ok(target)
 }
+
+#[cfg(test)]
+mod tests;

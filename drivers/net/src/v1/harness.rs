@@ -10,8 +10,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use super::attach::attach;
+use super::identity::Identity;
 use super::inventory::{Found, Selection, discover};
-use super::netlink::{Netlink, mac_text};
+use super::netlink::{Link, Netlink, mac_text};
 use super::parameters::{API_VERSION, InterfaceConfig, KIND};
 use super::plan::{Original, Outcome, Plan, Planned, Plans, key};
 
@@ -182,6 +183,25 @@ impl Node {
         attach(&plans.file(uid), &planned.key, pod.state().as_bytes())?;
         let outcome = plans.outcome(uid, &planned.key).expect("read");
         Ok(outcome.expect("an outcome"))
+    }
+}
+
+/// The plan of an interface that only exists as a record.
+pub(super) fn recorded(link: &Link, mode: &str) -> Planned {
+    let parameters = json!({"apiVersion": API_VERSION, "kind": KIND, "mode": mode});
+    Planned {
+        key: link.name.clone(),
+        pool: "n".to_owned(),
+        device: link.name.clone(),
+        share_id: None,
+        parent: link.name.clone(),
+        parent_mac: mac_text(&link.mac),
+        identity: Identity::of(link, &[]),
+        config: InterfaceConfig::parse(&parameters).expect("parameters"),
+        pools: std::collections::BTreeSet::new(),
+        addresses: Vec::new(),
+        original: Original::of(link, &[], None),
+        published: k8s_openapi::api::resource::v1::Device::default(),
     }
 }
 

@@ -5,8 +5,7 @@
 //! and finds it by nothing else: hardware by its device on the bus, a veth by its peer, which stays on the node, and
 //! others by their index on the node, to which they do not return.
 
-use std::sync::OnceLock;
-
+use allot_driver::boot_id;
 use serde::{Deserialize, Serialize};
 
 use super::netlink::{Link, mac_text};
@@ -57,13 +56,18 @@ pub enum Identity {
 #[error("interfaces {0} and {1} cannot be told apart")]
 pub struct Ambiguous(String, String);
 
-/// The ID of the current boot, which the kernel generates.
-pub(super) fn boot() -> &'static str {
-    static BOOT: OnceLock<String> = OnceLock::new();
-    BOOT.get_or_init(|| {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        text.unwrap_or_default().trim().to_owned()
-    })
+/// The boot for a record; empty if the kernel does not say which one it is.
+pub(super) fn boot() -> String {
+    boot_id().unwrap_or_default().to_owned()
+}
+
+/// Whether something was recorded in the current boot. Without an ID, it is not known to be.
+pub(super) fn is_this_boot(recorded: &str) -> bool {
+    is_boot(recorded, boot_id())
+}
+
+fn is_boot(recorded: &str, current: Option<&str>) -> bool {
+    current.is_some_and(|current| current == recorded)
 }
 
 impl Identity {
@@ -73,7 +77,7 @@ impl Identity {
             let is_pair = link.kind.as_deref() == Some("veth") && !link.lower_is_elsewhere;
             return Self::Virtual {
                 kind: link.kind.clone(),
-                boot: boot().to_owned(),
+                boot: boot(),
                 index: link.index,
                 peer: link.lower.filter(|_| is_pair),
                 name: link.name.clone(),
@@ -116,7 +120,7 @@ impl Identity {
                 link.hardware.is_none()
                     && link.kind == *kind
                     && match peer {
-                        _ if recorded != boot() => {
+                        _ if !is_this_boot(recorded) => {
                             link.name == *name && mac_text(&link.mac) == *mac
                         }
                         Some(peer) => link.lower == Some(*peer) && !link.lower_is_elsewhere,
@@ -124,6 +128,21 @@ impl Identity {
                     }
             }
         }
+    }
+
+    /// Whether a link on the node was created on top of this interface, as a pod that has it can do (an InfiniBand partition).
+    pub fn carries(&self, link: &Link) -> bool {
+        let Self::Hardware {
+            bus,
+            name,
+            stacked: false,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let device = link.hardware.as_ref();
+        link.lower.is_some() && device.is_some_and(|(own, its)| own == name && its == bus)
     }
 
     /// Whether a link in the namespace of a pod may be this interface; `node` has the links of the node. If the identity is
@@ -280,6 +299,13 @@ mod tests {
         };
         "an earlier one".clone_into(boot);
         assert!(identity.is(&bond(6, "bond0")) && !identity.is(&bond(5, "bond1")));
+    }
+
+    /// On a machine without a boot ID, no reboot was noticed: the empty ID was equal to itself.
+    #[test]
+    fn regression_an_unknown_boot_is_never_the_current_one() {
+        assert!(is_boot("a", Some("a")) && !is_boot("a", Some("b")));
+        assert!(!is_boot("", None) && !is_boot("a", None) && !is_boot("", Some("a")));
     }
 
     #[test]

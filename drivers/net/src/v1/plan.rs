@@ -14,7 +14,7 @@ use k8s_openapi::api::resource::v1::Device;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::identity::{Identity, boot};
+use super::identity::{Identity, boot, is_this_boot};
 use super::netlink::Link;
 use super::parameters::InterfaceConfig;
 
@@ -114,7 +114,7 @@ impl Original {
 }
 
 /// A network namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Namespace {
     /// ID of the boot in which it exists.
@@ -131,15 +131,20 @@ impl Namespace {
     pub fn of(file: &fs::File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self {
-            boot: boot().to_owned(),
+            boot: boot(),
             device: metadata.dev(),
             inode: metadata.ino(),
         })
     }
+
+    /// Whether this record is about a namespace that exists now.
+    fn is(&self, present: &Self) -> bool {
+        is_this_boot(&self.boot) && (self.device, self.inode) == (present.device, present.inode)
+    }
 }
 
 /// Where the hook put an interface, recorded before it changed anything.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Location {
     /// The pod's network namespace.
@@ -363,7 +368,7 @@ impl Plans {
         let location: Option<Location> = read(&self.location_file(uid, key, namespace))?;
         // An inode number is used again.
         Ok(location
-            .filter(|it| it.namespace == *namespace)
+            .filter(|it| it.namespace.is(namespace))
             .and_then(|it| it.index))
     }
 

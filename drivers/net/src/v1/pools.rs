@@ -6,7 +6,8 @@
 //!   that was read: if two claims compete for one address, the second update conflicts and is retried with a new read;
 //! - the owner is the device of a claim: a repeated request, also after a crash, gets the same address;
 //! - entries of other IPAM implementations, such as Spiderpool's, are preserved and their addresses never allocated;
-//! - a pool that cannot be read is never written, and concerns only the claims that need it.
+//! - a pool that cannot be read is never written, and concerns only the claims that need it;
+//! - of pools that overlap only the first one allocates, and no address that another one has allocated ([`overlap`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use crate::ranges::Range;
 
 #[cfg(test)]
 pub(super) mod memory;
+mod overlap;
 #[cfg(test)]
 mod tests;
 
@@ -71,6 +73,8 @@ pub struct Pool {
     pub name: String,
     /// Resource version of the pool when it was read.
     pub version: String,
+    /// When the pool was created, as the API server writes it.
+    pub created: String,
     /// Whether the pool is being deleted.
     pub ending: bool,
     /// The pool's spec, with its subnet and addresses.
@@ -200,18 +204,20 @@ impl Pool {
             .map(|(address, _)| *address)
     }
 
-    /// The first free address. The subnet's network address, its broadcast address and the gateway are never allocated.
+    /// The first free address that is not `taken` elsewhere. The subnet's network address, its broadcast address and the
+    /// gateway are never allocated.
     ///
     /// # Errors
     /// The pool is exhausted, or its spec is invalid.
-    pub fn free(&self) -> Result<IpAddr, String> {
+    pub fn free(&self, taken: impl Fn(IpAddr) -> bool) -> Result<IpAddr, String> {
         let of_pool = |error| format!("pool {}: {error}", self.name);
         let subnet = self.subnet()?;
         let excluded = ranges(&self.spec.exclude_ips).map_err(of_pool)?;
         let gateway = self.gateway().map_err(of_pool)?;
         for range in ranges(&self.spec.ips).map_err(of_pool)? {
             let mut at = Some(range.first);
-            // Each step skips a lease, an excluded range or one of three reserved addresses, which bounds the loop.
+            // Each step skips a lease of this or another pool, an excluded range or one of three reserved addresses, which
+            // bounds the loop.
             while let Some(candidate) = at.filter(|it| *it <= range.last) {
                 at = candidate.checked_add(1);
                 let Some(found) = range.address(candidate) else {
@@ -226,7 +232,7 @@ impl Pool {
                 }
                 let is_reserved =
                     gateway == Some(found) || reserved_of_subnet(subnet, found).is_some();
-                if !is_reserved && !self.leases.contains_key(&found) {
+                if !is_reserved && !self.leases.contains_key(&found) && !taken(found) {
                     return Ok(found);
                 }
             }
@@ -258,7 +264,8 @@ pub(super) fn reserved_of_subnet(subnet: IpNet, address: IpAddr) -> Option<&'sta
 /// otherwise `wanted` or the first free one. For an existing allocation, the pool's selectors are not checked again.
 ///
 /// # Errors
-/// The pool does not exist, does not serve the pod or is exhausted, or the API server rejects the update.
+/// The pool does not exist, overlaps with an older one, does not serve the pod or is exhausted, or the API server rejects the
+/// update.
 pub async fn lease(
     store: &impl Store,
     name: &str,
@@ -273,12 +280,17 @@ pub async fn lease(
         pool.check()?;
         let length = pool.subnet()?.prefix_len();
         let before = pool.of(owner);
-        if let Some(address) = before
-            && pool.leases[&address].node == owner.node
-        {
-            return Ok(IpNet::new(address, length)?);
-        }
-        if before.is_none() {
+        let all = store.list().await?;
+        if let Some(address) = before {
+            // The driver may have been killed before it compared the pools.
+            if let Some(other) = overlap::holder(&pool, address, &all) {
+                return Err(allocated_in(address, name, other).into());
+            }
+            if pool.leases[&address].node == owner.node {
+                return Ok(IpNet::new(address, length)?);
+            }
+        } else {
+            overlap::check(&pool, &all)?;
             store.serves(consumer, &pool).await?;
         }
         let address = match before.or(wanted) {
@@ -287,18 +299,36 @@ pub async fn lease(
             Some(wanted) if pool.leases.contains_key(&wanted) => {
                 return Err(format!("{wanted} of pool {name} belongs to another claim").into());
             }
-            Some(wanted) if pool.covers(wanted)? => wanted,
-            Some(wanted) => return Err(format!("{wanted} is not in pool {name}").into()),
-            None => pool.free()?,
+            Some(wanted) if !pool.covers(wanted)? => {
+                return Err(format!("{wanted} is not in pool {name}").into());
+            }
+            Some(wanted) => match overlap::holder(&pool, wanted, &all) {
+                Some(other) => return Err(allocated_in(wanted, name, other).into()),
+                None => wanted,
+            },
+            None => pool.free(|it| overlap::holder(&pool, it, &all).is_some())?,
         };
         pool.leases.insert(address, owner.clone());
         if store.put(&pool).await? {
-            return Ok(IpNet::new(address, length)?);
+            let all = store.list().await?;
+            let Some(other) = overlap::holder(&pool, address, &all) else {
+                return Ok(IpNet::new(address, length)?);
+            };
+            let is_own = |lease: &Lease| lease.is_of(owner);
+            let current = all.iter().find(|it| it.name == pool.name).cloned();
+            if let Some(current) = current.filter(|_| before.is_none()) {
+                release_of(store, current, is_own, |_| true).await?;
+            }
+            return Err(allocated_in(address, name, other).into());
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST);
     }
     Err(format!("pool {name} is written by others all the time").into())
+}
+
+fn allocated_in(address: IpAddr, pool: &str, other: &str) -> String {
+    format!("{address} of pool {pool} is allocated in pool {other}")
 }
 
 /// Releases the addresses that a claim has on a node, in the pools that its plan names, or in all pools if there is no plan;

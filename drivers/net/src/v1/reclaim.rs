@@ -18,13 +18,13 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::Instant;
 
-use super::pools::{Lease, Store, release_of};
+use super::pools::{Lease, Pool, Store, release_of};
 
 /// Time between rounds. Drivers begin at different times.
 const INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// How long an address must be an orphan: a node that is registered again and a driver that releases its claims have time.
 const GRACE: Duration = Duration::from_secs(15 * 60);
-/// Maximum number of claims that are looked up in one round.
+/// Maximum number of claims that are looked up in one round; the next round continues with the others.
 const CLAIMS: usize = 500;
 
 /// What exists in the cluster, by requests to the API server and not by a cache.
@@ -91,7 +91,12 @@ pub(super) async fn run(store: &impl Store, cluster: &impl Cluster, node: &str) 
 #[derive(Default)]
 pub(super) struct Orphans {
     since: BTreeMap<Key, Instant>,
+    /// The claim after which the next round begins: those of one round are limited, and all have their turn.
+    last: Option<ClaimKey>,
 }
+
+/// Namespace and name of a claim, and its UID.
+type ClaimKey = (String, String);
 
 impl Orphans {
     /// Looks at all pools once; returns how many addresses were released.
@@ -101,53 +106,78 @@ impl Orphans {
         cluster: &impl Cluster,
         own: &str,
     ) -> Result<usize, Failure> {
-        let mut nodes = BTreeMap::from([(own.to_owned(), true)]);
-        let (mut seen, mut released, mut claims) = (BTreeMap::new(), 0, 0);
         // A damaged pool has no readable entries: it is left alone.
-        for pool in store.list().await? {
-            let mut over = BTreeSet::new();
-            for lease in pool.leases.values() {
-                if lease.claim_uid.is_empty() || lease.claim.is_empty() || lease.node.is_empty() {
-                    continue;
-                }
-                let exists = match nodes.get(&lease.node) {
-                    Some(exists) => *exists,
-                    None => {
-                        let exists = cluster.has_node(&lease.node).await?;
-                        nodes.insert(lease.node.clone(), exists);
-                        exists
-                    }
-                };
-                if exists || claims == CLAIMS {
-                    continue;
-                }
-                claims += 1;
-                if cluster.has_claim(&lease.claim, &lease.claim_uid).await? {
-                    continue;
-                }
-                let key = key(&pool.name, lease);
-                let since = self.since.get(&key).copied().unwrap_or_else(Instant::now);
-                match since.elapsed() >= GRACE {
-                    true => over.insert(key),
-                    false => seen.insert(key, since).is_none(),
-                };
+        let pools = store.list().await?;
+        let all = pools.iter();
+        let all = all.flat_map(|pool| pool.leases.values().map(move |lease| (pool, lease)));
+        let is_ours = |lease: &Lease| {
+            !lease.claim_uid.is_empty() && !lease.claim.is_empty() && !lease.node.is_empty()
+        };
+        let mut lost: Vec<(&Pool, &Lease)> = all.filter(|(_, lease)| is_ours(lease)).collect();
+        let mut nodes = BTreeMap::from([(own.to_owned(), true)]);
+        for (_, lease) in &lost {
+            if !nodes.contains_key(&lease.node) {
+                let exists = cluster.has_node(&lease.node).await?;
+                nodes.insert(lease.node.clone(), exists);
             }
-            if !over.is_empty() {
-                let name = pool.name.clone();
-                let is_over = |lease: &Lease| over.contains(&key(&name, lease));
+        }
+        lost.retain(|(_, lease)| nodes.get(&lease.node) == Some(&false));
+        let claims = lost.iter().map(|(_, lease)| claim_of(lease)).collect();
+        let claims = self.look_up(claims, cluster).await?;
+        let (mut since, mut over) = (BTreeMap::new(), BTreeSet::new());
+        for (pool, lease) in lost {
+            let key = key(&pool.name, lease);
+            let first = self.since.get(&key).copied();
+            match claims.get(&claim_of(lease)) {
+                Some(true) => {}
+                Some(false) if first.is_some_and(|first| first.elapsed() >= GRACE) => {
+                    over.insert(key);
+                }
+                Some(false) => {
+                    since.insert(key, first.unwrap_or_else(Instant::now));
+                }
+                // It was not looked up in this round.
+                None => since.extend(first.map(|first| (key, first))),
+            }
+        }
+        self.since = since;
+        let mut released = 0;
+        for pool in pools {
+            let name = pool.name.clone();
+            let is_over = |lease: &Lease| over.contains(&key(&name, lease));
+            if pool.leases.values().any(is_over) {
                 released += release_of(store, pool, is_over, |_| false).await?;
             }
         }
-        self.since = seen;
         Ok(released)
     }
+
+    /// Which claims exist, as far as they are looked up in this round.
+    async fn look_up(
+        &mut self,
+        all: BTreeSet<ClaimKey>,
+        cluster: &impl Cluster,
+    ) -> Result<BTreeMap<ClaimKey, bool>, Failure> {
+        let is_later = |claim: &&ClaimKey| self.last.as_ref().is_none_or(|last| *claim > last);
+        let (later, earlier): (Vec<&ClaimKey>, Vec<&ClaimKey>) = all.iter().partition(is_later);
+        let mut found = BTreeMap::new();
+        for claim in later.into_iter().chain(earlier).take(CLAIMS) {
+            let exists = cluster.has_claim(&claim.0, &claim.1).await?;
+            found.insert(claim.clone(), exists);
+            self.last = Some(claim.clone());
+        }
+        Ok(found)
+    }
+}
+
+fn claim_of(lease: &Lease) -> ClaimKey {
+    (lease.claim.clone(), lease.claim_uid.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::pools::Pool;
     use super::super::pools::memory::Memory;
     use super::*;
 
@@ -222,6 +252,60 @@ mod tests {
         );
         // The claim that exists, that of a node that exists, and the entry of another IPAM implementation.
         assert_eq!(left(&store).await, ["b", "c", ""]);
+    }
+
+    /// Claims that exist used up the look-ups of every round, and a claim with several addresses several of them.
+    #[tokio::test(start_paused = true)]
+    async fn regression_every_claim_is_looked_up_at_last() {
+        struct Counted(std::sync::atomic::AtomicUsize);
+        impl Cluster for Counted {
+            async fn has_node(&self, _: &str) -> Result<bool, Failure> {
+                Ok(false)
+            }
+
+            async fn has_claim(&self, _: &str, uid: &str) -> Result<bool, Failure> {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok(uid != "z")
+            }
+        }
+        let mut pool = Pool {
+            name: "p".to_owned(),
+            spec: serde_json::from_value(json!({"subnet": "10.0.0.0/16"})).expect("a spec"),
+            ..Pool::default()
+        };
+        for number in 0..=u16::try_from(2 * CLAIMS).expect("a number") {
+            let [high, low] = number.to_be_bytes();
+            // Two addresses of each claim; the last one is gone.
+            let uid = match usize::from(number) == 2 * CLAIMS {
+                true => "z".to_owned(),
+                false => format!("a{:04}", number / 2),
+            };
+            let lease = Lease {
+                claim: format!("ns/{uid}"),
+                claim_uid: uid,
+                device: number.to_string(),
+                node: "lost".to_owned(),
+                ..Lease::default()
+            };
+            pool.leases.insert([10, 0, high, low].into(), lease);
+        }
+        let (store, mut orphans) = (Memory::new(vec![pool]), Orphans::default());
+        let cluster = Counted(0.into());
+        let mut rounds = Vec::new();
+        for _ in 0..4 {
+            rounds.push(
+                orphans
+                    .round(&store, &cluster, "here")
+                    .await
+                    .expect("a round"),
+            );
+            tokio::time::advance(GRACE).await;
+        }
+        // The first round looks at the others only.
+        assert_eq!(rounds, [0, 0, 1, 0]);
+        let looked_up = cluster.0.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(looked_up, 4 * CLAIMS);
+        assert!(!left(&store).await.contains(&"z".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -53,8 +53,20 @@ pub(super) fn restore(
     }
     restore_name(&mut node, planned, link, &links, held)?;
     for name in &original.alternative_names {
-        if !link.alternative_names.contains(name) {
-            node.set_alternative_name(index, name, true)?;
+        if link.alternative_names.contains(name) {
+            continue;
+        }
+        match free_name(&mut node, name, link, &links, held)? {
+            None => node.set_alternative_name(index, name, true)?,
+            // An interface of the node: it keeps the name, and the claim does not wait for that.
+            Some(other) => {
+                tracing::warn!(
+                    interface = parent,
+                    name,
+                    other,
+                    "the alternative name is used by another interface"
+                );
+            }
         }
     }
     if mac_text(&link.mac) != planned.parent_mac
@@ -80,8 +92,7 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// Gives a link its name back. If another interface that came back from a pod has it, that one gets an interim name until
-/// it is restored itself; an interface of the node keeps its name.
+/// Gives a link its name back.
 fn restore_name(
     node: &mut Netlink,
     planned: &Planned,
@@ -93,32 +104,59 @@ fn restore_name(
     if link.name == *name {
         return Ok(());
     }
-    let has_name = |it: &&Link| it.name == *name || it.alternative_names.contains(name);
-    if let Some(other) = links
-        .iter()
-        .filter(|it| it.index != link.index)
-        .find(has_name)
-    {
-        let owner = held.iter().find(|it| it.identity.is(other));
-        let is_theirs = |owner: &Planned| {
-            owner.parent == *name || owner.original.alternative_names.contains(name)
-        };
-        if owner.is_none_or(is_theirs) {
-            return Err(format!(
-                "interface {} can not be called {name} again: another one is",
-                link.name
-            )
-            .into());
-        }
-        match other.name == *name {
-            true => {
-                node.set_up(other.index, false)?;
-                node.rename(other.index, &format!("al-{}", other.index))?;
-            }
-            false => node.set_alternative_name(other.index, name, false)?,
-        }
+    if free_name(node, name, link, links, held)?.is_some() {
+        return Err(format!(
+            "interface {} can not be called {name} again: another one is",
+            link.name
+        )
+        .into());
     }
     node.set_up(link.index, false)?;
     node.rename(link.index, name)?;
     Ok(())
+}
+
+/// Takes a recorded name of `link` from the interface that a pod gave it to. One that is called so gets an interim name.
+/// Returns the name of an interface that keeps it.
+fn free_name(
+    node: &mut Netlink,
+    name: &str,
+    link: &Link,
+    links: &[Link],
+    held: &[Planned],
+) -> Result<Option<String>, Failure> {
+    let Some(other) = links
+        .iter()
+        .filter(|it| it.index != link.index)
+        .find(|it| has_name(it, name))
+    else {
+        return Ok(None);
+    };
+    if !is_from_pod(other, name, held) {
+        return Ok(Some(other.name.clone()));
+    }
+    match other.name == name {
+        true => {
+            node.set_up(other.index, false)?;
+            node.rename(other.index, &format!("al-{}", other.index))?;
+        }
+        false => node.set_alternative_name(other.index, name, false)?,
+    }
+    Ok(None)
+}
+
+fn has_name(link: &Link, name: &str) -> bool {
+    link.name == name || link.alternative_names.iter().any(|it| it == name)
+}
+
+/// Whether a pod gave this name to a link: one that came back from it and had other names before, or one that it created on top
+/// of such an interface.
+fn is_from_pod(link: &Link, name: &str, held: &[Planned]) -> bool {
+    let had_name = |owner: &Planned| {
+        owner.parent == name || owner.original.alternative_names.iter().any(|it| it == name)
+    };
+    match held.iter().find(|it| it.identity.is(link)) {
+        Some(owner) => !had_name(owner),
+        None => held.iter().any(|it| it.identity.carries(link)),
+    }
 }

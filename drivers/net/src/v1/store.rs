@@ -138,8 +138,10 @@ fn read(object: &DynamicObject) -> Pool {
             .unwrap_or_default()
             .clone_into(&mut spec.subnet);
     }
+    let created = object.metadata.creation_timestamp.as_ref();
     Pool {
         version: object.resource_version().unwrap_or_default(),
+        created: created.map(|time| time.0.to_string()).unwrap_or_default(),
         ending: object.metadata.deletion_timestamp.is_some(),
         spec,
         leases: leases.unwrap_or_default(),

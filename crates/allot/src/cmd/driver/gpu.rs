@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{KUBELET_DIR, Shared};
+use super::{KUBELET_DIR, Shared, Start};
 use crate::cmd::{bounds, component};
 
 /// Flags of `allot driver gpu`.
@@ -19,6 +19,8 @@ pub struct Args {
     /// Directory for CDI files; <kubelet-dir>/cdi when absent
     #[arg(long, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
+    #[command(flatten)]
+    start: Start,
     /// How many GPUs the node has
     #[arg(long, default_value_t = 8, value_parser = bounds::within(bounds::DEVICES))]
     num_devices: usize,
@@ -49,6 +51,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             shared: args.gpu_allow_multiple_allocations,
             binding_conditions: args.binding_conditions,
         };
+        config.kubelet_timeout = args.start.kubelet_timeout();
         config.device_status = args.gpu_device_status;
         if let Some(directory) = args.cdi_dir {
             config.cdi_dir = directory;

@@ -6,7 +6,7 @@ use allot_hardware::Fleet;
 use anyhow::ensure;
 use tokio::task::JoinSet;
 
-use super::{KUBELET_DIR, Shared, cdi_dir};
+use super::{KUBELET_DIR, Shared, Start, cdi_dir};
 use crate::modelled::Modelled;
 use crate::{bounds, component};
 
@@ -30,6 +30,8 @@ pub struct Args {
     /// Directory for CDI files; <kubelet-dir>/cdi when absent
     #[arg(long, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
+    #[command(flatten)]
+    start: Start,
 }
 
 /// Runs the command until it is done or asked to stop.
@@ -47,7 +49,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let mut tasks = JoinSet::new();
         for model in fleet.models() {
             for driver in model.drivers() {
-                let what = Modelled::new(model, driver, &args.node_name, args.index)?;
+                let mut what = Modelled::new(model, driver, &args.node_name, args.index)?;
+                what.kubelet_timeout = args.start.kubelet_timeout();
                 let (client, shutdown) = (client.clone(), shutdown.clone());
                 let (node, root, cdi) = (
                     args.node_name.clone(),

@@ -8,7 +8,7 @@ use allot_driver_net::v1;
 use allot_driver_net::{DRIVER_NAME, controller, plugin};
 use tokio_util::sync::CancellationToken;
 
-use super::{KUBELET_DIR, Shared, cdi_dir};
+use super::{KUBELET_DIR, Shared, Start, cdi_dir};
 use crate::cmd::{bounds, component};
 
 /// Flags of `allot driver net`; they may precede or follow the subcommand.
@@ -56,6 +56,8 @@ struct Node {
     /// Directory for CDI files; defaults to /var/run/cdi, or to cdi in another --kubelet-dir
     #[arg(long, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
+    #[command(flatten)]
+    start: Start,
     /// Publish interfaces whose name matches this pattern, in which * stands for any characters. May be repeated; defaults to
     /// hardware, bonds and VLANs
     #[arg(long, value_name = "PATTERN")]
@@ -148,6 +150,7 @@ impl Node {
         config.selection.patterns = self.interface;
         config.selection.shares = self.shares;
         config.hook = self.hook;
+        config.kubelet_timeout = self.start.kubelet_timeout();
         config
     }
 }

@@ -184,8 +184,12 @@ async fn the_port_speaks_tls_with_a_certificate_of_its_own() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let tls = flags.tls("allot-scheduler").expect("a certificate");
-    tokio::spawn(serve(listener, tls, Arc::new(pages(client))));
+    let certificate = flags.certificate("allot-scheduler").expect("a certificate");
+    tokio::spawn(serve(
+        listener,
+        Arc::new(certificate),
+        Arc::new(pages(client)),
+    ));
 
     // Plain HTTP gets no answer, and other clients are served all the same.
     let mut plain = tokio::net::TcpStream::connect(address)
@@ -228,8 +232,8 @@ struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
 impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
+        _end_entity: &rustls_pki_types::CertificateDer<'_>,
+        _intermediates: &[rustls_pki_types::CertificateDer<'_>],
         _name: &rustls_pki_types::ServerName<'_>,
         _ocsp: &[u8],
         _now: rustls_pki_types::UnixTime,
@@ -240,7 +244,7 @@ impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
     fn verify_tls12_signature(
         &self,
         message: &[u8],
-        certificate: &CertificateDer<'_>,
+        certificate: &rustls_pki_types::CertificateDer<'_>,
         signature: &rustls::DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.0.signature_verification_algorithms;
@@ -250,7 +254,7 @@ impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
     fn verify_tls13_signature(
         &self,
         message: &[u8],
-        certificate: &CertificateDer<'_>,
+        certificate: &rustls_pki_types::CertificateDer<'_>,
         signature: &rustls::DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.0.signature_verification_algorithms;

@@ -90,7 +90,7 @@ impl Claims {
         }
         for (at, claim) in &moved {
             changes[*at].double_allocated = self.check_double_allocation(claim);
-            self.note_late(claim);
+            self.note_late_in_list(claim);
         }
         self.forgive();
         if !std::mem::replace(&mut self.is_listed, true) {

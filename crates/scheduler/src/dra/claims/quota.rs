@@ -2,13 +2,15 @@
 //!
 //! Two schedulers, or a scheduler and a late write of its predecessor, may each allocate what a quota leaves. As with
 //! devices that are allocated twice, the watch decides: the claim whose allocation it shows later exceeds the quota, and
-//! yields unless a pod with it is on a node. Lowering a quota takes nothing away.
+//! yields unless a pod with it is on a node. Lowering a quota takes nothing away, also when the scheduler starts after that: of
+//! the claims in a list, those that were allocated before their quota was changed are not late.
 
 use std::sync::Arc;
 
 use allot_resourceclaim::devices_by_class;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Claims, allocation_of, key_of, uid_of};
 use crate::dra::quota::{ByClass, Changed, Quotas, at_least};
@@ -72,7 +74,7 @@ impl Claims {
             let seen = self.cache.entries().filter_map(|(_, e)| e.seen());
             let seen: Vec<_> = seen.cloned().collect();
             for claim in &seen {
-                self.note_late(claim);
+                self.note_late_in_list(claim);
             }
         }
         self.forgive();
@@ -128,6 +130,17 @@ impl Claims {
                 self.quotas.late.insert(uid, key);
             }
             None => drop(self.quotas.late.remove(&uid)),
+        }
+    }
+
+    /// As [`Claims::note_late`], for a claim of a list: it is not known which of the claims was allocated first.
+    pub(super) fn note_late_in_list(&mut self, claim: &ResourceClaim) {
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let allocated = allocation_of(claim).and_then(|it| it.allocation_timestamp.as_ref());
+        let is_within = |it: &Time| self.quotas.were_lowered(namespace, uid_of(claim), it.0);
+        match allocated.is_some_and(is_within) {
+            true => drop(self.quotas.late.remove(uid_of(claim))),
+            false => self.note_late(claim),
         }
     }
 

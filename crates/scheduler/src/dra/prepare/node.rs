@@ -195,7 +195,7 @@ impl PodDevices {
     fn allocated(
         &self,
         outcome: Outcome,
-        request: &AllocationRequest,
+        request: &Held<'_>,
         node: &NodeInfo,
         cx: &DraContext<'_>,
     ) -> Result<Vec<AllocationResult>, Rejection> {
@@ -204,8 +204,15 @@ impl PodDevices {
             Outcome::NoFit => {
                 let mut rejection = Rejection::unresolvable(PLUGIN, NO_FIT);
                 if request.is_limited() {
-                    let exceeded = cx.exceeded(&self.pod, request).into_iter();
-                    rejection.reasons.extend(exceeded.map(Cow::Owned));
+                    let exceeded = || cx.exceeded(&self.pod, request);
+                    let exceeded = match request {
+                        // The same for all nodes.
+                        Held::Borrowed(_) => self.exceeded.get_or_init(exceeded).clone(),
+                        Held::Extended(_) | Held::Both(_) => exceeded(),
+                    };
+                    rejection
+                        .reasons
+                        .extend(exceeded.into_iter().map(Cow::Owned));
                 }
                 Err(rejection)
             }

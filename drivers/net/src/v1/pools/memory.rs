@@ -30,6 +30,14 @@ impl Memory {
         self.random = Mutex::new(StdRng::seed_from_u64(seed));
     }
 
+    /// Changes the ranges of a pool.
+    pub(in crate::v1) fn set_ips(&self, name: &str, ips: &str) {
+        if let Some((version, pool)) = self.pools.lock().get_mut(name) {
+            *version += 1;
+            pool.spec.ips = vec![ips.to_owned()];
+        }
+    }
+
     fn unlucky(&self) -> bool {
         self.trouble > 0 && self.random.lock().random_ratio(1, self.trouble)
     }

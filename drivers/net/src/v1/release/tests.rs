@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::json;
 
 use super::super::attach::attach;
-use super::super::harness::{Node, Space, names, on_node};
+use super::super::harness::{Node, Space, names, on_node, recorded};
 use super::super::held::Held;
 use super::super::plan::{Location, Namespace};
 use super::*;
@@ -236,6 +236,72 @@ fn regression_an_alternative_name_does_not_keep_another_interface_from_its_name(
             "{refused}"
         );
     });
+}
+
+/// The claim was never unprepared: an interface of the node has the alternative name.
+#[test]
+fn regression_a_used_alternative_name_does_not_block_the_release() {
+    on_node(|node| {
+        let wire = node.index("wire0");
+        node.netlink
+            .set_alternative_name(wire, "rack-7", true)
+            .expect("added");
+        let planned = node.plan("u1", json!({"interfaceName": "moved0"}), &[]);
+        let pod = Space::new().expect("a namespace");
+        node.attach("u1", &planned, &pod).expect("attached");
+        let mut inside = pod.netlink();
+        let moved = inside.link("moved0").expect("a link").index;
+        inside
+            .set_alternative_name(moved, "rack-7", false)
+            .expect("removed");
+        inside.set_up(moved, false).expect("down");
+        node.add_wire("wire1", "switch1");
+        let other = node.index("wire1");
+        node.netlink
+            .set_alternative_name(other, "rack-7", true)
+            .expect("added");
+        come_back(&pod, moved, "dev7");
+        release(node, &planned, "u1").expect("restored");
+        let link = node.netlink.link("wire0").expect("a link");
+        assert_eq!((link.up, link.alternative_names), (true, Vec::new()));
+        let other = node.netlink.link("wire1").expect("a link");
+        assert_eq!(other.alternative_names, ["rack-7"]);
+    });
+}
+
+/// A partition that a pod created on an InfiniBand interface comes back with it, also under its name.
+#[test]
+fn regression_names_that_a_pod_gave_are_taken_back() {
+    let port = |index: u32, name: &str, device: &str, lower: Option<u32>| Link {
+        index,
+        name: name.to_owned(),
+        lower,
+        hardware: Some((device.to_owned(), "pci".to_owned())),
+        ..Link::default()
+    };
+    let mut second = port(3, "ib1", "0000:18:00.0", None);
+    second.alternative_names = vec!["rack-8".to_owned()];
+    let first = port(2, "ib0", "0000:17:00.0", None);
+    let held = [&first, &second].map(|it| recorded(it, "host-device"));
+    let check = |link: Link, name: &str, expected: bool| {
+        assert_eq!(is_from_pod(&link, name, &held), expected, "{link:?} {name}");
+    };
+    // A partition on either of them has a name of the other one.
+    check(port(9, "ib0", "0000:17:00.0", Some(2)), "ib0", true);
+    check(port(9, "ib0", "0000:18:00.0", Some(3)), "ib0", true);
+    check(port(9, "rack-8", "0000:17:00.0", Some(2)), "rack-8", true);
+    // The interfaces came back with each other's names.
+    check(port(4, "rack-8", "0000:17:00.0", None), "rack-8", true);
+    check(port(5, "ib0", "0000:18:00.0", None), "ib0", true);
+    check(second.clone(), "rack-8", false);
+    // Of the node: other hardware, partitions of it, and links without hardware.
+    check(port(6, "ib0", "0000:19:00.0", None), "ib0", false);
+    check(port(7, "ib0", "0000:19:00.0", Some(6)), "ib0", false);
+    let link = Link {
+        name: "ib0".to_owned(),
+        ..Link::default()
+    };
+    check(link, "ib0", false);
 }
 
 #[test]

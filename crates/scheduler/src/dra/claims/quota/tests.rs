@@ -144,6 +144,57 @@ fn of_a_list_all_are_late_until_one_has_given_way() {
     assert!(!is_late(&claims, "a") && claims.quotas.late.is_empty());
 }
 
+/// A scheduler that started after a quota was lowered took devices away from claims that had been within it.
+#[test]
+fn regression_a_lowered_quota_takes_nothing_away_over_a_restart() {
+    let changed_at = |limit: u32, time: &str| {
+        let mut quota = quota(limit);
+        let entry = |time: &str, subresource: &str, fields: Value| {
+            json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1",
+                "subresource": subresource, "fieldsV1": fields})
+        };
+        let entries = json!([
+            entry(time, "", json!({"f:spec": {"f:hard": {}}})),
+            // The controller's, and that of another client for a label.
+            entry(
+                "2027-01-01T00:00:00Z",
+                "status",
+                json!({"f:spec": {}, "f:status": {}})
+            ),
+            entry("2027-01-01T00:00:00Z", "", json!({"f:metadata": {}})),
+        ]);
+        let entries = serde_json::from_value(entries).expect("entries");
+        quota.metadata.managed_fields = Some(entries);
+        quota
+    };
+    let allocated_at = |name: &str, time: &str| {
+        let mut claim = (*claim(name, 2, 2)).clone();
+        let allocation = claim.status.as_mut().and_then(|it| it.allocation.as_mut());
+        let time = serde_json::from_value(json!(time)).expect("a time");
+        allocation.expect("allocated").allocation_timestamp = Some(time);
+        Arc::new(claim)
+    };
+    for is_quota_first in [true, false] {
+        let mut claims = Claims::new(Cluster::new(Features::ALL));
+        let quotas = [changed_at(3, "2026-01-01T00:00:10Z")];
+        if is_quota_first {
+            claims.see_quotas(&quotas);
+        }
+        let list = [
+            allocated_at("a", "2026-01-01T00:00:09Z"),
+            allocated_at("b", "2026-01-01T00:00:10Z"),
+            claim("c", 2, 1),
+        ];
+        claims.see_list(list.into_iter());
+        if !is_quota_first {
+            claims.see_quotas(&quotas);
+        }
+        // In the same second, or at an unknown time, either may have been first.
+        let late = ["a", "b", "c"].map(|name| is_late(&claims, name));
+        assert_eq!(late, [false, true, true]);
+    }
+}
+
 #[test]
 fn admin_access_does_not_count() {
     let mut claims = with_quota(1);
