@@ -39,6 +39,7 @@ mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod images;
+mod memory;
 mod metrics;
 mod oci;
 mod plugins;

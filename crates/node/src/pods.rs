@@ -19,6 +19,7 @@ use crate::claims::Claims;
 use crate::config::Config;
 use crate::events::Recorder;
 use crate::images::{Delegated, Images};
+use crate::memory::Memory;
 use crate::runtime::{DynRuntime, Found};
 
 mod env;
@@ -111,11 +112,12 @@ impl Node {
         complete.is_some_and(|it| !it.addresses(&pod.uid().unwrap_or_default()).is_empty())
     }
 
-    /// Bytes of memory of the node.
+    /// Bytes of memory of the node; 0 if the kernel does not report them.
     fn memory(&self) -> i64 {
         let told = self.config.capacity.get("memory");
         let told = told.and_then(|text| text.parse::<Quantity>().ok());
-        told.map_or_else(limits::host_memory, |it| it.value())
+        let of_machine = || Memory::read().map_or(0, |memory| memory.total as i64);
+        told.map_or_else(of_machine, |it| it.value())
     }
 
     /// Whether containers are only simulated, so that their environment and files are not used.
