@@ -288,7 +288,14 @@ impl<S: Source> Manager<S> {
         let (source, records) = (Arc::clone(&self.source), self.records.clone());
         let (reference, credentials) = (reference.clone(), credentials.to_vec());
         let work = tokio::spawn(async move {
-            records.begin(&reference).await?;
+            let find = |reference: Reference| {
+                let source = Arc::clone(&source);
+                async move {
+                    let found = source.find(&reference).await?;
+                    Ok(found.map(|image| S::id(&image)))
+                }
+            };
+            records.begin(&reference, find).await?;
             let fetched = source.pull(&reference, &credentials).await;
             let end = match &fetched {
                 Ok(fetched) => {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::config::{Config, RuntimeKind};
 use crate::error::Error;
 use crate::error::api_message;
+use crate::memory::Memory;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 use crate::runtime::{Condition, DynRuntime, Runtime};
 use conditions::conditions;
@@ -196,11 +197,10 @@ pub(crate) fn status(config: &Config, facts: &Facts, before: Option<&Node>) -> V
 
 fn capacity(config: &Config) -> BTreeMap<String, String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory = memory
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"))
-        .map_or_else(|| "1Gi".to_owned(), |kilobytes| format!("{kilobytes}Ki"));
+    let memory = Memory::read().map_or_else(
+        || "1Gi".to_owned(),
+        |memory| format!("{}Ki", memory.total / 1024),
+    );
     let storage = rustix::fs::statvfs(&config.root_dir).map_or_else(
         |_| "1Gi".to_owned(),
         |stat| format!("{}Ki", stat.f_blocks * stat.f_frsize / 1024),

@@ -7,10 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::keyring::{Credential, SecretSource};
 use crate::pull::blocking;
@@ -21,8 +23,14 @@ const PULLED: &str = "pulled.json";
 const PULLING: &str = "pulling.json";
 /// Most secrets that are remembered for a repository.
 const MAX_SECRETS: usize = 100;
+/// Most repositories that are remembered for an image.
+const MAX_REPOSITORIES: usize = 1000;
 /// Most pulls that are noted, with those whose end is not known.
 const MAX_PULLS: usize = 10_000;
+/// How long a pull without a known end may go on at its source: longer than any deadline of a pull.
+const GOING_ON: Duration = Duration::from_secs(2 * 3600);
+/// How many notes are checked when there is no room for another one.
+const CHECKED: usize = 1000;
 
 /// Pulls by the image's id and the repository.
 type Pulled = BTreeMap<String, BTreeMap<String, PullRecord>>;
@@ -60,19 +68,29 @@ pub(super) enum End {
     Undecided,
 }
 
+/// The pulls of this process by name.
+#[derive(Debug, Default)]
+struct Pulls {
+    running: HashMap<String, Running>,
+    /// When those ended whose end is not known.
+    undecided: HashMap<String, Instant>,
+}
+
 /// The records of pulls in a directory.
 #[derive(Clone)]
 pub(super) struct Records {
     directory: Arc<PathBuf>,
-    /// The pulls of this process by name; locked while the files are read or changed.
-    running: Arc<Mutex<HashMap<String, Running>>>,
+    opened: Instant,
+    /// Locked while the files are read or changed.
+    pulls: Arc<Mutex<Pulls>>,
 }
 
 impl Records {
     pub(super) fn new(directory: &Path) -> Self {
         Self {
             directory: Arc::new(directory.to_owned()),
-            running: Arc::default(),
+            opened: Instant::now(),
+            pulls: Arc::default(),
         }
     }
 
@@ -93,7 +111,7 @@ impl Records {
         reference: &Reference,
         credentials: &[Credential],
     ) -> bool {
-        let _locked = self.running.lock().await;
+        let _locked = self.pulls.lock().await;
         let read = async {
             let pulled: Pulled = self.read(PULLED).await?;
             let pulling: Pulling = self.read(PULLING).await?;
@@ -123,23 +141,74 @@ impl Records {
         record.open || sources.any(known)
     }
 
-    /// Notes that the pull of an image begins.
-    pub(super) async fn begin(&self, reference: &Reference) -> Result<()> {
-        let mut running = self.running.lock().await;
+    /// Notes that the pull of an image begins. `find` gives the id of an image that is present; it is needed when notes have to
+    /// make room.
+    pub(super) async fn begin<F>(
+        &self,
+        reference: &Reference,
+        find: impl Fn(Reference) -> F + Send,
+    ) -> Result<()>
+    where
+        F: Future<Output = Result<Option<String>>> + Send,
+    {
+        let mut pulls = self.pulls.lock().await;
         let mut pulling: Pulling = self.read(PULLING).await?;
-        if pulling.len() >= MAX_PULLS {
+        let key = reference.key();
+        let new = !pulling.contains(&key);
+        if new && pulling.len() >= MAX_PULLS {
+            self.make_room(&mut pulls, &mut pulling, find).await?;
+        }
+        if new && pulling.len() >= MAX_PULLS {
             return Err(Error::TooLarge(format!(
                 "the node has {MAX_PULLS} pulls whose end is not known"
             )));
         }
-        let new = pulling.insert(reference.key());
         if new {
+            pulling.insert(key.clone());
             self.write(PULLING, pulling).await?;
         }
-        let entry = running.entry(reference.key()).or_default();
+        let entry = pulls.running.entry(key).or_default();
         entry.open |= entry.count == 0 && !new;
         entry.count += 1;
         Ok(())
+    }
+
+    /// Removes notes of pulls that are over, whatever their end was. An image that is present gets a record without secrets, so
+    /// that no pod may use it before it has pulled it: the kubelet does so when it starts.
+    async fn make_room<F>(
+        &self,
+        pulls: &mut Pulls,
+        pulling: &mut Pulling,
+        find: impl Fn(Reference) -> F + Send,
+    ) -> Result<()>
+    where
+        F: Future<Output = Result<Option<String>>> + Send,
+    {
+        let over = pulling.iter().filter(|key| {
+            let ended = pulls.undecided.get(*key).unwrap_or(&self.opened);
+            !pulls.running.contains_key(*key) && ended.elapsed() >= GOING_ON
+        });
+        let over: Vec<String> = over.take(CHECKED).cloned().collect();
+        let mut pulled: Pulled = self.read(PULLED).await?;
+        for key in over {
+            if let Ok(reference) = Reference::parse(&key) {
+                match find(reference.clone()).await {
+                    Ok(None) => {}
+                    Ok(Some(id)) => {
+                        let repositories = pulled.entry(id).or_default();
+                        repositories.entry(reference.name()).or_default();
+                    }
+                    Err(error) => {
+                        tracing::debug!(image = %reference, %error, "note of a pull is kept");
+                        continue;
+                    }
+                }
+            }
+            pulling.remove(&key);
+            pulls.undecided.remove(&key);
+        }
+        // Before the notes: otherwise the images would be for all in between.
+        self.write(PULLED, pulled).await
     }
 
     /// Notes by what an image was pulled. `present` lists the ids of all images: the records of others are dropped. It is
@@ -151,13 +220,17 @@ impl Records {
         secret: Option<SecretSource>,
         present: impl Future<Output = Result<BTreeSet<String>>>,
     ) -> Result<()> {
-        let _locked = self.running.lock().await;
+        let _locked = self.pulls.lock().await;
         let mut pulled: Pulled = self.read(PULLED).await?;
         match present.await {
             Ok(present) => pulled.retain(|known, _| present.contains(known)),
             Err(error) => tracing::debug!(%error, "records of removed images are kept"),
         }
         let repositories = pulled.entry(id.to_owned()).or_default();
+        if repositories.len() >= MAX_REPOSITORIES && !repositories.contains_key(&reference.name()) {
+            // Its pods will have to show their credentials once more.
+            repositories.pop_first();
+        }
         let record = repositories.entry(reference.name()).or_default();
         match secret {
             None => record.open = true,
@@ -176,9 +249,9 @@ impl Records {
 
     /// The pull of an image has ended.
     pub(super) async fn end(&self, reference: &Reference, end: End) {
-        let mut running = self.running.lock().await;
+        let mut pulls = self.pulls.lock().await;
         let key = reference.key();
-        let Some(entry) = running.get_mut(&key) else {
+        let Some(entry) = pulls.running.get_mut(&key) else {
             return;
         };
         match end {
@@ -191,10 +264,12 @@ impl Records {
             return;
         }
         let open = entry.open;
-        running.remove(&key);
+        pulls.running.remove(&key);
         if open {
+            pulls.undecided.insert(key, Instant::now());
             return;
         }
+        pulls.undecided.remove(&key);
         let removed = async {
             let mut pulling: Pulling = self.read(PULLING).await?;
             pulling.remove(&key);

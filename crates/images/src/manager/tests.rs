@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::fixtures::registry::{Fault, Server};
 use crate::fixtures::{Built, store};
@@ -178,7 +180,8 @@ async fn regression_an_interrupted_pull_does_not_make_an_image_public() {
         }),
     }];
     let reference = Reference::parse(&name).unwrap();
-    node.manager.records.begin(&reference).await.unwrap();
+    let find = |_| async { unreachable!("there is room") };
+    node.manager.records.begin(&reference, find).await.unwrap();
     node.manager.source().pull(&reference, &own).await.unwrap();
     let root = node.manager.source().store().root().to_owned();
     let puller = node.manager.source().clone();
@@ -198,6 +201,53 @@ async fn regression_an_interrupted_pull_does_not_make_an_image_public() {
     assert_eq!(told.len(), 2, "{told:?}");
     let told = node.ensure(&name, Policy::Never, &[]).await;
     assert!(told[2].starts_with("ErrImageNeverPull: "), "{told:?}");
+}
+
+/// Ten thousand pulls without a known end made the node refuse every other one, for good.
+#[tokio::test(start_paused = true)]
+async fn regression_notes_of_pulls_that_are_over_make_room() {
+    use super::records::{End, Records};
+    let directory = tempfile::tempdir().unwrap();
+    let of = |name: &str| Reference::parse(name).unwrap().with_default_tag();
+    let notes: Vec<String> = (0..10_000)
+        .map(|number| of(&format!("host/app{number:05}")).key())
+        .collect();
+    let path = directory.path().join("pulling.json");
+    std::fs::write(&path, serde_json::to_vec(&notes).unwrap()).unwrap();
+    let records = Records::new(directory.path());
+    // The second image is present: it is not for all, whichever pod began its pull.
+    let find = |reference: Reference| async move {
+        let present = reference == of("host/app00001");
+        Ok(present.then(|| "id".to_owned()))
+    };
+    let begin = async |name: &str| records.begin(&of(name), find).await;
+    let full = begin("host/new").await.unwrap_err().to_string();
+    assert!(
+        full.contains("10000 pulls whose end is not known"),
+        "{full}"
+    );
+    begin("host/app00002").await.expect("it is noted already");
+    tokio::time::advance(Duration::from_secs(3 * 3600)).await;
+    begin("host/new").await.expect("there is room");
+    let noted =
+        || -> BTreeSet<String> { serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap() };
+    let mut left = noted();
+    assert_eq!(left.len(), 9001);
+    assert!(
+        left.contains(&of("host/app00002").key()),
+        "it is being pulled"
+    );
+    let is_open = async |id: &str| records.may_use(id, &of("host/app00001"), &[]).await;
+    assert!(!is_open("id").await);
+    assert!(is_open("imported").await);
+    // What ended just now may go on at its source.
+    records.end(&of("host/app00002"), End::Undecided).await;
+    left.extend((0..999).map(|number| of(&format!("host/more{number}")).key()));
+    std::fs::write(&path, serde_json::to_vec(&left).unwrap()).unwrap();
+    begin("host/last").await.expect("there is room");
+    let left = noted();
+    assert_eq!(left.len(), 9001);
+    assert!(left.contains(&of("host/app00002").key()), "it may go on");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Images of a runtime that pulls them itself. The kubelet's rules around a pull are those of [`Manager`], as for a node's own
 //! images.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use allot_images::{Credential, Error, Manager, Reference};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -89,7 +90,11 @@ impl Delegated {
     /// The images of the runtime, for their collection.
     pub(crate) fn garbage(&self) -> Arc<dyn Garbage> {
         let (runtime, handle) = (Arc::clone(&self.runtime), Handle::current());
-        Arc::new(Unused { runtime, handle })
+        Arc::new(Unused {
+            runtime,
+            handle,
+            sizes: Mutex::default(),
+        })
     }
 
     /// A pod was removed: its back-off is dropped.
@@ -114,6 +119,8 @@ struct Remote {
 struct Unused {
     runtime: DynRuntime,
     handle: Handle,
+    /// Bytes of each image, as listed last.
+    sizes: Mutex<HashMap<String, u64>>,
 }
 
 impl Unused {
@@ -130,15 +137,15 @@ impl Unused {
 impl Collectable for Unused {
     fn ids(&self) -> Result<BTreeSet<String>, Error> {
         let images = self.ask(|it| it.images())?.into_iter();
-        let images = images.filter(|image| !image.pinned);
-        Ok(images.map(|image| image.id).collect())
+        let images: Vec<_> = images.filter(|image| !image.pinned).collect();
+        let sizes = images.iter().map(|image| (image.id.clone(), image.size));
+        *self.sizes.lock() = sizes.collect();
+        Ok(images.into_iter().map(|image| image.id).collect())
     }
 
     fn remove(&self, id: &str) -> Result<u64, Error> {
-        let images = self.ask(|it| it.images())?;
         self.ask(|it| it.remove_image(id))?;
-        let removed = images.iter().find(|image| image.id == id);
-        Ok(removed.map_or(0, |image| image.size))
+        Ok(self.sizes.lock().remove(id).unwrap_or(0))
     }
 }
 

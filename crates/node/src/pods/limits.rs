@@ -10,14 +10,6 @@ use crate::shim::spec::Limits;
 /// Smallest and largest CPU shares that the kernel accepts.
 const SHARES: (i64, i64) = (2, 262_144);
 
-/// Bytes of memory of this machine; 0 if the kernel does not report them.
-pub(super) fn host_memory() -> i64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<i64>().ok());
-    kib.unwrap_or(0) * 1024
-}
-
 /// What a container may use up. `memory` is the capacity of the node in bytes.
 pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
     let resources = container.resources.clone().unwrap_or_default();

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
+use crate::memory::Memory;
 use crate::pods::Node;
 use crate::runtime::Measured;
 
@@ -24,7 +25,7 @@ struct Pod {
 
 #[derive(Debug)]
 struct Container {
-    started: Option<Timestamp>,
+    started: Timestamp,
     usage: Measured,
 }
 
@@ -41,31 +42,22 @@ impl Machine {
     /// Reads `/proc/stat` and `/proc/meminfo`.
     fn read() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
-        let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
-        // SAFETY: takes an integer, and reads a constant of the system.
-        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-        let ticks = u64::try_from(ticks).unwrap_or(100);
-        Self::parse(&stat, &memory, ticks, Timestamp::now())
+        let ticks = rustix::param::clock_ticks_per_second();
+        Self::parse(&stat, Memory::read()?, ticks, Timestamp::now())
     }
 
-    fn parse(stat: &str, memory: &str, ticks: u64, at: Timestamp) -> Option<Self> {
+    fn parse(stat: &str, memory: Memory, ticks: u64, at: Timestamp) -> Option<Self> {
         let times = stat.lines().next()?.strip_prefix("cpu ")?;
         let times = times.split_whitespace().map(str::parse::<u64>);
         let times: Vec<u64> = times.collect::<Result<_, _>>().ok()?;
         // user, nice, system, idle, iowait, irq, softirq, steal; those of guests are in the first two.
         let used = [0, 1, 2, 5, 6, 7].map(|index| times.get(index).copied().unwrap_or(0));
         let used: u64 = used.iter().sum();
-        let kibibytes = |name: &str| {
-            let line = memory.lines().find_map(|line| line.strip_prefix(name))?;
-            let number = line.trim_start_matches(':').split_whitespace().next()?;
-            number.parse::<u64>().ok()
-        };
-        let (total, available) = (kibibytes("MemTotal")?, kibibytes("MemAvailable")?);
         Some(Self {
             at,
             cpu_nanoseconds: used.saturating_mul(1_000_000_000 / ticks.max(1)),
-            memory: total.saturating_sub(available) << 10,
-            available: available << 10,
+            memory: memory.total.saturating_sub(memory.available),
+            available: memory.available,
         })
     }
 }
@@ -89,7 +81,7 @@ async fn pods(node: &Node) -> Result<Vec<Pod>, String> {
         let containers = containers.filter_map(|usage| {
             let running = states.get(&usage.container)?.running()?;
             (running.id == usage.id).then_some(Container {
-                started: Some(running.started),
+                started: running.started,
                 usage,
             })
         });
@@ -222,7 +214,7 @@ fn resources_of(machine: Option<Machine>, pods: &[Pod], failed: bool) -> String 
         "container_start_time_seconds",
         "gauge",
         "Start time of the container since unix epoch in seconds",
-        each(|it| Some(it.started?.as_millisecond() as f64 / 1e3), false),
+        each(|it| Some(it.started.as_millisecond() as f64 / 1e3), false),
     );
     family(
         "node_cpu_usage_seconds_total",
@@ -275,7 +267,7 @@ mod tests {
             rss: None,
         };
         let container = Container {
-            started: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+            started: "2026-01-01T00:00:00Z".parse().unwrap(),
             usage,
         };
         let with = Pod {
@@ -291,14 +283,15 @@ mod tests {
         vec![with, without]
     }
 
-    const MACHINE: (&str, &str) = (
-        "cpu  10 20 30 1000 5 1 2 3 4 4\ncpu0 1 1 1 1\n",
-        "MemTotal:       100 kB\nMemFree:  1 kB\nMemAvailable:    40 kB\n",
-    );
+    const STAT: &str = "cpu  10 20 30 1000 5 1 2 3 4 4\ncpu0 1 1 1 1\n";
+    const MEMORY: Memory = Memory {
+        total: 100 << 10,
+        available: 40 << 10,
+    };
 
     fn machine() -> Machine {
         let at = "2026-01-01T00:00:10Z".parse().unwrap();
-        Machine::parse(MACHINE.0, MACHINE.1, 100, at).unwrap()
+        Machine::parse(STAT, MEMORY, 100, at).unwrap()
     }
 
     #[test]
@@ -306,7 +299,7 @@ mod tests {
         let machine = machine();
         assert_eq!(machine.cpu_nanoseconds, 660_000_000);
         assert_eq!((machine.memory, machine.available), (60 << 10, 40 << 10));
-        assert_eq!(Machine::parse("", MACHINE.1, 100, machine.at), None);
+        assert_eq!(Machine::parse("", MEMORY, 100, machine.at), None);
         assert!(Machine::read().is_some_and(|it| it.cpu_nanoseconds > 0 && it.memory > 0));
     }
 

@@ -2,11 +2,12 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::future::{Either, select};
-use http::HeaderMap;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
-use tonic::Code;
+use tonic::{Code, Status};
+
+use crate::metrics::code_name;
 
 /// Maximum length of an answer; that of a health check has two bytes.
 const LONGEST: usize = 4096;
@@ -18,14 +19,17 @@ const LONGEST: usize = 4096;
 pub(super) async fn check(stream: TcpStream, at: &str, service: &str) -> Result<(), String> {
     let answer = match call(stream, at, service).await {
         Ok(answer) => answer,
-        Err((Code::Unimplemented, message)) => {
+        Err(status) if status.code() == Code::Unimplemented => {
             return Err(format!(
-                "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
+                "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
+                status.message()
             ));
         }
-        Err((code, message)) => {
+        Err(status) => {
             return Err(format!(
-                "error: health rpc probe failed: rpc error: code = {code:?} desc = {message}"
+                "error: health rpc probe failed: rpc error: code = {} desc = {}",
+                code_name(status.code()),
+                status.message()
             ));
         }
     };
@@ -45,8 +49,8 @@ pub(super) async fn check(stream: TcpStream, at: &str, service: &str) -> Result<
     Err(format!("service unhealthy (responded with {name:?})"))
 }
 
-async fn call(stream: TcpStream, at: &str, service: &str) -> Result<Bytes, (Code, String)> {
-    let failed = |error: &dyn std::fmt::Display| (Code::Unavailable, error.to_string());
+async fn call(stream: TcpStream, at: &str, service: &str) -> Result<Bytes, Status> {
+    let failed = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
@@ -68,26 +72,27 @@ async fn call(stream: TcpStream, at: &str, service: &str) -> Result<Bytes, (Code
                     _ => Code::Unknown,
                 };
                 let text = format!("unexpected HTTP status code received from server: {other}");
-                return Err((code, text));
+                return Err(Status::new(code, text));
             }
         }
-        let mut told = status(response.headers());
+        let mut told = Status::from_header_map(response.headers());
         let mut data = BytesMut::new();
         while let Some(frame) = response.frame().await {
             match frame.map_err(|error| failed(&error))?.into_data() {
                 Ok(piece) if data.len() + piece.len() > LONGEST => {
-                    return Err((Code::ResourceExhausted, "the answer is too long".to_owned()));
+                    return Err(Status::resource_exhausted("the answer is too long"));
                 }
                 Ok(piece) => data.put(piece),
-                Err(frame) => told = told.or(frame.trailers_ref().and_then(status)),
+                Err(frame) => {
+                    told = told.or_else(|| Status::from_header_map(frame.trailers_ref()?));
+                }
             }
         }
         match told {
-            Some((Code::Ok, _)) => Ok(data.freeze()),
+            Some(status) if status.code() == Code::Ok => Ok(data.freeze()),
             Some(failure) => Err(failure),
-            None => Err((
-                Code::Internal,
-                "server closed the stream without sending trailers".to_owned(),
+            None => Err(Status::internal(
+                "server closed the stream without sending trailers",
             )),
         }
     };
@@ -96,15 +101,6 @@ async fn call(stream: TcpStream, at: &str, service: &str) -> Result<Bytes, (Code
         Either::Left((answer, _)) => answer,
         Either::Right((_, ask)) => ask.await,
     }
-}
-
-/// The status of a call in headers or trailers.
-fn status(headers: &HeaderMap) -> Option<(Code, String)> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let code: i32 = text("grpc-status")?.parse().ok()?;
-    let message = text("grpc-message").unwrap_or_default();
-    let message = percent_encoding::percent_decode_str(message).decode_utf8_lossy();
-    Some((code.into(), message.into_owned()))
 }
 
 /// A `HealthCheckRequest` with the prefix of a message.
@@ -145,6 +141,7 @@ fn serving(answer: &[u8]) -> Option<u64> {
 mod tests {
     use std::convert::Infallible;
 
+    use http::HeaderMap;
     use hyper::service::service_fn;
     use tokio::net::TcpListener;
 
@@ -193,7 +190,7 @@ mod tests {
         for service in ["", "a.b"] {
             assert_eq!(probe(service, SERVING, "0").await, "");
         }
-        let rows: [(&'static [u8], &'static str, &str); 7] = [
+        let rows: [(&'static [u8], &'static str, &str); 8] = [
             (&[0, 0, 0, 0, 2, 8, 2], "0", "\"NOT_SERVING\""),
             (&[0, 0, 0, 0, 0], "0", "\"UNKNOWN\""),
             (&[0, 0, 0, 0, 9, 8, 1], "0", "malformed"),
@@ -204,6 +201,7 @@ mod tests {
                 "does not implement the grpc health protocol (grpc.health.v1.Health): not here",
             ),
             (&[], "5", "rpc error: code = NotFound desc = not here"),
+            (&[], "1", "rpc error: code = Canceled desc = not here"),
             (&[0; LONGEST + 1], "0", "too long"),
         ];
         for (answer, status, expected) in rows {

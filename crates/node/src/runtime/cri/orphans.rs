@@ -1,7 +1,7 @@
 //! Sandboxes and containers that the agent does not know: the runtime created them after the agent had given up the call. They are
 //! removed, because the next attempt needs their names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use allot_protos::cri_v1 as v1;
@@ -88,14 +88,10 @@ impl Inner {
             let unknown = settled.into_iter().filter(|it| !known.contains_key(&it.id));
             unknown.collect()
         };
-        let leaving: HashSet<&str> = unknown
-            .iter()
-            .map(|it| it.pod_sandbox_id.as_str())
-            .filter(|id| self.removals.contains(&Removal::Sandbox((*id).to_owned())))
-            .collect();
-        for container in &unknown {
-            // Removed with its sandbox.
-            if !leaving.contains(container.pod_sandbox_id.as_str()) {
+        for container in unknown {
+            // Otherwise it is removed with its sandbox.
+            let sandbox = Removal::Sandbox(container.pod_sandbox_id.clone());
+            if !self.removals.contains(&sandbox) {
                 self.remove_orphan(Removal::Container(container.id.clone()));
             }
         }
