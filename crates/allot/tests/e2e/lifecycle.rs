@@ -418,6 +418,7 @@ fn the_context_is_merged_and_removed() {
     let after = kube::config::Kubeconfig::read_from(&config).expect("a kubeconfig");
     let names: Vec<String> = after.contexts.iter().map(|it| it.name.clone()).collect();
     assert_eq!(names, ["work"]);
+    assert_eq!(after.current_context.as_deref(), Some("work"));
 }
 
 #[test]
