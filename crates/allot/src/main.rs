@@ -44,7 +44,7 @@ enum Command {
     Status(cmd::status::Args),
     /// Print the log of a cluster that runs in the background
     Logs(cmd::logs::Args),
-    /// End a cluster with everything that runs of it
+    /// Stop a cluster and everything that it runs
     #[command(alias = "stop")]
     Down(cmd::down::Args),
     /// Start a temporary cluster, run the examples and show what happens

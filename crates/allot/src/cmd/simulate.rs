@@ -26,7 +26,7 @@ mod generate;
 The scheduler's own code decides, in virtual time: days take seconds, and nothing is
 written anywhere. Pods run for the time that the annotation
 simulate.allot.dev/duration or the trace says, or for ever; simulate.allot.dev/arrival
-says when they come. The same input gives the same output, byte for byte.
+is the time of their creation. The same input gives the same output, byte for byte.
 
   allot simulate --from cluster -f job.yaml
   allot simulate --from monday.json.gz -f job.yaml --add-node gpu-7=2 --remove-node old-*
