@@ -266,8 +266,9 @@ mod tests {
             text.starts_with("f.yaml: line ") && !text.contains('\n'),
             "{text}"
         );
+        let error = serde_saphyr::from_str::<serde_json::Value>("nodes: [2\n").unwrap_err();
         let text = super::describe(&anyhow::Error::new(error).context("f.yaml"));
-        assert_eq!(text.matches("bracket").count(), 1, "{text}");
+        assert_eq!(text.matches("unclosed bracket").count(), 1, "{text}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl From<Runtime> for RuntimeKind {
 /// Checks that a container runtime listens at `endpoint`. A node would wait for it without end, and so would its user.
 ///
 /// # Errors
-/// None does.
+/// Nothing accepts connections there.
 pub(super) async fn runtime_listens(endpoint: &str) -> anyhow::Result<()> {
     let Some(path) = endpoint.strip_prefix("unix://") else {
         // The node agent refuses it with its own message.

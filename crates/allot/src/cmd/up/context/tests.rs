@@ -111,13 +111,13 @@ fn the_context_before_a_cluster_becomes_current_again() {
 
     // What the user selected meanwhile stays.
     merge(&first.target, &first.record).expect("merged");
-    let text = std::fs::read_to_string(&first.target).expect("read");
-    let text = text.replace("current-context: allot-first", "current-context: mine");
-    let text = text.replace(
-        "contexts:\n",
-        "contexts:\n- name: mine\n  context: {cluster: work, user: work}\n",
-    );
-    std::fs::write(&first.target, text).expect("written");
+    edit(&first.target, |config| {
+        config["current-context"] = json!("mine");
+        let mine = json!({"name": "mine", "context": {"cluster": "work", "user": "work"}});
+        entries(config, "contexts")?.push(mine);
+        Ok(true)
+    })
+    .expect("edited");
     assert_eq!(end(&first), "mine");
 
     // The context before it may be gone.
