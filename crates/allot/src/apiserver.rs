@@ -71,7 +71,7 @@ pub struct Args {
     /// API versions to serve or not: group/version=true|false
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     runtime_config: Vec<String>,
-    /// Features to switch: Name=true|false
+    /// Feature gates to set: Name=true|false
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     feature_gates: Vec<String>,
     /// Kubernetes version whose defaults apply
@@ -301,7 +301,7 @@ fn client_authorities(args: &Args, authority: &Authority) -> anyhow::Result<Stri
     let mut all = authority.certificate().to_owned();
     if let Some(file) = &args.client_ca_file {
         let more = std::fs::read_to_string(file)
-            .with_context(|| format!("--client-ca-file: can not read {}", file.display()))?;
+            .with_context(|| format!("--client-ca-file: cannot read {}", file.display()))?;
         if !all.ends_with('\n') {
             all.push('\n');
         }
@@ -384,8 +384,8 @@ fn check_plugins(args: &Args) -> anyhow::Result<()> {
 
 /// Reads kube-apiserver's token file.
 fn read_tokens(file: &Path) -> anyhow::Result<BTreeMap<String, User>> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("can not read {}", file.display()))?;
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut tokens = BTreeMap::new();
     for (number, line) in text
         .lines()
@@ -447,7 +447,7 @@ fn administrator_token(pki: &Path) -> anyhow::Result<String> {
     let path = pki.join("admin.token");
     if path.exists() {
         let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("can not read {}", path.display()))?;
+            .with_context(|| format!("cannot read {}", path.display()))?;
         if !text.trim().is_empty() {
             return Ok(text.trim().to_owned());
         }
@@ -462,7 +462,7 @@ fn service_account_key(pki: &Path) -> anyhow::Result<Vec<u8>> {
     let path = pki.join("sa.key");
     if path.exists() {
         let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("can not read {}", path.display()))?;
+            .with_context(|| format!("cannot read {}", path.display()))?;
         return STANDARD
             .decode(text.trim())
             .with_context(|| format!("{} is no key", path.display()));
@@ -483,7 +483,7 @@ fn write_kubeconfig(path: &Path, url: &str, ca: &str, token: &str) -> anyhow::Re
     );
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)
-            .with_context(|| format!("can not create {}", directory.display()))?;
+            .with_context(|| format!("cannot create {}", directory.display()))?;
     }
-    write_private(path, &config).with_context(|| format!("can not write {}", path.display()))
+    write_private(path, &config).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -208,6 +208,9 @@ impl Cluster {
             !cri || args.hardware.is_empty(),
             "--hardware is not possible with --runtime cri: start `allot driver model` beside it"
         );
+        if cri {
+            kinds::runtime_listens(&args.cri_endpoint).await?;
+        }
         if args.dra {
             args.apiserver.switch_on_dra(classic)?;
         }

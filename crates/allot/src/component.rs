@@ -11,7 +11,7 @@ use allot_apimachinery::exposition;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
-pub use client::{Watches, client, config, connect, read_kubeconfig, throttle};
+pub use client::{Watches, client, config, connect, of_context, read_kubeconfig, throttle};
 pub use serving::SecureServing;
 
 /// Runs a component until it ends or the process is asked to stop; a second signal ends it without waiting.
@@ -31,7 +31,7 @@ where
         });
         tokio::select! {
             result = component(shutdown) => result,
-            _ = again => anyhow::bail!("told to stop a second time"),
+            _ = again => anyhow::bail!("stopped at once by a second signal"),
         }
     });
     // Streams that ignore the end of a component must not hold up the process.

@@ -12,18 +12,18 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, clap::Args)]
 #[group(id = "logging")]
 pub struct Args {
-    /// Log more: -v informs, -v=2 and above debug. RUST_LOG overrides
+    /// Log more: -v for info, -v=2 and above for debug; RUST_LOG takes precedence
     #[arg(short, long, global = true, help_heading = "Logging", value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     verbose: Option<u8>,
-    /// Form of the log lines
+    /// Format of the log
     #[arg(long, global = true, help_heading = "Logging", value_enum, default_value_t = Format::Text)]
     log_format: Format,
 }
 
-/// Form of the log lines.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// One line to read.
+    /// Lines of text.
     Text,
     /// One JSON object per line.
     Json,

@@ -44,7 +44,7 @@ enum Command {
     Status(cmd::status::Args),
     /// Print the log of a cluster that runs in the background
     Logs(cmd::logs::Args),
-    /// End a cluster with everything that runs of it
+    /// Stop a cluster and everything that it runs
     #[command(alias = "stop")]
     Down(cmd::down::Args),
     /// Start a temporary cluster, run the examples and show what happens
@@ -215,7 +215,9 @@ fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = without_excerpt(&cause.to_string());
-        if !text.contains(&cause) {
+        // An error of YAML names the place first, and its cause last.
+        let bare = cause.rsplit_once(" at line ").map_or(&*cause, |it| it.0);
+        if !text.contains(bare) {
             let colon = if text.is_empty() { "" } else { ": " };
             text.push_str(colon);
             text.push_str(&cause);
@@ -264,6 +266,9 @@ mod tests {
             text.starts_with("f.yaml: line ") && !text.contains('\n'),
             "{text}"
         );
+        let error = serde_saphyr::from_str::<serde_json::Value>("nodes: [2\n").unwrap_err();
+        let text = super::describe(&anyhow::Error::new(error).context("f.yaml"));
+        assert_eq!(text.matches("unclosed bracket").count(), 1, "{text}");
     }
 
     #[test]

@@ -231,9 +231,9 @@ impl Liveness {
         if !self.is_news(key) {
             return;
         }
-        tracing::warn!(slice = key, %error, "driver or node is gone, but the devices can not be tainted");
+        tracing::warn!(slice = key, %error, "driver or node is gone, but the devices cannot be tainted");
         let message =
-            format!("devices can not be tainted, although driver or node is gone: {error}");
+            format!("devices cannot be tainted, although driver or node is gone: {error}");
         self.events
             .event(reference(slice), Level::Warning, "DriverGone", message);
     }

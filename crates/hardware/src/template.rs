@@ -55,7 +55,7 @@ fn pieces(template: &str, scope: &Scope) -> Result<Vec<Piece>, String> {
 /// A number with leading zeros (`03`), in hexadecimal digits (`x`), or both (`02x`).
 fn formatted(value: &Value, format: &str) -> Result<String, String> {
     let number = value.as_i64().filter(|number| *number >= 0);
-    let number = number.ok_or_else(|| format!("{value} can not be formatted as {format:?}"))?;
+    let number = number.ok_or_else(|| format!("{value} cannot be formatted as {format:?}"))?;
     let digits = format.strip_suffix('x');
     let hexadecimal = digits.is_some();
     let width = digits.unwrap_or(format);

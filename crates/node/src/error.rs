@@ -42,7 +42,7 @@ pub enum Error {
     #[error("kubelet API: {0}")]
     Serve(String),
     /// The API server refuses the node for good.
-    #[error("node {name:?} cannot be registered: {source}")]
+    #[error("node {name:?} cannot be registered: {}", api_message(source))]
     Register {
         /// Name of the node.
         name: String,

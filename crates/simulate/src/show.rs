@@ -66,7 +66,7 @@ impl Visitor for Find<'_> {
         if let Some(seen) = self.seen.take() {
             let read = |object: Value| {
                 K::read(&object.to_string(), everything)
-                    .with_context(|| format!("{} can not be read", title(&object)))
+                    .with_context(|| format!("{} cannot be read", title(&object)))
             };
             self.input = observed(seen, read).map(|o| Some(input(o)));
         }
@@ -79,7 +79,7 @@ impl Visitor for Find<'_> {
 /// The object is not what its kind says; the message names it.
 pub(crate) fn parsed<T: DeserializeOwned>(object: Value) -> anyhow::Result<T> {
     let title = title(&object);
-    serde_json::from_value(object).with_context(|| format!("{title} can not be read"))
+    serde_json::from_value(object).with_context(|| format!("{title} cannot be read"))
 }
 
 fn observed<T>(

@@ -34,7 +34,7 @@ pub enum Error {
         current: u64,
     },
     /// Writing failed; the outcome of the write is a failure now, but may show after a crash.
-    #[error("the store can not write: {0}")]
+    #[error("the store cannot write: {0}")]
     Write(Arc<str>),
     /// The store is shutting down.
     #[error("the store is closed")]
@@ -56,10 +56,10 @@ pub enum Error {
         detail: String,
     },
     /// The output cannot be written.
-    #[error("can not write the output: {0}")]
+    #[error("cannot write the output: {0}")]
     Output(#[source] Arc<std::io::Error>),
     /// The directory or file cannot be opened.
-    #[error("can not open {}: {detail}", path.display())]
+    #[error("cannot open {}: {detail}", path.display())]
     Open {
         /// The file or directory.
         path: PathBuf,

@@ -42,7 +42,7 @@ impl Args {
             return Ok(None);
         };
         let text = std::fs::read_to_string(file)
-            .with_context(|| format!("--audit-policy-file: can not read {}", file.display()))?;
+            .with_context(|| format!("--audit-policy-file: cannot read {}", file.display()))?;
         let policy = Policy::parse(&text)
             .map_err(|error| anyhow::anyhow!("--audit-policy-file {}: {error}", file.display()))?;
         let size = match self.audit_log_maxsize {
@@ -55,7 +55,7 @@ impl Args {
             age: Duration::from_secs(self.audit_log_maxage * 86_400),
         };
         let log = Log::open(path, rotation)
-            .with_context(|| format!("--audit-log-path: can not open {}", path.display()))?;
+            .with_context(|| format!("--audit-log-path: cannot open {}", path.display()))?;
         Ok(Some(Audit::new(policy, log)))
     }
 }

@@ -31,5 +31,5 @@ pub(super) fn cannot_listen(address: SocketAddr, error: std::io::Error) -> anyho
         ErrorKind::AddrNotAvailable => "; --listen takes an address of this machine".to_owned(),
         _ => String::new(),
     };
-    anyhow::Error::new(error).context(format!("can not listen on {address}{hint}"))
+    anyhow::Error::new(error).context(format!("cannot listen on {address}{hint}"))
 }

@@ -27,7 +27,7 @@ pub struct Args {
     /// Time limit of a request that is no watch, log or other long-running request
     #[arg(long, value_name = "DURATION", default_value = "1m0s", value_parser = bounds::duration)]
     request_timeout: Duration,
-    /// Seconds after which watches end that name no time themselves; up to twice as many, at random
+    /// Minimum seconds until a watch without a timeout of its own ends; the actual time is random, up to twice as long
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = bounds::within(1..=86_400_u64))]
     min_request_timeout: u64,
     /// Streams of one HTTP/2 connection

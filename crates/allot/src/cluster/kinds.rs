@@ -38,3 +38,21 @@ impl From<Runtime> for RuntimeKind {
         }
     }
 }
+
+/// Checks that a container runtime listens at `endpoint`. A node would wait for it without end, and so would its user.
+///
+/// # Errors
+/// Nothing accepts connections there.
+pub(super) async fn runtime_listens(endpoint: &str) -> anyhow::Result<()> {
+    let Some(path) = endpoint.strip_prefix("unix://") else {
+        // The node agent refuses it with its own message.
+        return Ok(());
+    };
+    let connected = tokio::net::UnixStream::connect(path).await;
+    connected.map(drop).map_err(|error| {
+        anyhow::anyhow!(
+            "no container runtime listens at {endpoint}: {error}; start it, name its socket with --cri-endpoint, or \
+             choose another --runtime"
+        )
+    })
+}

@@ -4,12 +4,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use allot_apimachinery::suggest;
 use anyhow::Context as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 
 use super::component::{self, Watches};
-use super::some;
 use crate::clusters::default_directory;
 use crate::clusters::record::{self, Record};
 
@@ -105,21 +103,7 @@ impl Access {
             });
         }
         let merged = merged.unwrap_or_default();
-        if let Some(context) = &self.context {
-            let known: Vec<&str> = merged.contexts.iter().map(|c| &*c.name).collect();
-            anyhow::ensure!(
-                known.contains(&&**context),
-                "there is no context {context:?}{}; there are: {}",
-                suggest::hint(context, known.iter().copied()),
-                some(&known)
-            );
-        }
-        let options = KubeConfigOptions {
-            context: self.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        let config = kube::Config::from_custom_kubeconfig(merged, &options).await;
-        config.with_context(|| format!("cannot use kubeconfig {}", shown(&files)))
+        component::of_context(merged, self.context.as_deref(), &shown(&files)).await
     }
 
     fn place(&self, around: &Surroundings) -> anyhow::Result<ConfigSource> {

@@ -39,7 +39,7 @@ pub struct Args {
     /// Which of several possible devices to take
     #[arg(long, value_enum, default_value_t = PolicyName::FirstFit)]
     policy: PolicyName,
-    /// Most decisions of the search per node before it gives up
+    /// Maximum number of search decisions per node
     #[arg(long, value_name = "STEPS", default_value_t = Limits::DEFAULT_STEPS)]
     budget: u64,
     /// Reproduce the known bugs of this version of Kubernetes, to compare results with it

@@ -14,7 +14,7 @@ use super::{component, some};
 /// Flags of `allot cel`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-  allot cel 'device.attributes[\"gpu.example.com\"].memory >= 40' --slice slice.yaml
+  allot cel 'device.attributes[\"gpu.example.com\"].index < 3' --slice slice.yaml
   allot cel 'device.driver == \"gpu.example.com\"' --cluster
   allot cel --class gpu.example.com         what the selectors of a class select
   allot cel EXPRESSION --class gpu.example.com --node node-0")]
@@ -183,11 +183,21 @@ fn explained(error: &str, device: &Device) -> String {
     let Some((_, key)) = error.split_once("no such key: ") else {
         return error.to_owned();
     };
+    let key = key.trim();
+    let attributes = device
+        .attributes()
+        .map(|(domain, id, _)| ("attributes", domain, id));
+    let capacities = device
+        .capacities()
+        .map(|(domain, id, _)| ("capacity", domain, id));
+    if let Some((list, domain, id)) = attributes.chain(capacities).find(|it| it.2 == key) {
+        return format!("{error}; it is in device.{list}[{domain:?}].{id}");
+    }
     let attributes = device.attributes().map(|(_, id, _)| id);
     let known: Vec<&str> = attributes
         .chain(device.capacities().map(|(_, id, _)| id))
         .collect();
-    let hint = suggest::hint(key.trim(), known.iter().copied());
+    let hint = suggest::hint(key, known.iter().copied());
     match hint.is_empty() && !known.is_empty() {
         true => format!("{error}; it has {}", some(&known)),
         false => format!("{error}{hint}"),
@@ -292,6 +302,17 @@ fn devices_of(slice: &Value) -> Vec<Named> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The list of what it has contained the very name that it has not.
+    #[test]
+    fn a_capacity_that_is_read_as_an_attribute_is_shown_with_its_list() {
+        let device =
+            json!({"attributes": {"index": {"int": 0}}, "capacity": {"memory": {"value": "80Gi"}}});
+        let device = Device::from_json("gpu.example.com", &device);
+        let text = explained("no such key: memory", &device);
+        let expected = "no such key: memory; it is in device.capacity[\"gpu.example.com\"].memory";
+        assert_eq!(text, expected);
+    }
 
     #[test]
     fn shows_each_device() {

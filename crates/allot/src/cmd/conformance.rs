@@ -219,7 +219,7 @@ fn options(args: &DriverArgs) -> anyhow::Result<Options> {
             kubeconfig: kubeconfig.clone(),
         }),
         _ => bail!(
-            "which driver? --command to start one, or --plugin-dir, --registry-dir and --kubeconfig of one that is running"
+            "no driver is given: --command starts one; --plugin-dir, --registry-dir and --kubeconfig select one that is running"
         ),
     };
     options = options
@@ -298,7 +298,7 @@ mod tests {
             ],
             Ok(()),
         );
-        check(&[], Err("which driver?"));
+        check(&[], Err("no driver is given: "));
         check(
             &["--command", "./d {nod}"],
             Err("unknown placeholder {nod}"),

@@ -13,10 +13,10 @@ use super::manifests;
 /// Flags of `allot convert`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The new manifests go to standard output. What has no counterpart is told on
+The new manifests go to standard output. What has no counterpart is reported on
 standard error, one line each with the place and the reason; the exit status is
-then 1. Definitions and custom objects of theirs in one stream want to be applied
-twice, which is told there as well.
+then 1. A stream with both definitions and their custom objects has to be applied
+twice; a message says so.
 
   allot convert -f old/ > new.yaml
   kubectl get resourceslices -o yaml | allot convert -f old/ --slices -")]

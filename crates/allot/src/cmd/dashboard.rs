@@ -33,7 +33,7 @@ passed on; the server has no rights of its own. That is the form for a cluster:
 pub struct Args {
     #[command(flatten)]
     access: Access,
-    /// Address to serve at; port 0 picks one
+    /// Address to serve on; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
     listen: SocketAddr,
     /// How readers authenticate: link is a printed link with the permissions of the kubeconfig, token a bearer token of
@@ -80,7 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let client = component::connect(config, "allot-dashboard", Watches::Apart)?;
         let listener = tokio::net::TcpListener::bind(args.listen)
             .await
-            .with_context(|| format!("can not listen on {}", args.listen))?;
+            .with_context(|| format!("cannot listen on {}", args.listen))?;
         let address = listener.local_addr()?;
         let hosts = hosts(address, tls.is_some(), &args.host);
         let dashboard = Arc::new(Dashboard::new(Config {

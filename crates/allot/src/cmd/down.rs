@@ -1,4 +1,4 @@
-//! `allot down`: ends a cluster of `allot up` with everything that runs of it.
+//! `allot down`: stops a cluster of `allot up` and everything that it runs.
 
 use std::io::{Write as _, stderr, stdout};
 use std::path::{Path, PathBuf};

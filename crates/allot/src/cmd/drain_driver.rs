@@ -37,8 +37,9 @@ the command goes on until the driver is stopped, and taints what it publishes.
   allot drain-driver gpu.example.com --node node-0 --evict --timeout 60
 
 When it gives up, or is interrupted, the taints stay, so that it can be continued
-(without a rule, drivers made with the Go helper take them away after 30 s).
---timeout 0 taints the devices and says who uses them. To let pods have the devices again:
+(without a rule, drivers made with the Go helper remove them after 30 s).
+--timeout 0 taints the devices and prints the claims that use them. To let pods have
+the devices again:
 
   allot drain-driver gpu.example.com --node node-0 --undo")]
 pub struct Args {
@@ -53,7 +54,7 @@ pub struct Args {
     /// Give up waiting for users, or for the driver to stop, after that many seconds; by default it waits as long as it takes
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = bounds::within(bounds::SECONDS))]
     timeout: Option<u64>,
-    /// Take the taints of an earlier run away instead
+    /// Remove the taints of an earlier run instead
     #[arg(long, conflicts_with_all = ["evict", "timeout", "no_hold"])]
     undo: bool,
     /// End when no claim holds a device, even if the driver runs and can publish its devices again without taints

@@ -54,7 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 struct Shared {
-    /// How to reach the API server; $KUBECONFIG or the pod's service account when absent
+    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Stop when standard input ends, as it does with the process that started this one

@@ -45,7 +45,7 @@ the kubelet says of its claims, the binding conditions that its devices wait for
 A pod of a gang (PodGroup, with the gates GenericWorkload and GangScheduling) is judged
 with its gang: whether that is placed, and which of its pods lacks what.
 
-It takes the right to list what decides where pods go. Where pods or claims of other
+It requires permission to list the objects that decide where pods go. Where pods or claims of other
 namespaces are not shown, \"does not fit\" is still true, and \"fits\" is a maybe.
 
 The exit status is 0 when all that was asked about fits or runs, 1 when something does

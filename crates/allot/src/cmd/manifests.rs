@@ -257,7 +257,7 @@ pub fn typed<K: Readable>(objects: &[Value], kind: &str) -> anyhow::Result<Vec<K
     let of_kind = objects.iter().filter(|object| object["kind"] == kind);
     let read = |object: &Value| {
         K::read(&object.to_string(), everything)
-            .with_context(|| format!("{} can not be read", title(object)))
+            .with_context(|| format!("{} cannot be read", title(object)))
     };
     of_kind.map(read).collect()
 }

@@ -11,7 +11,7 @@ use super::bounds;
 /// Flags of `allot node`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How to reach the API server; the environment's when absent
+    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Name of the node; with --nodes the prefix, numbers from 0 are appended

@@ -30,7 +30,7 @@ pub struct Args {
     /// Name of the Lease
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_name: Option<String>,
-    /// Features to switch: Name=true|false
+    /// Feature gates to set: Name=true|false
     #[arg(long, value_name = "LIST")]
     feature_gates: Vec<String>,
     #[command(flatten)]

@@ -12,9 +12,10 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::access::Access;
 use super::component::read_scheduler_config;
+use super::manifests;
 use super::snapshot::{Kinds, Snapshot};
-use super::{component, manifests};
 
 mod bench;
 mod generate;
@@ -25,7 +26,7 @@ mod generate;
 The scheduler's own code decides, in virtual time: days take seconds, and nothing is
 written anywhere. Pods run for the time that the annotation
 simulate.allot.dev/duration or the trace says, or for ever; simulate.allot.dev/arrival
-says when they come. The same input gives the same output, byte for byte.
+is the time of their creation. The same input gives the same output, byte for byte.
 
   allot simulate --from cluster -f job.yaml
   allot simulate --from monday.json.gz -f job.yaml --add-node gpu-7=2 --remove-node old-*
@@ -39,9 +40,8 @@ pub struct Args {
     /// The cluster to start from: `cluster`, or a file that `allot snapshot` wrote; without it the cluster is empty
     #[arg(long, value_name = "FILE|cluster")]
     from: Option<PathBuf>,
-    /// Kubeconfig of the cluster; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// File or folder with manifests of the workload; - is standard input. May be repeated
     #[arg(long = "filename", short, value_name = "FILE")]
     file: Vec<PathBuf>,
@@ -166,6 +166,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.bench {
         return bench::run(&args.size, args.policy.map(Policy::from));
     }
+    anyhow::ensure!(
+        args.from.is_some() || args.trace.is_some() || !args.file.is_empty(),
+        "nothing to simulate: give a workload with -f or --trace, and a cluster with --from"
+    );
     let documents = manifests::read(&args.file)?;
     let documents = documents.into_iter().map(|document| document.object);
     let documents: Vec<Value> = documents.collect();
@@ -185,7 +189,7 @@ fn snapshot(args: &Args) -> anyhow::Result<Snapshot> {
         Some(from) if from == Path::new("cluster") => {
             let runtime = tokio::runtime::Runtime::new()?;
             runtime.block_on(async {
-                let client = component::client(args.kubeconfig.as_deref(), "allot").await?;
+                let client = args.access.client("allot").await?;
                 Snapshot::take(&client, Kinds::All, args.namespace.as_deref()).await
             })
         }

@@ -148,7 +148,7 @@ async fn status(directory: &Path, record: Option<Record>) -> Status {
     let (Some(record), Some(process)) = (record, alive) else {
         status.problem = record::holder(directory).map(|pid| {
             format!(
-                "process {pid} has the data directory: `allot up` that starts, or another command"
+                "process {pid} uses the data directory: a starting `allot up`, an `allot apiserver`, or another command"
             )
         });
         return status;

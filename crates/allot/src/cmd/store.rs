@@ -33,7 +33,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Command::Check(place) => {
             let report = allot_store::check(&place.data_dir).map_err(|error| match error {
                 damage @ allot_store::Error::Corrupt { .. } => anyhow::anyhow!(
-                    "{damage}; it can not be repaired and is as it was: restore a copy, or move it away to begin anew"
+                    "{damage}; it cannot be repaired and is as it was: restore a copy, or move it away to begin anew"
                 ),
                 other => other.into(),
             })?;

@@ -23,7 +23,7 @@ use crate::logging;
     after_help = "Example:\n  allot up --detach\n  kubectl --kubeconfig ~/.local/share/allot/kubeconfig get resourceslices\n  allot status\n  allot down"
 )]
 pub struct Args {
-    /// Name of the cluster, for several of them; it lives in `allot-NAME` beside the default directory
+    /// Name of the cluster, to run several; its directory is `allot-NAME` beside the default one
     #[arg(long, value_name = "NAME", value_parser = clusters::name)]
     name: Option<String>,
     /// File with flags in YAML, by their names without dashes; the command line takes precedence
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
     /// Add a context for the cluster to ~/.kube/config, or to the file in $KUBECONFIG, and make it the current one;
-    /// `allot down` removes it
+    /// `allot down` removes it and restores the previous one
     #[arg(long)]
     kubeconfig_merge: bool,
     /// This is the process in the background

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use allot_apimachinery::suggest;
 use anyhow::Context;
 use futures::future::BoxFuture;
 use http::header::{HeaderValue, UPGRADE, USER_AGENT};
@@ -267,24 +268,59 @@ fn traffic(request: &Request<Body>) -> Traffic {
 /// How to reach the API server of a kubeconfig file, or of the environment.
 pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
     Ok(match kubeconfig {
-        Some(path) => {
-            let file = read_kubeconfig(path)?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
-        }
-        None => kube::Config::infer().await.map_err(|error| {
-            if is_anywhere() {
-                anyhow::Error::new(error).context("cannot use the kubeconfig")
-            } else {
-                // The library's account of each place that it searched does not help then.
-                anyhow::anyhow!(
-                    "no cluster found: there is no $KUBECONFIG, no ~/.kube/config and no service account of a pod; \
-                     name a kubeconfig with --kubeconfig"
-                )
+        Some(path) => of_context(read_kubeconfig(path)?, None, &path.display().to_string()).await?,
+        None => match (kube::Config::infer().await, Kubeconfig::read()) {
+            (Ok(config), _) => config,
+            // The library's account of each place that it searched does not help in the following cases.
+            (Err(_), Ok(file)) => {
+                of_context(file, None, "of $KUBECONFIG or ~/.kube/config").await?
             }
-        })?,
+            (Err(error), Err(_)) if is_anywhere() => {
+                return Err(error).context("cannot use the kubeconfig");
+            }
+            (Err(_), Err(_)) => anyhow::bail!(
+                "no cluster found: there is no $KUBECONFIG, no ~/.kube/config and no service account of a pod; \
+                 name a kubeconfig with --kubeconfig"
+            ),
+        },
     })
+}
+
+/// The configuration of a context of a kubeconfig, by default of its current one. `shown` says which kubeconfig it is.
+///
+/// # Errors
+/// There is no such context, or what it names cannot be used.
+pub async fn of_context(
+    kubeconfig: Kubeconfig,
+    context: Option<&str>,
+    shown: &str,
+) -> anyhow::Result<kube::Config> {
+    let known: Vec<&str> = kubeconfig.contexts.iter().map(|c| &*c.name).collect();
+    let all = match known.is_empty() {
+        true => "it has none".to_owned(),
+        false => format!("there are: {}", known.join(", ")),
+    };
+    let current = kubeconfig.current_context.as_deref();
+    match (context, current.filter(|name| !name.is_empty())) {
+        (Some(name), _) => anyhow::ensure!(
+            known.contains(&name),
+            "there is no context {name:?}{}; {all}",
+            suggest::hint(name, known.iter().copied())
+        ),
+        (None, Some(name)) => anyhow::ensure!(
+            known.contains(&name),
+            "kubeconfig {shown}: the current context {name:?} does not exist; {all}"
+        ),
+        (None, None) => anyhow::bail!(
+            "kubeconfig {shown} has no current context; {all}; select one with `kubectl config use-context`"
+        ),
+    }
+    let options = KubeConfigOptions {
+        context: context.map(str::to_owned),
+        ..KubeConfigOptions::default()
+    };
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    config.with_context(|| format!("cannot use kubeconfig {shown}"))
 }
 
 /// Something in the environment says where the cluster is.

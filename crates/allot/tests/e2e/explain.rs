@@ -266,7 +266,7 @@ roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {to}}}
     std::fs::write(&ninth, pod.replace("name: example-claim", "name: ninth")).expect("written");
     let ninth = [&["explain", "-f", text(&ninth)][..], &cluster].concat();
     let error = refused(&ninth);
-    let rights = "error: pod default/ninth is on no node, and why can not be said without the right to list \
+    let rights = "error: pod default/ninth is on no node, and why cannot be said without the right to list \
         resourceslices.resource.k8s.io, deviceclasses.resource.k8s.io, nodes\n";
     assert!(error.ends_with(&rights.replace("        ", "")), "{error}");
     let error = refused(&[&["devices"][..], &cluster].concat());

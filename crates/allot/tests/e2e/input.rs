@@ -100,7 +100,7 @@ fn a_directory_that_cannot_be_is_named() {
     let flags = ["up", "--listen", "127.0.0.1:0", "--data-dir", file];
     refused(
         &flags,
-        &format!("error: can not open {file}: it is no directory\n"),
+        &format!("error: cannot open {file}: it is no directory\n"),
     );
 }
 

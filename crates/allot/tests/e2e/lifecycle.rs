@@ -1,4 +1,4 @@
-//! A cluster as a tool of every day: in the background, asked for its state, ended with everything that runs of it.
+//! A cluster in the background: its state, its log, and its end with everything that it runs.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -185,7 +185,7 @@ fn a_start_in_the_background_that_fails_says_why() {
     let error = home.refused(&["up", "--detach", "--in-memory", "--listen", &address]);
     assert!(
         error.contains(&format!(
-            "error: can not listen on {address}; choose another with --listen"
+            "error: cannot listen on {address}; choose another with --listen"
         )),
         "{error}"
     );
@@ -418,6 +418,7 @@ fn the_context_is_merged_and_removed() {
     let after = kube::config::Kubeconfig::read_from(&config).expect("a kubeconfig");
     let names: Vec<String> = after.contexts.iter().map(|it| it.name.clone()).collect();
     assert_eq!(names, ["work"]);
+    assert_eq!(after.current_context.as_deref(), Some("work"));
 }
 
 #[test]

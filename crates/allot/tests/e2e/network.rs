@@ -32,7 +32,7 @@ impl Wire {
             && ip(&["link", "set", &name, "up"])
             && ip(&["link", "set", &peer, "up"]);
         if !made {
-            eprintln!("skipped: interfaces can not be made here");
+            eprintln!("skipped: interfaces cannot be made here");
             return None;
         }
         let wire = Self { name };

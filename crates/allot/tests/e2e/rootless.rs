@@ -163,7 +163,7 @@ async fn where_namespaces_are_refused_containers_are_plain_processes() {
     let script = format!("{refuse}; exec \"$@\"");
     let wrapper = ["-U", "-r", "sh", "-c", &script, "sh"];
     if !works(Command::new("unshare").args(wrapper).arg("true")) {
-        eprintln!("skipped: namespaces can not be refused for a test on this machine");
+        eprintln!("skipped: namespaces cannot be refused for a test on this machine");
         return;
     }
     let scratch = directory();

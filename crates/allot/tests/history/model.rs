@@ -152,7 +152,7 @@ fn replay(first: u64, log: &[Event], problems: &mut Vec<String>) -> Model {
         let line = lines.entry(event.key.clone()).or_default();
         let present = line.last().is_some_and(|(_, value)| value.is_some());
         if (event.kind == "ADDED") == present || event.revision <= first {
-            problems.push(format!("{event:?} can not follow {:?}", line.last()));
+            problems.push(format!("{event:?} cannot follow {:?}", line.last()));
         }
         let value = (event.kind != "DELETED").then(|| event.value.clone());
         line.push((event.revision, value));

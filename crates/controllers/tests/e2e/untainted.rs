@@ -78,7 +78,7 @@ async fn a_slice_that_can_not_have_taints_is_left_as_it_is() {
         let mine = events.filter(|e| e["reason"] == "DriverGone");
         mine.filter(|e| {
             let message = e["message"].as_str().unwrap_or_default();
-            message.starts_with("devices can not be tainted")
+            message.starts_with("devices cannot be tainted")
         })
         .count()
     };

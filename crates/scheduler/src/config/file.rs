@@ -201,6 +201,10 @@ pub fn parse(text: &str, features: allot_model::features::Features) -> Result<Co
     {
         return Err(ConfigError::Kind(version.to_owned(), kind.to_owned()));
     }
+    if !file.is_object() {
+        // Another file by mistake: its content is not repeated in the message.
+        return Err(ConfigError::Syntax("it is not a mapping".to_owned()));
+    }
     let file: File = typed("", file)?;
     let mut config = Config {
         features,

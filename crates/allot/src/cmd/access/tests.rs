@@ -107,3 +107,34 @@ async fn files_are_merged_and_a_context_is_found_in_all_of_them() {
     let expected = "there is no context \"tow\"; did you mean two?; there are: one, two";
     assert_eq!(error.to_string(), expected);
 }
+
+/// `failed to load current context: ` did not say what to do.
+#[tokio::test]
+async fn a_kubeconfig_without_a_current_context_is_named_with_its_contexts() {
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("config");
+    let text =
+        "apiVersion: v1\nkind: Config\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n";
+    let access = Access {
+        kubeconfig: Some(file.clone()),
+        ..Access::default()
+    };
+    for (current, expected) in [
+        ("", "has no current context; there are: a; select one with"),
+        (
+            "''",
+            "has no current context; there are: a; select one with",
+        ),
+        (
+            "b",
+            "the current context \"b\" does not exist; there are: a",
+        ),
+    ] {
+        std::fs::write(&file, format!("{text}current-context: {current}\n")).expect("written");
+        let around = Surroundings::default();
+        let error = access.config(&around).await.expect_err("refused");
+        assert!(error.to_string().contains(expected), "{error:#}");
+        let error = component::config(Some(&file)).await.expect_err("refused");
+        assert!(error.to_string().contains(expected), "{error:#}");
+    }
+}

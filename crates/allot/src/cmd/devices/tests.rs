@@ -193,7 +193,7 @@ fn what_can_not_be_read_is_named() {
     let broken =
         json!({"kind": "ResourceClaim", "metadata": {"name": "x", "namespace": "ns"}, "spec": 7});
     let error = inventory(&[broken], Features::default(), true).expect_err("no claim");
-    assert_eq!(error.to_string(), "ResourceClaim ns/x can not be read");
+    assert_eq!(error.to_string(), "ResourceClaim ns/x cannot be read");
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl Report {
         let lacking = loaded.lacking(&pod);
         anyhow::ensure!(
             lacking.is_empty(),
-            "pod {namespace}/{name} is on no node, and why can not be said without the right to list {}",
+            "pod {namespace}/{name} is on no node, and why cannot be said without the right to list {}",
             names(&lacking)
         );
         report.hidden = loaded.partly();
@@ -277,7 +277,7 @@ fn charge(loaded: &mut LoadedScheduler, pod: &PodInfo) -> Option<String> {
     let object = serde_json::to_value(&*pod.pod).ok()?;
     let charged = loaded.quotas.charge(&namespace, ("", "pods"), &object);
     if let Err(why) = charged {
-        return Some(format!("the pod can not be made: {why}"));
+        return Some(format!("the pod cannot be made: {why}"));
     }
     for entry in pod.spec().resource_claims.iter().flatten() {
         if entry.resource_claim_template_name.is_none() {
@@ -291,7 +291,7 @@ fn charge(loaded: &mut LoadedScheduler, pod: &PodInfo) -> Option<String> {
         let claims = ("resource.k8s.io", "resourceclaims");
         if let Err(why) = loaded.quotas.charge(&namespace, claims, &claim) {
             return Some(format!(
-                "claim {:?} of it can not be made: {why}",
+                "claim {:?} of it cannot be made: {why}",
                 entry.name
             ));
         }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{Write as _, stdout};
-use std::path::PathBuf;
 
 use allot_node::{HARDWARE, REGISTERED_DRIVERS, UNHEALTHY};
 use anyhow::{Context as _, bail, ensure};
@@ -15,6 +14,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 
+use crate::cmd::access::Access;
 use crate::cmd::{component, count};
 
 /// Key of the taint on failed devices.
@@ -73,9 +73,8 @@ struct Target {
     /// Driver of the device, if several have one of that name
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
-    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -171,8 +170,7 @@ struct Slices {
 
 impl Slices {
     async fn new(target: &Target) -> anyhow::Result<Self> {
-        let client: Client =
-            component::client(target.kubeconfig.as_deref(), "allot-hardware").await?;
+        let client: Client = target.access.client("allot-hardware").await?;
         let kind = ApiResource::erase::<ResourceSlice>(&());
         Ok(Self {
             api: Api::all_with(client.clone(), &kind),

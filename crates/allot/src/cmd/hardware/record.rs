@@ -11,6 +11,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::cmd::access::Access;
 use crate::cmd::{component, count};
 
 /// Flags of `allot hardware record`.
@@ -19,9 +20,8 @@ use crate::cmd::{component, count};
 Names of nodes, UUIDs, hardware and IP addresses are replaced. Look at the files before you
 pass them on: what a driver writes in a form of its own stays as it is.")]
 pub(super) struct Record {
-    /// Kubeconfig of the cluster; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// Only this node
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct Record {
 /// Runs the command.
 pub(super) fn run(args: Record) -> anyhow::Result<()> {
     component::block_on(async move |_| {
-        let client = component::client(args.kubeconfig.as_deref(), "allot-hardware").await?;
+        let client = args.access.client("allot-hardware").await?;
         let mut cluster = Cluster {
             nodes: list::<Node>(&client).await?,
             slices: list::<ResourceSlice>(&client).await?,

@@ -159,7 +159,7 @@ impl Snapshot {
         let about = match list.get_mut("snapshot").map(Value::take) {
             None => About::default(),
             Some(about) => serde_json::from_value(about)
-                .with_context(|| format!("{name}: snapshot can not be read"))?,
+                .with_context(|| format!("{name}: snapshot cannot be read"))?,
         };
         let snapshot = Self {
             objects,

@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for Entry {
 
             fn visit_f64<E: Error>(self, value: f64) -> Result<Entry, E> {
                 Err(E::custom(format!(
-                    "a fraction ({value}): write it in quotes"
+                    "a number with a fraction ({value}): write it in quotes, such as \"1.30\""
                 )))
             }
 

@@ -4,6 +4,7 @@
 //! file is locked with kubectl's own lock and replaced as a whole, readable by its user alone; comments do not survive,
 //! as with `kubectl config`.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -73,7 +74,9 @@ pub fn merge(target: &Path, record: &Record) -> anyhow::Result<()> {
         let name = context_name(record.name.as_deref());
         free(config, &name, &record.data_dir)?;
         take_away(config, &record.data_dir);
-        let owner = json!([{"name": EXTENSION, "extension": {"dataDir": record.data_dir}}]);
+        let before = config["current-context"].as_str().unwrap_or_default();
+        let extension = json!({"dataDir": record.data_dir, "previousContext": before});
+        let owner = json!([{"name": EXTENSION, "extension": extension}]);
         for (list, holds) in LISTS {
             let mut content = match list {
                 "contexts" => json!({"cluster": name, "user": name}),
@@ -124,6 +127,14 @@ fn owner(entry: &Value, holds: &str) -> Option<PathBuf> {
     Some(own["extension"]["dataDir"].as_str()?.into())
 }
 
+/// The field of a context's extension with the context that was current before it, if the entry is one of ours.
+fn previous_context(entry: &mut Value) -> Option<&mut Value> {
+    let extensions = entry.get_mut("context")?.get_mut("extensions")?;
+    let mut own = extensions.as_array_mut()?.iter_mut();
+    let own = own.find(|it| it["name"] == EXTENSION)?;
+    own.get_mut("extension")?.get_mut("previousContext")
+}
+
 /// Checks that a name can be used: it is free, or belongs to this cluster or to one whose directory was deleted.
 fn free(config: &Value, name: &str, directory: &Path) -> anyhow::Result<()> {
     for (list, holds) in LISTS {
@@ -146,27 +157,56 @@ fn free(config: &Value, name: &str, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the entries of a cluster, and those of the same names whose directories were deleted.
+/// Removes the entries of a cluster, and those of the same names whose directories were deleted. If a removed context
+/// is the current one, the context before it becomes current again.
 fn take_away(config: &mut Value, directory: &Path) -> bool {
-    let mut names = Vec::new();
+    let mut removed = false;
+    let mut before = BTreeMap::new();
     for (list, holds) in LISTS {
         let Some(entries) = config[list].as_array_mut() else {
             continue;
         };
-        entries.retain(|entry| {
+        entries.retain_mut(|entry| {
             let gone = owner(entry, holds).is_some_and(|owner| !owner.exists());
             let goes = gone || is_of(entry, holds, directory);
-            if goes {
-                names.extend(entry["name"].as_str().map(str::to_owned));
+            removed |= goes;
+            if goes && list == "contexts" {
+                let previous = previous_context(entry).map(|it| it.take());
+                let previous = previous.filter(Value::is_string).unwrap_or(json!(""));
+                before.insert(entry["name"].to_string(), previous);
             }
             !goes
         });
     }
-    let current = config["current-context"].as_str();
-    if current.is_some_and(|current| names.iter().any(|name| name == current)) {
-        config["current-context"] = json!("");
+    // Clusters end in any order: a context that stays must not lead back to a removed one.
+    let contexts = config["contexts"].as_array_mut();
+    for previous in contexts.into_iter().flatten().filter_map(previous_context) {
+        follow(previous, &before);
     }
-    !names.is_empty()
+    if let Some(mut current) = config.get("current-context").cloned()
+        && follow(&mut current, &before)
+    {
+        let contexts = config["contexts"].as_array();
+        if contexts.is_none_or(|all| all.iter().all(|entry| entry["name"] != current)) {
+            current = json!("");
+        }
+        config["current-context"] = current;
+    }
+    removed
+}
+
+/// Replaces the name of a removed context by that of the newest context before it that stays. Returns whether it did.
+fn follow(name: &mut Value, before: &BTreeMap<String, Value>) -> bool {
+    let mut followed = false;
+    // A file that was edited by hand may lead in a circle.
+    for _ in 0..before.len() {
+        let Some(previous) = before.get(&name.to_string()) else {
+            break;
+        };
+        *name = previous.clone();
+        followed = true;
+    }
+    followed
 }
 
 fn entries<'a>(config: &'a mut Value, list: &str) -> anyhow::Result<&'a mut Vec<Value>> {

@@ -84,7 +84,7 @@ impl Group<'_> {
         }
         for pool in &explanation.unusable_pools {
             let (driver, name, reason) = (&pool.driver, &pool.pool, &pool.reason);
-            writeln!(out, "    pool {driver}/{name} can not be used: {reason}")?;
+            writeln!(out, "    pool {driver}/{name} cannot be used: {reason}")?;
         }
         if explanation
             .requests

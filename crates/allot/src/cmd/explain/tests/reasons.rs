@@ -210,7 +210,7 @@ fn devices_of_which_too_little_is_left() {
         ],
         explain: &[
             "(b, a)",
-            "pool d/b can not be used: some of its slices are not published yet (1 of 2 are there)",
+            "pool d/b cannot be used: some of its slices are not published yet (1 of 2 are there)",
         ],
     });
     let nic = json!([{"name": "x", "allowMultipleAllocations": true, "capacity": {"bandwidth": {"value": "10G"}}}]);

@@ -65,7 +65,7 @@ fn quotas_count_for_replicas() {
         "{text}"
     );
     assert!(
-        text.contains("is not let in: claim \"c\" of it can not be made: exceeded quota: q"),
+        text.contains("is not let in: claim \"c\" of it cannot be made: exceeded quota: q"),
         "{text}"
     );
 }

@@ -87,11 +87,49 @@ fn a_context_is_added_and_removed_and_others_stay() {
         assert_eq!(files.mode(), 0o600);
     }
     assert!(remove(&files.target, &files.record.data_dir).expect("removed"));
-    let mut after = read(&files.target).expect("readable");
-    assert_eq!(after["current-context"], "");
-    after["current-context"] = json!("work");
+    let after = read(&files.target).expect("readable");
     assert_eq!(after, before);
     assert!(!remove(&files.target, &files.record.data_dir).expect("nothing to do"));
+}
+
+/// The end of a cluster used to leave a kubeconfig without a current context, also that of another cluster.
+#[test]
+fn the_context_before_a_cluster_becomes_current_again() {
+    let first = files(Some("first")).with_others();
+    let second = files(Some("second"));
+    let end = |of: &Files| {
+        remove(&first.target, &of.record.data_dir).expect("removed");
+        read(&first.target).expect("readable")["current-context"].clone()
+    };
+    for ended in [[&first, &second], [&second, &first]] {
+        merge(&first.target, &first.record).expect("merged");
+        merge(&first.target, &second.record).expect("merged");
+        let left = ended[1].record.name.as_deref().expect("a name");
+        assert_eq!(end(ended[0]), format!("allot-{left}"));
+        assert_eq!(end(ended[1]), "work");
+    }
+
+    // What the user selected meanwhile stays.
+    merge(&first.target, &first.record).expect("merged");
+    edit(&first.target, |config| {
+        config["current-context"] = json!("mine");
+        let mine = json!({"name": "mine", "context": {"cluster": "work", "user": "work"}});
+        entries(config, "contexts")?.push(mine);
+        Ok(true)
+    })
+    .expect("edited");
+    assert_eq!(end(&first), "mine");
+
+    // The context before it may be gone.
+    merge(&first.target, &first.record).expect("merged");
+    assert_eq!(end(&first), "mine");
+    let mut config = read(&first.target).expect("readable");
+    config["current-context"] = json!("allot-first");
+    let mut circle = config.clone();
+    circle["contexts"] = json!([{"name": "allot-first", "context": {"extensions": [
+        {"name": EXTENSION, "extension": {"dataDir": first.record.data_dir, "previousContext": "allot-first"}}]}}]);
+    assert!(take_away(&mut circle, &first.record.data_dir));
+    assert_eq!(circle["current-context"], "");
 }
 
 #[test]
