@@ -35,8 +35,6 @@ mod security;
 mod services;
 mod state;
 mod status;
-#[cfg(test)]
-mod tests;
 mod volumes;
 mod worker;
 
@@ -44,6 +42,12 @@ pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
 pub(crate) use status::log_path;
 pub(crate) use volumes::unmount_all;
+
+/// Removes a directory that containers had their hands on. It may hold millions of files: other pods do not wait for it.
+async fn remove_tree(directory: PathBuf) -> std::io::Result<()> {
+    let removing = tokio::task::spawn_blocking(move || allot_images::remove_tree(&directory));
+    removing.await.map_err(std::io::Error::other)?
+}
 
 /// An update for the worker of a pod.
 #[derive(Debug, Clone)]
@@ -323,7 +327,7 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
         let uid = entry.file_name().to_string_lossy().into_owned();
         if !node.pods.lock().contains_key(&uid) {
             unmount_all(&entry.path());
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = remove_tree(entry.path()).await;
         }
     }
     loop {

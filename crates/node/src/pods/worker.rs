@@ -163,7 +163,7 @@ impl Worker {
             let wake = if update.deleted {
                 self.stop_all(&update.pod, FORCED_GRACE).await;
                 self.unprepare_claims(&update.pod).await;
-                self.clean_up(&update.pod);
+                self.clean_up(&update.pod).await;
                 return;
             } else if update.pod.metadata.deletion_timestamp.is_some() {
                 self.terminate(&update.pod).await
