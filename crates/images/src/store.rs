@@ -56,7 +56,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.scratch);
+        let _ = crate::remove_tree(&self.scratch);
     }
 }
 

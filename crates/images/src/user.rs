@@ -109,7 +109,7 @@ fn lookup(text: &str, passwd: &str, group: &str) -> Result<User> {
 }
 
 /// A valid id: not the value that means "no change" in system calls.
-fn id(text: &str) -> Option<u32> {
+pub fn id(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten();
     number.filter(|number| *number <= i32::MAX as u32)

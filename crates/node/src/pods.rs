@@ -39,8 +39,6 @@ mod services;
 mod state;
 mod static_pods;
 mod status;
-#[cfg(test)]
-mod tests;
 mod volumes;
 mod worker;
 
@@ -50,6 +48,12 @@ pub(crate) use state::ContainerState;
 pub(crate) use static_pods::source as static_source;
 pub(crate) use status::log_path;
 pub(crate) use volumes::unmount_all;
+
+/// Removes a directory that containers had their hands on. It may hold millions of files: other pods do not wait for it.
+async fn remove_tree(directory: PathBuf) -> std::io::Result<()> {
+    let removing = tokio::task::spawn_blocking(move || allot_images::remove_tree(&directory));
+    removing.await.map_err(std::io::Error::other)?
+}
 
 /// An update for the worker of a pod.
 #[derive(Debug, Clone)]
@@ -386,7 +390,7 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
         let uid = entry.file_name().to_string_lossy().into_owned();
         if !node.pods.lock().contains_key(&uid) {
             unmount_all(&entry.path());
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = remove_tree(entry.path()).await;
         }
     }
     loop {

@@ -138,7 +138,7 @@ fn end(directory: &Path, known: &[Record], grace: Duration) -> anyhow::Result<bo
         }
         if record.temporary && is_scratch(&record.data_dir) {
             // What a killed process could not remove.
-            any |= std::fs::remove_dir_all(&record.data_dir).is_ok();
+            any |= allot_images::remove_tree(&record.data_dir).is_ok();
         }
         record.forget();
     }

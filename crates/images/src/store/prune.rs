@@ -113,17 +113,19 @@ fn remove(path: &Path) -> Result<u64> {
         return Ok(data.len());
     }
     let size = size(path, 0);
-    fs::remove_dir_all(path).map_err(failed)?;
+    crate::remove_tree(path).map_err(failed)?;
     Ok(size)
 }
 
 /// Bytes of the files of a tree. Layers are limited in depth; deeper files are not counted.
 fn size(path: &Path, depth: u32) -> u64 {
+    /// As deep as layers may be; the copy of a container can be deeper.
+    const DEEPEST: u32 = 256;
     let Ok(entries) = fs::read_dir(path) else {
         return 0;
     };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
-        Ok(data) if data.is_dir() && depth < 1024 => size(&entry.path(), depth + 1),
+        Ok(data) if data.is_dir() && depth < DEEPEST => size(&entry.path(), depth + 1),
         Ok(data) if data.is_file() => data.len(),
         _ => 0,
     });

@@ -212,7 +212,7 @@ impl Tree {
     pub(super) fn empty_trash(&mut self) -> Result<()> {
         let failed = |error| Error::io(format!("empty {}", self.trash_path.display()))(error);
         for entry in std::fs::read_dir(&self.trash_path).map_err(failed)? {
-            std::fs::remove_dir_all(entry.map_err(failed)?.path()).map_err(failed)?;
+            crate::remove_tree(&entry.map_err(failed)?.path()).map_err(failed)?;
         }
         Ok(())
     }

@@ -8,6 +8,10 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::error::api_message;
 
+mod variables;
+
+pub(super) use variables::{Room, Variables};
+
 /// What a reference points to cannot be had; the container is not started until it can.
 pub(super) type Problem = String;
 
@@ -61,27 +65,27 @@ impl Sources {
         Ok(Some(text.chain(binary).collect()))
     }
 
-    /// What a config map gives to an environment: `binaryData` is for volumes alone.
-    async fn config_map_text(
+    /// One value of a config map for an environment: `binaryData` is for volumes alone.
+    async fn config_map_value(
         &mut self,
         name: &str,
+        key: &str,
         optional: bool,
-    ) -> Result<BTreeMap<String, String>, Problem> {
+    ) -> Result<Option<String>, Problem> {
         let map = self.map(name, optional).await?;
-        Ok(map.and_then(|map| map.data.clone()).unwrap_or_default())
+        Ok(map.and_then(|map| map.data.as_ref()?.get(key).cloned()))
     }
 
-    /// What a secret gives to an environment.
-    async fn secret_text(
+    /// One value of a secret for an environment.
+    async fn secret_value(
         &mut self,
         name: &str,
+        key: &str,
         optional: bool,
-    ) -> Result<BTreeMap<String, String>, Problem> {
-        let data = self.secret(name, optional).await?.into_iter().flatten();
-        let text = |value: &Vec<u8>| String::from_utf8_lossy(value).into_owned();
-        Ok(data
-            .map(|(key, value)| (key.clone(), text(value)))
-            .collect())
+    ) -> Result<Option<String>, Problem> {
+        let value = self.secret(name, optional).await?;
+        let value = value.and_then(|data| data.get(key));
+        Ok(value.map(|value| String::from_utf8_lossy(value).into_owned()))
     }
 
     /// The data of a secret.
@@ -124,37 +128,41 @@ pub(super) struct Downward<'a> {
     pub(super) allocatable: &'a BTreeMap<String, String>,
 }
 
-/// The whole environment, in order; later entries of a name override earlier ones. It begins with `known`.
+/// The whole environment; later entries of a name override earlier ones. It begins with `known`.
 pub(super) async fn environment(
     downward: &Downward<'_>,
     container: &Container,
     sources: &mut Sources,
     known: Vec<(String, String)>,
-) -> Result<Vec<(String, String)>, Problem> {
-    let mut env = known;
+) -> Result<Variables, Problem> {
+    let mut env = Variables::default();
+    env.extend(known)?;
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
-        let data = if let Some(map) = &from.config_map_ref {
-            sources
-                .config_map_text(&map.name, map.optional.unwrap_or(false))
-                .await?
+        if let Some(map) = &from.config_map_ref {
+            let optional = map.optional.unwrap_or(false);
+            let map = sources.map(&map.name, optional).await?;
+            for (key, value) in map.iter().filter_map(|map| map.data.as_ref()).flatten() {
+                env.push(format!("{prefix}{key}"), value.clone())?;
+            }
         } else if let Some(secret) = &from.secret_ref {
-            sources
-                .secret_text(&secret.name, secret.optional.unwrap_or(false))
-                .await?
-        } else {
-            continue;
-        };
-        let named = |(key, value)| (format!("{prefix}{key}"), value);
-        env.extend(data.into_iter().map(named));
+            let optional = secret.optional.unwrap_or(false);
+            let data = sources.secret(&secret.name, optional).await?;
+            for (key, value) in data.into_iter().flatten() {
+                let value = String::from_utf8_lossy(value).into_owned();
+                env.push(format!("{prefix}{key}"), value)?;
+            }
+        }
     }
+    let mut room = Room::default();
     for variable in container.env.iter().flatten() {
+        let text = variable.value.as_deref().unwrap_or_default();
         let value = match &variable.value_from {
-            None => Some(expand(variable.value.as_deref().unwrap_or_default(), &env)),
+            None => Some(env.expand(text, &mut room)?),
             Some(_) => referenced(downward, container, variable, sources).await?,
         };
         if let Some(value) = value {
-            env.push((variable.name.clone(), value));
+            env.push(variable.name.clone(), value)?;
         }
     }
     Ok(env)
@@ -181,14 +189,16 @@ async fn referenced(
             .resource(container, &resource.resource, divisor)
             .map(Some);
     }
-    let (kind, name, key, optional, data) = if let Some(map) = &from.config_map_key_ref {
+    let (kind, name, key, optional, value) = if let Some(map) = &from.config_map_key_ref {
         let optional = map.optional.unwrap_or(false);
         (
             "ConfigMap",
             &map.name,
             &map.key,
             optional,
-            sources.config_map_text(&map.name, optional).await?,
+            sources
+                .config_map_value(&map.name, &map.key, optional)
+                .await?,
         )
     } else if let Some(secret) = &from.secret_key_ref {
         let optional = secret.optional.unwrap_or(false);
@@ -197,13 +207,15 @@ async fn referenced(
             &secret.name,
             &secret.key,
             optional,
-            sources.secret_text(&secret.name, optional).await?,
+            sources
+                .secret_value(&secret.name, &secret.key, optional)
+                .await?,
         )
     } else {
         return Ok(None);
     };
-    match data.get(key) {
-        Some(value) => Ok(Some(value.clone())),
+    match value {
+        Some(value) => Ok(Some(value)),
         None if optional => Ok(None),
         None => {
             let namespace = downward.pod.namespace().unwrap_or_default();
@@ -305,38 +317,4 @@ impl Downward<'_> {
         let unit = unit.max(1);
         Ok(((value + unit - 1) / unit).to_string())
     }
-}
-
-/// Replaces `$(NAME)` by the value of a known variable; `$$` is an escaped dollar sign; references to unknown names
-/// stay as they are.
-pub(super) fn expand(text: &str, env: &[(String, String)]) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        if let Some(tail) = after.strip_prefix('$') {
-            out.push('$');
-            rest = tail;
-            continue;
-        }
-        let name = after
-            .strip_prefix('(')
-            .and_then(|tail| tail.split_once(')'));
-        match name {
-            Some((name, tail)) => {
-                match env.iter().rev().find(|(known, _)| known == name) {
-                    Some((_, value)) => out.push_str(value),
-                    None => out.push_str(&format!("$({name})")),
-                }
-                rest = tail;
-            }
-            None => {
-                out.push('$');
-                rest = after;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }

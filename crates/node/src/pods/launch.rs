@@ -8,7 +8,7 @@ use allot_cdi::{ContainerEdits, Registry};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
-use super::env::{self, Downward, Sources};
+use super::env::{self, Downward, Problem, Room, Sources, Variables};
 use super::volumes::Volume;
 use super::{Node, etc, hooks, limits, log_path, message, network, security, volumes};
 use crate::claims::containers;
@@ -92,17 +92,17 @@ pub(super) async fn container_spec(
         (None, _) => pod.name_any().chars().take(63).collect(),
     };
     // First the image's variables, then the pod's, then the devices'; later ones override earlier ones.
-    let mut vars = Vec::new();
+    let mut vars = Variables::default();
+    let (mut first, mut terminal) = (Vec::new(), None);
     if request.is_none() {
-        vars.push(("PATH".to_owned(), PATH.to_owned()));
-        vars.push(("HOSTNAME".to_owned(), hostname.clone()));
+        first.push(("PATH".to_owned(), PATH.to_owned()));
+        first.push(("HOSTNAME".to_owned(), hostname.clone()));
+        let wanted = container.tty == Some(true);
+        terminal = wanted.then(|| ("TERM".to_owned(), "xterm".to_owned()));
     }
-    vars.extend(pairs(&image.env));
-    if request.is_none() && container.tty == Some(true) {
-        vars.push(("TERM".to_owned(), "xterm".to_owned()));
-    }
-    vars.extend(own.iter().cloned());
-    vars.extend(pairs(&edits.env));
+    let all = first.into_iter().chain(pairs(&image.env)).chain(terminal);
+    let all = all.chain(own.iter().cloned()).chain(pairs(&edits.env));
+    vars.extend(all).map_err(config)?;
     let mut mounts =
         volumes::mounts(container, given.volumes, given.files, &own).map_err(config)?;
     for mount in &edits.mounts {
@@ -151,7 +151,7 @@ pub(super) async fn container_spec(
             attempt,
         },
         args,
-        env: unique(vars),
+        env: vars.lines(),
         cwd: container
             .working_dir
             .clone()
@@ -183,18 +183,15 @@ fn delegate(
     pod: &Pod,
     container: &Container,
     image: Image,
-    env: &[(String, String)],
+    env: &Variables,
 ) -> Result<Request, WaitingReason> {
-    let own = |list: &Option<Vec<String>>| -> Vec<String> {
-        let list = list.iter().flatten();
-        list.map(|arg| env::expand(arg, env)).collect()
-    };
+    let (command, args) = own_arguments(container, env).map_err(config)?;
     Ok(Request {
         pod: Arc::new(pod.clone()),
         container: container.clone(),
         image,
-        command: own(&container.command),
-        args: own(&container.args),
+        command,
+        args,
         cdi_devices: devices(node, pod, container)?,
     })
 }
@@ -281,19 +278,28 @@ fn device_mount(node: &Node, mount: &allot_cdi::Mount) -> Result<Mount, String> 
     })
 }
 
+/// `command` and `args` of a container with their variables.
+fn own_arguments(
+    container: &Container,
+    env: &Variables,
+) -> Result<(Vec<String>, Vec<String>), Problem> {
+    let mut room = Room::default();
+    let mut expand = |list: &Option<Vec<String>>| -> Result<Vec<String>, Problem> {
+        let list = list.iter().flatten();
+        list.map(|arg| env.expand(arg, &mut room)).collect()
+    };
+    Ok((expand(&container.command)?, expand(&container.args)?))
+}
+
 /// Program and arguments: the container's override the image's. Without an image the pod must have a command.
 fn arguments(
     node: &Node,
     container: &Container,
     files: &Files,
-    env: &[(String, String)],
+    env: &Variables,
 ) -> Result<Vec<String>, WaitingReason> {
-    let own = |list: &Option<Vec<String>>| -> Vec<String> {
-        let list = list.iter().flatten();
-        list.map(|arg| env::expand(arg, env)).collect()
-    };
     let image = files.config();
-    let (command, args) = (own(&container.command), own(&container.args));
+    let (command, args) = own_arguments(container, env).map_err(config)?;
     let all = match (command.is_empty(), args.is_empty()) {
         (false, _) => [command, args].concat(),
         (true, false) => [image.entrypoint.clone(), args].concat(),
@@ -389,24 +395,4 @@ fn network_of(node: &Node, pod: &Pod, is_needed: bool) -> Result<Option<PathBuf>
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {message}"),
     })
-}
-
-/// The last value of every name, in the order of first appearance.
-fn unique(vars: Vec<(String, String)>) -> Vec<String> {
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in &vars {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    let last = |name: &str| {
-        vars.iter()
-            .rev()
-            .find(|(other, _)| other == name)
-            .map(|(_, value)| value.as_str())
-    };
-    names
-        .iter()
-        .map(|name| format!("{name}={}", last(name).unwrap_or_default()))
-        .collect()
 }

@@ -161,7 +161,8 @@ fn user(
         let by_number = if name.is_empty() {
             Some(0)
         } else {
-            name.parse().ok()
+            // Read as by the helper: what it takes for a name can be root.
+            allot_images::user::id(name)
         };
         match (asked, by_number) {
             (Some(0), _) => {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{self as v1, Container, Pod};
 
-use super::env::Problem;
+use super::env::{Problem, Room, Variables};
 use crate::config::ImageMode;
 use crate::images::Files;
 use crate::shim::spec::Mount;
@@ -146,7 +146,7 @@ async fn one(
     }
     let files = contents.of(volume).await?;
     make_dir(&path, 0o755)?;
-    writer::write(&path, &files)?;
+    writer::write(&path, files.entries())?;
     // Containers cannot change these files, so that they can be walked through.
     for_group(contents.downward.pod, &path, true)?;
     Ok(path)
@@ -228,7 +228,11 @@ fn host_path(path: &Path, kind: &str) -> Result<PathBuf, Problem> {
     let fits = match kind {
         "Directory" | "DirectoryOrCreate" => metadata.is_dir(),
         "File" | "FileOrCreate" => metadata.is_file(),
-        _ => true,
+        "Socket" => metadata.file_type().is_socket(),
+        "CharDevice" => metadata.file_type().is_char_device(),
+        "BlockDevice" => metadata.file_type().is_block_device(),
+        // The API server permits no other.
+        other => other.is_empty(),
     };
     if !fits {
         return Err(format!(
@@ -250,9 +254,9 @@ pub(super) fn mounts(
     container: &Container,
     volumes: &BTreeMap<String, Volume>,
     files: &Files,
-    env: &[(String, String)],
+    env: &Variables,
 ) -> Result<Vec<Mount>, Problem> {
-    let mut mounts = Vec::new();
+    let (mut mounts, mut room) = (Vec::new(), Room::default());
     for mount in container.volume_mounts.iter().flatten() {
         let volume = volumes
             .get(&mount.name)
@@ -260,7 +264,8 @@ pub(super) fn mounts(
         let expanded = mount
             .sub_path_expr
             .as_deref()
-            .map(|text| super::env::expand(text, env));
+            .map(|text| env.expand(text, &mut room))
+            .transpose()?;
         let (mut source, mut layers, mut options) = (PathBuf::new(), Vec::new(), Vec::new());
         if volume.image {
             let ready = files.volumes.get(&mount.name);
@@ -306,4 +311,44 @@ pub(super) fn mounts(
         });
     }
     Ok(mounts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attack: a pod that is bound to a driver's socket got whatever is at the path.
+    #[test]
+    fn the_types_of_host_paths_are_checked() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("file"), "").expect("a file");
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).expect("a socket");
+        std::os::unix::fs::symlink("socket", path("link")).expect("a link");
+        let all = [
+            "",
+            "Directory",
+            "File",
+            "Socket",
+            "CharDevice",
+            "BlockDevice",
+        ];
+        let check = |path: &Path, fitting: &[&str]| {
+            for kind in all {
+                let fits = host_path(path, kind).is_ok();
+                assert_eq!(
+                    fits,
+                    kind.is_empty() || fitting.contains(&kind),
+                    "{path:?} {kind}"
+                );
+            }
+        };
+        check(directory.path(), &["Directory"]);
+        check(&path("file"), &["File"]);
+        check(&path("socket"), &["Socket"]);
+        check(&path("link"), &["Socket"]);
+        check(Path::new("/dev/null"), &["CharDevice"]);
+        let error = host_path(&path("file"), "Socket").expect_err("refused");
+        assert!(error.contains("is not a Socket"), "{error}");
+    }
 }

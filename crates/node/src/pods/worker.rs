@@ -171,7 +171,7 @@ impl Worker {
                 };
                 self.stop_all(&update.pod, grace).await;
                 self.unprepare_claims(&update.pod).await;
-                self.clean_up(&update.pod);
+                self.clean_up(&update.pod).await;
                 return;
             } else if update.pod.metadata.deletion_timestamp.is_some() {
                 self.terminate(&update.pod).await

@@ -361,7 +361,7 @@ impl Runtime for Process {
             oci::cgroup::kill(&cgroup);
             oci::cgroup::remove(&cgroup);
         }
-        if let Err(error) = std::fs::remove_dir_all(&directory)
+        if let Err(error) = allot_images::remove_tree(&directory)
             && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");

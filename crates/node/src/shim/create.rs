@@ -149,10 +149,7 @@ impl RunningContainer {
 
     /// Removes libcontainer's state outside of this process's mounts, and runs the poststop hooks.
     pub(super) fn clean_up(mut self, spec: &ContainerSpec) {
-        if spec.cgroups {
-            // Without its own PID namespace, processes may remain.
-            oci::cgroup::kill(&oci::cgroups_path(spec));
-        } else {
+        if !spec.cgroups {
             stage::forget_cgroups(spec);
         }
         if let Err(error) = self.container.delete(true) {

@@ -17,6 +17,7 @@ use super::program::Role;
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
 use super::sys::{self, Fork};
 use super::{init, terminal};
+use crate::oci;
 
 /// Runs the container in `directory`; returns the exit code of the shim.
 pub(super) fn run(directory: &Path) -> i32 {
@@ -67,6 +68,9 @@ struct Container {
 /// How often the container's directory is checked. It is not watched: inotify instances are limited per user
 /// (`fs.inotify.max_user_instances`), and there is a shim for every container.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// More than a pipe holds, also one that a program has enlarged as far as it may (`/proc/sys/fs/pipe-max-size`).
+const MOST_IN_PIPE: usize = 2 << 20;
 
 /// A pair of pipe ends that no other program inherits.
 pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
@@ -256,16 +260,26 @@ impl Container {
                 let ready = !events[at].is_empty();
                 at += 1;
                 let attached = &mut self.attached;
-                !ready || copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer)
+                !ready || copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer).is_some()
             });
             if over {
                 break;
             }
         }
-        // Output from before the end; a process that escaped may hold the pipe open indefinitely.
+        if self.spec.cgroups {
+            // Without its own PID namespace, processes may remain.
+            oci::cgroup::kill(&oci::cgroups_path(&self.spec));
+        }
+        // Output from before the end; a process that escaped may hold the pipe open, or write to it, indefinitely.
         for (fd, lines) in &mut self.streams {
             let attached = &mut self.attached;
-            while readable(fd) && copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer) {}
+            let mut left = MOST_IN_PIPE;
+            while left > 0 && readable(fd) {
+                match copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer) {
+                    Some(bytes) => left = left.saturating_sub(bytes.max(1)),
+                    None => break,
+                }
+            }
             let _ = lines.finish(&mut self.log);
         }
     }
@@ -311,14 +325,14 @@ fn readable(fd: &OwnedFd) -> bool {
     matches!(poll(&mut watched, Some(&now)), Ok(n) if n > 0)
 }
 
-/// Copies what there is; false at the end of the stream (for a terminal that is an error, EIO).
+/// Copies what there is, and returns how many bytes; `None` at the end of the stream (for a terminal that is an error, EIO).
 fn copy(
     fd: BorrowedFd<'_>,
     lines: &mut Lines,
     log: &mut Log,
     attached: &mut Attached,
     buffer: &mut [u8],
-) -> bool {
+) -> Option<usize> {
     match rustix::io::read(fd, &mut *buffer) {
         Ok(0) => {}
         Ok(n) => {
@@ -327,11 +341,11 @@ fn copy(
                 // The container continues; a full disk must not stop it.
                 eprintln!("log: {error}");
             }
-            return true;
+            return Some(n);
         }
-        Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return true,
+        Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Some(0),
         Err(_) => {}
     }
     let _ = lines.finish(log);
-    false
+    None
 }

@@ -4,7 +4,7 @@
 use super::{Argument, Conditions, Profile, Syscalls};
 
 /// Refused without the capability.
-const WITH: [(&str, &[&str]); 9] = [
+const WITH: [(&str, &[&str]); 10] = [
     (
         "CAP_SYS_ADMIN",
         &[
@@ -28,6 +28,15 @@ const WITH: [(&str, &[&str]); 9] = [
             "swapon",
             "umount2",
             "unshare",
+        ],
+    ),
+    (
+        "CAP_SYS_NICE",
+        &[
+            "get_mempolicy",
+            "mbind",
+            "set_mempolicy",
+            "set_mempolicy_home_node",
         ],
     ),
     ("CAP_BPF", &["bpf"]),
@@ -119,9 +128,10 @@ pub(super) fn profile() -> Profile {
     for family in [libc::AF_VSOCK, libc::AF_ALG] {
         let argument = Argument {
             index: 0,
-            value: family as u64,
-            value_two: 0,
-            op: "SCMP_CMP_EQ".into(),
+            // The kernel reads the lower half alone: bits in the upper one are no other family.
+            value: u64::from(u32::MAX),
+            value_two: family as u64,
+            op: "SCMP_CMP_MASKED_EQ".into(),
         };
         syscalls.push(refuse(&["socket"], None, Some(vec![argument])));
     }

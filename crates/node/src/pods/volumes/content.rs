@@ -18,7 +18,33 @@ use crate::error::api_message;
 use crate::events::Kind;
 
 /// Content and mode of files by their paths below the volume.
-pub(super) type Files = BTreeMap<String, (Vec<u8>, u32)>;
+pub(super) type Entries = BTreeMap<String, (Vec<u8>, u32)>;
+
+/// The files of a volume, with a limit for all together: a pod can name a large config map any number of times.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    entries: Entries,
+    bytes: usize,
+}
+
+impl Files {
+    /// The largest config maps and secrets have 1 MiB.
+    const LARGEST: usize = 64 << 20;
+
+    fn insert(&mut self, path: String, content: &[u8], mode: u32) -> Result<(), Problem> {
+        self.bytes = self.bytes.saturating_add(path.len() + content.len());
+        if self.bytes > Self::LARGEST {
+            let most = Self::LARGEST >> 20;
+            return Err(format!("the files of the volume have more than {most} MiB"));
+        }
+        self.entries.insert(path, (content.to_vec(), mode));
+        Ok(())
+    }
+
+    pub(super) fn entries(&self) -> &Entries {
+        &self.entries
+    }
+}
 
 /// Whether [`Contents::of`] supports the volume.
 pub(super) fn comes_from_api(volume: &Volume) -> bool {
@@ -62,7 +88,7 @@ pub(in super::super) struct Contents<'a> {
 impl Contents<'_> {
     /// The files of a volume for which [`comes_from_api`] holds.
     pub(super) async fn of(&mut self, volume: &Volume) -> Result<Files, Problem> {
-        let mut files = Files::new();
+        let mut files = Files::default();
         if let Some(map) = &volume.config_map {
             let (optional, mode) = (map.optional.unwrap_or(false), mode(map.default_mode));
             let items = map.items.as_deref();
@@ -128,7 +154,7 @@ impl Contents<'_> {
         }
         if let Some(wanted) = &source.service_account_token {
             let token = self.token(volume, wanted).await?;
-            files.insert(wanted.path.clone(), (token.into_bytes(), mode));
+            files.insert(wanted.path.clone(), token.as_bytes(), mode)?;
         }
         Ok(())
     }
@@ -142,7 +168,7 @@ impl Contents<'_> {
         optional: bool,
     ) -> Result<(), Problem> {
         let data = self.sources.config_map(name, optional).await?;
-        select(files, data.unwrap_or_default(), items, mode, optional)
+        select(files, data.as_ref(), items, mode, optional)
     }
 
     async fn secret(
@@ -153,8 +179,8 @@ impl Contents<'_> {
         mode: u32,
         optional: bool,
     ) -> Result<(), Problem> {
-        let data = self.sources.secret(name, optional).await?.cloned();
-        select(files, data.unwrap_or_default(), items, mode, optional)
+        let data = self.sources.secret(name, optional).await?;
+        select(files, data, items, mode, optional)
     }
 
     fn downward(
@@ -182,7 +208,7 @@ impl Contents<'_> {
                 continue;
             };
             let mode = item.mode.map_or(mode, |mode| mode as u32 & 0o777);
-            files.insert(item.path.clone(), (content.into_bytes(), mode));
+            files.insert(item.path.clone(), content.as_bytes(), mode)?;
         }
         Ok(())
     }
@@ -250,20 +276,20 @@ fn mode(mode: Option<i32>) -> u32 {
 /// All keys, or the items under their own paths.
 fn select(
     files: &mut Files,
-    mut data: BTreeMap<String, Vec<u8>>,
+    data: Option<&BTreeMap<String, Vec<u8>>>,
     items: Option<&[KeyToPath]>,
     mode: u32,
     optional: bool,
 ) -> Result<(), Problem> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
-        files.extend(data.into_iter().map(|(key, value)| (key, (value, mode))));
-        return Ok(());
+        let mut all = data.into_iter().flatten();
+        return all.try_for_each(|(key, value)| files.insert(key.clone(), value, mode));
     };
     for item in items {
-        match data.remove(&item.key) {
+        match data.and_then(|data| data.get(&item.key)) {
             Some(value) => {
                 let mode = item.mode.map_or(mode, |mode| mode as u32 & 0o777);
-                files.insert(item.path.clone(), (value, mode));
+                files.insert(item.path.clone(), value, mode)?;
             }
             None if optional => {}
             None => return Err(format!("references non-existent config key: {}", item.key)),

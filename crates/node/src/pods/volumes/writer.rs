@@ -11,14 +11,14 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::super::env::Problem;
-use super::content::Files;
+use super::content::Entries;
 use super::{inside, make_dir};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
 /// Replaces the content of the volume at `root` by `files`; unchanged content is not touched.
-pub(super) fn write(root: &Path, files: &Files) -> Result<(), Problem> {
+pub(super) fn write(root: &Path, files: &Entries) -> Result<(), Problem> {
     for name in files.keys() {
         inside(name)?;
         // Such names are the layout's own.
@@ -87,7 +87,7 @@ fn replace_link(root: &Path, temporary: &str, target: &str, name: &str) -> io::R
 /// Removes a file or directory of any type; it need not exist.
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(found) if found.is_dir() => allot_images::remove_tree(path),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
@@ -98,7 +98,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Whether the volume holds exactly these files, each under its name.
-fn is_current(root: &Path, files: &Files) -> bool {
+fn is_current(root: &Path, files: &Entries) -> bool {
     let data = root.join(DATA);
     let same = files.iter().all(|(name, (content, mode))| {
         let path = data.join(name);
@@ -126,7 +126,7 @@ fn count(directory: &Path) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    fn files(of: &[(&str, &str, u32)]) -> Files {
+    fn files(of: &[(&str, &str, u32)]) -> Entries {
         let files = of.iter();
         let entry = |(name, content, mode): &(&str, &str, u32)| {
             let content = content.as_bytes().to_vec();

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
 use super::super::status::is_sidecar;
-use super::super::{Node, Origin, lifecycle, network, volumes};
+use super::super::{Node, Origin, lifecycle, network, remove_tree, volumes};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
 use crate::error::api_message;
 use crate::events::Kind;
@@ -174,21 +174,24 @@ impl Worker {
         }
     }
 
-    pub(super) fn clean_up(&self, pod: &Pod) {
+    pub(super) async fn clean_up(&self, pod: &Pod) {
         if let Some(images) = &self.node.images {
             images.forget(pod);
         }
         if let Some(delegated) = &self.node.delegated {
             delegated.forget(pod);
         }
-        for state in self.containers.lock().values() {
-            let ids = [
-                state.terminated().map(|end| &end.id),
-                state.last.as_ref().map(|end| &end.id),
-            ];
-            for id in ids.into_iter().flatten().filter(|id| !id.is_empty()) {
-                self.node.remove_container(id);
-            }
+        let ended: Vec<String> = {
+            let containers = self.containers.lock();
+            let ends = containers.values().flat_map(|state| {
+                let last = state.last.as_ref().map(|end| &end.id);
+                [state.terminated().map(|end| &end.id), last]
+            });
+            let ids = ends.flatten().filter(|id| !id.is_empty());
+            ids.cloned().collect()
+        };
+        for id in &ended {
+            self.node.remove_container(id);
         }
         let uid = pod.uid().unwrap_or_default();
         if let Some(complete) = self.node.runtime.complete() {
@@ -197,7 +200,7 @@ impl Worker {
         volumes::unmount_all(&self.node.pod_dir(&uid));
         let logs = rules::log_directory(&self.node.config.root_dir, pod);
         for directory in [self.node.pod_dir(&uid), logs] {
-            match std::fs::remove_dir_all(&directory) {
+            match remove_tree(directory.clone()).await {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     tracing::warn!(directory = %directory.display(), %error, "was not removed");
                 }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use allot_images::user::id;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use super::{Result, Step};
@@ -53,7 +54,7 @@ pub(super) fn single(security: &Security, root: &RootFs) -> (u32, u32) {
     };
     let numeric = || {
         let name = security.user_name.as_deref()?;
-        name.split(':').next()?.parse().ok()
+        id(name.split(':').next()?)
     };
     let user = security.user.or_else(numeric).or_else(|| {
         security.user_name.as_ref()?;
@@ -73,23 +74,23 @@ fn resolve(security: &Security, passwd: &str, group: &str) -> Result<Account> {
     let user = match (security.user, name) {
         (Some(user), _) => user,
         (None, "") => 0,
-        (None, name) => match name.parse() {
-            Ok(user) => user,
-            Err(_) => users()
+        (None, name) => match id(name) {
+            Some(user) => user,
+            None => users()
                 .find(|fields| fields.first() == Some(&name))
-                .and_then(|fields| fields.get(2)?.parse().ok())
+                .and_then(|fields| id(fields.get(2)?))
                 .ok_or_else(|| {
                     format!("unable to find user {name}: no matching entries in passwd file")
                 })?,
         },
     };
-    let entry = users().find(|fields| fields.get(2).and_then(|it| it.parse().ok()) == Some(user));
+    let entry = users().find(|fields| fields.get(2).copied().and_then(id) == Some(user));
     let of = |field: usize| entry.as_ref().and_then(|fields| fields.get(field).copied());
     let primary = match group_name {
-        "" => of(3).and_then(|it| it.parse().ok()),
-        name => Some(match name.parse() {
-            Ok(group) => group,
-            Err(_) => groups(group)
+        "" => of(3).and_then(id),
+        name => Some(match id(name) {
+            Some(group) => group,
+            None => groups(group)
                 .find(|(known, _, _)| *known == name)
                 .map(|(_, id, _)| id)
                 .step_missing(name)?,
@@ -138,7 +139,7 @@ fn groups(text: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
-        let id = fields.nth(1)?.parse().ok()?;
+        let id = id(fields.nth(1)?)?;
         Some((name, id, fields.next().unwrap_or_default()))
     })
 }
@@ -185,6 +186,24 @@ mod tests {
             ..named("root")
         };
         check(pod, (100, 5, &[300], "/srv/app"));
+        // The attack: root by a number that means "no change".
+        let passwd = "root:x:0:0::/root:/bin/sh\napp:x:4294967295:4294967295::/:/bin/sh\n";
+        for name in [
+            "4294967295",
+            "4294967296",
+            "2147483648",
+            "-1",
+            "+0",
+            " 0",
+            "app",
+        ] {
+            let found = resolve(&named(name), passwd, "web:x:4294967295:\n");
+            assert!(found.is_err(), "{name:?}: {found:?}");
+        }
+        for group in ["4294967295", "-1", "web"] {
+            let found = resolve(&named(&format!("7:{group}")), passwd, "web:x:4294967295:\n");
+            assert!(found.is_err(), "{group:?}: {found:?}");
+        }
         let missing = resolve(&named("nobody"), PASSWD, GROUP).unwrap_err();
         assert!(missing.contains("unable to find user nobody"), "{missing}");
     }

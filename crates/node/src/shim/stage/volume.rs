@@ -25,7 +25,7 @@ pub(super) fn open(mount: &Mount) -> Result<Source> {
         .step(|| format!("mount {}", mount.source.display()))?;
     let fd = match &mount.sub_path {
         None => root,
-        Some(path) => below(root, path).map_err(|error| {
+        Some(path) => below(root, path, mount.layers.is_empty()).map_err(|error| {
             // The reason is for the helper's log; the message is the kubelet's.
             eprintln!("{}: subPath {}: {error}", mount.name, path.display());
             format!("{SUB_PATH} for {}", mount.name)
@@ -40,12 +40,13 @@ pub(super) fn open(mount: &Mount) -> Result<Source> {
 
 /// Walks down from a directory. Links are followed as long as they stay inside; every step starts from a descriptor of
 /// a directory that was inside when it was opened, so that renaming directories meanwhile cannot lead outside.
-fn below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
+/// `create`: what is missing is created. Not in an image, which is that of other containers as well.
+fn below(root: OwnedFd, path: &Path, create: bool) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = openat2(&root, path, flags, Mode::empty(), INSIDE);
     match found {
         Ok(fd) => return Ok(fd),
-        Err(Errno::NOENT) => {}
+        Err(Errno::NOENT) if create => {}
         Err(Errno::XDEV) => return Err("the path leads out of the volume".into()),
         Err(error) => return Err(error.to_string()),
     }
