@@ -15,6 +15,7 @@ mod groups;
 mod kinds;
 mod prepare;
 mod services;
+mod storage;
 mod validate;
 
 pub use delete::{is_finished, prepare_for_delete, refuses_delete, returns_deleted_object};
@@ -41,6 +42,9 @@ pub fn default(resource: &Resource, version: &str, object: &mut Value) {
         None if is_definition(resource) => allot_schema::definition::default(object),
         None => {
             allot_schema::defaults::apply(&resource.group, version, &resource.kind, object);
+            if resource.is("apps", "daemonsets") {
+                prepare::default_template_generation(object);
+            }
         }
     }
 }
