@@ -11,11 +11,11 @@ use crate::versions::dra_kind;
 
 mod certificates;
 mod delete;
+mod fields;
 mod groups;
 mod kinds;
 mod prepare;
 mod services;
-mod storage;
 mod validate;
 
 pub use delete::{is_finished, prepare_for_delete, refuses_delete, returns_deleted_object};

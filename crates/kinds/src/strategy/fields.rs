@@ -1,4 +1,4 @@
-//! What the strategies of volumes and drivers set and drop.
+//! Fields that the strategies of single kinds set and drop.
 
 use serde_json::Value;
 
@@ -17,11 +17,24 @@ pub(super) fn prepare(resource: &Resource, object: &mut Value, old: &Value, part
             spec.remove(key);
         }
     }
+    if resource.is("discovery.k8s.io", "endpointslices") && object["endpoints"] != old["endpoints"]
+    {
+        drop_topology(object);
+    }
     if part == Part::Status && resource.is("", "persistentvolumes") {
         note_transition(object, old);
     }
     if resource.is("", "serviceaccounts") {
         name_secrets(object);
+    }
+}
+
+/// The topology of endpoints was for v1beta1; through v1 it is not written.
+fn drop_topology(object: &mut Value) {
+    for endpoint in object["endpoints"].as_array_mut().into_iter().flatten() {
+        if let Value::Object(endpoint) = endpoint {
+            endpoint.remove("deprecatedTopology");
+        }
     }
 }
 
