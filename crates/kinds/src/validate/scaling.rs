@@ -206,6 +206,7 @@ impl Amounts {
                     // The field that is blamed shows its own amount.
                     let shown = match (blamed, words[1]) {
                         ("defaultRequest", "default request value") => high,
+                        ("default", "max value") => high,
                         _ => low,
                     };
                     let detail = format!("{} {low} is greater than {} {high}", words[0], words[1]);
