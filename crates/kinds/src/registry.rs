@@ -306,7 +306,7 @@ impl RuntimeConfig {
             .is_some_and(|served| *served)
     }
 
-    /// The versions that are asked for by name and that no resource has. Whoever starts a server is told of them.
+    /// The versions that are asked for by name and that no resource has. The server warns of them at its start.
     ///
     /// ```
     /// use allot_kinds::registry::{RuntimeConfig, builtin};

@@ -38,7 +38,7 @@ fn drop_topology(object: &mut Value) {
     }
 }
 
-/// Notes when the phase of a volume changed, unless whoever changed it has said when.
+/// Notes when the phase of a volume changed, unless the request says when.
 fn note_transition(object: &mut Value, old: &Value) {
     const TIME: &str = "lastPhaseTransitionTime";
     let phase = |volume: &Value| {

@@ -222,7 +222,7 @@ fn set_template_generation(object: &mut Value, generation: i64) {
     );
 }
 
-/// Upstream's conversion writes the annotation always, whoever sends the object: it is among the fields of the sender.
+/// Upstream's conversion writes the annotation always, so it is among the fields of every sender.
 pub(super) fn default_template_generation(object: &mut Value) {
     if object["metadata"]["annotations"][TEMPLATE_GENERATION].is_null() {
         set_template_generation(object, 0);
