@@ -286,6 +286,13 @@ pub async fn validate(
     if enabled(core, "LimitRanger") {
         limits::check(core, attributes, object).await?;
     }
+    if attributes.operation == Operation::Create
+        && attributes.resource.is("", "pods")
+        && attributes.subresource.is_empty()
+        && enabled(core, "RuntimeClass")
+    {
+        pods::overhead(core, attributes, object).await?;
+    }
     if enabled(core, "PodSecurity") {
         security::check(core, attributes, object, warn).await?;
     }

@@ -248,7 +248,8 @@ async fn endpoint_of_pod(call: &Call<'_>, pod: &Value) -> Result<Endpoint> {
 }
 
 async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
-    let resource = allot_apimachinery::gvk::GroupResource::new("", "nodes");
+    // A missing node is told of as one of the resource that was asked for, as upstream does.
+    let resource = call.resource.group_resource();
     let paths = ["status.addresses", "status.daemonEndpoints"];
     let node = call.core.stored_parts("nodes", name, &paths).await?;
     let node = node.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;

@@ -140,6 +140,10 @@ pub async fn dispatch(
         });
     }
     if let Some(definition) = &resource.custom {
+        // Upstream warns before it looks at the subresource.
+        if let Some(version) = resource.version(&info.version) {
+            request.warnings.add(version.deprecation.clone());
+        }
         check_custom(&resource, definition, &info)?;
     } else if info.subresource.is_empty() {
         acceptable(
@@ -157,6 +161,7 @@ pub async fn dispatch(
     let read =
         verb != "patch" || patch::MEDIA_TYPES.contains(&&*body::content_type(&request.headers));
     let handled = read
+        && resource.custom.is_none()
         && match resource.subresource(&info.subresource) {
             Some(subresource) => subresource.verbs.iter().any(|known| known == verb),
             None => info.subresource.is_empty(),

@@ -203,6 +203,42 @@ fn selectors(resource: &Value, path: &Path, errors: &mut ErrorList) {
             let detail = format!("when {at} is specified, requirements or rawSelector is required");
             errors.push(Error::required(&at.child("requirements"), detail));
         }
+        let parts = selector["requirements"].as_array();
+        for (index, part) in parts.into_iter().flatten().enumerate() {
+            requirement(part, key, &at.child("requirements").index(index), errors);
+        }
+    }
+}
+
+/// Operators may be ones that are not known here.
+fn requirement(part: &Value, of: &str, path: &Path, errors: &mut ErrorList) {
+    let (key, values) = (text(part, &["key"]), strings(&part["values"]));
+    let (for_fields, at) = (of == "fieldSelector", path.child("key"));
+    if for_fields && key.is_empty() {
+        errors.push(Error::required(&at, "must be specified"));
+    }
+    match text(part, &["operator"]) {
+        "In" | "NotIn" if values.is_empty() => {
+            let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+            errors.push(Error::required(&path.child("values"), detail));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(Error::forbidden(&path.child("values"), detail));
+        }
+        _ => {}
+    }
+    if for_fields {
+        return;
+    }
+    for why in names::qualified_name(key) {
+        errors.push(Error::invalid(&at, key, why));
+    }
+    for (index, value) in values.iter().enumerate() {
+        for why in names::label_value(value) {
+            let at = path.child("values").index(index);
+            errors.push(Error::invalid(&at, value.as_str(), why));
+        }
     }
 }
 

@@ -35,6 +35,12 @@ impl ServerState {
     /// Creates the state for a backend, with the built-in resources that the options select.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
         let registry = registry::builtin(&config.runtime_config, config.features.release());
+        for version in config.runtime_config.missing(&registry) {
+            tracing::warn!(
+                version,
+                "--runtime-config asks for a version that there is not"
+            );
+        }
         ServerState {
             backend,
             registry: ArcSwap::from_pointee(registry),

@@ -98,7 +98,14 @@ fn each_lifecycle(spec: &mut Value, mut with: impl FnMut(&mut serde_json::Map<St
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
             if let Some(Value::Object(hooks)) = container.get_mut("lifecycle") {
+                let before = hooks.len();
                 with(hooks);
+                if hooks.is_empty()
+                    && before > 0
+                    && let Value::Object(container) = container
+                {
+                    container.remove("lifecycle");
+                }
             }
         }
     }

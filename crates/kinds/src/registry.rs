@@ -306,6 +306,28 @@ impl RuntimeConfig {
             .is_some_and(|served| *served)
     }
 
+    /// The versions that are asked for by name and that no resource has. The server warns of them at its start.
+    ///
+    /// ```
+    /// use allot_kinds::registry::{RuntimeConfig, builtin};
+    /// use allot_model::features::Release;
+    ///
+    /// let config = RuntimeConfig::parse("apps/v1=true,apps/v9=true,apps/v8=false,api/all=true").unwrap();
+    /// assert_eq!(config.missing(&builtin(&config, Release::new(36))), ["apps/v9"]);
+    /// ```
+    pub fn missing(&self, registry: &Registry) -> Vec<&str> {
+        let is_missing = |key: &str| {
+            let (group, version) = key.split_once('/').unwrap_or(("", key));
+            let has = |resource: &Arc<Resource>| {
+                resource.group == group && resource.version(version).is_some()
+            };
+            group != "api" && !registry.iter().any(has)
+        };
+        let asked = self.0.iter().filter(|(_, served)| **served);
+        let asked = asked.map(|(key, _)| key.as_str());
+        asked.filter(|key| is_missing(key)).collect()
+    }
+
     /// Whether a version is served, given its default.
     pub fn serves(&self, group: &str, version: &str, default: bool) -> bool {
         let exact = if group.is_empty() {

@@ -270,8 +270,10 @@ impl Selection {
             }
             for requirement in fields.requirements() {
                 let field = requirement.field.as_str();
+                // Custom objects of the cluster have none, while built-in ones only do not match.
+                let has_namespace = resource.custom.is_none() || resource.namespaced;
                 let everywhere = field == "metadata.name"
-                    || field == "metadata.namespace" && !is_slices(resource);
+                    || field == "metadata.namespace" && has_namespace && !is_slices(resource);
                 if !everywhere && !known.iter().any(|it| it == field) {
                     return Err(ApiError::bad_request(unsupported_field(
                         resource, version, field,

@@ -11,6 +11,7 @@ use crate::versions::dra_kind;
 
 mod certificates;
 mod delete;
+mod fields;
 mod groups;
 mod kinds;
 mod prepare;
@@ -41,6 +42,9 @@ pub fn default(resource: &Resource, version: &str, object: &mut Value) {
         None if is_definition(resource) => allot_schema::definition::default(object),
         None => {
             allot_schema::defaults::apply(&resource.group, version, &resource.kind, object);
+            if resource.is("apps", "daemonsets") {
+                prepare::default_template_generation(object);
+            }
         }
     }
 }

@@ -147,6 +147,12 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         ("", "persistentvolumeclaims", Part::Main) => {
             storage::claim_update(object, old, &mut errors);
         }
+        ("", "persistentvolumeclaims", Part::Status) => {
+            storage::claim_status(object, &mut errors);
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies", Part::Status) => {
+            admission::policy_status(object, &mut errors);
+        }
         ("node.k8s.io", "runtimeclasses", _) => {
             config::runtime_class_update(object, old, &mut errors);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use allot_apimachinery::Quantity;
 use allot_apimachinery::names;
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
@@ -35,6 +36,9 @@ pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
     let mut found = kind(resource, object);
     if resource.is("storage.k8s.io", "csidrivers") {
         found.extend(driver(object));
+    }
+    if resource.is("", "resourcequotas") {
+        found.extend(quota(object));
     }
     if resource.custom.is_some() {
         found.extend(finalizers(object, &Value::Null));
@@ -225,6 +229,33 @@ fn node(object: &Value) -> Vec<String> {
     found
 }
 
+/// What is requested should not exceed the limit of it.
+fn quota(object: &Value) -> Vec<String> {
+    let hard = &object["spec"]["hard"];
+    let amount = |name: &str| -> Option<Quantity> { hard[name].as_str()?.parse().ok() };
+    let mut found = Vec::new();
+    for (resource, bare) in [
+        ("cpu", true),
+        ("memory", true),
+        ("storage", false),
+        ("ephemeral-storage", false),
+    ] {
+        let mut requests = format!("requests.{resource}");
+        if bare && hard[&requests].is_null() {
+            requests = resource.to_owned();
+        }
+        let limits = format!("limits.{resource}");
+        if let (Some(request), Some(limit)) = (amount(&requests), amount(&limits))
+            && request > limit
+        {
+            found.push(format!(
+                "ResourceQuota {requests} ({request}) should be less than {limits} ({limit})"
+            ));
+        }
+    }
+    found
+}
+
 /// Tokens should be among the secrets of a driver.
 fn driver(object: &Value) -> Option<String> {
     let spec = &object["spec"];
@@ -232,7 +263,7 @@ fn driver(object: &Value) -> Option<String> {
         .as_array()
         .is_some_and(|all| !all.is_empty());
     (asks && spec["serviceAccountTokenInSecrets"].is_null()).then(|| {
-        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume context".to_owned()
+        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()
     })
 }
 

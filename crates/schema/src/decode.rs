@@ -12,16 +12,19 @@ use serde_json::{Map, Number, Value};
 
 use crate::types::{Struct, Type};
 
+mod embedded;
 mod field;
 mod raw;
 mod scalar;
 mod shape;
 mod time;
+mod unstructured;
 
 use field::FieldOf;
 pub use raw::{RawText, raw_texts};
 pub use scalar::json_type;
 pub use shape::{normalize, zero};
+pub use unstructured::from_unstructured;
 
 /// How unknown and duplicate fields are answered (`?fieldValidation=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -442,6 +445,8 @@ fn visit_struct<'de, A: MapAccess<'de>>(
         {
             context.earlier = Some(earlier);
         }
+        let known = context.fields.len();
+        context.fields.extend(embedded::structs(structure, field));
         context.fields.push(field.name);
         let value = if field.ty == Type::Raw {
             raw::next_value(context, &mut map)
@@ -453,7 +458,7 @@ fn visit_struct<'de, A: MapAccess<'de>>(
                 })
             })
         };
-        context.fields.pop();
+        context.fields.truncate(known);
         // Null and values of another type have not taken it.
         context.earlier = None;
         let mut value = value?;

@@ -75,7 +75,10 @@ pub(super) async fn status_errors(
                     reason = None;
                     break;
                 }
-                reason = Some(ask.denial(decision.reason()));
+                // Both verbs of a driver may be missing; the first one is told.
+                if reason.is_none() {
+                    reason = Some(ask.refusal(decision.reason()));
+                }
             }
             if let Some(reason) = reason {
                 errors.push(check.denied(&reason));

@@ -164,6 +164,28 @@ pub(super) fn default_tolerations(pod: &mut Value) {
     }
 }
 
+/// A pod has no overhead but that of its runtime class.
+pub(super) async fn overhead(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    pod: &Value,
+) -> Result<()> {
+    let is_set = |overhead: &Value| overhead.as_object().is_some_and(|all| !all.is_empty());
+    if !is_set(&pod["spec"]["overhead"]) {
+        return Ok(());
+    }
+    let name = text(pod, &["spec", "runtimeClassName"]);
+    let class = match name.is_empty() {
+        true => None,
+        false => core.stored("node.k8s.io/runtimeclasses", name).await?,
+    };
+    if class.is_some_and(|class| class["overhead"].is_object()) {
+        return Ok(());
+    }
+    let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+    Err(forbidden(attributes, why))
+}
+
 /// Overhead and node restrictions of the pod's runtime class.
 pub(super) async fn runtime_class(
     core: &Admission,
@@ -172,13 +194,6 @@ pub(super) async fn runtime_class(
 ) -> Result<()> {
     let name = text(pod, &["spec", "runtimeClassName"]).to_owned();
     if name.is_empty() {
-        if pod["spec"]["overhead"]
-            .as_object()
-            .is_some_and(|overhead| !overhead.is_empty())
-        {
-            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
-            return Err(forbidden(attributes, why));
-        }
         return Ok(());
     }
     let Some(class) = core.stored("node.k8s.io/runtimeclasses", &name).await? else {

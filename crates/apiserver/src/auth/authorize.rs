@@ -110,6 +110,11 @@ impl<'a> Ask<'a> {
         }
         text
     }
+
+    /// The message of the 403 for a refusal.
+    pub fn refusal(&self, reason: &str) -> String {
+        refused(self, reason).message
+    }
 }
 
 /// An answer, with the reason.
@@ -294,14 +299,17 @@ pub(crate) fn question<'a>(request: &'a Incoming, fields: Option<&'a FieldSelect
 
 /// 403 as upstream words it.
 pub(super) fn forbidden(ask: &Ask<'_>, reason: &str) -> ApiError {
+    refused(ask, reason).into()
+}
+
+fn refused(ask: &Ask<'_>, reason: &str) -> Status {
     let text = ask.denial(reason);
     if !ask.is_resource {
-        return Status::failure(403, "Forbidden", format!("forbidden: {text}")).into();
+        return Status::failure(403, "Forbidden", format!("forbidden: {text}"));
     }
     Status::forbidden(
         &GroupResource::new(ask.group, ask.resource),
         ask.name,
         &text,
     )
-    .into()
 }

@@ -191,6 +191,14 @@ impl Call<'_> {
         for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
             object::drop_empty(metadata, key);
         }
+        // Upstream says this of every object that has the field, also of one that has a name.
+        let exists = |name: &str| {
+            let resource: GroupResource = self.resource.group_resource();
+            match base.is_empty() {
+                true => Status::already_exists(&resource, name),
+                false => Status::generate_name_conflict(&resource, name, 1),
+            }
+        };
         for attempt in 0.. {
             if generated {
                 let name = object::generate_name(&base);
@@ -228,8 +236,7 @@ impl Call<'_> {
             if self.dry_run {
                 let collection = &self.resource.collection;
                 if let Some(found) = self.core.backend.get(collection, &key).await? {
-                    let status = Status::already_exists(&self.resource.group_resource(), name);
-                    return Err(self.taken(Some(&found), status));
+                    return Err(self.taken(Some(&found), exists(name)));
                 }
                 if let Some(sent) = sent_revision.filter(|sent| sent != "") {
                     metadata_mut(&mut object).insert("resourceVersion".to_owned(), sent);
@@ -257,12 +264,7 @@ impl Call<'_> {
                 }
                 Err(StoreError::Exists(_)) if generated && attempt + 1 < NAME_ATTEMPTS => continue,
                 Err(StoreError::Exists(_)) => {
-                    let resource: GroupResource = self.resource.group_resource();
-                    let status = if generated {
-                        Status::generate_name_conflict(&resource, name, 1)
-                    } else {
-                        Status::already_exists(&resource, name)
-                    };
+                    let status = exists(name);
                     let found = self.core.backend.get(&self.resource.collection, &key);
                     let found = found.await.ok().flatten();
                     return Err(self.taken(found.as_deref(), status));

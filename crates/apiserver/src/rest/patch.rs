@@ -19,7 +19,7 @@ use crate::object::{meta, metadata_mut, split_api_version, text};
 use crate::request::Part;
 use crate::{managed, versions, yaml};
 
-pub(super) use parse::{APPLY, MEDIA_TYPES, Patch, Read, parse};
+pub(super) use parse::{APPLY, MEDIA_TYPES, Patch, Read, STRATEGIC, parse};
 
 pub(super) async fn patch(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     patch_part(call, body, Part::Main).await
@@ -60,7 +60,9 @@ impl Call<'_> {
     /// before.
     async fn unless_missing(&self, error: ApiError) -> Result<ApiError> {
         let media_type = content_type(&self.request.headers);
-        if media_type == APPLY || !MEDIA_TYPES.contains(&media_type.as_str()) {
+        let is_known = MEDIA_TYPES.contains(&media_type.as_str())
+            && (self.resource.custom.is_none() || media_type != STRATEGIC);
+        if media_type == APPLY || !is_known {
             return Ok(error);
         }
         let (collection, key) = (&self.resource.collection, self.key());
@@ -96,7 +98,8 @@ async fn create_by_apply(
     )
     .map_err(managed::apply_error)?;
     check_repeated(call, strict)?;
-    check_convertible(call, config, &object)?;
+    let mut object = object;
+    check_convertible(call, config, &mut object)?;
     let shown = object.clone();
     let mut object = decode_patched(call, object, &[], &|| shown.to_string())?;
     call.check_namespace(&mut object)?;
@@ -126,21 +129,20 @@ fn check_repeated(call: &Call<'_>, repeated: &[String]) -> Result<()> {
 
 /// The result of an apply is converted after the merge, and upstream's converter has its own messages for values of the
 /// wrong type.
-fn check_convertible(call: &Call<'_>, config: &Value, object: &Value) -> Result<()> {
+fn check_convertible(call: &Call<'_>, config: &Value, object: &mut Value) -> Result<()> {
     let (group, version, kind) = (&call.resource.group, &call.version, &call.resource.kind);
     let Some(schema) = types::lookup(group, version, kind) else {
         return Ok(());
     };
-    let Err(decode::DecodeError::Type(text)) = decode::decode_value(object.clone(), schema) else {
-        return Ok(());
-    };
-    let why = if text.starts_with("json: cannot unmarshal number") {
-        let found = text.rsplit_once(" of type ").map_or("int64", |(_, ty)| ty);
-        format!("cannot convert float64 to {found}")
-    } else if text.starts_with("illegal base64") {
-        format!("error decoding from json: {text}")
-    } else {
-        text
+    let why = match decode::from_unstructured(object, schema) {
+        Err(text) => text,
+        Ok(()) => match decode::decode_value(object.clone(), schema) {
+            Err(decode::DecodeError::Type(text)) if text.starts_with("illegal base64") => {
+                format!("error decoding from json: {text}")
+            }
+            Err(decode::DecodeError::Type(text)) => text,
+            _ => return Ok(()),
+        },
     };
     let of_kind = format!("{group}/{version}, Kind={kind}");
     let (namespace, name) = (meta(config, "namespace"), meta(config, "name"));
@@ -168,7 +170,8 @@ fn apply(
         )
         .map_err(managed::apply_error)?;
         check_repeated(call, strict)?;
-        check_convertible(call, config, &value)?;
+        let mut value = value;
+        check_convertible(call, config, &mut value)?;
         let shown = value.clone();
         let mut value = decode_patched(call, value, &[], &|| shown.to_string())?;
         call.check_namespace(&mut value)?;
@@ -204,6 +207,9 @@ fn apply(
             .to_string()
     };
     let mut value = patched()?;
+    if let (Patch::Strategic(_), None, Some(schema)) = (patch, &call.resource.custom, schema) {
+        decode::from_unstructured(&mut value, schema).map_err(|error| refused(&shown(), &error))?;
+    }
     if matches!(patch, Patch::Json(_)) {
         let (group, kind) = (&call.resource.group, &call.resource.kind);
         crate::classic::flatten_claims(&call.core.registry.load(), group, kind, &mut value);

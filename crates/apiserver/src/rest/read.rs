@@ -26,9 +26,13 @@ pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
         ));
     }
     if let Some(version) = call.request.query.text("resourceVersion") {
-        let wanted = version
-            .parse::<u64>()
-            .map_err(|_| ApiError::unknown(version_error(version)))?;
+        // Upstream reads events from the store, and everything else from a cache, which has another error.
+        let wanted = match call.resource.plural.as_str() {
+            "events" => parse_version(version)?,
+            _ => version
+                .parse::<u64>()
+                .map_err(|_| ApiError::unknown(version_error(version)))?,
+        };
         let current = call.core.backend.revision();
         if wanted > current {
             return Err(ApiError::future_version(wanted, current));

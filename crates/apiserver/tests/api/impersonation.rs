@@ -315,3 +315,38 @@ async fn an_empty_uid_is_none() {
     )
     .await;
 }
+
+/// What of a claim's status needs a permission of its own is refused with the whole message of that refusal.
+#[tokio::test]
+async fn a_refused_part_of_a_status_tells_the_whole_refusal() {
+    let server = Server::in_memory().await.unwrap();
+    allow(
+        &server,
+        "jane",
+        json!([rule("patch", "resource.k8s.io", "resourceclaims/status")]),
+    )
+    .await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [
+        {"name": "r", "exactly": {"deviceClassName": "d"}}]}}});
+    let (code, body) = admin(&server, "POST", claims, claim).await;
+    assert_eq!(code, 201, "{body}");
+    let allocation = json!({"devices": {"results": [
+        {"request": "r", "driver": "d.example.com", "pool": "p", "device": "x"}]}});
+    let request = http::Request::builder()
+        .method("PATCH")
+        .uri(format!("{claims}/c/status"))
+        .header("content-type", "application/merge-patch+json")
+        .body(Full::new(Bytes::from(
+            json!({"status": {"allocation": allocation}}).to_string(),
+        )))
+        .unwrap();
+    let response = server.handle(request, Some(user("jane"))).await;
+    assert_eq!(response.status(), 422);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let refusal = "resourceclaims.resource.k8s.io is forbidden: User \"jane\" cannot patch resource \
+                   \"resourceclaims/binding\" in API group \"resource.k8s.io\" at the cluster scope";
+    let message = body["message"].as_str().unwrap_or_default();
+    assert!(message.contains(refusal), "{message}");
+}

@@ -3,7 +3,7 @@
 use allot_model::features::Features;
 use serde_json::{Map, Value, json};
 
-use super::{certificates, groups, is_definition, services};
+use super::{certificates, fields, groups, is_definition, services};
 use crate::classic;
 use crate::jobs;
 use crate::object::{child_mut, metadata_mut};
@@ -71,6 +71,7 @@ pub fn prepare_for_create(features: &Features, resource: &Resource, object: &mut
     crate::pods::drop_disabled_claims(features, resource, object, &Value::Null);
     crate::pods::drop_disabled_fields(features, resource, object, &Value::Null);
     groups::drop_disabled(features, resource, object, &Value::Null);
+    fields::prepare(resource, object, &Value::Null, Part::Main);
     let has_status = resource.subresource("status").is_some();
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => {
@@ -221,6 +222,13 @@ fn set_template_generation(object: &mut Value, generation: i64) {
     );
 }
 
+/// Upstream's conversion writes the annotation always, so it is among the fields of every sender.
+pub(super) fn default_template_generation(object: &mut Value) {
+    if object["metadata"]["annotations"][TEMPLATE_GENERATION].is_null() {
+        set_template_generation(object, 0);
+    }
+}
+
 /// Reverts the fields of an update that this endpoint must not change.
 pub fn prepare_for_update(
     features: &Features,
@@ -309,6 +317,7 @@ pub fn prepare_for_update(
             }
         }
     }
+    fields::prepare(resource, object, old, part);
     if resource.group == "certificates.k8s.io" {
         if part == Part::Main {
             keep(object, old, "spec");

@@ -33,6 +33,27 @@ pub(super) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList
     validations::all(object, &compiler, errors);
 }
 
+/// Checks what is reported about a policy: warnings about its expressions, and conditions.
+pub(super) fn policy_status(object: &Value, errors: &mut ErrorList) {
+    let (status, path) = (&object["status"], Path::new("status"));
+    let at = path.child("typeChecking").child("expressionWarnings");
+    let warnings = list(&status["typeChecking"], "expressionWarnings");
+    for (index, warning) in warnings.iter().enumerate() {
+        for key in ["warning", "fieldRef"] {
+            let is_set = match text(warning, key) {
+                value if key == "fieldRef" => !value.trim().is_empty(),
+                value => !value.is_empty(),
+            };
+            if !is_set {
+                errors.push(Error::required(&at.index(index).child(key), ""));
+            }
+        }
+    }
+    let conditions = list(status, "conditions");
+    let at = path.child("conditions");
+    errors.extend(allot_model::validate::conditions(conditions, &at));
+}
+
 /// Validates the part common to validating and mutating policies; `operations` are the allowed operations of rules.
 fn definition(
     spec: &Value,

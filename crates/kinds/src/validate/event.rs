@@ -125,6 +125,8 @@ pub(super) fn update_new_style(event: &Value, old: &Value, errors: &mut ErrorLis
         "firstTimestamp",
         "lastTimestamp",
         "count",
+        // Upstream compares it twice.
+        "reason",
         "type",
         "eventTime",
         "action",

@@ -403,7 +403,7 @@ pub(super) fn conditions(object: &Value, errors: &mut ErrorList) {
             errors.push(Error::duplicate(&at, kind));
         }
         if kind.is_empty() {
-            errors.push(Error::required(&at, "must not be empty"));
+            errors.push(Error::required(&at, ""));
         }
     }
 }

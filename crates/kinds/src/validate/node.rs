@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
 use super::{entries, ip, list, resources, scheduling, text};
@@ -15,6 +16,7 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
         errors,
     );
     amounts(node, errors);
+    features(node, errors);
     let (cidrs, path) = (
         list(&node["spec"], "podCIDRs"),
         Path::new("spec").child("podCIDRs"),
@@ -62,7 +64,53 @@ fn amounts(node: &Value, errors: &mut ErrorList) {
 /// Checks a change of a node's status.
 pub(super) fn validate_status(node: &Value, errors: &mut ErrorList) {
     amounts(node, errors);
+    features(node, errors);
     addresses(node, errors);
+}
+
+/// Declared features are names of one or more words, sorted and unique.
+fn features(node: &Value, errors: &mut ErrorList) {
+    const MAX_NAME: usize = 253;
+    let path = Path::new("status").child("declaredFeatures");
+    let named = list(&node["status"], "declaredFeatures").iter();
+    let named: Vec<&str> = named.map(|it| it.as_str().unwrap_or_default()).collect();
+    let is_word = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_uppercase())
+            && word.chars().all(|c| c.is_ascii_alphanumeric())
+    };
+    let is_more = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_alphabetic())
+            && word.chars().all(|c| c.is_ascii_alphanumeric())
+    };
+    for (index, name) in named.iter().enumerate() {
+        let mut words = name.split('/');
+        let valid = words.next().is_some_and(is_word) && words.all(is_more);
+        let why = if name.len() > MAX_NAME {
+            Some(format!("must be no more than {MAX_NAME} characters"))
+        } else if !valid {
+            Some(
+                "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature \
+                 or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+                    .to_owned(),
+            )
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let detail = format!("invalid feature name {}: {why}", quote(name));
+            errors.push(Error::invalid(&path.index(index), *name, detail));
+        }
+        let Some(next) = named.get(index + 1) else {
+            continue;
+        };
+        let at = path.index(index + 1);
+        if name == next {
+            errors.push(Error::duplicate(&at, *next));
+        } else if name > next {
+            let detail = "list must be sorted alphabetically";
+            errors.push(Error::invalid(&at, *next, detail));
+        }
+    }
 }
 
 /// Addresses must be unique.

@@ -102,7 +102,7 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
         if !kinds.insert(kind) {
             errors.push(Error::duplicate(&at.child("type"), kind));
         }
-        names_of(item, kind, &at, errors);
+        names_of(item, kind, &["max", "min"], &at, errors);
         let [max, min] = ["max", "min"].map(|key| quantities(item, key));
         let (mut default, mut request) = (BTreeMap::new(), BTreeMap::new());
         if kind == "Pod" {
@@ -113,6 +113,7 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
                 }
             }
         } else {
+            names_of(item, kind, &["default", "defaultRequest"], &at, errors);
             default = quantities(item, "default");
             request = quantities(item, "defaultRequest");
         }
@@ -124,6 +125,7 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
                 "either minimum or maximum storage value is required, but neither was provided";
             errors.push(Error::required(&at.child("limits"), detail));
         }
+        names_of(item, kind, &["maxLimitRequestRatio"], &at, errors);
         let wanted = quantities(item, "maxLimitRequestRatio");
         let amounts = Amounts {
             max,
@@ -137,21 +139,10 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
 }
 
 /// The resources must be valid for the kind of limit.
-fn names_of(item: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
-    let defaults = |key: &str| matches!(key, "default" | "defaultRequest");
-    let keys = [
-        "max",
-        "min",
-        "default",
-        "defaultRequest",
-        "maxLimitRequestRatio",
-    ];
-    for key in keys
-        .into_iter()
-        .filter(|key| kind != "Pod" || !defaults(key))
-    {
+fn names_of(item: &Value, kind: &str, keys: &[&str], path: &Path, errors: &mut ErrorList) {
+    for key in keys {
         for (name, _) in entries(item, key) {
-            let at = path.child(key).key(name);
+            let at = path.child(*key).key(name);
             match kind {
                 "Pod" | "Container" => resources::resource_name(name, &at, errors),
                 _ => resources::standard_name(name, &at, errors),
@@ -215,6 +206,7 @@ impl Amounts {
                     // The field that is blamed shows its own amount.
                     let shown = match (blamed, words[1]) {
                         ("defaultRequest", "default request value") => high,
+                        ("default", "max value") => high,
                         _ => low,
                     };
                     let detail = format!("{} {low} is greater than {} {high}", words[0], words[1]);

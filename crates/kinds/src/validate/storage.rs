@@ -133,7 +133,7 @@ pub(super) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let at = path.child("resources");
     match &spec["resources"]["requests"]["storage"] {
         Value::Null => errors.push(Error::required(&at.key("storage"), "")),
-        amount => size(amount, &at.child("requests").key("storage"), errors),
+        amount => size(amount, &at.key("storage"), errors),
     }
     if let Some(class) = spec["storageClassName"].as_str()
         && !class.is_empty()
@@ -165,6 +165,62 @@ pub(super) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
         };
         errors.push(Error::invalid(path, BadValue::raw("{}"), detail));
     }
+}
+
+/// Checks the status of a claim: what it got, and how its expansion goes.
+pub(super) fn claim_status(object: &Value, errors: &mut ErrorList) {
+    const RESIZING: [&str; 5] = [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizePending",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+    ];
+    let (status, path) = (&object["status"], Path::new("status"));
+    let whole = |amount: &Value| {
+        let amount = amount.as_str()?.parse::<Quantity>().ok()?;
+        Some(amount.value()).filter(|amount| *amount < 0)
+    };
+    let negative = |amount: &Value, at: &Path, errors: &mut ErrorList| match whole(amount) {
+        Some(amount) => {
+            let detail = "must be a valid resource quantity";
+            errors.push(Error::invalid(at, amount, detail));
+            true
+        }
+        None => false,
+    };
+    for (name, amount) in entries(status, "capacity") {
+        negative(amount, &path.child("capacity").key(name), errors);
+    }
+    let at = path.child("allocatedResourceStatuses");
+    for (name, state) in entries(status, "allocatedResourceStatuses") {
+        claimed_name(name, &at, errors);
+        let mut states = RESIZING;
+        states.sort_unstable();
+        if !state.as_str().is_some_and(|state| states.contains(&state)) {
+            // As upstream: the name, not the state.
+            errors.push(Error::not_supported(&at, name.as_str(), &states));
+        }
+    }
+    let at = path.child("allocatedResources");
+    for (name, amount) in entries(status, "allocatedResources") {
+        if claimed_name(name, &at, errors) {
+            negative(amount, &at.key(name), errors);
+        }
+    }
+}
+
+/// What a claim can have: storage, and resources with a domain.
+fn claimed_name(name: &str, path: &Path, errors: &mut ErrorList) -> bool {
+    let texts = names::qualified_name(name);
+    let valid = texts.is_empty();
+    rule(texts, name, path, errors);
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    if valid && native && name != "storage" {
+        errors.push(Error::not_supported(path, name, &["storage"]));
+        return false;
+    }
+    valid
 }
 
 /// What a new volume begins with.

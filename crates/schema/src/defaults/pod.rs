@@ -30,7 +30,7 @@ pub(super) fn whole(map: &mut Object) {
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         host_ports(spec);
     }
-    pod_level_requests(spec);
+    pod_level_amounts(spec);
 }
 
 /// The old field of one address and the list of all say the same; the old one is believed.
@@ -98,64 +98,103 @@ fn host_ports(spec: &mut Object) {
     }
 }
 
-/// Pod-level requests that are left open follow from those of the containers, or from the pod-level limits.
-fn pod_level_requests(spec: &mut Object) {
+/// What the containers of a pod have at once, of the amounts at a place: those that run, or an earlier one with those that
+/// have been started before it and go on.
+fn aggregate(spec: &Object, place: &str) -> BTreeMap<String, Quantity> {
+    let containers = |key: &str| {
+        spec.get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
+    let amounts = |container: &Value| -> Vec<(String, Quantity)> {
+        let found = container.pointer(place).and_then(Value::as_object);
+        let parsed = found.into_iter().flatten().filter_map(|(name, amount)| {
+            let amount = amount.as_str()?.parse().ok()?;
+            Some((name.clone(), amount))
+        });
+        parsed.collect()
+    };
+    let add = |sums: &mut BTreeMap<String, Quantity>, more: Vec<(String, Quantity)>| {
+        for (name, amount) in more {
+            let sum = sums.get(&name).and_then(|sum| sum.checked_add(&amount));
+            sums.insert(name, sum.unwrap_or(amount));
+        }
+    };
+    let (mut running, mut started, mut most) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for container in containers("containers") {
+        add(&mut running, amounts(container));
+    }
+    for container in containers("initContainers") {
+        let at_once = if container.get("restartPolicy").and_then(Value::as_str) == Some("Always") {
+            add(&mut running, amounts(container));
+            add(&mut started, amounts(container));
+            started.clone()
+        } else {
+            let mut at_once = started.clone();
+            add(&mut at_once, amounts(container));
+            at_once
+        };
+        raise(&mut most, at_once);
+    }
+    raise(&mut running, most);
+    running
+}
+
+/// Takes the greater amount of each.
+fn raise(most: &mut BTreeMap<String, Quantity>, amounts: BTreeMap<String, Quantity>) {
+    for (name, amount) in amounts {
+        let known = most.get(&name);
+        if known.is_none_or(|known| *known < amount) {
+            most.insert(name, amount);
+        }
+    }
+}
+
+/// Pod-level limits of huge pages that are left open follow from those of the containers, and pod-level requests, where
+/// there are limits, from those of the containers or from the limits.
+fn pod_level_amounts(spec: &mut Object) {
     let Some(Value::Object(resources)) = spec.get("resources") else {
         return;
     };
     let part = |key: &str| {
-        resources
-            .get(key)
-            .and_then(Value::as_object)
-            .cloned()
-            .unwrap_or_default()
+        let part = resources.get(key).and_then(Value::as_object);
+        part.cloned().unwrap_or_default()
     };
-    let (limits, mut requests) = (part("limits"), part("requests"));
+    let (mut limits, mut requests) = (part("limits"), part("requests"));
     if limits.is_empty() && requests.is_empty() {
         return;
     }
-    let mut sums: BTreeMap<String, Quantity> = BTreeMap::new();
-    for container in spec
-        .get("containers")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        for (name, amount) in container
-            .pointer("/resources/requests")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-        {
-            if let Some(amount) = amount
-                .as_str()
-                .and_then(|text| text.parse::<Quantity>().ok())
-            {
-                let sum = sums
-                    .get(name)
-                    .and_then(|sum| sum.checked_add(&amount))
-                    .unwrap_or(amount);
-                sums.insert(name.clone(), sum);
-            }
+    let is_page = |name: &str| name.starts_with("hugepages-");
+    for (name, sum) in aggregate(spec, "/resources/limits") {
+        // A request of them says what is wanted.
+        if is_page(&name) && !requests.contains_key(&name) {
+            limits.entry(name).or_insert_with(|| sum.to_string().into());
         }
     }
     let supported = |name: &str| matches!(name, "cpu" | "memory");
-    for (name, sum) in sums {
-        if supported(&name) {
-            requests
-                .entry(name)
-                .or_insert_with(|| sum.to_string().into());
+    if !limits.is_empty() {
+        for (name, sum) in aggregate(spec, "/resources/requests") {
+            if supported(&name) {
+                requests
+                    .entry(name)
+                    .or_insert_with(|| sum.to_string().into());
+            }
+        }
+        for (name, limit) in &limits {
+            if supported(name) || is_page(name) {
+                requests
+                    .entry(name.clone())
+                    .or_insert_with(|| limit.clone());
+            }
         }
     }
-    for (name, limit) in limits {
-        if supported(&name) || name.starts_with("hugepages-") {
-            requests.entry(name).or_insert(limit);
+    if let Some(Value::Object(resources)) = spec.get_mut("resources") {
+        for (key, amounts) in [("limits", limits), ("requests", requests)] {
+            if !amounts.is_empty() {
+                resources.insert(key.to_owned(), Value::Object(amounts));
+            }
         }
-    }
-    if let Some(Value::Object(resources)) = spec.get_mut("resources")
-        && !requests.is_empty()
-    {
-        resources.insert("requests".to_owned(), Value::Object(requests));
     }
 }
 

@@ -52,9 +52,14 @@ pub fn prune_nulls(value: &mut Value, schema: &Structural) {
     match value {
         Value::Object(map) => {
             map.retain(|key, value| {
+                let of_key = match (schema.properties.get(key), &schema.additional) {
+                    (Some(property), _) => Some(property),
+                    (None, Additional::Schema(sub)) => Some(&**sub),
+                    _ => None,
+                };
                 !value.is_null()
-                    || schema.properties.get(key).is_none_or(|property| {
-                        property.nullable || property.default.as_ref().is_some_and(|d| !d.is_null())
+                    || of_key.is_none_or(|schema| {
+                        schema.nullable || schema.default.as_ref().is_some_and(|d| !d.is_null())
                     })
             });
             for (key, value) in map.iter_mut() {

@@ -157,6 +157,25 @@ fn defaults_fill_what_is_absent_or_null() {
 }
 
 #[test]
+fn nulls_in_maps_go_as_those_in_fields() {
+    let schema = |values: serde_json::Value| {
+        let whole = json!({"type": "object", "additionalProperties": values});
+        Structural::from_json(&whole).unwrap()
+    };
+    for (values, left) in [
+        (json!({"type": "string"}), json!({"b": "x"})),
+        (
+            json!({"type": "string", "nullable": true}),
+            json!({"a": null, "b": "x"}),
+        ),
+    ] {
+        let mut object = json!({"a": null, "b": "x"});
+        prune_nulls(&mut object, &schema(values));
+        assert_eq!(object, left);
+    }
+}
+
+#[test]
 fn formats() {
     for (name, good, bad) in [
         ("date-time", "2024-01-01T00:00:00Z", "2024-01-01"),

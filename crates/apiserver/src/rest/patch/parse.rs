@@ -14,12 +14,14 @@ const MAX_OPERATIONS: usize = 10_000;
 
 /// The media type of an apply.
 pub(in crate::rest) const APPLY: &str = "application/apply-patch+yaml";
+/// Media type of a patch that knows the types of built-in kinds.
+pub(in crate::rest) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// The media types of patches.
 pub(in crate::rest) const MEDIA_TYPES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
+    STRATEGIC,
     APPLY,
 ];
 
@@ -54,9 +56,7 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
             };
             parse_merge(body, Patch::Merge, &wrong)
         }
-        "application/strategic-merge-patch+json" if !custom => {
-            parse_merge(body, Patch::Strategic, &|text| text)
-        }
+        STRATEGIC if !custom => parse_merge(body, Patch::Strategic, &|text| text),
         APPLY => parse_apply(call, body),
         other if !custom => {
             tracing::debug!(media_type = other, "unknown patch type");

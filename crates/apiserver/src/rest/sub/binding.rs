@@ -2,6 +2,7 @@
 
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
+use allot_apimachinery::quote::quote;
 use allot_model::features::Release;
 use bytes::Bytes;
 use http::Response;
@@ -49,14 +50,20 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
     let target = &binding["target"];
     let kind = text(target, &["kind"]);
     let node = text(target, &["name"]);
+    let mut errors = Vec::new();
     if !matches!(kind, "" | "Node") {
-        let message = format!(
-            "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
-        );
-        return Err(ApiError::unknown(message));
+        errors.push(format!(
+            "target.kind: Unsupported value: {}: supported values: \"Node\", \"<empty>\"",
+            quote(kind)
+        ));
     }
     if node.is_empty() {
-        return Err(ApiError::unknown("target.name: Required value"));
+        errors.push("target.name: Required value".to_owned());
+    }
+    match errors.as_slice() {
+        [] => {}
+        [one] => return Err(ApiError::unknown(one.as_str())),
+        all => return Err(ApiError::unknown(format!("[{}]", all.join(", ")))),
     }
     call.change(|pod| {
         let resource = GroupResource::new("", "pods/binding");

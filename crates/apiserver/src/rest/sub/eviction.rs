@@ -61,6 +61,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     };
     options.dry_run |= call.dry_run;
     let asked = options.preconditions.resource_version.is_some();
+    let wanted = options.preconditions.uid.clone();
     for _ in 0..ATTEMPTS {
         let found = call.core.backend.get("pods", &call.key()).await?;
         let entry = found.ok_or_else(|| call.not_found())?;
@@ -76,6 +77,10 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
             options.preconditions.resource_version = Some(version);
         }
         match evict(&call, options).await {
+            // Another pod stays another one.
+            Err(error) if wanted.as_ref().is_some_and(|uid| uid != meta(&pod, "uid")) => {
+                return Err(error);
+            }
             Err(error) if error.code() == 409 && !asked => {}
             result => return result.map(|()| success(&call)),
         }
