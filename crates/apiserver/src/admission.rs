@@ -412,7 +412,7 @@ const SYSTEM_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Objects live only in namespaces that exist and are not going away.
 async fn namespace_lifecycle(core: &Admission, attributes: &Attributes<'_>) -> Result<()> {
-    let namespaces = attributes.resource.is("", "namespaces");
+    let namespaces = attributes.resource.rules.is_namespace;
     if attributes.operation == Operation::Delete
         && namespaces
         && SYSTEM_NAMESPACES.contains(&attributes.name)

@@ -76,7 +76,7 @@ mod version;
 mod webhook;
 mod yaml;
 
-pub use allot_kinds::{classic, error, identity, negotiate, object, registry, validate};
+pub use allot_kinds::{builtin, classic, error, identity, negotiate, object, registry, validate};
 use allot_kinds::{
     custom, expression, flow_defaults, header, managed, ordered, protobuf, raw, references, scale,
     select, storage, strategy, table, versions, view, warnings,

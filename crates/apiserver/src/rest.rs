@@ -250,7 +250,7 @@ fn is_routed(resource: &Resource, info: &RequestInfo, method: &Method) -> bool {
 fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
     match info.subresource.as_str() {
         "" => resource.verbs.iter().any(|verb| verb != "create"),
-        "status" if resource.is("resource.k8s.io", "devicetaintrules") => false,
+        "status" => resource.rules.status_has_table,
         subresource => !matches!(subresource, "token" | "eviction" | "binding"),
     }
 }
@@ -260,7 +260,7 @@ fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
 fn is_in_place(resource: &Resource, info: &RequestInfo) -> bool {
     match info.namespace.as_str() {
         "" => !resource.namespaced || info.name.is_empty(),
-        namespace if resource.is("", "namespaces") => namespace == info.name,
+        namespace if resource.rules.is_namespace => namespace == info.name,
         _ => resource.namespaced,
     }
 }

@@ -17,7 +17,7 @@ use crate::body::Body;
 use crate::config::AuthorizationMode;
 use crate::context::Call;
 use crate::encode::Respond as _;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::object::{strings, text};
 
@@ -26,15 +26,12 @@ const UNKNOWN_TOKEN: &str = "invalid bearer token";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// The answer if the resource is a review.
+/// The answer to a review.
 ///
 /// # Errors
 /// 422 for a review without attributes.
-pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<Body>>> {
+pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Response<Body>> {
     let plural = call.resource.plural.as_str();
-    if !matches!(call.resource.group.as_str(), AUTHORIZATION | AUTHENTICATION) {
-        return Ok(None);
-    }
     let mut review = object.clone();
     let api_version = call.resource.api_version(&call.version);
     let (kind, manager) = (&call.resource.kind, &call.manager);
@@ -63,7 +60,7 @@ pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<B
         (AUTHENTICATION, "selfsubjectreviews") => {
             json!({"userInfo": user_info(&call.request.user)})
         }
-        _ => return Ok(None),
+        _ => return Err(ApiError::no_such_path()),
     };
     review["status"] = status;
     match plural {
@@ -81,12 +78,10 @@ pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<B
         review["metadata"] = json!({});
     }
     call.check_shape()?;
-    Ok(Some(call.view().unstored_response(
-        201,
-        review,
-        call.media,
-        call.table_options(),
-    )))
+    let options = call.table_options();
+    Ok(call
+        .view()
+        .unstored_response(201, review, call.media, options))
 }
 
 fn extra(value: &Value) -> BTreeMap<String, Vec<String>> {

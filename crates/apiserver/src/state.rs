@@ -8,9 +8,10 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::answers::{Budget, Counters};
+use crate::builtin;
 use crate::config::Config;
 use crate::error::Result;
-use crate::registry::{self, Registry};
+use crate::registry::Registry;
 use crate::select::extract;
 
 /// The state of one server below authorization, admission and handlers.
@@ -34,7 +35,7 @@ pub struct ServerState {
 impl ServerState {
     /// Creates the state for a backend, with the built-in resources that the options select.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
-        let registry = registry::builtin(&config.runtime_config, config.features.release());
+        let registry = builtin::registry(&config.runtime_config, config.features.release());
         for version in config.runtime_config.missing(&registry) {
             tracing::warn!(
                 version,

@@ -159,7 +159,8 @@ fn has_old_claims(registry: &Registry, group: &str, kind: &str) -> bool {
         let claims = registry.get(GROUP, "resourceclaims");
         claims.is_some_and(|claims| is_shared(claims))
     };
-    crate::pods::has_spec(group, kind) && is_served()
+    let resource = registry.by_kind(group, kind);
+    resource.is_some_and(|it| it.rules.pod_template.is_some()) && is_served()
 }
 
 /// The body of a pod, or of something with a pod template, with its claims in the newer form, where classic kinds are

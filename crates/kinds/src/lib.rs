@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod builtin;
 pub mod classic;
 pub mod custom;
 pub mod error;

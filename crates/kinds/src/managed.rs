@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::registry::Resource;
-use crate::{strategy, versions};
+use crate::versions;
 
 mod known;
 
@@ -53,23 +53,14 @@ impl Versions for ResourceVersions<'_> {
     }
 
     fn reset_fields(&self, _api_version: &str) -> Set {
-        let kind = (self.resource.group.as_str(), self.resource.plural.as_str());
-        const REQUESTS: (&str, &str) = ("certificates.k8s.io", "certificatesigningrequests");
+        let rules = self.resource.rules;
+        let mut own = rules.reset_fields.iter();
+        if let Some((_, paths)) = own.find(|(name, _)| *name == self.subresource) {
+            return Set::of_fields(paths.iter().copied());
+        }
         let paths: &[&[&str]] = match self.subresource {
-            "" if kind == REQUESTS => &[&["spec"], &["status"]],
-            "approval" if kind == REQUESTS => &[&["spec"], &["status", "certificate"]],
-            "status" if kind == REQUESTS => &[&["spec"], &["status", "conditions"]],
             "" if self.resource.subresource("status").is_some() => &[&["status"]],
-            "finalize" if kind == ("", "namespaces") => &[&["status"]],
-            "status" if kind == ("apps", "deployments") => &[&["spec"], &["metadata", "labels"]],
-            "status" if kind == ("", "pods") => &[
-                &["spec"],
-                &["metadata", "deletionTimestamp"],
-                &["metadata", "ownerReferences"],
-            ],
-            "status" if strategy::status_keeps_metadata(self.resource) => {
-                &[&["metadata"], &["spec"]]
-            }
+            "status" if rules.status_keeps_metadata() => &[&["metadata"], &["spec"]],
             "status" => &[&["spec"]],
             _ => &[],
         };

@@ -5,22 +5,6 @@ use serde_json::{Value, json};
 
 use crate::registry::Resource;
 
-/// Whether objects of the kind are pods, or have a pod template.
-pub fn has_spec(group: &str, kind: &str) -> bool {
-    const WITH_PODS: [(&str, &str); 9] = [
-        ("", "Pod"),
-        ("", "PodTemplate"),
-        ("", "ReplicationController"),
-        ("apps", "Deployment"),
-        ("apps", "ReplicaSet"),
-        ("apps", "DaemonSet"),
-        ("apps", "StatefulSet"),
-        ("batch", "Job"),
-        ("batch", "CronJob"),
-    ];
-    WITH_PODS.contains(&(group, kind))
-}
-
 /// Removes a pod's claims if dynamic resource allocation is off, unless the stored object has some already.
 pub fn drop_disabled_claims(
     features: &Features,
@@ -29,7 +13,7 @@ pub fn drop_disabled_claims(
     old: &Value,
 ) {
     let off = !features.enabled(Feature::DynamicResourceAllocation);
-    if !off || !has_spec(&resource.group, &resource.kind) {
+    if !off || resource.rules.pod_template.is_none() {
         return;
     }
     let mut in_use = false;
@@ -60,7 +44,7 @@ pub fn drop_disabled_fields(
     new: &mut Value,
     old: &Value,
 ) {
-    if !has_spec(&resource.group, &resource.kind) {
+    if resource.rules.pod_template.is_none() {
         return;
     }
     let (mut grouped, mut signalled) = (features.enabled(Feature::GenericWorkload), false);
@@ -82,15 +66,6 @@ pub fn drop_disabled_fields(
             });
         }
     });
-    // An upper bound of pods that are away during an update is not for stateful sets yet.
-    const BOUND: &str = "maxUnavailable";
-    let bound = |set: &Value| !set["spec"]["updateStrategy"]["rollingUpdate"][BOUND].is_null();
-    if resource.is("apps", "statefulsets")
-        && !bound(old)
-        && let Some(Value::Object(strategy)) = new.pointer_mut("/spec/updateStrategy/rollingUpdate")
-    {
-        strategy.remove(BOUND);
-    }
 }
 
 fn each_lifecycle(spec: &mut Value, mut with: impl FnMut(&mut serde_json::Map<String, Value>)) {

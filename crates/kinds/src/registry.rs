@@ -1,7 +1,7 @@
 //! Which resources there are.
 //!
-//! One row per built-in resource ([`rows`]); custom resources are added at run time as the same type. The request path,
-//! discovery and authorization are all driven by it.
+//! Built-in kinds are listed in the module `builtin` at the root; custom resources are added at run time as the same type.
+//! The request path, discovery and authorization are all driven by it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,21 @@ use std::sync::Arc;
 use allot_apimachinery::gvk::{GroupKind, GroupResource};
 use allot_model::features::Release;
 
+mod builtin;
 mod custom;
 mod priority;
-mod release;
-pub mod rows;
+mod rules;
 
+pub use builtin::{
+    ALL, BASE, Builtin, CLUSTER, CONNECT, CREATE, GET, NO_DELETE_ALL, PROXY, READ, RW, SCALE,
+    STATUS, Sub, UPDATE,
+};
 pub use custom::of_definition;
-pub use priority::{groups, versions};
+pub use priority::{groups, is_builtin_group, versions};
+pub use rules::{
+    ALL_METADATA, Check, CheckChange, ComputedField, Create, Generation, Layout, MetadataErrors,
+    Row, Rules, Steps, StoredForm, UnsupportedField, anything_changed,
+};
 
 /// One served version of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +91,8 @@ pub struct Resource {
     pub collection: Arc<str>,
     /// The definition behind a custom resource.
     pub custom: Option<Arc<crate::custom::CustomResource>>,
+    /// What differs from kind to kind when objects are written and read.
+    pub rules: &'static Rules,
     /// The release whose API serves the resource.
     pub release: Release,
 }
@@ -285,7 +295,7 @@ impl RuntimeConfig {
                 .map_err(|_| format!("{item}: the value must be true or false"))?;
             match key.split_once('/') {
                 Some(("api", "all" | "ga" | "beta" | "alpha")) => {}
-                Some((group, _)) if !rows::is_group(group) && !UNSERVED.contains(&group) => {
+                Some((group, _)) if !is_builtin_group(group) && !UNSERVED.contains(&group) => {
                     unknown.insert(group);
                 }
                 _ => {}
@@ -309,11 +319,12 @@ impl RuntimeConfig {
     /// The versions that are asked for by name and that no resource has. The server warns of them at its start.
     ///
     /// ```
-    /// use allot_kinds::registry::{RuntimeConfig, builtin};
+    /// use allot_kinds::builtin;
+    /// use allot_kinds::registry::RuntimeConfig;
     /// use allot_model::features::Release;
     ///
     /// let config = RuntimeConfig::parse("apps/v1=true,apps/v9=true,apps/v8=false,api/all=true").unwrap();
-    /// assert_eq!(config.missing(&builtin(&config, Release::new(36))), ["apps/v9"]);
+    /// assert_eq!(config.missing(&builtin::registry(&config, Release::new(36))), ["apps/v9"]);
     /// ```
     pub fn missing(&self, registry: &Registry) -> Vec<&str> {
         let is_missing = |key: &str| {
@@ -347,18 +358,6 @@ impl RuntimeConfig {
             .find_map(|key| self.0.get(key).copied())
             .unwrap_or(default)
     }
-}
-
-/// The built-in resources with the versions that `config` selects, those of `resource.k8s.io` as `release` has them.
-pub fn builtin(config: &RuntimeConfig, release: Release) -> Registry {
-    let resources = rows::all().map(|row| row.resource(config, release));
-    let newer = resources.filter_map(|resource| release::in_release(resource, config, release));
-    Registry::new(newer.chain(release::resources(config, release)))
-}
-
-/// A group of a built-in resource.
-pub fn is_builtin_group(name: &str) -> bool {
-    rows::is_group(name)
 }
 
 /// The store's collection of a resource.

@@ -116,8 +116,7 @@ pub fn read(resource: &Resource, object: &Value, declared: Option<&Scale>) -> Re
         scale["spec"]["replicas"] = replicas.into();
     }
     let selector = match &object["spec"]["selector"] {
-        // The selector of a replication controller is a plain map.
-        map if resource.is("", "replicationcontrollers") => json!({"matchLabels": map}),
+        map if resource.rules.plain_selector => json!({"matchLabels": map}),
         selector => selector.clone(),
     };
     let selector = LabelSelector::from_json(&selector)

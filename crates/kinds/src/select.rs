@@ -6,14 +6,11 @@ use std::sync::Arc;
 
 use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::labels::Selector;
-use allot_model::features::Release;
-use allot_model::selectable;
 use allot_store::Entry;
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
-use crate::object::text;
-use crate::registry::Resource;
+use crate::registry::{ComputedField, Resource, UnsupportedField};
 use crate::request::Query;
 use crate::versions;
 
@@ -24,7 +21,7 @@ mod extract;
 mod tests;
 
 /// A field that every classic slice has, and no newer one.
-const CLASSIC_DRIVER: &str = "driverName";
+pub(crate) const CLASSIC_DRIVER: &str = "driverName";
 
 /// What of an object a selector can see; derived once per stored version.
 #[derive(Debug, Clone, Default)]
@@ -93,60 +90,23 @@ fn definition(resource: &Resource) -> Option<u64> {
 
 /// Fields besides name and namespace, in upstream's names.
 fn selectable(resource: &Resource) -> Vec<Cow<'static, str>> {
-    let fixed: &[&'static str] = match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") => &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.podIPs",
-            "status.nominatedNodeName",
-        ],
-        ("", "nodes") => &["spec.unschedulable"],
-        ("", "namespaces") => &["status.phase", "name"],
-        ("", "secrets") => &["type"],
-        ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "replicationcontrollers") => &["status.replicas"],
-        ("" | "events.k8s.io", "events") => &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-        ("batch", "jobs") => &["status.successful"],
-        ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
-        ("resource.k8s.io", "resourceslices") if resource.release >= Release::new(37) => &[
-            selectable::SLICE_NODE_NAME,
-            selectable::SLICE_DRIVER,
-            selectable::SLICE_POOL_NAME,
-        ],
-        ("resource.k8s.io", "resourceslices") => {
-            &[selectable::SLICE_NODE_NAME, selectable::SLICE_DRIVER]
-        }
-        _ => &[],
-    };
-    if crate::classic::is_apart(resource) {
-        return ["spec.nodeName", "spec.driver", "nodeName", CLASSIC_DRIVER]
-            .map(Cow::Borrowed)
-            .to_vec();
-    }
-    match &resource.custom {
-        Some(custom) => {
+    match (&resource.custom, resource.rules.selectable_in) {
+        (Some(custom), _) => {
             let fields = custom.selectable_fields().into_iter();
             fields.map(Cow::Owned).collect()
         }
-        None => fixed.iter().copied().map(Cow::Borrowed).collect(),
+        (None, Some(fields)) => fields(resource),
+        (None, None) => {
+            let fields = resource.rules.selectable.iter();
+            fields.copied().map(Cow::Borrowed).collect()
+        }
     }
+}
+
+/// The rule for a selectable field that is no path.
+fn computed(resource: &Resource, field: &str) -> Option<&'static ComputedField> {
+    let mut fields = resource.rules.computed_fields.iter();
+    fields.find(|computed| computed.name == field)
 }
 
 /// All paths that selectors of a built-in kind read.
@@ -154,37 +114,21 @@ fn visible(resource: &Resource) -> Vec<Cow<'static, str>> {
     let fixed = ["metadata.labels", "metadata.name", "metadata.namespace"];
     let mut paths: Vec<Cow<'static, str>> = fixed.map(Cow::Borrowed).into();
     for field in selectable(resource) {
-        match &*field {
-            "status.podIPs" => paths.push("status.podIP".into()),
-            "status.successful" => paths.push("status.succeeded".into()),
-            "source" => paths.extend(["source.component", "reportingComponent"].map(Cow::Borrowed)),
-            _ => paths.push(field),
+        match computed(resource, &field) {
+            Some(computed) => paths.extend(computed.reads.iter().copied().map(Cow::Borrowed)),
+            None => paths.push(field),
         }
     }
     paths
 }
 
 fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
+    if let Some(computed) = computed(resource, field) {
+        return (computed.value)(object);
+    }
     let path: Vec<&str> = field.split('.').collect();
-    match (resource.plural.as_str(), field) {
-        ("namespaces", "name") => return crate::object::meta(object, "name").to_owned(),
-        ("events", "source") => {
-            let component = text(object, &["source", "component"]);
-            let source = if component.is_empty() {
-                text(object, &["reportingComponent"])
-            } else {
-                component
-            };
-            return source.to_owned();
-        }
-        ("pods", "status.podIPs") => return text(object, &["status", "podIP"]).to_owned(),
-        ("jobs", "status.successful") => {
-            return object["status"]["succeeded"]
-                .as_i64()
-                .unwrap_or(0)
-                .to_string();
-        }
-        (_, "spec.hostNetwork" | "spec.unschedulable") => {
+    match field {
+        "spec.hostNetwork" | "spec.unschedulable" => {
             return path
                 .iter()
                 .fold(object, |value, key| &value[*key])
@@ -192,7 +136,7 @@ fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
                 .unwrap_or(false)
                 .to_string();
         }
-        (_, "status.replicas") => {
+        "status.replicas" => {
             return object["status"]["replicas"]
                 .as_i64()
                 .unwrap_or(0)
@@ -259,30 +203,28 @@ impl Selection {
         (labels, mut fields): (Option<Selector>, Option<FieldSelector>),
     ) -> Result<Self> {
         if let Some(fields) = &fields {
-            let mut known = selectable(resource);
-            if resource.group == versions::EVENTS {
-                // It has none for the component that older events name.
-                known.retain(|field| field != "source");
-                known = known
-                    .iter()
-                    .map(|field| public_name(field).into())
-                    .collect();
-            }
+            let known = selectable(resource);
+            let known: Vec<&str> = known
+                .iter()
+                .filter_map(|field| public_name(resource, field))
+                .collect();
             for requirement in fields.requirements() {
                 let field = requirement.field.as_str();
                 // Custom objects of the cluster have none, while built-in ones only do not match.
                 let has_namespace = resource.custom.is_none() || resource.namespaced;
                 let everywhere = field == "metadata.name"
-                    || field == "metadata.namespace" && has_namespace && !is_slices(resource);
-                if !everywhere && !known.iter().any(|it| it == field) {
+                    || field == "metadata.namespace"
+                        && has_namespace
+                        && resource.rules.selects_namespace;
+                if !everywhere && !known.contains(&field) {
                     return Err(ApiError::bad_request(unsupported_field(
                         resource, version, field,
                     )));
                 }
             }
         }
-        if resource.group == versions::EVENTS {
-            fields = fields.map(|fields| fields.renamed(stored_name));
+        if !resource.rules.renamed_fields.is_empty() {
+            fields = fields.map(|fields| fields.renamed(|field| stored_name(resource, field)));
         }
         let exact = |field| {
             fields
@@ -327,70 +269,35 @@ impl Selection {
     }
 }
 
-/// The fields of events that `events.k8s.io` gives other names, as they are stored and as that group calls them.
-const EVENT_FIELDS: [(&str, &str); 8] = [
-    ("involvedObject.kind", "regarding.kind"),
-    ("involvedObject.namespace", "regarding.namespace"),
-    ("involvedObject.name", "regarding.name"),
-    ("involvedObject.uid", "regarding.uid"),
-    ("involvedObject.apiVersion", "regarding.apiVersion"),
-    (
-        "involvedObject.resourceVersion",
-        "regarding.resourceVersion",
-    ),
-    ("involvedObject.fieldPath", "regarding.fieldPath"),
-    ("reportingComponent", "reportingController"),
-];
-
-fn public_name(stored: &str) -> String {
-    let known = EVENT_FIELDS.iter().find(|(known, _)| *known == stored);
-    known.map_or(stored, |(_, public)| public).to_owned()
+/// The name by which clients select a field; `None` if they cannot.
+fn public_name<'a>(resource: &Resource, stored: &'a str) -> Option<&'a str> {
+    let mut renamed = resource.rules.renamed_fields.iter();
+    match renamed.find(|(known, _)| *known == stored) {
+        Some((_, "")) => None,
+        Some((_, public)) => Some(public),
+        None => Some(stored),
+    }
 }
 
-fn stored_name(public: &str) -> String {
-    let known = EVENT_FIELDS.iter().find(|(_, known)| *known == public);
+fn stored_name(resource: &Resource, public: &str) -> String {
+    let mut renamed = resource.rules.renamed_fields.iter();
+    let known = renamed.find(|(_, known)| *known == public);
     known.map_or(public, |(stored, _)| stored).to_owned()
 }
 
-/// The only cluster-scoped kind that rejects a namespace in a field selector.
-fn is_slices(resource: &Resource) -> bool {
-    resource.is("resource.k8s.io", "resourceslices")
-}
-
-/// Upstream's text depends on whether the kind registered its own conversion of field labels.
+/// Upstream's text for a field that cannot be selected.
 fn unsupported_field(resource: &Resource, version: &str, field: &str) -> String {
-    const CORE: [&str; 7] = [
-        "pods",
-        "nodes",
-        "namespaces",
-        "secrets",
-        "services",
-        "replicationcontrollers",
-        "events",
-    ];
-    let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
-    if matches!(group, "" | versions::EVENTS) && CORE.contains(&plural) {
-        return format!("field label not supported: {field}");
+    let (group, kind) = (&resource.group, &resource.kind);
+    match resource.rules.unsupported_field {
+        UnsupportedField::NotSupported => format!("field label not supported: {field}"),
+        UnsupportedField::NotSupportedForVersion => {
+            format!("field label not supported for {group}/{version}, Kind={kind}: {field}")
+        }
+        UnsupportedField::NotSupportedForKind => {
+            format!("field label {field:?} not supported for {kind}")
+        }
+        UnsupportedField::Unknown => format!(
+            "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ),
     }
-    if is_slices(resource) {
-        return format!(
-            "field label not supported for {group}/{version}, Kind={}: {field}",
-            resource.kind
-        );
-    }
-    if matches!((group, plural), ("batch", "jobs")) {
-        return format!("field label {field:?} not supported for Job");
-    }
-    if matches!(
-        (group, plural),
-        ("certificates.k8s.io", "certificatesigningrequests")
-    ) {
-        return format!("field label not supported: {field}");
-    }
-    if resource.custom.is_some() {
-        return format!("field label not supported: {field}");
-    }
-    format!(
-        "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-    )
 }

@@ -1,68 +1,48 @@
 //! What differs from kind to kind when an object is written.
 //!
-//! The generic write path calls these in upstream's order: default, admit, prepare, validate. Behind them are
-//! `allot_model` (resource.k8s.io), `allot_schema` (the other built-in kinds) and definitions (custom kinds).
+//! The generic write path calls these in upstream's order: default, admit, prepare, validate. Behind them are the rules of
+//! a built-in kind ([`Rules`](crate::registry::Rules)) and definitions (custom kinds).
 
 use serde_json::Value;
 
-use crate::classic;
 use crate::registry::Resource;
-use crate::versions::dra_kind;
 
-mod certificates;
+pub(crate) mod certificates;
 mod delete;
-mod fields;
-mod groups;
-mod kinds;
+pub(crate) mod groups;
 mod prepare;
-mod services;
+pub(crate) mod services;
 mod validate;
 
-pub use delete::{is_finished, prepare_for_delete, refuses_delete, returns_deleted_object};
-pub use kinds::{
-    allocates_addresses, allows_create_on_update, defaults_status_from_spec, names_by_uuid,
-    storage_prefix,
-};
-pub use prepare::{
-    prepare_for_create, prepare_for_update, set_generated_name, status_keeps_metadata,
-};
+pub use delete::{is_finished, prepare_for_delete, refuses_delete};
+pub(crate) use prepare::keep;
+pub use prepare::{prepare_for_create, prepare_for_update, set_generated_name};
 pub use validate::{validate_create, validate_update};
+
+/// Upstream's storage prefix of a resource, which its messages about conflicts contain.
+pub fn storage_prefix(resource: &Resource) -> String {
+    match resource.rules.storage_prefix {
+        _ if resource.custom.is_some() => format!("{}/{}", resource.group, resource.plural),
+        "" => resource.plural.clone(),
+        prefix => prefix.to_owned(),
+    }
+}
 
 /// Fills in defaults for an object in the version of the request.
 pub fn default(resource: &Resource, version: &str, object: &mut Value) {
-    if let Some(kind) = classic::kind_in(resource, version) {
-        return allot_model::classic::default(kind, object);
-    }
-    if let (Some(kind), Ok(version)) = (dra_kind(resource), version.parse()) {
-        allot_model::defaults::default(kind, version, object, jiff::Timestamp::now());
-        return;
-    }
-    match &resource.custom {
-        Some(custom) => custom.default(version, object),
-        None if is_definition(resource) => allot_schema::definition::default(object),
-        None => {
+    match (&resource.custom, resource.rules.defaults) {
+        (Some(custom), _) => custom.default(version, object),
+        (None, Some(default)) => default(resource, version, object),
+        (None, None) => {
             allot_schema::defaults::apply(&resource.group, version, &resource.kind, object);
-            if resource.is("apps", "daemonsets") {
-                prepare::default_template_generation(object);
-            }
         }
     }
 }
 
-/// The resource defines other resources.
-fn is_definition(resource: &Resource) -> bool {
-    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
-}
-
 /// Brings an admitted and validated object into the form in which it is stored.
 pub fn finish(resource: &Resource, object: &mut Value) {
-    if let Some(kind) = classic::kind_of(resource, object) {
-        return allot_model::classic::normalize(kind, object);
-    }
-    if let Some(kind) = dra_kind(resource) {
-        allot_model::convert::normalize(kind, object);
-    } else if resource.group == "events.k8s.io" {
-        // Stored in the core group's form, which its conversion has normalised.
+    if let Some(normalize) = resource.rules.normalize {
+        normalize(resource, object);
     } else if let Some(schema) = resource.schema(&resource.storage_version) {
         allot_schema::decode::normalize(object, schema);
         null_empty_lists(object, schema);

@@ -6,19 +6,17 @@ use serde_json::{Value, json};
 use crate::custom::Column;
 use crate::negotiate::Shape;
 use crate::object::meta;
-use crate::registry::Resource;
+use crate::registry::{Layout, Resource};
 use crate::request::Query;
-use crate::versions::{self, dra_kind};
 use crate::view::{View, metadata_only};
 
-mod cluster;
-mod control;
+pub(crate) mod cluster;
+pub(crate) mod control;
 mod format;
-mod kinds;
-mod network;
-mod pod;
-mod storage;
-mod workloads;
+pub(crate) mod network;
+pub(crate) mod pod;
+pub(crate) mod storage;
+pub(crate) mod workloads;
 
 /// What a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,17 +51,6 @@ impl Options {
             include,
         }
     }
-}
-
-/// Makes the cells of a row.
-type Row = Box<dyn Fn(&Value) -> Vec<Value>>;
-
-/// The columns of a resource and the function for its rows.
-struct Layout {
-    columns: Vec<Column>,
-    row: Row,
-    /// Upstream's default printer leaves the rows of an empty list null.
-    null_when_empty: bool,
 }
 
 /// The table of one scale.
@@ -112,22 +99,18 @@ pub fn table(
     shape: Shape,
     options: Options,
 ) -> Value {
-    let layout = layout(view);
+    let layout = layout(view.resource, view.version);
+    let rules = view.resource.rules;
     let mut objects: Vec<&Value> = objects.iter().collect();
-    if view
-        .resource
-        .is("flowcontrol.apiserver.k8s.io", "flowschemas")
-    {
-        objects.sort_by_key(|object| control::flow_schema_place(object));
+    if let Some(place) = rules.row_order {
+        objects.sort_by_key(|object| place(object));
     }
     let rows: Vec<Value> = objects
         .iter()
         .map(|&object| {
             let mut row = json!({"cells": (layout.row)(object)});
-            if view.resource.is("", "pods")
-                && let Some(completed) = pod::completed(object)
-            {
-                row["conditions"] = json!([completed]);
+            if let Some(condition) = rules.row_condition.and_then(|of| of(object)) {
+                row["conditions"] = json!([condition]);
             }
             row["object"] = match options.include {
                 Include::None => Value::Null,
@@ -165,88 +148,39 @@ pub fn table(
     })
 }
 
-fn layout(view: &View<'_>) -> Layout {
-    let resource = view.resource;
-    if let Some(kind) = crate::classic::kind_in(resource, view.version) {
-        let row =
-            move |object: &Value| allot_model::classic::row(kind, object, jiff::Timestamp::now());
+fn layout(resource: &Resource, version: &str) -> Layout {
+    if let Some(custom) = &resource.custom {
+        let columns = custom.columns(version);
+        let (custom, version) = (custom.clone(), version.to_owned());
         return Layout {
-            columns: owned_columns(allot_model::classic::columns(kind)),
+            columns,
+            row: Box::new(move |object: &Value| custom.row(&version, object)),
+            null_when_empty: false,
+        };
+    }
+    match (resource.rules.layout, resource.rules.table) {
+        (Some(layout), _) => layout(resource, version),
+        (None, Some((columns, row))) => Layout {
+            columns: parse_columns(columns),
             row: Box::new(row),
             null_when_empty: false,
-        };
-    }
-    if let Some(kind) = dra_kind(resource) {
-        let columns = owned_columns(allot_model::table::columns(kind));
-        let resource = resource.clone();
-        let row = Box::new(move |object: &Value| {
-            // Cells are computed from the stored form, whatever version the client requests.
-            let hub = versions::convert(&resource, object.clone(), &resource.storage_version);
-            allot_model::table::row(kind, hub.as_ref().unwrap_or(object), jiff::Timestamp::now())
-        });
-        return Layout {
-            columns,
-            row,
-            null_when_empty: false,
-        };
-    }
-    if let Some(custom) = &resource.custom {
-        let columns = custom.columns(view.version);
-        let (custom, version) = (custom.clone(), view.version.to_owned());
-        let row = Box::new(move |object: &Value| custom.row(&version, object));
-        return Layout {
-            columns,
-            row,
-            null_when_empty: false,
-        };
-    }
-    match kinds::find(&resource.group, &resource.plural) {
-        Some((columns, row)) => Layout {
-            columns: parse_columns(columns),
-            row: in_stored_form(resource, row),
-            null_when_empty: false,
         },
-        None => Layout {
-            columns: parse_columns("Name|Created At:date"),
-            row: Box::new(|object| {
-                vec![
-                    meta(object, "name").into(),
-                    meta(object, "creationTimestamp").into(),
-                ]
-            }),
-            null_when_empty: true,
-        },
+        (None, None) => fallback(),
     }
 }
 
-/// Cells are computed from one form of an object, whatever version the client requests.
-fn in_stored_form(resource: &Resource, row: fn(&Value) -> Vec<Value>) -> Row {
-    match resource.group.as_str() {
-        versions::EVENTS => Box::new(move |object| {
-            let mut core = object.clone();
-            versions::events::to_core(&mut core);
-            row(&core)
+/// The table of a kind without columns of its own.
+pub(crate) fn fallback() -> Layout {
+    Layout {
+        columns: parse_columns("Name|Created At:date"),
+        row: Box::new(|object| {
+            vec![
+                meta(object, "name").into(),
+                meta(object, "creationTimestamp").into(),
+            ]
         }),
-        "autoscaling" => {
-            let resource = resource.clone();
-            Box::new(move |object| {
-                let newest = versions::convert(&resource, object.clone(), "v2");
-                row(newest.as_ref().unwrap_or(object))
-            })
-        }
-        _ => Box::new(row),
+        null_when_empty: true,
     }
-}
-
-fn owned_columns(columns: &[allot_model::table::Column]) -> Vec<Column> {
-    let owned = |column: &allot_model::table::Column| Column {
-        name: column.name.to_owned(),
-        kind: column.kind.to_owned(),
-        format: column.format.to_owned(),
-        description: column.description.to_owned(),
-        priority: i64::from(column.priority),
-    };
-    columns.iter().map(owned).collect()
 }
 
 /// Reads `Name|Desired:integer|IP::1`: title, type (string), priority (0).

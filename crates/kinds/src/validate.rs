@@ -6,39 +6,40 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
 
+use crate::registry::Rules;
 use crate::request::Part;
 
-mod access;
-mod admission;
-mod apps;
-mod batch;
-mod certificate;
-mod config;
+pub(crate) mod access;
+pub(crate) mod admission;
+pub(crate) mod apps;
+pub(crate) mod batch;
+pub(crate) mod certificate;
+pub(crate) mod config;
 mod container;
-mod csi;
-mod event;
-mod flow;
-mod internal;
+pub(crate) mod csi;
+pub(crate) mod event;
+pub(crate) mod flow;
+pub(crate) mod internal;
 pub mod ip;
-mod namespace;
-mod network;
-mod node;
+pub(crate) mod namespace;
+pub(crate) mod network;
+pub(crate) mod node;
 mod persistent;
-mod pod;
+pub(crate) mod pod;
 pub mod pod_annotations;
 mod pod_diff;
-mod pod_resize;
-mod pod_status;
-mod pod_update;
-mod quota;
+pub(crate) mod pod_resize;
+pub(crate) mod pod_status;
+pub(crate) mod pod_update;
+pub(crate) mod quota;
 mod resources;
-mod scaling;
+pub(crate) mod scaling;
 mod scheduling;
 mod security;
-mod service;
-mod storage;
+pub(crate) mod service;
+pub(crate) mod storage;
 mod volume;
-mod workload;
+pub(crate) mod workload;
 
 pub use network::addresses::ip_name;
 
@@ -46,15 +47,9 @@ pub use network::addresses::ip_name;
 const IMMUTABLE: &str = "field is immutable";
 
 /// Errors of a new object.
-pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
+pub fn create(rules: &Rules, object: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
-    check(group, plural, object, &mut errors);
-    match (group, plural) {
-        ("", "pods") => pod::validate_create(object, &mut errors),
-        ("batch", "cronjobs") => batch::cron_job(object, true, &mut errors),
-        ("", "namespaces") => namespace::finalizers(object, true, &mut errors),
-        _ => {}
-    }
+    rules.validate_create.unwrap_or(rules.validate)(object, &mut errors);
     errors
 }
 
@@ -66,181 +61,25 @@ pub fn cluster_addresses(service: &Value) -> ErrorList {
 }
 
 /// Errors of a change through an endpoint.
-pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part) -> ErrorList {
+pub fn update(rules: &Rules, object: &Value, old: &Value, part: Part) -> ErrorList {
     let mut errors = ErrorList::new();
-    match (group, plural, part) {
-        ("", "pods", Part::Status) => pod_status::validate(object, old, &mut errors),
-        ("", "pods", Part::EphemeralContainers) => {
-            pod_update::validate_ephemeral(object, old, &mut errors);
-        }
-        ("", "pods", Part::Resize) => pod_resize::validate(object, old, &mut errors),
-        ("", "pods", Part::Main) => pod_update::validate(object, old, &mut errors),
-        ("", "nodes", Part::Main) => {
-            node::validate_update(object, old, &mut errors);
-            // Upstream validates the taints of an update as those of a new node, too.
-            let twice: Vec<_> = errors
-                .iter()
-                .filter(|error| error.field.starts_with("metadata.taints"))
-                .cloned()
-                .collect();
-            errors.extend(twice);
-        }
-        ("events.k8s.io", "events", _) => event::update_new_style(object, old, &mut errors),
-        ("", "namespaces", Part::Status) => namespace::status(object, &mut errors),
-        ("", "namespaces", Part::Main) => namespace::finalizers(object, true, &mut errors),
-        ("", "namespaces", Part::Finalize) => namespace::finalizers(object, false, &mut errors),
-        ("scheduling.k8s.io", "priorityclasses", _) => {
-            config::priority_class_update(object, old, &mut errors);
-        }
-        ("scheduling.k8s.io", "workloads", _) => {
-            workload::workload_update(object, old, &mut errors);
-        }
-        ("scheduling.k8s.io", "podgroups", Part::Status) => {
-            workload::group_status(object, old, &mut errors);
-        }
-        ("scheduling.k8s.io", "podgroups", _) => workload::group_update(object, old, &mut errors),
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings", _) => {
-            check(group, plural, object, &mut errors);
-            if object["roleRef"] != old["roleRef"] {
-                let detail = "cannot change roleRef";
-                let kind = ("rbac.authorization.k8s.io", "v1", "RoleBinding");
-                let shown = internal::shown(kind, &["roleRef"], &object["roleRef"]);
-                errors.push(Error::invalid(&Path::new("roleRef"), shown, detail));
+    match part {
+        Part::Main => match rules.validate_update {
+            Some(check) => check(object, old, &mut errors),
+            None => (rules.validate)(object, &mut errors),
+        },
+        Part::Status => {
+            if let Some(check) = rules.validate_status {
+                check(object, old, &mut errors);
             }
         }
-        ("", "configmaps", _) => config::config_map_update(object, old, &mut errors),
-        ("", "secrets", _) => config::secret_update(object, old, &mut errors),
-        ("", "services", Part::Main) => service::validate_update(object, old, &mut errors),
-        ("", "services", Part::Status) => service::validate_status(object, &mut errors),
-        ("apps", _, Part::Main) => apps::validate_update(plural, object, old, &mut errors),
-        ("apps", _, Part::Status) | ("", "replicationcontrollers", Part::Status) => {
-            apps::validate_status(plural, object, old, &mut errors);
-        }
-        ("batch", "jobs", Part::Main) => batch::job_update(object, old, &mut errors),
-        ("batch", "cronjobs", Part::Main) => batch::cron_job(object, false, &mut errors),
-        ("batch", "jobs", Part::Status) => batch::job_status(object, old, &mut errors),
-        ("", "resourcequotas", Part::Main) => quota::update(object, old, &mut errors),
-        ("", "resourcequotas", Part::Status) => quota::used(object, &mut errors),
-        ("storage.k8s.io", _, _) => storage_update(plural, object, old, &mut errors),
-        ("flowcontrol.apiserver.k8s.io", _, Part::Status) => {
-            flow::conditions(object, &mut errors);
-        }
-        ("networking.k8s.io", "ingressclasses", _) => {
-            network::class_update(object, old, &mut errors);
-        }
-        ("networking.k8s.io", "ingresses", Part::Status) => {
-            network::ingress_status(object, &mut errors);
-        }
-        ("networking.k8s.io", "ipaddresses", _) => {
-            network::address_update(object, old, &mut errors);
-        }
-        ("networking.k8s.io", "servicecidrs", Part::Main) => {
-            network::range_update(object, old, &mut errors);
-        }
-        ("policy", "poddisruptionbudgets", Part::Status) => {
-            config::budget_status(object, &mut errors);
-        }
-        ("autoscaling", "horizontalpodautoscalers", Part::Status) => {
-            scaling::status(object, &mut errors);
-        }
-        ("", "persistentvolumes", Part::Main) => storage::volume_update(object, old, &mut errors),
-        ("", "persistentvolumeclaims", Part::Main) => {
-            storage::claim_update(object, old, &mut errors);
-        }
-        ("", "persistentvolumeclaims", Part::Status) => {
-            storage::claim_status(object, &mut errors);
-        }
-        ("admissionregistration.k8s.io", "validatingadmissionpolicies", Part::Status) => {
-            admission::policy_status(object, &mut errors);
-        }
-        ("node.k8s.io", "runtimeclasses", _) => {
-            config::runtime_class_update(object, old, &mut errors);
-        }
-        ("discovery.k8s.io", "endpointslices", _) => {
-            network::endpoint_slice_update(object, old, &mut errors);
-        }
-        ("certificates.k8s.io", _, _) => certificate::update(object, old, part, &mut errors),
-        ("", "nodes", Part::Status) => node::validate_status(object, &mut errors),
-        ("admissionregistration.k8s.io", _, Part::Main) => {
-            installed(plural, object, Some(old), &mut errors);
-        }
-        (_, _, Part::Status) => {}
-        _ => check(group, plural, object, &mut errors),
+        _ => match rules.validate_part {
+            Some(check) => check(object, old, part, &mut errors),
+            None => (rules.validate)(object, &mut errors),
+        },
     }
     ip::forgive(&mut errors, old);
     errors
-}
-
-fn storage_update(plural: &str, object: &Value, old: &Value, errors: &mut ErrorList) {
-    match plural {
-        "storageclasses" => storage::class_update(object, old, errors),
-        "csidrivers" => csi::driver_update(object, old, errors),
-        "csinodes" => csi::node_update(object, old, errors),
-        "csistoragecapacities" => csi::capacity_update(object, old, errors),
-        "volumeattachments" => csi::attachment_update(object, old, errors),
-        "volumeattributesclasses" => csi::attributes_update(object, old, errors),
-        _ => {}
-    }
-}
-
-fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
-    match (group, plural) {
-        ("", "pods") => pod::validate(object, None, errors),
-        ("", "nodes") => node::validate(object, errors),
-        ("", "resourcequotas") => quota::validate(object, errors),
-        ("", "limitranges") => scaling::limit_range(object, errors),
-        ("", "endpoints") => network::endpoints(object, errors),
-        ("", "podtemplates") => pod::template(&object["template"], &Path::new("template"), errors),
-        ("", "persistentvolumes") => storage::volume(object, errors),
-        ("", "persistentvolumeclaims") => storage::claim(object, errors),
-        ("", "configmaps") => config::config_map(object, errors),
-        ("", "secrets") => config::secret(object, errors),
-        ("", "services") => service::validate(object, errors),
-        ("", "events") => event::validate(object, errors),
-        ("events.k8s.io", "events") => event::validate_new_style(object, errors),
-        ("", "replicationcontrollers") | ("apps", _) => apps::validate(plural, object, errors),
-        ("batch", "jobs") => batch::job(object, errors),
-        ("autoscaling", "horizontalpodautoscalers") => scaling::autoscaler(object, errors),
-        ("discovery.k8s.io", "endpointslices") => network::endpoint_slice(object, errors),
-        ("networking.k8s.io", "ingresses") => network::ingress(object, errors),
-        ("networking.k8s.io", "ingressclasses") => network::ingress_class(object, errors),
-        ("networking.k8s.io", "networkpolicies") => network::policy(object, errors),
-        ("apiregistration.k8s.io", _) => config::api_service(object, errors),
-        ("coordination.k8s.io", "leases") => config::lease(object, errors),
-        ("scheduling.k8s.io", "priorityclasses") => config::priority_class(object, errors),
-        ("scheduling.k8s.io", "workloads") => workload::workload(object, errors),
-        ("scheduling.k8s.io", "podgroups") => workload::group(object, errors),
-        ("certificates.k8s.io", _) => certificate::request(object, errors),
-        ("policy", "poddisruptionbudgets") => config::budget(object, errors),
-        ("rbac.authorization.k8s.io", _) => access::role_or_binding(plural, object, errors),
-        ("networking.k8s.io", "ipaddresses") => network::address(object, errors),
-        ("networking.k8s.io", "servicecidrs") => network::range(object, errors),
-        ("flowcontrol.apiserver.k8s.io", "flowschemas") => flow::schema(object, errors),
-        ("flowcontrol.apiserver.k8s.io", _) => flow::level(object, errors),
-        ("storage.k8s.io", "storageclasses") => storage::class(object, errors),
-        ("storage.k8s.io", "csidrivers") => csi::driver(object, errors),
-        ("storage.k8s.io", "csinodes") => csi::node(object, errors),
-        ("storage.k8s.io", "csistoragecapacities") => csi::capacity(object, errors),
-        ("storage.k8s.io", "volumeattachments") => csi::attachment(object, true, errors),
-        ("storage.k8s.io", "volumeattributesclasses") => csi::attributes(object, errors),
-        ("node.k8s.io", "runtimeclasses") => config::runtime_class(object, errors),
-        ("admissionregistration.k8s.io", _) => installed(plural, object, None, errors),
-        _ => {}
-    }
-}
-
-/// What users install to take part in admission.
-fn installed(plural: &str, object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
-    match plural {
-        "validatingadmissionpolicies" => admission::policy(object, old, errors),
-        "validatingadmissionpolicybindings" => admission::binding(object, errors),
-        "mutatingadmissionpolicies" => admission::mutating_policy(object, old, errors),
-        "mutatingadmissionpolicybindings" => admission::mutating_binding(object, errors),
-        "validatingwebhookconfigurations" | "mutatingwebhookconfigurations" => {
-            admission::configuration(object, old, errors);
-        }
-        _ => {}
-    }
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

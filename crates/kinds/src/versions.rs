@@ -1,6 +1,6 @@
 //! Stored form and served form: which versions differ, and how one becomes the other.
 
-mod autoscaling;
+pub(crate) mod autoscaling;
 pub mod events;
 
 use std::borrow::Cow;
@@ -15,21 +15,17 @@ use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 use crate::storage::Owned;
 
-/// The group whose events are stored in the core group's form.
-pub const EVENTS: &str = "events.k8s.io";
-
 /// All versions of the resource have the same form apart from `apiVersion`, or this is the stored one.
 pub fn same_shape(resource: &Resource, version: &str) -> bool {
     let stored = version == resource.storage_version
         && resource.custom.is_none()
         && !classic::is_shared(resource);
-    resource.group != EVENTS && (stored || !converts(resource))
+    resource.rules.stored_form.is_none() && (stored || !converts(resource))
 }
 
 /// Versions of this resource have different shapes.
 fn converts(resource: &Resource) -> bool {
-    matches!(resource.group.as_str(), "resource.k8s.io" | "autoscaling")
-        || resource.custom.is_some()
+    resource.rules.convert.is_some() || resource.custom.is_some()
 }
 
 /// A stored object in a version.
@@ -101,8 +97,8 @@ fn settled(resource: &Resource, mut object: Value) -> Result<Value> {
     }
     let version = classic::stored_version(resource, &object).to_owned();
     set_type(&mut object, resource, &version);
-    if resource.group == EVENTS {
-        events::from_core(&mut object);
+    if let Some(form) = resource.rules.stored_form {
+        (form.read)(&mut object);
     }
     Ok(object)
 }
@@ -133,8 +129,8 @@ fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
 /// # Errors
 /// 400 if it cannot be converted.
 pub fn to_internal(resource: &Resource, mut object: Value) -> Result<Value> {
-    if resource.group == EVENTS {
-        events::to_core(&mut object);
+    if let Some(form) = resource.rules.stored_form {
+        (form.write)(&mut object);
     }
     if let Some(original) = classic::original(resource, &object) {
         return Ok(original);
@@ -175,24 +171,8 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
     if from == version {
         return Ok(object);
     }
-    if let Some(converted) = classic::convert(resource, &object, &from, version) {
-        object = converted.map_err(ApiError::bad_request)?;
-    } else if resource.group == "autoscaling" {
-        autoscaling::convert(&mut object, &from, version);
-    } else if resource.group == "resource.k8s.io" && converts(resource) {
-        let unknown = || {
-            ApiError::bad_request(format!(
-                "no version {version:?} of kind {:?}",
-                resource.kind
-            ))
-        };
-        let kind = dra_kind(resource).ok_or_else(unknown)?;
-        let (from, to) = (
-            from.parse().map_err(|_| unknown())?,
-            version.parse().map_err(|_| unknown())?,
-        );
-        object = allot_model::convert::convert(kind, from, to, object)
-            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    if let Some(convert) = resource.rules.convert {
+        object = convert(resource, object, &from, version)?;
     }
     set_type(&mut object, resource, version);
     Ok(object)

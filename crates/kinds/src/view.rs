@@ -110,16 +110,8 @@ impl View<'_> {
     /// Reduces an object of the resource to its metadata in upstream's internal representation.
     pub fn metadata_only(&self, object: Value, shape: Shape) -> Value {
         let mut partial = metadata_only(object, shape);
-        if self.resource.is("apps", "daemonsets")
-            && let Some(annotations) = partial["metadata"]["annotations"].as_object_mut()
-        {
-            // Upstream stores this annotation outside of the metadata and writes it last.
-            annotations.remove("deprecated.daemonset.template.generation");
-            if annotations.is_empty()
-                && let Some(metadata) = partial["metadata"].as_object_mut()
-            {
-                metadata.remove("annotations");
-            }
+        if let Some(change) = self.resource.rules.partial_metadata {
+            change(&mut partial);
         }
         partial
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use allot_apimachinery::Quantity;
 use allot_apimachinery::names;
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
@@ -10,114 +9,75 @@ use serde_json::Value;
 use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
 use crate::request::DeleteOptions;
-use crate::versions::dra_kind;
 
-mod addresses;
-mod pod;
+pub(crate) mod addresses;
+pub(crate) mod pod;
 
 /// Replaces old annotations of a new object by fields; returns the warnings about them.
 pub fn replace_annotations(resource: &Resource, object: &mut Value) -> Vec<String> {
-    match resource.is("", "pods") {
-        true => pod::app_armor_fields(object),
-        false => Vec::new(),
+    match resource.rules.replace_annotations {
+        Some(replace) => replace(object),
+        None => Vec::new(),
     }
 }
 
-/// Warnings about a delete. By default jobs orphan their pods, which is rarely intended.
+/// The warning about a delete.
 pub fn on_delete(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
-    (resource.is("batch", "jobs") && options.propagation.is_none()).then_some(
-        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
-         set propagationPolicy=Orphan to suppress this warning",
-    )
+    resource.rules.warning_delete?(options)
 }
 
 /// Warnings about a new object.
 pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
-    let mut found = kind(resource, object);
-    if resource.is("storage.k8s.io", "csidrivers") {
-        found.extend(driver(object));
-    }
-    if resource.is("", "resourcequotas") {
-        found.extend(quota(object));
-    }
     if resource.custom.is_some() {
-        found.extend(finalizers(object, &Value::Null));
+        return finalizers(object, &Value::Null);
     }
-    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        found.extend(formats(object, &Value::Null));
-    }
-    let class = "kubernetes.io/ingress.class";
-    if resource.is("networking.k8s.io", "ingresses")
-        && object["metadata"]["annotations"].get(class).is_some()
-    {
-        found.push(format!(
-            "annotation {class:?} is deprecated, please use 'spec.ingressClassName' instead"
-        ));
-    }
-    if resource.is("", "pods") {
-        found.splice(0..0, host_name(object, "the Pod's hostname"));
-        return found;
-    }
-    match (resource.group.as_str(), resource.plural.as_str()) {
-        ("apps", "deployments" | "replicasets") | ("batch", _) | ("", "replicationcontrollers") => {
-            found.splice(0..0, host_name(object, "Pod names and hostnames"));
-        }
-        _ => {}
-    }
-    found
+    let rules = resource.rules;
+    rules.warnings_create.unwrap_or(rules.warnings)(object)
 }
 
-/// Warnings about a changed object. Pods cause none, since they are rarely written by hand.
+/// Warnings about a changed object.
 pub fn on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
-    if resource.is("", "pods") {
-        return Vec::new();
-    }
     if resource.custom.is_some() {
         return finalizers(object, old);
     }
-    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        return formats(object, old);
+    match resource.rules.warnings_update {
+        Some(warnings) => warnings(object, old),
+        None => (resource.rules.warnings)(object),
     }
-    let generation = |object: &Value| object["metadata"]["generation"].clone();
-    if matches!(resource.group.as_str(), "apps" | "batch") && generation(object) == generation(old)
-    {
-        return Vec::new();
-    }
-    kind(resource, object)
 }
 
-fn kind(resource: &Resource, object: &Value) -> Vec<String> {
-    if let Some(kind) = dra_kind(resource) {
-        return allot_model::validate::warnings(kind, object);
+/// Warnings about a changed object of a kind that is warned about only if its spec changed.
+pub(crate) fn after_change(
+    object: &Value,
+    old: &Value,
+    warnings: fn(&Value) -> Vec<String>,
+) -> Vec<String> {
+    match object["metadata"]["generation"] == old["metadata"]["generation"] {
+        true => Vec::new(),
+        false => warnings(object),
     }
-    match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") => pod::warnings(object, ""),
-        ("batch", "jobs") => job(&object["spec"], "spec"),
-        ("apps", _) | ("", "replicationcontrollers") => {
-            pod::warnings(&object["spec"]["template"], "spec.template.")
-        }
-        ("batch", "cronjobs") => job(
-            &object["spec"]["jobTemplate"]["spec"],
-            "spec.jobTemplate.spec",
-        ),
-        ("", "podtemplates") => pod::warnings(&object["template"], "template."),
-        ("", "services") => service(object),
-        ("", "nodes") => node(object),
-        ("", "endpoints") => addresses::endpoints(object),
-        ("discovery.k8s.io", "endpointslices") => addresses::endpoint_slice(object),
-        ("networking.k8s.io", "networkpolicies") => addresses::policy(&object["spec"]),
-        ("", "persistentvolumeclaims") => {
-            let mut found = annotation(object, OLD_CLASS);
-            found.extend(pod::claim_spec(&object["spec"], "spec"));
-            found
-        }
-        ("", "persistentvolumes") => volume(object),
-        _ => Vec::new(),
-    }
+}
+
+/// Warnings about the pod template in the spec of a workload.
+pub(crate) fn template(object: &Value) -> Vec<String> {
+    pod::warnings(&object["spec"]["template"], "spec.template.")
+}
+
+/// The warnings about a new workload: its name first, since its pods are named after it.
+pub(crate) fn with_host_name(object: &Value, mut found: Vec<String>) -> Vec<String> {
+    found.splice(0..0, host_name(object, "Pod names and hostnames"));
+    found
+}
+
+/// Warnings about a claim for a volume.
+pub(crate) fn volume_claim(object: &Value) -> Vec<String> {
+    let mut found = annotation(object, OLD_CLASS);
+    found.extend(pod::claim_spec(&object["spec"], "spec"));
+    found
 }
 
 /// A name of more than one label is an unusual host name.
-fn host_name(object: &Value, of: &str) -> Option<String> {
+pub(crate) fn host_name(object: &Value, of: &str) -> Option<String> {
     let texts = names::dns1123_label(meta(object, "name"));
     (!texts.is_empty()).then(|| {
         format!(
@@ -155,7 +115,7 @@ fn finalizers(object: &Value, old: &Value) -> Vec<String> {
     found
 }
 
-fn service(object: &Value) -> Vec<String> {
+pub(crate) fn service(object: &Value) -> Vec<String> {
     let spec = &object["spec"];
     let text = |key: &str| spec[key].as_str().unwrap_or_default();
     let external = spec["externalIPs"]
@@ -211,7 +171,7 @@ fn service(object: &Value) -> Vec<String> {
     found
 }
 
-fn node(object: &Value) -> Vec<String> {
+pub(crate) fn node(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     if object["spec"]["configSource"].is_object() {
@@ -227,44 +187,6 @@ fn node(object: &Value) -> Vec<String> {
         &object["spec"]["podCIDRs"],
     ));
     found
-}
-
-/// What is requested should not exceed the limit of it.
-fn quota(object: &Value) -> Vec<String> {
-    let hard = &object["spec"]["hard"];
-    let amount = |name: &str| -> Option<Quantity> { hard[name].as_str()?.parse().ok() };
-    let mut found = Vec::new();
-    for (resource, bare) in [
-        ("cpu", true),
-        ("memory", true),
-        ("storage", false),
-        ("ephemeral-storage", false),
-    ] {
-        let mut requests = format!("requests.{resource}");
-        if bare && hard[&requests].is_null() {
-            requests = resource.to_owned();
-        }
-        let limits = format!("limits.{resource}");
-        if let (Some(request), Some(limit)) = (amount(&requests), amount(&limits))
-            && request > limit
-        {
-            found.push(format!(
-                "ResourceQuota {requests} ({request}) should be less than {limits} ({limit})"
-            ));
-        }
-    }
-    found
-}
-
-/// Tokens should be among the secrets of a driver.
-fn driver(object: &Value) -> Option<String> {
-    let spec = &object["spec"];
-    let asks = spec["tokenRequests"]
-        .as_array()
-        .is_some_and(|all| !all.is_empty());
-    (asks && spec["serviceAccountTokenInSecrets"].is_null()).then(|| {
-        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()
-    })
 }
 
 /// Annotations of volumes and claims that were replaced by fields, and the warnings about them.
@@ -283,7 +205,7 @@ fn annotation(object: &Value, (key, message): (&str, &str)) -> Vec<String> {
     found.map(text).into_iter().collect()
 }
 
-fn volume(object: &Value) -> Vec<String> {
+pub(crate) fn volume(object: &Value) -> Vec<String> {
     let mut found = annotation(object, OLD_CLASS);
     found.extend(annotation(object, OLD_OPTIONS));
     if object["spec"]["persistentVolumeReclaimPolicy"] == "Recycle" {
@@ -293,7 +215,7 @@ fn volume(object: &Value) -> Vec<String> {
 }
 
 /// A job with so many indexes that its status may not hold all of them.
-fn job(spec: &Value, path: &str) -> Vec<String> {
+pub(crate) fn job(spec: &Value, path: &str) -> Vec<String> {
     const COMPLETIONS: i64 = 100_000;
     const PARALLELISM: i64 = 10_000;
     let more = |key: &str, limit| spec[key].as_i64().is_some_and(|number| number > limit);
@@ -343,15 +265,6 @@ pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
         ".metadata.ownerReferences contains duplicate entries{admitted}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
         repeated.join(", ")
     ))
-}
-
-/// Unsupported formats in a CRD that are new.
-fn formats(definition: &Value, old: &Value) -> Vec<String> {
-    let had = allot_schema::definition::unknown_formats(old);
-    let has = allot_schema::definition::unknown_formats(definition);
-    let new = has.into_iter().filter(|format| !had.contains(format));
-    new.map(|format| format!("unrecognized format {format:?}"))
-        .collect()
 }
 
 #[cfg(test)]

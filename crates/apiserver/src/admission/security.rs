@@ -132,7 +132,7 @@ pub(super) async fn check(
     if !matches!(attributes.operation, Operation::Create | Operation::Update) {
         return Ok(());
     }
-    if attributes.resource.is("", "namespaces") {
+    if attributes.resource.rules.is_namespace {
         return check_namespace(core, attributes, object, warnings).await;
     }
     let Some(pod) = pod_of(attributes, object) else {
@@ -175,23 +175,14 @@ pub(super) async fn check(
 /// The pod of a request, or the pod template.
 fn pod_of<'a>(attributes: &Attributes<'_>, object: &'a Value) -> Option<Pod<'a>> {
     let resource = attributes.resource;
-    let template = match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods")
-            if matches!(
-                attributes.subresource,
-                "" | "ephemeralcontainers" | "resize"
-            ) =>
-        {
-            object
-        }
-        _ if !attributes.subresource.is_empty() => return None,
-        ("", "podtemplates") => &object["template"],
-        ("", "replicationcontrollers")
-        | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
-        | ("batch", "jobs") => &object["spec"]["template"],
-        ("batch", "cronjobs") => &object["spec"]["jobTemplate"]["spec"]["template"],
-        _ => return None,
+    let path = resource.rules.pod_template?;
+    let concerned = match attributes.subresource {
+        "" => true,
+        "ephemeralcontainers" | "resize" => path.is_empty(),
+        _ => false,
     };
+    let template = path.iter().fold(object, |value, key| &value[*key]);
+    let template = concerned.then_some(template)?;
     template.is_object().then(|| Pod {
         metadata: &template["metadata"],
         spec: &template["spec"],

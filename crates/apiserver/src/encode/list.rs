@@ -67,12 +67,11 @@ impl Listing {
 
     /// The list can be encoded item by item.
     fn can_stream(&self) -> bool {
-        let group = self.resource.group.as_str();
         match (self.media.encoding, self.media.shape) {
             // Its items come before its metadata.
             (Encoding::Protobuf, Shape::MetadataV1beta1) => false,
             // Its rows are sorted.
-            (_, Shape::Table | Shape::TableV1beta1) => group != "flowcontrol.apiserver.k8s.io",
+            (_, Shape::Table | Shape::TableV1beta1) => self.resource.rules.row_order.is_none(),
             _ => true,
         }
     }

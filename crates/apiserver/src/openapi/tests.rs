@@ -1,11 +1,12 @@
 use allot_model::features::Release;
 
 use super::*;
-use crate::registry::{RuntimeConfig, builtin};
+use crate::builtin;
+use crate::registry::RuntimeConfig;
 
 #[test]
 fn every_version_has_a_document_whose_references_resolve() {
-    let registry = builtin(&RuntimeConfig::default(), Release::NEWEST);
+    let registry = builtin::registry(&RuntimeConfig::default(), Release::NEWEST);
     for (name, part) in parts(&registry) {
         let document = part.v3();
         let known = document["components"]["schemas"]
@@ -25,7 +26,7 @@ fn every_version_has_a_document_whose_references_resolve() {
 
 #[test]
 fn the_old_format_holds_everything_once() {
-    let registry = builtin(&RuntimeConfig::default(), Release::NEWEST);
+    let registry = builtin::registry(&RuntimeConfig::default(), Release::NEWEST);
     let document = v2(&registry);
     let known = document["definitions"]
         .as_object()
@@ -44,8 +45,8 @@ fn the_old_format_holds_everything_once() {
 
 #[test]
 fn hashes_follow_the_resources() {
-    let registry = builtin(&RuntimeConfig::default(), Release::NEWEST);
-    let more = builtin(
+    let registry = builtin::registry(&RuntimeConfig::default(), Release::NEWEST);
+    let more = builtin::registry(
         &RuntimeConfig::parse("resource.k8s.io/v1beta1=true").expect("a valid configuration"),
         Release::NEWEST,
     );

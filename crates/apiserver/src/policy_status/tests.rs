@@ -1,11 +1,11 @@
 use serde_json::json;
 
 use super::*;
-use crate::registry;
+use crate::builtin;
 
 fn check(spec: Value, expected: &[(&str, &str)]) {
     let config = crate::config::Config::default();
-    let registry = registry::builtin(&config.runtime_config, config.features.release());
+    let registry = builtin::registry(&config.runtime_config, config.features.release());
     let found = warnings(&json!({"spec": spec}), &registry);
     let found: Vec<(&str, &str)> = found
         .iter()

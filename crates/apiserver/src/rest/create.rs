@@ -17,6 +17,7 @@ use crate::context::Call;
 use crate::conversion;
 use crate::error::{ApiError, Result};
 use crate::object::{self, meta, metadata_mut};
+use crate::registry::Create;
 use crate::request::DeleteOptions;
 use crate::storage::Owned;
 use crate::{managed, services, strategy, versions};
@@ -30,11 +31,10 @@ const NAME_ATTEMPTS: usize = 8;
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut object = call.object(&body)?;
     call.check_namespace(&mut object)?;
-    if let Some(response) = crate::reviews::answer(&call, &object).await? {
-        return Ok(response);
-    }
-    if call.resource.is("", "bindings") {
-        return super::sub::binding::create_top_level(call, object).await;
+    match call.resource.rules.create {
+        Create::Store => {}
+        Create::Bind => return super::sub::binding::create_top_level(call, object).await,
+        Create::Review => return crate::reviews::answer(&call, &object).await,
     }
     let created = call.store_new(object, None).await?;
     call.stored_response(201, created).await
@@ -152,7 +152,7 @@ impl Call<'_> {
         let sent_name = meta(&object, "name").to_owned();
         let base = meta(&object, "generateName").to_owned();
         let generated = sent_name.is_empty() && !base.is_empty();
-        if sent_name.is_empty() && !generated && strategy::names_by_uuid(&self.resource) {
+        if sent_name.is_empty() && !generated && self.resource.rules.names_by_uuid {
             let name = uuid::Uuid::new_v4().to_string();
             metadata_mut(&mut object).insert("name".to_owned(), name.into());
         }
@@ -169,7 +169,7 @@ impl Call<'_> {
             asked: Some(self.asked(None, Owners { new, old: None })),
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
-        let service = strategy::allocates_addresses(&self.resource);
+        let service = self.resource.rules.allocates_addresses;
         // Until the service is stored, no other service is allocated the same addresses and ports.
         let _reserved = if service {
             Some(

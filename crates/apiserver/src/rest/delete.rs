@@ -63,9 +63,7 @@ impl Call<'_> {
     ) -> Result<Response<Body>> {
         match deleted {
             Deleted::Pending(stored) => self.stored_response(code, stored).await,
-            Deleted::Gone(object)
-                if strategy::returns_deleted_object(&self.resource, &self.version) =>
-            {
+            Deleted::Gone(object) if (self.resource.rules.delete_returns_object)(&self.version) => {
                 self.check_shape()?;
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self
@@ -191,7 +189,7 @@ impl Call<'_> {
             };
             match self.core.backend.commit(write).await {
                 Ok(written) if gone => {
-                    if strategy::allocates_addresses(&self.resource) {
+                    if self.resource.rules.allocates_addresses {
                         services::follow(self.core, Some(&old), None).await?;
                     }
                     return Ok(Deleted::Gone(versions::stored(

@@ -25,7 +25,7 @@ pub(super) const ATTEMPTS: usize = 30;
 pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let part = Part::Main;
     let object = call.object_for_update(&body)?;
-    if strategy::allows_create_on_update(&call.resource)
+    if call.resource.rules.create_on_update
         && call
             .core
             .backend
@@ -105,8 +105,8 @@ impl Call<'_> {
                     .object_response(code, &entry, self.media, self.table_options())
             }
             Stored::Value(mut object) => {
-                if self.resource.group == versions::EVENTS {
-                    versions::events::from_core(&mut object);
+                if let Some(form) = self.resource.rules.stored_form {
+                    (form.read)(&mut object);
                 }
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self
@@ -134,7 +134,7 @@ impl Call<'_> {
         mut change: impl FnMut(&Value, &Managed) -> Result<(Value, Option<Managed>)>,
     ) -> Result<Stored> {
         let key = self.key();
-        let service = part == Part::Main && strategy::allocates_addresses(&self.resource);
+        let service = part == Part::Main && self.resource.rules.allocates_addresses;
         for _ in 0..ATTEMPTS {
             let entry = self
                 .core
@@ -219,7 +219,10 @@ impl Call<'_> {
         if sent.is_empty() || sent == "0" {
             // A client that writes a scale need not have read the object.
             let whole = self.request.info.subresource != "scale";
-            if whole && requires_version(self) && self.request.info.verb == "update" {
+            if whole
+                && (self.resource.rules.requires_version)(&self.version)
+                && self.request.info.verb == "update"
+            {
                 let path =
                     allot_apimachinery::field::Path::new("metadata").child("resourceVersion");
                 let error = allot_apimachinery::field::Error::invalid(
@@ -262,7 +265,7 @@ impl Call<'_> {
             return Ok((Owned { object, owners }, None));
         }
         // The defaults of a definition's status come from its spec.
-        let spec = match strategy::defaults_status_from_spec(&self.resource) {
+        let spec = match self.resource.rules.defaults_status_from_spec {
             true => None,
             false => set_aside(&mut new, seen, part),
         };
@@ -340,7 +343,7 @@ impl Call<'_> {
             old,
             part,
         );
-        let reserved = if part == Part::Main && strategy::allocates_addresses(&self.resource) {
+        let reserved = if part == Part::Main && self.resource.rules.allocates_addresses {
             Some(
                 services::allocate(
                     self.core,
@@ -415,35 +418,4 @@ fn put_back(new: &mut Value, spec: Option<Value>) {
     if let (Some(spec), Some(new)) = (spec, new.as_object_mut()) {
         new.insert("spec".to_owned(), spec);
     }
-}
-
-/// Kinds whose updates must name the resourceVersion.
-fn requires_version(call: &Call<'_>) -> bool {
-    let taint_rules = call.resource.is("resource.k8s.io", "devicetaintrules");
-    if taint_rules && call.version == "v1" {
-        return true;
-    }
-    matches!(
-        (call.resource.group.as_str(), call.resource.plural.as_str()),
-        ("coordination.k8s.io", "leases")
-            | ("resource.k8s.io", "resourcepoolstatusrequests")
-            | ("coordination.k8s.io", "leasecandidates")
-            | (
-                "apiextensions.k8s.io"
-                    | "apiregistration.k8s.io"
-                    | "admissionregistration.k8s.io"
-                    | "storagemigration.k8s.io",
-                _
-            )
-            | ("node.k8s.io", "runtimeclasses")
-            | ("policy", "poddisruptionbudgets")
-            | (
-                "certificates.k8s.io",
-                "clustertrustbundles" | "podcertificaterequests"
-            )
-            | (
-                "storage.k8s.io",
-                "csidrivers" | "csinodes" | "csistoragecapacities" | "volumeattachments"
-            )
-    ) || call.resource.custom.is_some()
 }

@@ -7,7 +7,7 @@ use allot_schema::definition;
 use serde_json::Value;
 
 use super::priority::version_priority;
-use super::{Resource, Subresource, Version, collection_name};
+use super::{Resource, Rules, Subresource, Version, collection_name};
 use crate::custom::{Converter, CustomResource};
 use crate::object::strings;
 
@@ -77,6 +77,7 @@ pub fn of_definition(object: &Value, converter: Option<Arc<dyn Converter>>) -> R
         verbs: words(verbs),
         subresources,
         custom: Some(Arc::new(custom)),
+        rules: &Rules::CUSTOM,
         release: Release::default(),
         group,
         kind,

@@ -49,6 +49,11 @@ const PRIORITY: [&str; 20] = [
     "flowcontrol.apiserver.k8s.io",
 ];
 
+/// A group of built-in kinds.
+pub fn is_builtin_group(name: &str) -> bool {
+    name.is_empty() || PRIORITY.contains(&name)
+}
+
 /// Served versions of a group, preferred first.
 pub fn versions(registry: &Registry, group: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn selectors_see_the_same_in_a_part_as_in_the_whole() {
-    let registry = crate::registry::builtin(
+    let registry = crate::builtin::registry(
         &crate::registry::RuntimeConfig::default(),
         allot_model::features::Release::NEWEST,
     );

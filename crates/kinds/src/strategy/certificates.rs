@@ -6,7 +6,7 @@ use crate::object;
 use crate::request::Part;
 
 /// Keeps existing approval and denial conditions, and sets the timestamps of new conditions.
-pub(super) fn prepare_status(request: &mut Value, old: &Value, part: Part) {
+pub(crate) fn prepare_status(request: &mut Value, old: &Value, part: Part) {
     if !matches!(part, Part::Status | Part::Approval) {
         return;
     }

@@ -4,7 +4,6 @@ use allot_model::features::{Feature, Features};
 use serde_json::Value;
 
 use crate::object::items_mut;
-use crate::registry::Resource;
 
 /// Fields of features that this server does not support.
 const NEVER: [&str; 4] = [
@@ -14,31 +13,28 @@ const NEVER: [&str; 4] = [
     "priority",
 ];
 
-/// Removes fields of features that are off and that the stored object does not use.
-pub(super) fn drop_disabled(
-    features: &Features,
-    resource: &Resource,
-    object: &mut Value,
-    old: &Value,
-) {
+/// Removes fields of features that are off and that the stored workload does not use.
+pub(crate) fn drop_from_workload(features: &Features, object: &mut Value, old: &Value) {
     let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
-    if resource.is("scheduling.k8s.io", "workloads") {
-        const TEMPLATES: &str = "podGroupTemplates";
-        let templates = items_mut(object, &["spec", TEMPLATES]);
-        for (index, template) in templates.iter_mut().enumerate() {
-            drop_from(template, &old["spec"][TEMPLATES][index], claims);
-        }
-    } else if resource.is("scheduling.k8s.io", "podgroups") {
-        let in_use = uses_claims(&old["spec"]);
-        if let Some(spec) = object.get_mut("spec") {
-            drop_from(spec, &old["spec"], claims);
-        }
-        if let Some(Value::Object(status)) = object.get_mut("status")
-            && !claims
-            && !in_use
-        {
-            status.remove("resourceClaimStatuses");
-        }
+    const TEMPLATES: &str = "podGroupTemplates";
+    let templates = items_mut(object, &["spec", TEMPLATES]);
+    for (index, template) in templates.iter_mut().enumerate() {
+        drop_from(template, &old["spec"][TEMPLATES][index], claims);
+    }
+}
+
+/// Removes fields of features that are off and that the stored pod group does not use.
+pub(crate) fn drop_from_group(features: &Features, object: &mut Value, old: &Value) {
+    let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
+    let in_use = uses_claims(&old["spec"]);
+    if let Some(spec) = object.get_mut("spec") {
+        drop_from(spec, &old["spec"], claims);
+    }
+    if let Some(Value::Object(status)) = object.get_mut("status")
+        && !claims
+        && !in_use
+    {
+        status.remove("resourceClaimStatuses");
     }
 }
 

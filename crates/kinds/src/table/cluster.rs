@@ -6,7 +6,7 @@ use super::format::{name, number, or_none};
 use super::{age, since};
 use crate::object::{items, string_map, text};
 
-pub(super) fn node(object: &Value) -> Vec<Value> {
+pub(crate) fn node(object: &Value) -> Vec<Value> {
     let ready = items(&object["status"]["conditions"])
         .iter()
         .find(|it| it["type"] == "Ready");
@@ -69,7 +69,7 @@ pub(super) fn node(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn component_status(component: &Value) -> Vec<Value> {
+pub(crate) fn component_status(component: &Value) -> Vec<Value> {
     let healthy = component["conditions"]
         .as_array()
         .into_iter()
@@ -86,7 +86,7 @@ pub(super) fn component_status(component: &Value) -> Vec<Value> {
     cells.map(Value::from).into()
 }
 
-pub(super) fn namespace(object: &Value) -> Vec<Value> {
+pub(crate) fn namespace(object: &Value) -> Vec<Value> {
     vec![
         name(object),
         json!(text(object, &["status", "phase"])),
@@ -94,7 +94,7 @@ pub(super) fn namespace(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn event(object: &Value) -> Vec<Value> {
+pub(crate) fn event(object: &Value) -> Vec<Value> {
     let involved = if object["regarding"].is_object() {
         &object["regarding"]
     } else {
@@ -161,7 +161,7 @@ pub(super) fn event(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn secret(object: &Value) -> Vec<Value> {
+pub(crate) fn secret(object: &Value) -> Vec<Value> {
     let count = object["data"].as_object().map_or(0, serde_json::Map::len);
     vec![
         name(object),
@@ -171,7 +171,7 @@ pub(super) fn secret(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn config_map(object: &Value) -> Vec<Value> {
+pub(crate) fn config_map(object: &Value) -> Vec<Value> {
     let count = ["data", "binaryData"]
         .iter()
         .map(|key| object[*key].as_object().map_or(0, serde_json::Map::len))
@@ -179,11 +179,11 @@ pub(super) fn config_map(object: &Value) -> Vec<Value> {
     vec![name(object), json!(count), age(object)]
 }
 
-pub(super) fn service_account(object: &Value) -> Vec<Value> {
+pub(crate) fn service_account(object: &Value) -> Vec<Value> {
     vec![name(object), age(object)]
 }
 
-pub(super) fn lease(object: &Value) -> Vec<Value> {
+pub(crate) fn lease(object: &Value) -> Vec<Value> {
     vec![
         name(object),
         json!(text(object, &["spec", "holderIdentity"])),
@@ -191,7 +191,7 @@ pub(super) fn lease(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn priority_class(object: &Value) -> Vec<Value> {
+pub(crate) fn priority_class(object: &Value) -> Vec<Value> {
     vec![
         name(object),
         number(&object["value"]),
@@ -201,7 +201,7 @@ pub(super) fn priority_class(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn quota(object: &Value) -> Vec<Value> {
+pub(crate) fn quota(object: &Value) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     for (resource, hard) in string_map(&object["status"]["hard"]) {
         let used = object["status"]["used"][&resource]
@@ -223,6 +223,6 @@ pub(super) fn quota(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn runtime_class(object: &Value) -> Vec<Value> {
+pub(crate) fn runtime_class(object: &Value) -> Vec<Value> {
     vec![name(object), json!(text(object, &["handler"])), age(object)]
 }

@@ -23,7 +23,7 @@ fn subjects(object: &Value) -> [String; 3] {
     [of("User"), of("Group"), of("ServiceAccount")]
 }
 
-pub(super) fn role_binding(object: &Value) -> Vec<Value> {
+pub(crate) fn role_binding(object: &Value) -> Vec<Value> {
     let role = format!(
         "{}/{}",
         text(object, &["roleRef", "kind"]),
@@ -40,7 +40,7 @@ pub(super) fn role_binding(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn csr(object: &Value) -> Vec<Value> {
+pub(crate) fn csr(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let (mut approved, mut denied, mut failed) = (false, false, false);
     for condition in items(&object["status"]["conditions"]) {
@@ -77,7 +77,7 @@ pub(super) fn csr(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn webhooks(object: &Value) -> Vec<Value> {
+pub(crate) fn webhooks(object: &Value) -> Vec<Value> {
     vec![
         name(object),
         json!(items(&object["webhooks"]).len()),
@@ -85,7 +85,7 @@ pub(super) fn webhooks(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn admission_policy(object: &Value) -> Vec<Value> {
+pub(crate) fn admission_policy(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let count = items(&spec["validations"]).len() + items(&spec["mutations"]).len();
     let kind = match &spec["paramKind"] {
@@ -95,7 +95,7 @@ pub(super) fn admission_policy(object: &Value) -> Vec<Value> {
     vec![name(object), json!(count), json!(kind), age(object)]
 }
 
-pub(super) fn admission_binding(object: &Value) -> Vec<Value> {
+pub(crate) fn admission_binding(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let reference = match &spec["paramRef"] {
         Value::Null => "<unset>".to_owned(),
@@ -113,13 +113,13 @@ pub(super) fn admission_binding(object: &Value) -> Vec<Value> {
 }
 
 /// Flow schemas are shown in the order in which they are tried.
-pub(super) fn flow_schema_place(object: &Value) -> (i64, &str) {
+pub(crate) fn flow_schema_place(object: &Value) -> (i64, &str) {
     let precedence = &object["spec"]["matchingPrecedence"];
     let name = text(object, &["metadata", "name"]);
     (precedence.as_i64().unwrap_or_default(), name)
 }
 
-pub(super) fn flow_schema(object: &Value) -> Vec<Value> {
+pub(crate) fn flow_schema(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let conditions = object["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
@@ -139,7 +139,7 @@ pub(super) fn flow_schema(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn priority_level(object: &Value) -> Vec<Value> {
+pub(crate) fn priority_level(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let limited = &spec["limited"];
     let queuing = &limited["limitResponse"]["queuing"];
@@ -158,7 +158,7 @@ pub(super) fn priority_level(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn api_service(object: &Value) -> Vec<Value> {
+pub(crate) fn api_service(object: &Value) -> Vec<Value> {
     let service = match &object["spec"]["service"] {
         Value::Null => "Local".to_owned(),
         service => format!(

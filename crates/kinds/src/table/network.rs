@@ -6,7 +6,7 @@ use super::age;
 use super::format::{label_selector, labels, list_with_more, name, number, or_none};
 use crate::object::{items, strings, text};
 
-pub(super) fn service(object: &Value) -> Vec<Value> {
+pub(crate) fn service(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let kind = text(spec, &["type"]);
     let external_ips = strings(&spec["externalIPs"]);
@@ -49,7 +49,7 @@ pub(super) fn service(object: &Value) -> Vec<Value> {
 /// The endpoints that a row shows.
 const SHOWN: usize = 3;
 
-pub(super) fn endpoints(object: &Value) -> Vec<Value> {
+pub(crate) fn endpoints(object: &Value) -> Vec<Value> {
     let mut shown = Vec::new();
     let mut count = 0;
     for subset in items(&object["subsets"]) {
@@ -78,7 +78,7 @@ pub(super) fn endpoints(object: &Value) -> Vec<Value> {
     vec![name(object), json!(shown), age(object)]
 }
 
-pub(super) fn endpoint_slice(object: &Value) -> Vec<Value> {
+pub(crate) fn endpoint_slice(object: &Value) -> Vec<Value> {
     let ports: Vec<String> = items(&object["ports"])
         .iter()
         .map(|port| {
@@ -110,7 +110,7 @@ pub(super) fn endpoint_slice(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn ingress(object: &Value) -> Vec<Value> {
+pub(crate) fn ingress(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let mut hosts: Vec<String> = items(&spec["rules"])
         .iter()
@@ -143,7 +143,7 @@ pub(super) fn ingress(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn ingress_class(object: &Value) -> Vec<Value> {
+pub(crate) fn ingress_class(object: &Value) -> Vec<Value> {
     let parameters = match &object["spec"]["parameters"] {
         Value::Null => "<none>".to_owned(),
         value => {
@@ -162,7 +162,7 @@ pub(super) fn ingress_class(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn network_policy(object: &Value) -> Vec<Value> {
+pub(crate) fn network_policy(object: &Value) -> Vec<Value> {
     vec![
         name(object),
         json!(label_selector(&object["spec"]["podSelector"])),
@@ -170,7 +170,7 @@ pub(super) fn network_policy(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn service_cidr(object: &Value) -> Vec<Value> {
+pub(crate) fn service_cidr(object: &Value) -> Vec<Value> {
     vec![
         name(object),
         json!(strings(&object["spec"]["cidrs"]).join(",")),
@@ -178,7 +178,7 @@ pub(super) fn service_cidr(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn ip_address(object: &Value) -> Vec<Value> {
+pub(crate) fn ip_address(object: &Value) -> Vec<Value> {
     let parent = &object["spec"]["parentRef"];
     let parts = [text(parent, &["resource"]), text(parent, &["group"])]
         .into_iter()

@@ -6,7 +6,7 @@ use super::age;
 use super::format::{access_modes, name, or_none};
 use crate::object::{items, meta, strings, text};
 
-pub(super) fn storage_class(object: &Value) -> Vec<Value> {
+pub(crate) fn storage_class(object: &Value) -> Vec<Value> {
     let default =
         object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true";
     let title = if default {
@@ -24,7 +24,7 @@ pub(super) fn storage_class(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn volume(object: &Value) -> Vec<Value> {
+pub(crate) fn volume(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let claim = match &spec["claimRef"] {
         Value::Null => String::new(),
@@ -54,7 +54,7 @@ pub(super) fn volume(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn volume_claim(object: &Value) -> Vec<Value> {
+pub(crate) fn volume_claim(object: &Value) -> Vec<Value> {
     let (spec, status) = (&object["spec"], &object["status"]);
     let phase = if object["metadata"]["deletionTimestamp"].is_string() {
         "Terminating"
@@ -87,7 +87,7 @@ pub(super) fn volume_claim(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn volume_attachment(object: &Value) -> Vec<Value> {
+pub(crate) fn volume_attachment(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     vec![
         name(object),
@@ -99,7 +99,7 @@ pub(super) fn volume_attachment(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn volume_attributes_class(object: &Value) -> Vec<Value> {
+pub(crate) fn volume_attributes_class(object: &Value) -> Vec<Value> {
     vec![
         name(object),
         json!(text(object, &["driverName"])),
@@ -107,7 +107,7 @@ pub(super) fn volume_attributes_class(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn csi_node(object: &Value) -> Vec<Value> {
+pub(crate) fn csi_node(object: &Value) -> Vec<Value> {
     vec![
         name(object),
         json!(items(&object["spec"]["drivers"]).len()),
@@ -115,7 +115,7 @@ pub(super) fn csi_node(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn csi_driver(object: &Value) -> Vec<Value> {
+pub(crate) fn csi_driver(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let flag = |key: &str, default: bool| json!(spec[key].as_bool().unwrap_or(default));
     let tokens: Vec<&str> = items(&spec["tokenRequests"])

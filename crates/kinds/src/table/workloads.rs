@@ -12,7 +12,7 @@ fn with_template(object: &Value, mut cells: Vec<Value>, selector: String) -> Vec
     cells
 }
 
-pub(super) fn deployment(object: &Value) -> Vec<Value> {
+pub(crate) fn deployment(object: &Value) -> Vec<Value> {
     let (spec, status) = (&object["spec"], &object["status"]);
     let ready = format!(
         "{}/{}",
@@ -29,7 +29,7 @@ pub(super) fn deployment(object: &Value) -> Vec<Value> {
     with_template(object, cells, label_selector(&spec["selector"]))
 }
 
-pub(super) fn replica_set(object: &Value) -> Vec<Value> {
+pub(crate) fn replica_set(object: &Value) -> Vec<Value> {
     let (spec, status) = (&object["spec"], &object["status"]);
     let cells = vec![
         json!(meta(object, "name")),
@@ -41,7 +41,7 @@ pub(super) fn replica_set(object: &Value) -> Vec<Value> {
     with_template(object, cells, label_selector(&spec["selector"]))
 }
 
-pub(super) fn replication_controller(object: &Value) -> Vec<Value> {
+pub(crate) fn replication_controller(object: &Value) -> Vec<Value> {
     let mut cells = replica_set(object);
     if let Some(last) = cells.last_mut() {
         *last = labels(&object["spec"]["selector"]).into();
@@ -49,7 +49,7 @@ pub(super) fn replication_controller(object: &Value) -> Vec<Value> {
     cells
 }
 
-pub(super) fn daemon_set(object: &Value) -> Vec<Value> {
+pub(crate) fn daemon_set(object: &Value) -> Vec<Value> {
     let status = &object["status"];
     let cells = vec![
         json!(meta(object, "name")),
@@ -64,7 +64,7 @@ pub(super) fn daemon_set(object: &Value) -> Vec<Value> {
     with_template(object, cells, label_selector(&object["spec"]["selector"]))
 }
 
-pub(super) fn stateful_set(object: &Value) -> Vec<Value> {
+pub(crate) fn stateful_set(object: &Value) -> Vec<Value> {
     let ready = format!(
         "{}/{}",
         number(&object["status"]["readyReplicas"]),
@@ -80,7 +80,7 @@ pub(super) fn stateful_set(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn job(object: &Value) -> Vec<Value> {
+pub(crate) fn job(object: &Value) -> Vec<Value> {
     let (spec, status) = (&object["spec"], &object["status"]);
     let succeeded = number(&status["succeeded"]);
     let completions = match (
@@ -138,7 +138,7 @@ pub(super) fn job(object: &Value) -> Vec<Value> {
     with_template(object, cells, label_selector(&spec["selector"]))
 }
 
-pub(super) fn cron_job(object: &Value) -> Vec<Value> {
+pub(crate) fn cron_job(object: &Value) -> Vec<Value> {
     let (spec, status) = (&object["spec"], &object["status"]);
     let last = match text(status, &["lastScheduleTime"]) {
         "" => "<none>".to_owned(),
@@ -163,7 +163,7 @@ pub(super) fn cron_job(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn disruption_budget(object: &Value) -> Vec<Value> {
+pub(crate) fn disruption_budget(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let amount = |value: &Value| match value {
         Value::Null => "N/A".to_owned(),
@@ -179,7 +179,7 @@ pub(super) fn disruption_budget(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn pod_template(object: &Value) -> Vec<Value> {
+pub(crate) fn pod_template(object: &Value) -> Vec<Value> {
     let (names, images) = containers(&object["template"]["spec"]);
     let pod_labels = labels(&object["template"]["metadata"]["labels"]);
     vec![
@@ -190,7 +190,7 @@ pub(super) fn pod_template(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn controller_revision(object: &Value) -> Vec<Value> {
+pub(crate) fn controller_revision(object: &Value) -> Vec<Value> {
     let owner = object["metadata"]["ownerReferences"]
         .as_array()
         .and_then(|owners| owners.iter().find(|owner| owner["controller"] == true));
@@ -214,7 +214,7 @@ pub(super) fn controller_revision(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(super) fn autoscaler(object: &Value) -> Vec<Value> {
+pub(crate) fn autoscaler(object: &Value) -> Vec<Value> {
     let (spec, status) = (&object["spec"], &object["status"]);
     let target = &spec["scaleTargetRef"];
     let reference = format!("{}/{}", text(target, &["kind"]), text(target, &["name"]));

@@ -9,7 +9,7 @@ use super::{label_selector, list, rule, text};
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Validates a role or binding.
-pub(super) fn role_or_binding(plural: &str, object: &Value, errors: &mut ErrorList) {
+pub(crate) fn role_or_binding(plural: &str, object: &Value, errors: &mut ErrorList) {
     match plural {
         "roles" | "clusterroles" => {
             for (index, item) in list(object, "rules").iter().enumerate() {

@@ -15,8 +15,8 @@ mod rules;
 mod validations;
 mod webhooks;
 
-pub(super) use mutations::{mutating_binding, mutating_policy};
-pub(super) use webhooks::configuration;
+pub(crate) use mutations::{mutating_binding, mutating_policy};
+pub(crate) use webhooks::configuration;
 
 /// `failurePolicy`.
 const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
@@ -26,7 +26,7 @@ const REINVOCATION_POLICIES: [&str; 2] = ["IfNeeded", "Never"];
 const MAX_CONDITIONS: usize = 64;
 
 /// Validates a validating policy; `old` is the object before an update.
-pub(super) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
+pub(crate) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let spec = &object["spec"];
     let composed = !list(spec, "variables").is_empty();
     let compiler = definition(spec, old, composed, None, errors);
@@ -34,7 +34,7 @@ pub(super) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList
 }
 
 /// Checks what is reported about a policy: warnings about its expressions, and conditions.
-pub(super) fn policy_status(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn policy_status(object: &Value, errors: &mut ErrorList) {
     let (status, path) = (&object["status"], Path::new("status"));
     let at = path.child("typeChecking").child("expressionWarnings");
     let warnings = list(&status["typeChecking"], "expressionWarnings");
@@ -114,7 +114,7 @@ fn bound(spec: &Value, operations: Option<&[&str]>, errors: &mut ErrorList) {
 }
 
 /// Checks the binding of a validating policy.
-pub(super) fn binding(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn binding(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     bound(spec, None, errors);
     let at = path.child("validationActions");

@@ -12,10 +12,10 @@ use super::{int_or_percent, label_selector, list, not_negative, pod, rule, stora
 
 mod status;
 
-pub(super) use status::validate_status;
+pub(crate) use status::validate_status;
 
 /// Checks a new object of apps, or a new or changed replication controller.
-pub(super) fn validate(plural: &str, object: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate(plural: &str, object: &Value, errors: &mut ErrorList) {
     check(plural, object, true, errors);
 }
 
@@ -42,7 +42,7 @@ fn check(plural: &str, object: &Value, is_new: bool, errors: &mut ErrorList) {
 }
 
 /// Checks a change.
-pub(super) fn validate_update(plural: &str, object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate_update(plural: &str, object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     // Of these the change is judged first.
     if plural == "daemonsets" {
@@ -113,7 +113,7 @@ fn selector(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// The parsed selector; an absent one selects nothing. `None` if it is invalid.
-pub(super) fn working_selector(spec: &Value) -> Option<Option<Selector>> {
+pub(crate) fn working_selector(spec: &Value) -> Option<Option<Selector>> {
     if !spec["selector"].is_object() {
         return Some(None);
     }
@@ -122,7 +122,7 @@ pub(super) fn working_selector(spec: &Value) -> Option<Option<Selector>> {
 }
 
 /// Checks that a selector matches the labels of the template; an absent one matches nothing.
-pub(super) fn template_matches(
+pub(crate) fn template_matches(
     spec: &Value,
     selector: Option<&Selector>,
     path: &Path,

@@ -12,8 +12,8 @@ mod cron;
 mod policies;
 mod status;
 
-pub(super) use cron::cron_job;
-pub(super) use status::validate as job_status;
+pub(crate) use cron::cron_job;
+pub(crate) use status::validate as job_status;
 
 /// Pods of an indexed job at the same time, and indexes that may fail.
 const MAX_PARALLELISM: i64 = 100_000;
@@ -24,7 +24,7 @@ const MAX_OF_MANY: i64 = 10_000;
 const MAX_MANAGER: usize = 63;
 
 /// Checks a job.
-pub(super) fn job(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn job(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     job_spec(spec, &path, errors);
     let (selector, at) = (&spec["selector"], path.child("selector"));
@@ -39,7 +39,7 @@ pub(super) fn job(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a job.
-pub(super) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     // Upstream validates the job as a new one, and its spec once more.
     job(object, errors);

@@ -47,7 +47,7 @@ const MAX_DOMAIN: usize = 253;
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
 /// Checks a request and its conditions.
-pub(super) fn request(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn request(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     if let Err(why) = parse(text(spec, "request")) {
         errors.push(Error::invalid(
@@ -101,7 +101,7 @@ pub(super) fn request(object: &Value, errors: &mut ErrorList) {
 
 /// Validates an update of the endpoint. The conditions of a decision are never removed, and are written through
 /// `approval` alone; the certificate through `status`, once.
-pub(super) fn update(object: &Value, old: &Value, part: Part, errors: &mut ErrorList) {
+pub(crate) fn update(object: &Value, old: &Value, part: Part, errors: &mut ErrorList) {
     let mut found = ErrorList::new();
     request(object, &mut found);
     let (status, before) = (&object["status"], &old["status"]);

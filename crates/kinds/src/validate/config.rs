@@ -16,7 +16,7 @@ fn decoded_length(text: &str) -> usize {
     text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count()
 }
 
-pub(super) fn config_map(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn config_map(object: &Value, errors: &mut ErrorList) {
     let mut total = 0;
     for (key, value) in entries(object, "data") {
         let at = Path::new("data").key(key);
@@ -44,7 +44,7 @@ pub(super) fn config_map(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn config_map_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn config_map_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     immutable(object, old, &["data", "binaryData"], errors);
     config_map(object, errors);
 }
@@ -64,7 +64,7 @@ fn immutable(object: &Value, old: &Value, keys: &[&str], errors: &mut ErrorList)
     }
 }
 
-pub(super) fn secret(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn secret(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("data");
     let mut total = 0;
     for (key, value) in entries(object, "data") {
@@ -123,7 +123,7 @@ fn registry_secret(object: &Value, key: &str, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn secret_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn secret_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     if object["type"] != old["type"] {
         errors.push(Error::invalid(
             &Path::new("type"),
@@ -135,7 +135,7 @@ pub(super) fn secret_update(object: &Value, old: &Value, errors: &mut ErrorList)
     secret(object, errors);
 }
 
-pub(super) fn lease(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn lease(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     if let Some(seconds) = spec["leaseDurationSeconds"]
         .as_i64()
@@ -160,7 +160,7 @@ pub(super) fn lease(object: &Value, errors: &mut ErrorList) {
 /// The highest priority that users may give.
 const MAX_USER_PRIORITY: i64 = 1_000_000_000;
 
-pub(super) fn priority_class(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn priority_class(object: &Value, errors: &mut ErrorList) {
     let name = text(&object["metadata"], "name");
     if name.starts_with("system-")
         && let Some(why) = system_class(object, name)
@@ -189,7 +189,7 @@ pub(super) fn priority_class(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates an update of a priority class: values that pods copied cannot change.
-pub(super) fn priority_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn priority_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     if object["value"] != old["value"] {
         let detail = "may not be changed in an update.";
         errors.push(Error::forbidden(&Path::new("value"), detail));
@@ -215,7 +215,7 @@ fn system_class(object: &Value, name: &str) -> Option<String> {
     default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
-pub(super) fn budget_status(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn budget_status(object: &Value, errors: &mut ErrorList) {
     let (status, path) = (&object["status"], Path::new("status"));
     for key in [
         "disruptionsAllowed",
@@ -227,7 +227,7 @@ pub(super) fn budget_status(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn budget(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn budget(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (least, most) = (&spec["minAvailable"], &spec["maxUnavailable"]);
     if !least.is_null() && !most.is_null() {
@@ -265,7 +265,7 @@ const MAX_PRIORITIES: [(&str, i64); 2] =
     [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)];
 
 /// Validates the backend of a group version.
-pub(super) fn api_service(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn api_service(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (group, version) = (text(spec, "group"), text(spec, "version"));
     let (name, wanted) = (
@@ -343,7 +343,7 @@ pub(super) fn api_service(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn runtime_class(object: &Value, errors: &mut ErrorList) {
     let (handler, at) = (text(object, "handler"), Path::new("handler"));
     if handler.is_empty() {
         errors.push(Error::required(&at, ""));
@@ -374,7 +374,7 @@ pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn runtime_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn runtime_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     runtime_class(object, errors);
     if object["handler"] != old["handler"] {
         errors.push(Error::invalid(

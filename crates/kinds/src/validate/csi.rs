@@ -29,7 +29,7 @@ fn fixed(object: &Value, old: &Value, key: &str, path: &Path, errors: &mut Error
 }
 
 /// The name of a driver; in upper case, too.
-pub(super) fn driver_name(name: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn driver_name(name: &str, path: &Path, errors: &mut ErrorList) {
     if name.is_empty() {
         return errors.push(Error::required(path, ""));
     }
@@ -45,7 +45,7 @@ pub(super) fn driver_name(name: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks a driver.
-pub(super) fn driver(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn driver(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     for (key, shown) in [
         ("attachRequired", "attachedRequired"),
@@ -118,7 +118,7 @@ fn tokens(tokens: &[Value], path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a driver.
-pub(super) fn driver_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn driver_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     driver(object, errors);
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     for (key, shown) in [
@@ -130,7 +130,7 @@ pub(super) fn driver_update(object: &Value, old: &Value, errors: &mut ErrorList)
 }
 
 /// Checks the drivers of a node.
-pub(super) fn node(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn node(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("drivers");
     let mut seen = BTreeSet::new();
     for (index, driver) in list(&object["spec"], "drivers").iter().enumerate() {
@@ -166,7 +166,7 @@ pub(super) fn node(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates an update of a CSINode: of a remaining driver, only the allocatable count may change.
-pub(super) fn node_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn node_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     node(object, errors);
     let lasting = |driver: &Value| {
         let mut driver = driver.clone();
@@ -194,7 +194,7 @@ pub(super) fn node_update(object: &Value, old: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks how much a driver has left.
-pub(super) fn capacity(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn capacity(object: &Value, errors: &mut ErrorList) {
     let topology = &object["nodeTopology"];
     if topology.is_object() {
         label_selector(topology, &Path::new("nodeTopology"), errors);
@@ -216,7 +216,7 @@ pub(super) fn capacity(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of how much a driver has left.
-pub(super) fn capacity_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn capacity_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     capacity(object, errors);
     for key in ["nodeTopology", "storageClassName"] {
         fixed(object, old, key, &Path::new(key), errors);
@@ -224,7 +224,7 @@ pub(super) fn capacity_update(object: &Value, old: &Value, errors: &mut ErrorLis
 }
 
 /// Checks an attachment; a new one has to name its driver properly.
-pub(super) fn attachment(object: &Value, create: bool, errors: &mut ErrorList) {
+pub(crate) fn attachment(object: &Value, create: bool, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let attacher = text(spec, "attacher");
     if attacher.is_empty() {
@@ -282,7 +282,7 @@ pub(super) fn attachment(object: &Value, create: bool, errors: &mut ErrorList) {
 }
 
 /// Checks a change of an attachment.
-pub(super) fn attachment_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn attachment_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     attachment(object, false, errors);
     if object["spec"] != old["spec"] {
         let kind = ("storage.k8s.io", "v1", "VolumeAttachment");
@@ -292,7 +292,7 @@ pub(super) fn attachment_update(object: &Value, old: &Value, errors: &mut ErrorL
 }
 
 /// Checks a class of attributes.
-pub(super) fn attributes(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn attributes(object: &Value, errors: &mut ErrorList) {
     storage::provisioner(text(object, "driverName"), &Path::new("driverName"), errors);
     storage::parameters(object, errors);
     if entries(object, "parameters").next().is_none() {
@@ -302,7 +302,7 @@ pub(super) fn attributes(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a class of attributes.
-pub(super) fn attributes_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn attributes_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     for key in ["driverName", "parameters"] {
         if object[key] != old[key] {
             let detail = format!("updates to {key} are forbidden.");

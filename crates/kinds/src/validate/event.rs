@@ -20,7 +20,7 @@ fn core_form(event: &Value) -> Value {
 }
 
 /// An event through the core group, and what holds for all of them.
-pub(super) fn validate(event: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate(event: &Value, errors: &mut ErrorList) {
     checked(event, "reportingComponent", errors);
 }
 
@@ -82,7 +82,7 @@ fn series(event: &Value, errors: &mut ErrorList) {
 }
 
 /// A new event through `events.k8s.io`.
-pub(super) fn validate_new_style(event: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate_new_style(event: &Value, errors: &mut ErrorList) {
     let event = core_form(event);
     checked(&event, "reportingController", errors);
     series(&event, errors);
@@ -111,7 +111,7 @@ pub(super) fn validate_new_style(event: &Value, errors: &mut ErrorList) {
 }
 
 /// An update of an event through `events.k8s.io`: only its series may change.
-pub(super) fn update_new_style(event: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn update_new_style(event: &Value, old: &Value, errors: &mut ErrorList) {
     let (event, old) = (core_form(event), core_form(old));
     checked(&event, "reportingController", errors);
     if event["series"] != old["series"] {

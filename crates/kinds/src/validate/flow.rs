@@ -35,7 +35,7 @@ const VERBS: [&str; 9] = [
 const ALL: &str = "*";
 
 /// Checks a schema.
-pub(super) fn schema(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn schema(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let name = text(&object["metadata"], "name");
     let precedence = spec["matchingPrecedence"].as_i64().unwrap_or_default();
@@ -256,7 +256,7 @@ fn url_path(path: &str) -> Option<&'static str> {
 }
 
 /// Checks a priority level.
-pub(super) fn level(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn level(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (name, kind) = (text(&object["metadata"], "name"), text(spec, "type"));
     if (name == "exempt") != (kind == "Exempt") {
@@ -393,7 +393,7 @@ fn entropy(deck: i64, hand: i64) -> i64 {
 }
 
 /// Checks the conditions in a status.
-pub(super) fn conditions(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn conditions(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("conditions");
     let mut seen = BTreeSet::new();
     for (index, condition) in list(&object["status"], "conditions").iter().enumerate() {

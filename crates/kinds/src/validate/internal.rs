@@ -25,7 +25,7 @@ const CAPITALS: [(&str, &str); 12] = [
 ];
 
 /// The value at a place in an object of a kind.
-pub(super) fn shown(
+pub(crate) fn shown(
     (group, version, kind): (&str, &str, &str),
     place: &[&str],
     value: &Value,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{list, rule, text};
 
 /// Validates a status: its phase must match the deletion timestamp of the metadata.
-pub(super) fn status(namespace: &Value, errors: &mut ErrorList) {
+pub(crate) fn status(namespace: &Value, errors: &mut ErrorList) {
     let ends = namespace["metadata"]["deletionTimestamp"].is_string();
     let phase = text(&namespace["status"], "phase");
     let (wanted, detail) = if ends {
@@ -24,7 +24,7 @@ pub(super) fn status(namespace: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks what holds a namespace. For a new one upstream does not tell which of them is wrong.
-pub(super) fn finalizers(namespace: &Value, is_new: bool, errors: &mut ErrorList) {
+pub(crate) fn finalizers(namespace: &Value, is_new: bool, errors: &mut ErrorList) {
     let path = Path::new("spec").child("finalizers");
     for (index, finalizer) in list(&namespace["spec"], "finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();

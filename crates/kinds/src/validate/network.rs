@@ -13,14 +13,14 @@ mod ingress;
 mod policy;
 mod slices;
 
-pub(super) use addresses::{address, address_update, range, range_update};
-pub(super) use ingress::{class as ingress_class, class_update, ingress, status as ingress_status};
-pub(super) use policy::policy;
-pub(super) use slices::{endpoint_slice, endpoint_slice_update};
+pub(crate) use addresses::{address, address_update, range, range_update};
+pub(crate) use ingress::{class as ingress_class, class_update, ingress, status as ingress_status};
+pub(crate) use policy::policy;
+pub(crate) use slices::{endpoint_slice, endpoint_slice_update};
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 /// An address that traffic from elsewhere can reach.
-pub(super) fn reachable_address(text: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn reachable_address(text: &str, path: &Path, errors: &mut ErrorList) {
     if let Some(why) = ip::address_text(text) {
         errors.push(Error::invalid(path, text, why));
         return;
@@ -51,7 +51,7 @@ pub(super) fn reachable_address(text: &str, path: &Path, errors: &mut ErrorList)
 }
 
 /// Checks endpoints of the core group.
-pub(super) fn endpoints(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn endpoints(object: &Value, errors: &mut ErrorList) {
     for (index, subset) in list(object, "subsets").iter().enumerate() {
         let path = Path::new("subsets").index(index);
         let all = ["addresses", "notReadyAddresses"];

@@ -20,7 +20,7 @@ enum Holder<'a> {
 }
 
 /// Checks a whole pod; `old` is what a change began with.
-pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
+pub(crate) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let path = Path::new("spec");
     pod_annotations::check(
         &object["metadata"],
@@ -56,7 +56,7 @@ fn only_for_pods(spec: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// What holds for new pods only.
-pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate_create(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     if !list(spec, "ephemeralContainers").is_empty() {
         let at = path.child("ephemeralContainers");
@@ -70,7 +70,7 @@ pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a pod template.
-pub(super) fn template(template: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn template(template: &Value, path: &Path, errors: &mut ErrorList) {
     // The rest of a template's metadata is not used, and not validated; upstream's paths lack it.
     let (metadata, at) = (&template["metadata"], path.child("annotations"));
     errors.extend(meta_rules::labels(metadata, &path.child("labels")));

@@ -9,7 +9,7 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 const AMOUNTS: [&str; 2] = ["requests", "limits"];
 
 /// Checks new resources of a pod; everything else in it is as it was.
-pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     let refused = if old["metadata"]["annotations"][allot_model::validate::pod::MIRROR_ANNOTATION]
         .is_string()

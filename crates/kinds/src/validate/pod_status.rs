@@ -17,7 +17,7 @@ const STATUSES: [(&str, &str); 3] = [
 ];
 
 /// Checks a change of a pod's status.
-pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (status, spec, path) = (&object["status"], &object["spec"], Path::new("status"));
     let before = &old["status"];
     pod_annotations::check_update(object, old, errors);

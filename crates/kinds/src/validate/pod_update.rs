@@ -9,7 +9,7 @@ use super::{list, pod, pod_annotations, pod_diff, text};
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Checks a change of a pod.
-pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     pod::validate(object, Some(old), errors);
     pod_annotations::check_update(object, old, errors);
@@ -209,7 +209,7 @@ fn keep_node_affinity(map: &mut Map<String, Value>, before: &Value) {
 }
 
 /// Checks a change of a pod's ephemeral containers: there may be more of them.
-pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut ErrorList) {
     const KEY: &str = "ephemeralContainers";
     if old["metadata"]["annotations"][pod_claims::MIRROR_ANNOTATION].is_string() {
         let detail = "static pods do not support ephemeral containers";

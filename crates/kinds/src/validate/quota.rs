@@ -59,7 +59,7 @@ const CONTRARY: [[&str; 2]; 2] = [
 ];
 
 /// Checks a quota.
-pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     amounts(spec, "hard", &path, errors);
     scopes(spec, &path.child("scopes"), errors);
@@ -71,14 +71,14 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates the used amounts of a quota.
-pub(super) fn used(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn used(object: &Value, errors: &mut ErrorList) {
     for key in ["hard", "used"] {
         amounts(&object["status"], key, &Path::new("status"), errors);
     }
 }
 
 /// Checks a change of a quota.
-pub(super) fn update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn update(object: &Value, old: &Value, errors: &mut ErrorList) {
     validate(object, errors);
     let scopes = |object: &Value| -> BTreeSet<String> {
         let scopes = list(&object["spec"], "scopes").iter();

@@ -12,7 +12,7 @@ use super::{entries, list, resources, rule, text};
 mod metrics;
 
 /// Checks an autoscaler.
-pub(super) fn autoscaler(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn autoscaler(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let least = spec["minReplicas"].as_i64();
     if let Some(least) = least.filter(|least| *least < 1) {
@@ -70,7 +70,7 @@ fn reference(reference: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates the current and desired replicas of an autoscaler.
-pub(super) fn status(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn status(object: &Value, errors: &mut ErrorList) {
     let (status, path) = (&object["status"], Path::new("status"));
     for key in ["currentReplicas", "desiredReplicas"] {
         super::not_negative(&status[key], &path.child(key), errors);
@@ -86,7 +86,7 @@ fn quantities(item: &Value, key: &str) -> BTreeMap<String, Quantity> {
 }
 
 /// Checks the limits of a namespace.
-pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn limit_range(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("limits");
     let mut kinds = BTreeSet::new();
     for (index, item) in list(&object["spec"], "limits").iter().enumerate() {

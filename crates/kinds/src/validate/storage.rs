@@ -14,7 +14,7 @@ const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETER_BYTES: usize = 256 << 10;
 
 /// Validates the name of a provisioner.
-pub(super) fn provisioner(name: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn provisioner(name: &str, path: &Path, errors: &mut ErrorList) {
     if name.is_empty() {
         errors.push(Error::required(path, ""));
     } else {
@@ -24,7 +24,7 @@ pub(super) fn provisioner(name: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates the parameters of a provisioner.
-pub(super) fn parameters(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn parameters(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("parameters");
     if entries(object, "parameters").count() > MAX_PARAMETERS {
         errors.push(Error::too_long(&path, MAX_PARAMETERS));
@@ -44,7 +44,7 @@ pub(super) fn parameters(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a storage class.
-pub(super) fn class(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn class(object: &Value, errors: &mut ErrorList) {
     provisioner(
         text(object, "provisioner"),
         &Path::new("provisioner"),
@@ -70,7 +70,7 @@ pub(super) fn class(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a storage class.
-pub(super) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     class(object, errors);
     for key in [
         "parameters",
@@ -91,7 +91,7 @@ const MODES: [&str; 4] = [
     "ReadWriteOncePod",
 ];
 
-pub(super) fn access_modes(spec: &Value, missing: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn access_modes(spec: &Value, missing: &str, path: &Path, errors: &mut ErrorList) {
     let at = path.child("accessModes");
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
@@ -110,7 +110,7 @@ pub(super) fn access_modes(spec: &Value, missing: &str, path: &Path, errors: &mu
     }
 }
 
-pub(super) fn size(amount: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn size(amount: &Value, path: &Path, errors: &mut ErrorList) {
     let parsed = amount
         .as_str()
         .and_then(|text| text.parse::<Quantity>().ok());
@@ -120,12 +120,12 @@ pub(super) fn size(amount: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks a claim of a volume.
-pub(super) fn claim(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn claim(object: &Value, errors: &mut ErrorList) {
     claim_spec(&object["spec"], &Path::new("spec"), errors);
 }
 
 /// Validates the spec of a PersistentVolumeClaim.
-pub(super) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     access_modes(spec, "at least 1 access mode is required", path, errors);
     if spec["selector"].is_object() {
         label_selector(&spec["selector"], &path.child("selector"), errors);
@@ -168,7 +168,7 @@ pub(super) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks the status of a claim: what it got, and how its expansion goes.
-pub(super) fn claim_status(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn claim_status(object: &Value, errors: &mut ErrorList) {
     const RESIZING: [&str; 5] = [
         "ControllerResizeInProgress",
         "ControllerResizeInfeasible",
@@ -246,7 +246,7 @@ fn data_source(source: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a claim of a volume.
-pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     claim(object, errors);
     // The requested size of a bound claim may grow.
     let bound = object["status"]["phase"] == "Bound";
@@ -298,7 +298,7 @@ fn follow(object: &mut Value, other: &Value, key: &str) {
 }
 
 /// Validates an update of a volume: its source is immutable, as is its node affinity once it is set.
-pub(super) fn volume_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn volume_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     volume(object, errors);
     let source = |volume: &Value| {
         let mut spec = volume["spec"].as_object().cloned().unwrap_or_default();
@@ -331,6 +331,6 @@ pub(super) fn volume_update(object: &Value, old: &Value, errors: &mut ErrorList)
 }
 
 /// Checks a volume.
-pub(super) fn volume(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn volume(object: &Value, errors: &mut ErrorList) {
     persistent::spec(&object["spec"], false, &Path::new("spec"), errors);
 }

@@ -2,8 +2,13 @@ use serde_json::json;
 
 use super::*;
 
+fn rules(group: &str, plural: &str) -> &'static Rules {
+    let kind = crate::builtin::find(group, plural).expect("a built-in kind");
+    &kind.rules
+}
+
 fn check(group: &str, plural: &str, object: Value, expected: &[&str]) {
-    let found: Vec<String> = create(group, plural, &object)
+    let found: Vec<String> = create(rules(group, plural), &object)
         .iter()
         .map(ToString::to_string)
         .collect();
@@ -85,7 +90,7 @@ fn pods_are_checked_from_containers_to_tolerations() {
 fn running_pods_hardly_change() {
     let old = pod(|_| {});
     let texts = |new: Value| -> Vec<String> {
-        update("", "pods", &new, &old, Part::Main)
+        update(rules("", "pods"), &new, &old, Part::Main)
             .iter()
             .map(|error| error.field.clone())
             .collect()
@@ -135,8 +140,7 @@ fn maps_of_data_and_their_immutability() {
     );
     let old = json!({"immutable":true,"data":{"a":"1"}});
     let texts: Vec<String> = update(
-        "",
-        "configmaps",
+        rules("", "configmaps"),
         &json!({"data":{"a":"2"}}),
         &old,
         Part::Main,

@@ -14,7 +14,7 @@ const MAX_TEMPLATES: usize = 8;
 const MAX_CLAIMS: usize = 4;
 
 /// Checks a new workload.
-pub(super) fn workload(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn workload(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let controller = &spec["controllerRef"];
     if controller.is_object() {
@@ -50,7 +50,7 @@ fn templates<'a>(spec: &'a Value, path: &Path, errors: &mut ErrorList) -> (&'a [
 }
 
 /// Validates an update of a Workload. Hand-written rules repeat the declared ones, so that errors appear twice.
-pub(super) fn workload_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn workload_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     let changed = |key: &str| without_nulls(&spec[key]) != without_nulls(&before[key]);
     for key in ["controllerRef", "podGroupTemplates"] {
@@ -82,7 +82,7 @@ fn without_nulls(value: &Value) -> Value {
 }
 
 /// Checks a new pod group.
-pub(super) fn group(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn group(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let template = &spec["podGroupTemplateRef"];
     if template.is_object() {
@@ -111,7 +111,7 @@ pub(super) fn group(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a pod group.
-pub(super) fn group_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn group_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     let changed = |key: &str| spec[key] != before[key];
     for key in ["podGroupTemplateRef", "schedulingPolicy"] {
@@ -130,7 +130,7 @@ pub(super) fn group_update(object: &Value, old: &Value, errors: &mut ErrorList) 
 }
 
 /// Checks a change of a pod group's status.
-pub(super) fn group_status(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn group_status(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (status, path) = (&object["status"], Path::new("status"));
     let conditions = list(status, "conditions");
     let at = path.child("conditions");

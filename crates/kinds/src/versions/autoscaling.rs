@@ -13,7 +13,7 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const DEFAULT_UTILIZATION: i64 = 80;
 
 /// From v2 to v1 or back.
-pub(super) fn convert(object: &mut Value, from: &str, to: &str) {
+pub(crate) fn convert(object: &mut Value, from: &str, to: &str) {
     match (from, to) {
         ("v2", "v1") => to_v1(object),
         ("v1", "v2") => to_v2(object),

@@ -13,24 +13,24 @@ fn text(value: &Value) -> &str {
 }
 
 /// About a list of addresses.
-pub(super) fn list(path: &str, addresses: &Value) -> Vec<String> {
+pub(crate) fn list(path: &str, addresses: &Value) -> Vec<String> {
     let about = |(index, it)| address_warning(&format!("{path}[{index}]"), text(it));
     items(addresses).filter_map(about).collect()
 }
 
 /// About an address.
-pub(super) fn one(path: &str, address: &str) -> Option<String> {
+pub(crate) fn one(path: &str, address: &str) -> Option<String> {
     address_warning(path, address)
 }
 
 /// About a list of ranges.
-pub(super) fn ranges(path: &str, ranges: &Value) -> Vec<String> {
+pub(crate) fn ranges(path: &str, ranges: &Value) -> Vec<String> {
     let about = |(index, it)| range_warnings(&format!("{path}[{index}]"), text(it).trim());
     items(ranges).flat_map(about).collect()
 }
 
 /// About the addresses of pods behind a service.
-pub(super) fn endpoints(object: &Value) -> Vec<String> {
+pub(crate) fn endpoints(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for (index, subset) in items(&object["subsets"]) {
         for key in ["addresses", "notReadyAddresses"] {
@@ -44,7 +44,7 @@ pub(super) fn endpoints(object: &Value) -> Vec<String> {
 }
 
 /// As [`endpoints`], in slices.
-pub(super) fn endpoint_slice(object: &Value) -> Vec<String> {
+pub(crate) fn endpoint_slice(object: &Value) -> Vec<String> {
     if object["addressType"] == "FQDN" {
         return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
     }
@@ -58,7 +58,7 @@ pub(super) fn endpoint_slice(object: &Value) -> Vec<String> {
 }
 
 /// About the ranges that a network policy names.
-pub(super) fn policy(spec: &Value) -> Vec<String> {
+pub(crate) fn policy(spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         for (index, rule) in items(&spec[direction]) {
@@ -77,7 +77,7 @@ pub(super) fn policy(spec: &Value) -> Vec<String> {
 }
 
 /// Warnings about the addresses in a pod.
-pub(super) fn pod(spec: &Value, path: &str) -> Vec<String> {
+pub(crate) fn pod(spec: &Value, path: &str) -> Vec<String> {
     let servers = format!("{path}spec.dnsConfig.nameservers");
     let mut found = list(&servers, &spec["dnsConfig"]["nameservers"]);
     for (index, alias) in items(&spec["hostAliases"]) {

@@ -69,7 +69,7 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
 ];
 
 /// Warnings about a pod or pod template; `at` is empty or the path of the template, with a dot.
-pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
+pub(crate) fn warnings(pod: &Value, at: &str) -> Vec<String> {
     let (spec, annotations) = (&pod["spec"], &pod["metadata"]["annotations"]);
     let mut found = Vec::new();
     labels(spec, at, &mut found);
@@ -151,7 +151,7 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
 }
 
 /// Sets the AppArmor profiles of a new pod's containers from its annotations; returns the warnings.
-pub(super) fn app_armor_fields(pod: &mut Value) -> Vec<String> {
+pub(crate) fn app_armor_fields(pod: &mut Value) -> Vec<String> {
     const FIELD: &str = "appArmorProfile";
     let mut found = Vec::new();
     let annotations = pod["metadata"]["annotations"].clone();
@@ -268,7 +268,7 @@ fn fraction(amount: &Value, place: &str) -> Option<String> {
 }
 
 /// Warnings about the spec of a claim of a volume.
-pub(super) fn claim_spec(spec: &Value, place: &str) -> Vec<String> {
+pub(crate) fn claim_spec(spec: &Value, place: &str) -> Vec<String> {
     ["requests", "limits"]
         .iter()
         .filter_map(|key| {

@@ -78,8 +78,9 @@ fn problems(object: &Value, release: Release) -> Vec<(String, String)> {
     }
     let mut whole = decoded.value;
     defaults::apply(group, version, kind, &mut whole);
-    let errors = allot_apiserver::validate::create(group, &plural(kind), &whole);
-    let errors = errors.into_iter();
+    let builtin = allot_apiserver::builtin::find(group, &plural(kind));
+    let errors = builtin.map(|it| allot_apiserver::validate::create(&it.rules, &whole));
+    let errors = errors.into_iter().flatten();
     found.extend(errors.map(|error| (error.field.clone(), error.body())));
     found
 }

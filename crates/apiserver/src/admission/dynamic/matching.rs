@@ -173,7 +173,7 @@ impl Rule {
         let resource = &target.resource;
         let subresource = request.attributes.subresource;
         // The namespace of a namespace is itself; it lives in none.
-        let cluster = resource.is("", "namespaces") || request.namespace.is_empty();
+        let cluster = resource.rules.is_namespace || request.namespace.is_empty();
         let in_scope = match self.scope.as_str() {
             "Namespaced" => !cluster,
             "Cluster" => cluster,

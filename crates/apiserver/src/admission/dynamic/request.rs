@@ -105,7 +105,7 @@ impl<'a> Request<'a> {
             "" => meta(object, "name"),
             named => named,
         };
-        let namespace = if asked.resource.is("", "namespaces") && !many {
+        let namespace = if asked.resource.rules.is_namespace && !many {
             attributes.name
         } else {
             attributes.namespace

@@ -5,7 +5,8 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use super::*;
-use crate::registry::{RuntimeConfig, builtin};
+use crate::builtin;
+use crate::registry::RuntimeConfig;
 
 fn entries(kind: &str, count: usize) -> Vec<Arc<Entry>> {
     let entry = |number: usize| {
@@ -30,7 +31,7 @@ fn entries(kind: &str, count: usize) -> Vec<Arc<Entry>> {
 }
 
 async fn check(group: &str, plural: &str, version: &str, count: usize) {
-    let registry = builtin(&RuntimeConfig::default(), Release::NEWEST);
+    let registry = builtin::registry(&RuntimeConfig::default(), Release::NEWEST);
     let resource = registry.get(group, plural).unwrap().clone();
     for encoding in [
         Encoding::Json,
@@ -96,7 +97,7 @@ async fn streams_are_what_is_made_at_once() {
 #[test]
 fn small_lists_are_made_at_once() {
     let listing = |count| Listing {
-        resource: builtin(&RuntimeConfig::default(), Release::NEWEST)
+        resource: builtin::registry(&RuntimeConfig::default(), Release::NEWEST)
             .get("", "configmaps")
             .unwrap()
             .clone(),

@@ -12,11 +12,7 @@ const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 
 /// Validates a mutating policy; `old` is the object before an update.
-pub(in crate::validate) fn mutating_policy(
-    object: &Value,
-    old: Option<&Value>,
-    errors: &mut ErrorList,
-) {
+pub(crate) fn mutating_policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let compiler = definition(spec, old, true, Some(&OPERATIONS), errors);
     let (mutations, at) = (list(spec, "mutations"), path.child("mutations"));
@@ -33,7 +29,7 @@ pub(in crate::validate) fn mutating_policy(
 }
 
 /// Checks the binding of a mutating policy.
-pub(in crate::validate) fn mutating_binding(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn mutating_binding(object: &Value, errors: &mut ErrorList) {
     bound(&object["spec"], Some(&OPERATIONS), errors);
 }
 

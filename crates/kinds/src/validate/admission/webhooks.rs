@@ -67,11 +67,7 @@ fn is_known(version: &Value) -> bool {
 }
 
 /// Validates a configuration; `old` is the object before an update.
-pub(in crate::validate) fn configuration(
-    object: &Value,
-    old: Option<&Value>,
-    errors: &mut ErrorList,
-) {
+pub(crate) fn configuration(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let hooks = list(object, "webhooks");
     let lenient = RatchetedErrors::of(hooks, old);
     let mut seen = BTreeSet::new();

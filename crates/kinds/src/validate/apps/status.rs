@@ -6,12 +6,7 @@ use serde_json::Value;
 use super::numbers;
 
 /// Validates the status of a workload.
-pub(in crate::validate) fn validate_status(
-    plural: &str,
-    object: &Value,
-    old: &Value,
-    errors: &mut ErrorList,
-) {
+pub(crate) fn validate_status(plural: &str, object: &Value, old: &Value, errors: &mut ErrorList) {
     let (status, path) = (&object["status"], Path::new("status"));
     let (counts, within, of_ready): (&[&str], &[&str], &str) = match plural {
         "deployments" => (

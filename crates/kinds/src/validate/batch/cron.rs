@@ -11,7 +11,7 @@ use super::job_spec;
 const MAX_CRON_JOB_NAME: usize = 52;
 
 /// Checks a cron job; the length of the name counts for new ones.
-pub(in crate::validate) fn cron_job(object: &Value, create: bool, errors: &mut ErrorList) {
+pub(crate) fn cron_job(object: &Value, create: bool, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let schedule = text(spec, "schedule");
     let at = path.child("schedule");

@@ -49,7 +49,7 @@ impl<'a> Reported<'a> {
 }
 
 /// Validates a new status. Old errors do not prevent other changes.
-pub(in crate::validate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (now, before) = (Reported::of(object), Reported::of(old));
     counts(&now, errors);
     let path = Path::new("status");

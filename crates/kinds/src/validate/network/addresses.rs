@@ -22,7 +22,7 @@ pub fn ip_name(name: &str) -> Vec<String> {
 }
 
 /// Validates an IPAddress.
-pub(in crate::validate) fn address(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn address(object: &Value, errors: &mut ErrorList) {
     let (parent, path) = (
         &object["spec"]["parentRef"],
         Path::new("spec").child("parentRef"),
@@ -51,7 +51,7 @@ pub(in crate::validate) fn address(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates an update of an IPAddress.
-pub(in crate::validate) fn address_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn address_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (now, before) = (&object["spec"]["parentRef"], &old["spec"]["parentRef"]);
     if now != before {
         let at = Path::new("spec").child("parentRef");
@@ -62,7 +62,7 @@ pub(in crate::validate) fn address_update(object: &Value, old: &Value, errors: &
 }
 
 /// Checks the ranges of services.
-pub(in crate::validate) fn range(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn range(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec").child("cidrs"));
     let ranges = list(spec, "cidrs");
     if ranges.is_empty() {
@@ -102,7 +102,7 @@ fn range_text(range: &str) -> Option<String> {
 }
 
 /// Validates an update of a ServiceCIDR: a second family may be added.
-pub(in crate::validate) fn range_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn range_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("cidrs");
     let (now, before) = (list(&object["spec"], "cidrs"), list(&old["spec"], "cidrs"));
     let mut fixed = |index: usize| {

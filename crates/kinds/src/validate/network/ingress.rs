@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::{IMMUTABLE, domain_prefixed_path, ip, list, rule, text, volume};
 
 /// Checks an ingress.
-pub(in crate::validate) fn ingress(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn ingress(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let rules = list(spec, "rules");
     if rules.is_empty() && !spec["defaultBackend"].is_object() {
@@ -76,7 +76,7 @@ fn host_texts(host: &str) -> Vec<String> {
 }
 
 /// Validates the load balancer status of an ingress.
-pub(in crate::validate) fn status(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn status(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let places = list(&object["status"]["loadBalancer"], "ingress");
     for (index, place) in places.iter().enumerate() {
@@ -207,7 +207,7 @@ fn reference(reference: &Value, path: &Path, errors: &mut ErrorList) {
 const MAX_CONTROLLER: usize = 250;
 
 /// Checks a class of ingresses.
-pub(in crate::validate) fn class(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn class(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (controller, at) = (text(spec, "controller"), path.child("controller"));
     if controller.len() > MAX_CONTROLLER {
@@ -242,7 +242,7 @@ pub(in crate::validate) fn class(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a class of ingresses.
-pub(in crate::validate) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (now, before) = (&object["spec"]["controller"], &old["spec"]["controller"]);
     if now != before {
         let at = Path::new("spec").child("controller");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::{ip, label_selector, list, one_of, rule, text, volume};
 
 /// Checks a network policy.
-pub(in crate::validate) fn policy(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn policy(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     label_selector(&spec["podSelector"], &path.child("podSelector"), errors);
     for (direction, side) in [("ingress", "from"), ("egress", "to")] {

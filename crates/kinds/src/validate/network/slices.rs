@@ -18,7 +18,7 @@ const MAX_LABELS: usize = 16;
 const MAX_HINTS: usize = 8;
 
 /// Checks a slice of endpoints.
-pub(in crate::validate) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
     let kind = text(object, "addressType");
     let at = Path::new("addressType");
     one_of(kind, &["FQDN", "IPv4", "IPv6"], true, &at, errors);
@@ -27,11 +27,7 @@ pub(in crate::validate) fn endpoint_slice(object: &Value, errors: &mut ErrorList
 }
 
 /// Checks a change of a slice of endpoints. Endpoints that stay may be as they were allowed to be in the past.
-pub(in crate::validate) fn endpoint_slice_update(
-    object: &Value,
-    old: &Value,
-    errors: &mut ErrorList,
-) {
+pub(crate) fn endpoint_slice_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let before = errors.len();
     endpoint_slice(object, errors);
     if object["endpoints"] == old["endpoints"] {

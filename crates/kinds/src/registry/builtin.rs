@@ -1,35 +1,47 @@
-//! The built-in resources of Kubernetes 1.36, one row each.
+//! What a built-in kind states of itself.
 
 use allot_model::features::Release;
 
-use super::{Resource, RuntimeConfig, Subresource, Version, collection_name};
+use super::{Resource, Rules, RuntimeConfig, Subresource, Version, collection_name};
 
-mod control;
-mod core;
-mod workloads;
-
-/// A built-in resource.
+/// A built-in kind: what discovery shows of it, and its rules.
+///
+/// Each is a static in a file below `builtin`, which states what differs from [`BASE`] or from what its group has in
+/// common.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
-    group: &'static str,
+pub struct Builtin {
+    /// API group.
+    pub group: &'static str,
     /// Versions, preferred first; `!` in front: served only if enabled.
-    versions: &'static [&'static str],
-    kind: &'static str,
-    plural: &'static str,
-    short: &'static [&'static str],
-    categories: &'static [&'static str],
-    namespaced: bool,
-    verbs: &'static [&'static str],
-    subresources: &'static [Sub],
-    /// Collection of another resource that holds the objects.
-    stored_with: Option<(&'static str, &'static str)>,
-    storage_version: Option<&'static str>,
+    pub versions: &'static [&'static str],
+    /// Kind of an object.
+    pub kind: &'static str,
+    /// Plural name, as in paths.
+    pub plural: &'static str,
+    /// Short names for the command line.
+    pub short: &'static [&'static str],
+    /// Categories, as in `all`.
+    pub categories: &'static [&'static str],
+    /// Objects live in namespaces.
+    pub namespaced: bool,
+    /// Verbs in alphabetical order.
+    pub verbs: &'static [&'static str],
+    /// Subresources.
+    pub subresources: &'static [Sub],
+    /// Group and plural of another resource whose collection holds the objects.
+    pub stored_with: Option<(&'static str, &'static str)>,
+    /// The version that is stored, if it is not the preferred one.
+    pub storage_version: Option<&'static str>,
     /// `(version, deprecated in, removed in)`.
-    deprecated: &'static [(&'static str, &'static str, &'static str)],
+    pub deprecated: &'static [(&'static str, &'static str, &'static str)],
+    /// What the warning about a deprecated version recommends, if it does.
+    pub replacement: &'static str,
+    /// What differs from kind to kind when objects are written and read.
+    pub rules: Rules,
 }
 
 /// A subresource: name, kind (empty: the resource's), its group and version (empty: the resource's), verbs.
-type Sub = (
+pub type Sub = (
     &'static str,
     &'static str,
     &'static str,
@@ -37,7 +49,8 @@ type Sub = (
     &'static [&'static str],
 );
 
-const ALL: &[&str] = &[
+/// All verbs.
+pub const ALL: &[&str] = &[
     "create",
     "delete",
     "deletecollection",
@@ -47,21 +60,32 @@ const ALL: &[&str] = &[
     "update",
     "watch",
 ];
-const NO_DELETE_ALL: &[&str] = &[
+/// All verbs but `deletecollection`.
+pub const NO_DELETE_ALL: &[&str] = &[
     "create", "delete", "get", "list", "patch", "update", "watch",
 ];
-const CREATE: &[&str] = &["create"];
-const READ: &[&str] = &["get", "list"];
-const RW: &[&str] = &["get", "patch", "update"];
-const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
-const CONNECT: &[&str] = &["create", "get"];
-const UPDATE: &[&str] = &["update"];
-const GET: &[&str] = &["get"];
+/// Verbs of what is answered or done, and not stored.
+pub const CREATE: &[&str] = &["create"];
+/// Verbs of what is only read.
+pub const READ: &[&str] = &["get", "list"];
+/// Verbs of a part of an object.
+pub const RW: &[&str] = &["get", "patch", "update"];
+/// Verbs of a proxy.
+pub const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
+/// Verbs of a connection.
+pub const CONNECT: &[&str] = &["create", "get"];
+/// The verb of a part that is only written.
+pub const UPDATE: &[&str] = &["update"];
+/// The verb of a part that is only read.
+pub const GET: &[&str] = &["get"];
 
-const STATUS: Sub = ("status", "", "", "", RW);
-const SCALE: Sub = ("scale", "Scale", "autoscaling", "v1", RW);
+/// The status subresource.
+pub const STATUS: Sub = ("status", "", "", "", RW);
+/// The scale subresource.
+pub const SCALE: Sub = ("scale", "Scale", "autoscaling", "v1", RW);
 
-const BASE: Row = Row {
+/// What most namespaced kinds of the core group have in common.
+pub const BASE: Builtin = Builtin {
     group: "",
     versions: &["v1"],
     kind: "",
@@ -74,75 +98,17 @@ const BASE: Row = Row {
     stored_with: None,
     storage_version: None,
     deprecated: &[],
+    replacement: "",
+    rules: Rules::DEFAULT,
 };
-const CLUSTER: Row = Row {
+/// The same for kinds without namespaces.
+pub const CLUSTER: Builtin = Builtin {
     namespaced: false,
     ..BASE
 };
-const ADMISSION: Row = Row {
-    group: "admissionregistration.k8s.io",
-    categories: &["api-extensions"],
-    ..CLUSTER
-};
-const APPS: Row = Row {
-    group: "apps",
-    categories: &["all"],
-    ..BASE
-};
-const BATCH: Row = Row {
-    group: "batch",
-    categories: &["all"],
-    subresources: &[STATUS],
-    ..BASE
-};
-const AUTHORIZATION: Row = Row {
-    group: "authorization.k8s.io",
-    verbs: CREATE,
-    ..CLUSTER
-};
-const AUTHENTICATION: Row = Row {
-    group: "authentication.k8s.io",
-    verbs: CREATE,
-    ..CLUSTER
-};
-const FLOW: Row = Row {
-    group: "flowcontrol.apiserver.k8s.io",
-    subresources: &[STATUS],
-    ..CLUSTER
-};
-const NETWORKING: Row = Row {
-    group: "networking.k8s.io",
-    ..BASE
-};
-const RBAC: Row = Row {
-    group: "rbac.authorization.k8s.io",
-    ..BASE
-};
-const STORAGE: Row = Row {
-    group: "storage.k8s.io",
-    ..CLUSTER
-};
-const RESOURCE: Row = Row {
-    group: "resource.k8s.io",
-    versions: &["v1", "!v1beta2", "!v1beta1"],
-    deprecated: &[("v1beta1", "v1.35", "v1.38"), ("v1beta2", "v1.36", "v1.39")],
-    ..BASE
-};
-
-/// All rows.
-pub fn all() -> impl Iterator<Item = &'static Row> {
-    let tables = [core::ROWS, workloads::ROWS, control::ROWS];
-    tables.into_iter().flatten()
-}
-
-/// A group of a built-in resource.
-pub(super) fn is_group(name: &str) -> bool {
-    all().any(|row| row.group == name)
-}
-
-impl Row {
+impl Builtin {
     /// The resource with the versions that the configuration selects.
-    pub fn resource(&self, config: &RuntimeConfig, release: Release) -> Resource {
+    pub fn resource(&'static self, config: &RuntimeConfig, release: Release) -> Resource {
         let owned = |names: &[&str]| {
             names
                 .iter()
@@ -198,6 +164,7 @@ impl Row {
                 .collect(),
             collection: collection_name(group, plural),
             custom: None,
+            rules: &self.rules,
             release,
         }
     }
@@ -212,15 +179,15 @@ impl Row {
         } else {
             format!("{}/{version}", self.group)
         };
-        match (*removed, self.kind) {
-            ("", "Endpoints") => {
-                "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-                    .to_owned()
-            }
-            ("", kind) => format!("{api} {kind} is deprecated in {since}+"),
-            (removed, kind) => {
-                format!("{api} {kind} is deprecated in {since}+, unavailable in {removed}+")
-            }
-        }
+        let kind = self.kind;
+        let end = match *removed {
+            "" => String::new(),
+            removed => format!(", unavailable in {removed}+"),
+        };
+        let hint = match self.replacement {
+            "" => String::new(),
+            other => format!("; use {other}"),
+        };
+        format!("{api} {kind} is deprecated in {since}+{end}{hint}")
     }
 }

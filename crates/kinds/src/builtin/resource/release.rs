@@ -5,13 +5,14 @@ use allot_model::availability::{self, Served};
 use allot_model::classic::{self, Kind};
 use allot_model::features::Release;
 
-use super::{Resource, RuntimeConfig, Subresource, Version, collection_name};
+use super::RULES;
+use crate::registry::{Resource, RuntimeConfig, Subresource, Version, collection_name};
 
 /// The release whose classic kinds the default release can serve in addition.
 const LAST_CLASSIC: u8 = 30;
 
 /// A resource with the versions that a release has; `None` if it has none.
-pub(super) fn in_release(
+pub(in crate::builtin) fn in_release(
     mut resource: Resource,
     config: &RuntimeConfig,
     release: Release,
@@ -57,7 +58,7 @@ fn serve_hub(resource: &mut Resource) {
 }
 
 /// The resources that only exist in classic versions.
-pub(super) fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resource> {
+pub(in crate::builtin) fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resource> {
     let own = Kind::ALL
         .into_iter()
         .filter(|kind| allot_model::Kind::from_plural(kind.plural()).is_none());
@@ -104,6 +105,7 @@ pub(super) fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resourc
             },
             collection: collection_name(GROUP, kind.plural()),
             custom: None,
+            rules: &RULES,
             release,
         })
     });

@@ -1,0 +1,79 @@
+//! The built-in kinds of Kubernetes 1.36: a folder for each API group, and in it a file for each kind or for a few that
+//! share their rules.
+//!
+//! A file has all that the API server knows of its kind: names, versions and subresources, and what differs from
+//! [`Rules::DEFAULT`](crate::registry::Rules::DEFAULT): preparation, validation, warnings, selectable fields, columns.
+//! Other modules name no kind; they read the rules of the resource at hand. To add a kind, write its file and add it to
+//! `KINDS` of its group.
+
+use allot_model::features::Release;
+
+use crate::registry::{Builtin, Registry, RuntimeConfig};
+
+mod admissionregistration;
+mod apiextensions;
+mod apiregistration;
+mod apps;
+mod authentication;
+mod authorization;
+mod autoscaling;
+mod batch;
+mod certificates;
+mod coordination;
+mod core;
+mod discovery;
+mod events;
+mod flowcontrol;
+mod networking;
+mod node;
+mod policy;
+mod rbac;
+mod resource;
+mod scheduling;
+mod storage;
+
+/// The kinds of all groups.
+const GROUPS: [&[&Builtin]; 21] = [
+    admissionregistration::KINDS,
+    apiextensions::KINDS,
+    apiregistration::KINDS,
+    apps::KINDS,
+    authentication::KINDS,
+    authorization::KINDS,
+    autoscaling::KINDS,
+    batch::KINDS,
+    certificates::KINDS,
+    coordination::KINDS,
+    core::KINDS,
+    discovery::KINDS,
+    events::KINDS,
+    flowcontrol::KINDS,
+    networking::KINDS,
+    node::KINDS,
+    policy::KINDS,
+    rbac::KINDS,
+    resource::KINDS,
+    scheduling::KINDS,
+    storage::KINDS,
+];
+
+/// All kinds, some of which are served only if they are enabled.
+pub fn all() -> impl Iterator<Item = &'static Builtin> {
+    GROUPS.into_iter().flatten().copied()
+}
+
+/// A kind by its group and plural name.
+pub fn find(group: &str, plural: &str) -> Option<&'static Builtin> {
+    all().find(|kind| kind.group == group && kind.plural == plural)
+}
+
+/// The built-in resources with the versions that `config` selects, those of `resource.k8s.io` as `release` has them.
+pub fn registry(config: &RuntimeConfig, release: Release) -> Registry {
+    let resources = all().map(|kind| kind.resource(config, release));
+    let newer =
+        resources.filter_map(|resource| resource::release::in_release(resource, config, release));
+    Registry::new(newer.chain(resource::release::resources(config, release)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,19 @@
+//! The kinds of `authentication.k8s.io`.
+
+use crate::registry::{Builtin, CLUSTER, CREATE, Create, Rules};
+
+mod reviews;
+
+/// The kinds of the group.
+pub(super) const KINDS: &[&Builtin] = &[&reviews::SELF_SUBJECT_REVIEW, &reviews::TOKEN_REVIEW];
+
+/// What the kinds of the group have in common.
+const AUTHENTICATION: Builtin = Builtin {
+    group: "authentication.k8s.io",
+    verbs: CREATE,
+    rules: Rules {
+        create: Create::Review,
+        ..Rules::DEFAULT
+    },
+    ..CLUSTER
+};

@@ -1,0 +1,121 @@
+//! Pods.
+
+use allot_apimachinery::field::ErrorList;
+use serde_json::{Value, json};
+
+use crate::object;
+use crate::registry::{
+    BASE, Builtin, CONNECT, CREATE, ComputedField, GET, Generation, PROXY, RW, Rules, STATUS,
+    UnsupportedField,
+};
+use crate::request::Part;
+use crate::{pods, table, validate, warnings};
+
+pub(super) static POD: Builtin = Builtin {
+    kind: "Pod",
+    plural: "pods",
+    short: &["po"],
+    categories: &["all"],
+    subresources: &[
+        ("attach", "PodAttachOptions", "", "", CONNECT),
+        ("binding", "Binding", "", "", CREATE),
+        ("ephemeralcontainers", "", "", "", RW),
+        ("eviction", "Eviction", "policy", "v1", CREATE),
+        ("exec", "PodExecOptions", "", "", CONNECT),
+        ("log", "", "", "", GET),
+        ("portforward", "PodPortForwardOptions", "", "", CONNECT),
+        ("proxy", "PodProxyOptions", "", "", PROXY),
+        ("resize", "", "", "", RW),
+        STATUS,
+    ],
+    rules: Rules {
+        pod_template: Some(&[]),
+        initialize: Some(initialize),
+        prepare_update: Some(|pod, old, part| {
+            if part == Part::Status {
+                pods::keep_reported(pod, old);
+            }
+        }),
+        generation: Generation::FromCreate,
+        status_keeps: &["ownerReferences"],
+        status_ignores_deletion: true,
+        reset_fields: &[(
+            "status",
+            &[
+                &["spec"],
+                &["metadata", "deletionTimestamp"],
+                &["metadata", "ownerReferences"],
+            ],
+        )],
+        validate: |pod, errors| validate::pod::validate(pod, None, errors),
+        validate_create: Some(|pod, errors| {
+            validate::pod::validate(pod, None, errors);
+            validate::pod::validate_create(pod, errors);
+        }),
+        validate_update: Some(validate::pod_update::validate),
+        validate_status: Some(validate::pod_status::validate),
+        validate_part: Some(validate_part),
+        replace_annotations: Some(warnings::pod::app_armor_fields),
+        warnings: |pod| warnings::pod::warnings(pod, ""),
+        warnings_create: Some(|pod| {
+            let mut found = warnings::pod::warnings(pod, "");
+            found.splice(0..0, warnings::host_name(pod, "the Pod's hostname"));
+            found
+        }),
+        // They are rarely written by hand.
+        warnings_update: Some(|_, _| Vec::new()),
+        grace_period: Some(pods::grace_period),
+        delete_returns_object: |_| true,
+        selectable: &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        computed_fields: &[ComputedField {
+            name: "status.podIPs",
+            reads: &["status.podIP"],
+            value: |pod| object::text(pod, &["status", "podIP"]).to_owned(),
+        }],
+        unsupported_field: UnsupportedField::NotSupported,
+        row_condition: Some(table::pod::completed),
+        table: Some((
+            "Name|Ready|Status|Restarts|Age|IP::1|Node::1|Nominated Node::1|Readiness Gates::1",
+            table::pod::row,
+        )),
+        ..Rules::DEFAULT
+    },
+    ..BASE
+};
+
+fn initialize(object: &mut Value) {
+    object["status"] = json!({"phase": "Pending", "qosClass": pods::qos_class(object)});
+    if object["spec"]["schedulingGates"]
+        .as_array()
+        .is_some_and(|gates| !gates.is_empty())
+    {
+        object["status"]["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "lastProbeTime": null,
+            "lastTransitionTime": object::now(), "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
+    pods::merge_label_keys(object);
+    let grace = &object["spec"]["terminationGracePeriodSeconds"];
+    if grace.as_i64().is_some_and(|seconds| seconds < 0) {
+        object["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    }
+}
+
+fn validate_part(pod: &Value, old: &Value, part: Part, errors: &mut ErrorList) {
+    match part {
+        Part::EphemeralContainers => validate::pod_update::validate_ephemeral(pod, old, errors),
+        Part::Resize => validate::pod_resize::validate(pod, old, errors),
+        _ => validate::pod::validate(pod, None, errors),
+    }
+}

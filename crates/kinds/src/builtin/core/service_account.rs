@@ -1,0 +1,36 @@
+//! Service accounts.
+
+use serde_json::Value;
+
+use crate::registry::{BASE, Builtin, CREATE, Rules};
+use crate::table;
+
+pub(super) static SERVICE_ACCOUNT: Builtin = Builtin {
+    kind: "ServiceAccount",
+    plural: "serviceaccounts",
+    short: &["sa"],
+    subresources: &[(
+        "token",
+        "TokenRequest",
+        "authentication.k8s.io",
+        "v1",
+        CREATE,
+    )],
+    rules: Rules {
+        prepare_create: Some(keep_names_of_secrets),
+        prepare_update: Some(|account, _, _| keep_names_of_secrets(account)),
+        delete_returns_object: |_| true,
+        table: Some(("Name|Age", table::cluster::service_account)),
+        ..Rules::DEFAULT
+    },
+    ..BASE
+};
+
+/// Of the secrets of a service account only the names count.
+fn keep_names_of_secrets(account: &mut Value) {
+    for secret in account["secrets"].as_array_mut().into_iter().flatten() {
+        if let Value::Object(reference) = secret {
+            reference.retain(|key, value| key == "name" && value != "");
+        }
+    }
+}
