@@ -146,7 +146,7 @@ pub enum Action {
         victims: Vec<Arc<PodInfo>>,
     },
     /// Record the event that a pod was preempted before it was bound.
-    TellPreempted {
+    RecordPreempted {
         /// The pod that needs the capacity.
         preemptor: Arc<PodInfo>,
         /// The node.
@@ -189,7 +189,7 @@ pub enum Action {
         condition: Condition,
     },
     /// Record the event that a pod waits for binding conditions.
-    WaitsForConditions {
+    RecordWaitForConditions {
         /// The pod.
         pod: Arc<PodInfo>,
         /// The node the pod is bound to.
@@ -198,7 +198,7 @@ pub enum Action {
         pending: Vec<Pending>,
     },
     /// Record the event that a pod is not tried, because a claim that it names does not exist.
-    LacksClaim {
+    RecordMissingClaim {
         /// The pod.
         pod: Arc<PodInfo>,
         /// The missing object, in upstream's wording.

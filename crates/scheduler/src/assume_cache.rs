@@ -80,7 +80,7 @@ impl<T: Object> AssumedObject<T> {
     }
 
     /// Records a version from a watch. Returns whether it is new.
-    pub fn see(&mut self, object: Arc<T>) -> bool {
+    pub fn observe(&mut self, object: Arc<T>) -> bool {
         let newer = |than: &Arc<T>| is_newer(than.version(), object.version());
         if self.seen.as_ref().is_some_and(newer) {
             return false;

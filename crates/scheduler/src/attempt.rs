@@ -98,7 +98,7 @@ impl FitError {
             let mut all = self.before.iter().chain(self.nodes.iter().flatten());
             all.find(|r| r.code == code)
         };
-        of(Code::Error).or_else(|| of(Code::GaveUp))
+        of(Code::Error).or_else(|| of(Code::Inconclusive))
     }
 }
 
@@ -285,7 +285,7 @@ impl<'a> Attempt<'a> {
     ///
     /// # Errors
     /// The first plugin that rejects the node.
-    pub fn judge(
+    pub fn evaluate(
         &self,
         node: &NodeInfo,
         nominated: Nominated<'_>,

@@ -46,10 +46,10 @@ mod nodes;
 mod nominate;
 mod pods;
 mod refuse;
+mod requeue;
 mod schedule;
 mod volumes;
 mod waiting;
-mod wake;
 
 use nominate::PendingVictims;
 use waiting::Waiting;
@@ -299,7 +299,7 @@ impl Core {
     pub fn measure(&mut self) {
         let (moved, rejected) = self.queue.take_moves();
         self.metrics.moved(moved, rejected);
-        self.metrics.worked(self.allocator.take_work());
+        self.metrics.record_work(self.allocator.take_work());
         self.metrics.sizes(
             self.queue.counts(),
             self.cache.snapshot().nodes.len(),

@@ -327,7 +327,7 @@ impl Metrics {
     }
 
     /// The allocator has worked.
-    pub(crate) fn worked(&self, work: Work) {
+    pub(crate) fn record_work(&self, work: Work) {
         let amounts = [work.nodes, work.steps, work.gave_up];
         for (counter, amount) in self.0.work.iter().zip(amounts) {
             counter.inc_by(amount);
@@ -393,7 +393,7 @@ mod tests {
         );
         metrics.bound(1, Duration::from_millis(5));
         metrics.claim_created(true);
-        metrics.worked(Work {
+        metrics.record_work(Work {
             nodes: 2,
             steps: 7,
             gave_up: 0,

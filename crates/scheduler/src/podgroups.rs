@@ -47,7 +47,7 @@ impl Condition {
         self.status == "True"
     }
 
-    fn says_like(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         let parts = |c: &Self| (c.status.clone(), c.reason.clone(), c.message.clone());
         parts(self) == parts(other) && self.observed_generation == other.observed_generation
     }
@@ -88,7 +88,7 @@ impl PodGroups {
             Observed::Applied(group) => {
                 let new = Arc::new((**group).clone());
                 let old = self.groups.insert(group.key.clone(), new);
-                let same = old.is_some_and(|old| old.is_like(group));
+                let same = old.is_some_and(|old| old.is_same(group));
                 Vec::from_iter((!same).then(|| group.key.clone()))
             }
             Observed::Deleted(group) => {
@@ -165,7 +165,7 @@ impl PodGroups {
     pub fn set_condition(&mut self, group: &Key, mut condition: Condition) -> Option<Condition> {
         let group = self.groups.get_mut(group)?;
         if let Some(old) = &group.condition {
-            if old.says_like(&condition) || old.is_true() && !condition.is_true() {
+            if old.is_same(&condition) || old.is_true() && !condition.is_true() {
                 return None;
             }
             if old.status == condition.status {

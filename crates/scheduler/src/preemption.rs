@@ -100,7 +100,7 @@ pub fn is_allowed(pod: &PodInfo) -> bool {
 }
 
 /// Position of the node that the pod is nominated to, unless preemption can no longer help there.
-pub fn expected_at(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<usize> {
+pub fn nominated_position(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<usize> {
     let at = attempt.snapshot.position(attempt.nominated_node?)?;
     let rejection = unplaced.nodes.get(at).and_then(Option::as_ref);
     let hopeless = rejection.is_some_and(|r| r.code == Code::Unresolvable);
@@ -113,7 +113,7 @@ fn ineligible(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<Outcome> {
     if !is_allowed(pod) {
         return Some(Outcome::Nothing(NEVER.to_owned()));
     }
-    let at = expected_at(attempt, unplaced)?;
+    let at = nominated_position(attempt, unplaced)?;
     let leaving =
         |p: &Arc<PodInfo>| p.is_terminating() && p.is_preempted && p.priority() < pod.priority();
     let text = "preemption: not eligible due to a terminating pod on the nominated node.";

@@ -269,7 +269,8 @@ impl Queue {
         let early = ready.is_none();
         let uid = ready.or_else(|| self.early.first())?.2.clone();
         if early {
-            self.moves.came("PopFromBackoffQ", SubQueue::Active);
+            self.moves
+                .record_incoming("PopFromBackoffQ", SubQueue::Active);
         }
         self.take(&uid)
     }
@@ -341,7 +342,7 @@ impl Queue {
 
     fn insert(&mut self, pod: QueuedPod, place: SubQueue, event: &'static str) {
         self.next_order += 1;
-        self.moves.came(event, place);
+        self.moves.record_incoming(event, place);
         self.insert_ordered(pod, place, self.next_order);
     }
 

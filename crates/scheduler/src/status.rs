@@ -19,7 +19,7 @@ pub enum Code {
     /// Does not fit, and removing pods would not help.
     Unresolvable,
     /// It took too much work to find out. As upstream that ends the attempt, which is repeated with backoff.
-    GaveUp,
+    Inconclusive,
     /// An error unrelated to fitting; the attempt is repeated with backoff.
     Error,
 }
@@ -57,9 +57,9 @@ impl Rejection {
     }
 
     /// The search gave up: it is not known whether the node fits.
-    pub fn gave_up(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
+    pub fn inconclusive(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            code: Code::GaveUp,
+            code: Code::Inconclusive,
             plugin,
             reasons: vec![reason.into()],
         }
@@ -75,8 +75,8 @@ impl Rejection {
     }
 
     /// Whether the search gave up, so that it is not known whether the node fits.
-    pub fn gave_up_on(&self) -> bool {
-        self.code == Code::GaveUp
+    pub fn is_inconclusive(&self) -> bool {
+        self.code == Code::Inconclusive
     }
 
     /// Whether all that is missing is a claim that cannot be used on the node.

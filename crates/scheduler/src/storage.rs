@@ -41,21 +41,21 @@ pub struct Storage {
     pub capacity_drivers: FxHashSet<String>,
     /// How much space there is.
     pub capacities: FxHashMap<Key, Capacity>,
-    promised_volumes: FxHashMap<String, Vec<(Uid, ClaimRef)>>,
-    promised_nodes: FxHashMap<Key, Vec<(Uid, Arc<str>)>>,
+    assumed_volumes: FxHashMap<String, Vec<(Uid, ClaimRef)>>,
+    assumed_nodes: FxHashMap<Key, Vec<(Uid, Arc<str>)>>,
 }
 
 impl Storage {
     /// The claim that a volume is for, if it is for one.
     pub fn holder<'a>(&'a self, name: &str, volume: &'a Volume) -> Option<&'a ClaimRef> {
-        let promised = self.promised_volumes.get(name).and_then(|p| p.first());
+        let promised = self.assumed_volumes.get(name).and_then(|p| p.first());
         promised.map(|(_, claim)| claim).or(volume.claim.as_ref())
     }
 
     /// Volumes that are for a claim, by name.
     pub fn own<'a>(&'a self, claim: &Key, uid: &Uid) -> Vec<(&'a str, &'a Volume)> {
         // One that was chosen for the claim may be written to be for another one meanwhile.
-        let promised = self.promised_volumes.iter();
+        let promised = self.assumed_volumes.iter();
         let promised = promised
             .filter(|(_, p)| p.first().is_some_and(|(_, c)| c.key == *claim))
             .map(|(name, _)| name.as_str());
@@ -76,41 +76,41 @@ impl Storage {
 
     /// The node for which a volume is provisioned, if one was chosen.
     pub fn selected_node<'a>(&'a self, key: &Key, claim: &'a VolumeClaim) -> Option<&'a str> {
-        let promised = self.promised_nodes.get(key).and_then(|p| p.first());
+        let promised = self.assumed_nodes.get(key).and_then(|p| p.first());
         promised
             .map(|(_, node)| &**node)
             .or(claim.selected_node.as_deref())
     }
 
     /// A volume was chosen for a claim of a pod.
-    pub fn promise_volume(&mut self, pod: &Uid, volume: &str, claim: ClaimRef) {
-        let promises = self.promised_volumes.entry(volume.to_owned()).or_default();
+    pub fn assume_volume(&mut self, pod: &Uid, volume: &str, claim: ClaimRef) {
+        let promises = self.assumed_volumes.entry(volume.to_owned()).or_default();
         promises.push((pod.clone(), claim));
     }
 
     /// A node was chosen for a claim of a pod.
-    pub fn promise_node(&mut self, pod: &Uid, claim: &Key, node: &Arc<str>) {
-        let promises = self.promised_nodes.entry(claim.clone()).or_default();
+    pub fn assume_selected_node(&mut self, pod: &Uid, claim: &Key, node: &Arc<str>) {
+        let promises = self.assumed_nodes.entry(claim.clone()).or_default();
         promises.push((pod.clone(), node.clone()));
     }
 
     /// Whether a pod has promises.
-    pub fn has_promised(&self, pod: &Uid) -> bool {
-        let nodes = self.promised_nodes.values().flatten().map(|(p, _)| p);
-        let volumes = self.promised_volumes.values().flatten().map(|(p, _)| p);
+    pub fn has_assumed(&self, pod: &Uid) -> bool {
+        let nodes = self.assumed_nodes.values().flatten().map(|(p, _)| p);
+        let volumes = self.assumed_volumes.values().flatten().map(|(p, _)| p);
         nodes.chain(volumes).any(|p| p == pod)
     }
 
     /// Drops the promises of a pod.
     pub fn forget(&mut self, pod: &Uid) {
-        fn drop_of<K, T>(promises: &mut FxHashMap<K, Vec<(Uid, T)>>, pod: &Uid) {
+        fn forget_pod<K, T>(promises: &mut FxHashMap<K, Vec<(Uid, T)>>, pod: &Uid) {
             promises.retain(|_, list| {
                 list.retain(|(p, _)| p != pod);
                 !list.is_empty()
             });
         }
-        drop_of(&mut self.promised_volumes, pod);
-        drop_of(&mut self.promised_nodes, pod);
+        forget_pod(&mut self.assumed_volumes, pod);
+        forget_pod(&mut self.assumed_nodes, pod);
     }
 }
 

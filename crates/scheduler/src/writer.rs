@@ -149,7 +149,7 @@ impl Writer {
                     writer.spawn(async move |w| w.preempt(&preemptor, &node, &victim).await);
                 }
             }
-            Action::TellPreempted { preemptor, node, victim } => {
+            Action::RecordPreempted { preemptor, node, victim } => {
                 self.recorder.note(PendingEvent::preempted(&preemptor, &victim, &node));
             }
             Action::ClearNodeAllocatable(pod) => self.clear_node_allocatable(pod),
@@ -177,10 +177,10 @@ impl Writer {
             }
             Action::Classic(action) => self.start_classic(action),
             Action::UpdatePodGroupStatus { group, uid, condition } => writer.update_pod_group_status(group, uid, condition),
-            Action::WaitsForConditions { pod, node, pending } => {
+            Action::RecordWaitForConditions { pod, node, pending } => {
                 self.recorder.note(PendingEvent::waits_for_conditions(&pod, &node, &pending));
             }
-            Action::LacksClaim { pod, text } => self.recorder.note(PendingEvent::lacks_claim(&pod, text)),
+            Action::RecordMissingClaim { pod, text } => self.recorder.note(PendingEvent::lacks_claim(&pod, text)),
         }
     }
 
@@ -189,7 +189,7 @@ impl Writer {
     async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
         let turn = async {
             let permit = self.permits.acquire().await;
-            (self.recorder.hold_back(), permit)
+            (self.recorder.pause(), permit)
         };
         let turn = turn.await;
         let mut work = std::pin::pin!(work);

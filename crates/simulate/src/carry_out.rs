@@ -84,9 +84,9 @@ impl Simulation {
             // No other scheduler has requests under way.
             Action::Fenced { then, .. } => self.act(*then),
             // What is only told, or about kinds of older releases, which are not simulated.
-            Action::LacksClaim { .. }
-            | Action::TellPreempted { .. }
-            | Action::WaitsForConditions { .. }
+            Action::RecordMissingClaim { .. }
+            | Action::RecordPreempted { .. }
+            | Action::RecordWaitForConditions { .. }
             | Action::UpdatePodGroupStatus { .. }
             | Action::Classic(_) => {}
         }

@@ -65,7 +65,7 @@ impl Attempt<'_> {
             }
         }
         let feasible = self.feasible(&order, wanted, nominated, &mut rejections);
-        let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::GaveUp);
+        let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::Inconclusive);
         if !feasible.is_empty() && !rejections.iter().any(|(_, r)| failed(r)) {
             let begin = self.sources.elapsed();
             let best = self.best(&feasible, &mut rejections);
@@ -174,7 +174,7 @@ impl Attempt<'_> {
                 }
                 continue;
             };
-            let failed = matches!(rejection.code, Code::Error | Code::GaveUp);
+            let failed = matches!(rejection.code, Code::Error | Code::Inconclusive);
             rejections.push((at, rejection));
             if failed {
                 return feasible;

@@ -121,11 +121,11 @@ impl Claims {
     }
 
     /// A watch showed a claim.
-    pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
+    pub fn observe(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let key = key_of(&claim.metadata);
         let entry = self.cache.entry_mut(key.clone());
         let before = entry.effective().cloned();
-        if !entry.see(claim) {
+        if !entry.observe(claim) {
             return Change::default();
         }
         let after = entry.effective().cloned();
@@ -145,7 +145,7 @@ impl Claims {
     }
 
     /// A watch showed the deletion of a claim, or a new list lacks it.
-    pub fn disappear(&mut self, key: &Key) -> Change {
+    pub fn observe_deleted(&mut self, key: &Key) -> Change {
         match self.cache.remove(key) {
             Some(entry) => change(key.clone(), entry.effective().map(|c| &**c), None),
             None => Change::default(),
@@ -163,7 +163,7 @@ impl Claims {
 
     /// The write for a pod has ended. After a success the claim was [assumed](Claims::assume) before, so that the
     /// allocation counts as in use throughout.
-    pub fn settle(&mut self, key: &Key, uid: &str, pod: &str, written: bool) -> Change {
+    pub fn finish_write(&mut self, key: &Key, uid: &str, pod: &str, written: bool) -> Change {
         let Some(entry) = self.in_flight.get_mut(uid) else {
             return Change::default();
         };

@@ -75,7 +75,7 @@ impl Core {
             }
         }
         self.after(&change, time);
-        let change = self.claims.settle(in_flight, pod, true);
+        let change = self.claims.finish_write(in_flight, pod, true);
         self.after(&change, time);
     }
 
@@ -110,7 +110,7 @@ impl Core {
         let waits = |b: &Binding| b.phase.conditions_deadline().is_some();
         if self.check_binding(pod, time) && self.bindings.get(pod).is_some_and(waits) {
             let pending = claims.iter().flat_map(|c| conditions::pending(c)).collect();
-            self.actions.push(Action::WaitsForConditions {
+            self.actions.push(Action::RecordWaitForConditions {
                 pod: info,
                 node,
                 pending,
@@ -218,7 +218,7 @@ impl Core {
         let ready = claims
             .iter()
             .all(|c| conditions::readiness(c) == Readiness::Ready);
-        let seen = binding.claims.iter().all(|v| self.claims.is_seen(v));
+        let seen = binding.claims.iter().all(|v| self.claims.is_observed(v));
         if ready && waits_for_devices {
             self.note_conditions(pod, &claims, "success", time);
         }
@@ -309,13 +309,13 @@ impl Core {
                     self.metrics.allocated(waited);
                 }
                 for uid in &binding.in_flight {
-                    let change = self.claims.settle(uid, pod, true);
+                    let change = self.claims.finish_write(uid, pod, true);
                     self.after(&change, time);
                 }
                 for version in &binding.claims {
                     self.claims.mark_used(&version.uid);
                 }
-                self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
+                self.finish_classic_write(&binding.queued.info, &binding.classic, bound, time);
             }
             Err(error) => {
                 tracing::info!(pod = %binding.queued.info.key, node = %binding.node, %error, "binding failed");
@@ -323,7 +323,7 @@ impl Core {
                 // Forget the pod first, so that pods which are requeued below see the free capacity.
                 self.cache.forget(pod);
                 for uid in &binding.in_flight {
-                    let change = self.claims.settle(uid, pod, false);
+                    let change = self.claims.finish_write(uid, pod, false);
                     self.after(&change, time);
                 }
                 let current = self.current(&binding.queued.info);
@@ -331,7 +331,7 @@ impl Core {
                 if !error.bound_elsewhere && !runs {
                     self.unreserve_all(pod, &binding);
                 }
-                self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
+                self.finish_classic_write(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
                     &crate::hints::ClusterEvent::PodGone(&binding.queued.info),
                     time,

@@ -72,7 +72,7 @@ impl Core {
                 let key = key_of(&claim.metadata);
                 let uid = claim.metadata.uid.clone().unwrap_or_default();
                 let assumed = classic.claims.assume(claim);
-                let settled = classic.claims.settle(&key, &uid, &pod, true);
+                let settled = classic.claims.finish_write(&key, &uid, &pod, true);
                 self.after_classic(&assumed, time);
                 self.after_classic(&settled, time);
             }
@@ -104,7 +104,7 @@ impl Core {
 
     fn observe_classic_claims(&mut self, observed: Observed<ResourceClaim>, time: Time) {
         match observed {
-            Observed::Applied(claim) => self.see_classic(*claim, time),
+            Observed::Applied(claim) => self.observe_classic_claim(*claim, time),
             Observed::Deleted(claim) => self.forget_classic(&key_of(&claim.metadata), time),
             Observed::Listed { items, .. } => {
                 let present: FxHashSet<Key> = items.iter().map(|c| key_of(&c.metadata)).collect();
@@ -113,21 +113,21 @@ impl Core {
                 gone.iter().for_each(|key| self.forget_classic(key, time));
                 items
                     .into_iter()
-                    .for_each(|claim| self.see_classic(claim, time));
+                    .for_each(|claim| self.observe_classic_claim(claim, time));
             }
         }
     }
 
-    fn see_classic(&mut self, claim: ResourceClaim, time: Time) {
+    fn observe_classic_claim(&mut self, claim: ResourceClaim, time: Time) {
         if let Some(classic) = &mut self.classic {
-            let change = classic.claims.see(Arc::new(claim));
+            let change = classic.claims.observe(Arc::new(claim));
             self.after_classic(&change, time);
         }
     }
 
     fn forget_classic(&mut self, key: &Key, time: Time) {
         if let Some(classic) = &mut self.classic {
-            let change = classic.claims.disappear(key);
+            let change = classic.claims.observe_deleted(key);
             self.after_classic(&change, time);
         }
     }
@@ -144,7 +144,7 @@ impl Core {
         let original = |claim: &v1::ResourceClaim| ResourceClaim::from_v1(&claim.metadata);
         match observed {
             Observed::Applied(claim) => match original(&claim) {
-                Some(classic) => self.see_classic(classic, time),
+                Some(classic) => self.observe_classic_claim(classic, time),
                 None => return Some(Observed::Applied(claim)),
             },
             Observed::Deleted(claim) => match original(&claim) {
@@ -177,7 +177,7 @@ impl Core {
     /// Brings back the pods that a change of a claim concerns.
     fn after_classic(&mut self, change: &Change, time: Time) {
         if let Some(key) = &change.progressed {
-            self.wake_users(key, time);
+            self.activate_pods_using_claim(key, time);
         }
         if change.freed {
             self.requeue(&ClusterEvent::DevicesFreed, time);
@@ -283,7 +283,7 @@ impl Core {
     }
 
     /// The binding of a pod has ended: none of its claims is in flight anymore.
-    pub(super) fn settle_classic(
+    pub(super) fn finish_classic_write(
         &mut self,
         pod: &Arc<PodInfo>,
         claims: &[(Key, Uid)],
@@ -294,7 +294,7 @@ impl Core {
             let Some(classic) = &mut self.classic else {
                 return;
             };
-            let change = classic.claims.settle(key, uid, &pod.uid, bound);
+            let change = classic.claims.finish_write(key, uid, &pod.uid, bound);
             let claim = classic.claims.get(key).cloned();
             if let Some(claim) = claim.filter(|c| !bound && c.is_reserved_for(&pod.uid)) {
                 let pod = pod.uid.clone();

@@ -49,17 +49,17 @@ impl Core {
         };
         match observed {
             Observed::Applied(claim) => {
-                let change = self.claims.see(Arc::new(*claim));
+                let change = self.claims.observe(Arc::new(*claim));
                 self.after(&change, time);
             }
             Observed::Deleted(claim) => self.forget_claim(&key_of(&claim), time),
             Observed::Listed { items, version } => {
                 let present: FxHashSet<Key> = items.iter().map(key_of).collect();
-                let mut gone = self.claims.seen_keys();
+                let mut gone = self.claims.observed_keys();
                 gone.extend(self.claims.unseen_older_than(&version));
                 gone.retain(|k| !present.contains(k));
                 gone.iter().for_each(|key| self.forget_claim(key, time));
-                let changes = self.claims.see_list(items.into_iter().map(Arc::new));
+                let changes = self.claims.observe_list(items.into_iter().map(Arc::new));
                 for change in changes {
                     self.after(&change, time);
                 }
@@ -68,7 +68,7 @@ impl Core {
     }
 
     fn forget_claim(&mut self, key: &Key, time: Time) {
-        let change = self.claims.disappear(key);
+        let change = self.claims.observe_deleted(key);
         self.after(&change, time);
     }
 
@@ -168,7 +168,7 @@ impl Core {
             }
         }
         if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {
-            self.wake_users(key, time);
+            self.activate_pods_using_claim(key, time);
             self.check_claim(key, time);
         }
         // The pod must wait for the deletion, and none of its entries names the claim.
@@ -229,9 +229,9 @@ impl Core {
 
     pub(super) fn observe_quotas(&mut self, observed: Observed<ResourceQuota>, time: Time) {
         let namespaces = match observed {
-            Observed::Applied(quota) => self.claims.see_quota(&quota, false),
-            Observed::Deleted(quota) => self.claims.see_quota(&quota, true),
-            Observed::Listed { items, .. } => self.claims.see_quotas(&items),
+            Observed::Applied(quota) => self.claims.observe_quota(&quota, false),
+            Observed::Deleted(quota) => self.claims.observe_quota(&quota, true),
+            Observed::Listed { items, .. } => self.claims.observe_quotas(&items),
         };
         for namespace in namespaces {
             self.requeue(&ClusterEvent::QuotaChanged(&namespace), time);

@@ -132,7 +132,7 @@ impl Core {
         let nominated = |node: &str| self.nominated_to(node, pod);
         let mut nodes = Vec::new();
         for node in &attempt.snapshot.nodes {
-            let rejection = attempt.judge(node, &nominated).err();
+            let rejection = attempt.evaluate(node, &nominated).err();
             let lacks_devices = |r: &Rejection| r.plugin == Plugin::DynamicResources;
             let explanation = match (&rejection, attempt.devices()) {
                 (Some(r), Some(devices)) if lacks_devices(r) => {
@@ -174,7 +174,7 @@ impl Core {
             }
             Plugin::DefaultPreemption => {
                 let own = self.pods.get(&pod.key);
-                let gang = own.into_iter().chain(self.gang_mates(pod));
+                let gang = own.into_iter().chain(self.other_pods_of_gang(pod));
                 let leaving = gang.filter_map(|p| self.preempting.get(&p.uid));
                 let count: usize = leaving.map(|leaving| leaving.len()).sum();
                 let text =

@@ -48,7 +48,7 @@ impl Core {
     }
 
     /// The pods that are placed together with this one, without it.
-    pub(super) fn gang_mates(&self, pod: &PodInfo) -> impl Iterator<Item = &Arc<PodInfo>> {
+    pub(super) fn other_pods_of_gang(&self, pod: &PodInfo) -> impl Iterator<Item = &Arc<PodInfo>> {
         let profile = self.profile(scheduler_name(&pod.pod));
         let gangs = profile.and_then(|profile| self.gangs_in(profile));
         let gang = gangs.and_then(|g| g.gang_of(pod));
@@ -109,7 +109,8 @@ impl Core {
                 with_preemption.then(|| self.search(&members, needed, profile, true, time));
             search = match with_preemption {
                 Some(with_preemption)
-                    if with_preemption.last.is_over(needed) && self.is_news(&with_preemption) =>
+                    if with_preemption.last.is_over(needed)
+                        && self.changes_anything(&with_preemption) =>
                 {
                     with_preemption
                 }
@@ -138,7 +139,7 @@ impl Core {
 
     /// Whether preempting would change anything. If every victim is already terminating, the gang keeps its nominations
     /// and waits.
-    fn is_news(&self, search: &Search) -> bool {
+    fn changes_anything(&self, search: &Search) -> bool {
         let expected = |m: &Member| self.nominations.get(&m.queued.info.uid).is_some();
         search.last.has_new_victims() || !search.order.iter().any(expected)
     }

@@ -48,13 +48,13 @@ impl Core {
     /// gang.
     pub(super) fn nominate(&mut self, pod: &Arc<PodInfo>, node: &Arc<str>, time: Time) {
         let known = self.nominations.get(&pod.uid);
-        let is_news = known.is_none_or(|(_, at)| at != node);
+        let changes_anything = known.is_none_or(|(_, at)| at != node);
         let before = self.nominations.insert(pod.clone(), node.clone());
         self.nomination_freed(before, time);
-        if !is_news {
+        if !changes_anything {
             return;
         }
-        let gang: FxHashSet<&Uid> = self.gang_mates(pod).map(|mate| &mate.uid).collect();
+        let gang: FxHashSet<&Uid> = self.other_pods_of_gang(pod).map(|mate| &mate.uid).collect();
         let lower = |p: &&Arc<PodInfo>| {
             p.uid != pod.uid && p.priority() < pod.priority() && !gang.contains(&p.uid)
         };
@@ -109,7 +109,7 @@ impl Core {
         for victim in on_their_way {
             let message = format!("preempted by pod {}", preemptor.uid);
             self.bound(&victim.uid, Err(BindError::new(message)), time);
-            self.actions.push(Action::TellPreempted {
+            self.actions.push(Action::RecordPreempted {
                 preemptor: preemptor.clone(),
                 node: node.clone(),
                 victim,
@@ -130,7 +130,7 @@ impl Core {
     pub(super) fn has_pending_victims(&self, pod: &PodInfo) -> bool {
         let waits = |uid: &Uid| self.preempting.contains_key(uid);
         !self.preempting.is_empty()
-            && (waits(&pod.uid) || self.gang_mates(pod).any(|mate| waits(&mate.uid)))
+            && (waits(&pod.uid) || self.other_pods_of_gang(pod).any(|mate| waits(&mate.uid)))
     }
 
     /// Ends the preemption for a pod: the other pods of its gang need not wait for its victims.
@@ -141,7 +141,7 @@ impl Core {
     }
 
     fn activate_gang(&mut self, pod: &PodInfo, time: Time) {
-        let mates: Vec<_> = self.gang_mates(pod).cloned().collect();
+        let mates: Vec<_> = self.other_pods_of_gang(pod).cloned().collect();
         for mate in mates {
             self.activate(&mate, "AssignedPodDelete", time);
         }

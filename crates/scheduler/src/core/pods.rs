@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use rustc_hash::FxHashSet;
 
-use super::wake::holds_nothing;
+use super::requeue::releases_claims;
 use super::{BindError, Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::Change;
@@ -52,7 +52,7 @@ impl Core {
             return;
         }
         self.pods.insert(new.key.clone(), new.clone());
-        self.join_gang(&new, time);
+        self.add_pod_to_gang(&new, time);
         if new.node_name().is_some() {
             self.set_assigned(old.as_deref(), new, time);
         } else {
@@ -72,7 +72,7 @@ impl Core {
         match old.filter(|o| o.node_name().is_some()) {
             None => {
                 self.requeue(&ClusterEvent::PodAdded(&new), time);
-                self.wake_sharers(&new, time);
+                self.activate_pods_sharing_claims(&new, time);
             }
             Some(old) => {
                 if old.labels() != new.labels() {
@@ -86,7 +86,7 @@ impl Core {
     }
 
     /// A pod was bound: its devices are settled, even after a double allocation, and other pods can share them now.
-    fn wake_sharers(&mut self, pod: &PodInfo, time: Time) {
+    fn activate_pods_sharing_claims(&mut self, pod: &PodInfo, time: Time) {
         for key in self.claims.double_allocated_of(pod) {
             let change = Change {
                 key: Some(key),
@@ -102,7 +102,7 @@ impl Core {
             return;
         }
         if new.is_terminating() {
-            self.give_up(&new, time);
+            self.remove_pending(&new, time);
             return;
         }
         let before = old.and_then(|o| o.nominated_node());
@@ -123,9 +123,9 @@ impl Core {
         if !self.queue.contains(&new.uid) {
             self.queue.add(new.clone(), gate, time.now);
             if gate == Some(Plugin::DynamicResources) {
-                self.tell_missing_claim(&new);
+                self.record_missing_claim(&new);
             }
-            if gate.is_some_and(holds_nothing) {
+            if gate.is_some_and(releases_claims) {
                 self.release_claims(&new);
             }
             return;
@@ -140,20 +140,20 @@ impl Core {
     }
 
     /// Reports once that a named claim does not exist; a claim from a template is created without the user.
-    fn tell_missing_claim(&mut self, pod: &Arc<PodInfo>) {
+    fn record_missing_claim(&mut self, pod: &Arc<PodInfo>) {
         let resolved = resolve::all(pod, self.classic.as_deref(), &self.claims);
         if let Err(missing @ ResolveError::NotFound(_)) = resolved {
             let names = |entry: &PodResourceClaim| entry.resource_claim_name.is_some();
             if pod.spec().resource_claims.iter().flatten().any(names) {
                 let text = missing.to_string();
                 let pod = pod.clone();
-                self.actions.push(Action::LacksClaim { pod, text });
+                self.actions.push(Action::RecordMissingClaim { pod, text });
             }
         }
     }
 
     /// A pending pod is being deleted: its nomination and its binding are dropped.
-    fn give_up(&mut self, pod: &Arc<PodInfo>, time: Time) {
+    fn remove_pending(&mut self, pod: &Arc<PodInfo>, time: Time) {
         self.queue.remove(&pod.uid);
         self.preemption_done(pod, time);
         self.victim_terminating(&pod.uid, time);
@@ -180,7 +180,7 @@ impl Core {
         if let Some(classic) = &mut self.classic {
             classic.negotiations.forget(key);
         }
-        self.leave_gang(&pod, time);
+        self.remove_pod_from_gang(&pod, time);
         let was_placed = self.cache.node_of(&pod.uid).is_some();
         self.cache.remove_pod(&pod.uid);
         if was_placed {

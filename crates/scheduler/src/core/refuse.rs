@@ -112,7 +112,8 @@ impl Core {
                     // Keep the nomination while victims terminate: with a new one on every attempt, pods would requeue each
                     // other endlessly.
                     victims_terminating = found.pods.iter().all(|v| v.is_terminating());
-                    if !victims_terminating || preemption::expected_at(attempt, unplaced).is_none()
+                    if !victims_terminating
+                        || preemption::nominated_position(attempt, unplaced).is_none()
                     {
                         nominate = Nominate::Set(node.clone());
                     }

@@ -230,7 +230,8 @@ impl Core {
                     let explanation = attempt.explain_error(&unplaced);
                     // The next attempt starts behind the node on which the search gave up, so that other nodes are
                     // filtered as well.
-                    let gave_up = |r: &Option<_>| r.as_ref().is_some_and(Rejection::gave_up_on);
+                    let gave_up =
+                        |r: &Option<_>| r.as_ref().is_some_and(Rejection::is_inconclusive);
                     if let Some(at) = unplaced.nodes.iter().position(gave_up) {
                         self.next_start = (at + 1) % total;
                     }
@@ -306,7 +307,7 @@ impl Core {
         let known = needed.iter().filter_map(|k| self.claims.get(k));
         let needed: Vec<Version> = known.map(|c| Version::from(&**c)).collect();
         wait |= extended.is_some() || !claims.is_empty();
-        wait |= needed.iter().any(|v| !self.claims.is_seen(v));
+        wait |= needed.iter().any(|v| !self.claims.is_observed(v));
         let node_allocatable = placement.devices.node_allocatable;
         let counts = match node_allocatable.0.is_empty() {
             true => pod.clone(),

@@ -54,7 +54,7 @@ impl Core {
                 let (key, claim) = read(&claim);
                 let before = self.cache.storage_mut().claims.insert(key.clone(), claim);
                 let after = self.cache.snapshot().storage.claims.get(&key);
-                if !before.is_some_and(|b| after.is_some_and(|a| a.is_like(&b))) {
+                if !before.is_some_and(|b| after.is_some_and(|a| a.is_same(&b))) {
                     changed.push(key);
                 }
             }
@@ -82,7 +82,7 @@ impl Core {
             Observed::Applied(volume) => {
                 let after = Volume::new(&volume);
                 let before = volumes.insert(volume.name_any(), after.clone());
-                matters = before.is_none_or(|before| !before.is_like(&after));
+                matters = before.is_none_or(|before| !before.is_same(&after));
             }
             Observed::Deleted(volume) => {
                 volumes.remove(&volume.name_any());
@@ -253,7 +253,7 @@ impl Core {
             awaited.volumes.push((name.clone(), key.clone(), version));
             let uid = claim.uid.clone();
             let key = key.clone();
-            storage.promise_volume(&pod.uid, name, ClaimRef { key, uid });
+            storage.assume_volume(&pod.uid, name, ClaimRef { key, uid });
         }
         for key in &choice.provisions {
             let Some(claim) = storage.claims.get(key) else {
@@ -264,7 +264,7 @@ impl Core {
             if claim.selected_node.is_none() {
                 tasks.claims.push((key.clone(), claim.uid.clone(), version));
             }
-            storage.promise_node(&pod.uid, key, node);
+            storage.assume_selected_node(&pod.uid, key, node);
         }
         (tasks, awaited)
     }

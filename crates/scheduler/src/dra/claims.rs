@@ -165,8 +165,8 @@ impl Claims {
     }
 
     /// A watch showed a claim.
-    pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
-        let (mut change, moved) = self.take_in(claim.clone());
+    pub fn observe(&mut self, claim: Arc<ResourceClaim>) -> Change {
+        let (mut change, moved) = self.update(claim.clone());
         if moved {
             change.double_allocated = self.check_double_allocation(&claim);
             self.check_quota(&claim);
@@ -175,7 +175,7 @@ impl Claims {
     }
 
     /// As [`Claims::see`], without checking for double allocations. Returns also whether the claim got or lost devices.
-    fn take_in(&mut self, claim: Arc<ResourceClaim>) -> (Change, bool) {
+    fn update(&mut self, claim: Arc<ResourceClaim>) -> (Change, bool) {
         let key = key_of(&claim);
         let mut change = Change {
             key: Some(key.clone()),
@@ -191,7 +191,7 @@ impl Claims {
             {
                 return (Change::default(), false);
             }
-            change.freed |= self.disappear(&key).freed;
+            change.freed |= self.observe_deleted(&key).freed;
         }
         let uid = Uid::from(uid_of(&claim));
         if self.states.is_deleted(&uid) {
@@ -201,7 +201,7 @@ impl Claims {
         let entry = self.cache.entry_mut(key.clone());
         let before = entry.effective().cloned();
         let seen_before = entry.seen().cloned();
-        if !entry.see(claim.clone()) {
+        if !entry.observe(claim.clone()) {
             return (Change::default(), false);
         }
         let after = entry.effective().cloned();
@@ -219,11 +219,11 @@ impl Claims {
             self.count_seen(&uid, &key);
         }
         // Unless a newer version was assumed, it is the same two versions.
-        let is_seen = |a: &Option<Arc<_>>, b: &Option<Arc<_>>| match (a, b) {
+        let is_observed = |a: &Option<Arc<_>>, b: &Option<Arc<_>>| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (a, b) => a.is_none() && b.is_none(),
         };
-        let changed = match is_seen(&before, &seen_before) && is_seen(&after, &claim) {
+        let changed = match is_observed(&before, &seen_before) && is_observed(&after, &claim) {
             true => moved,
             false => !same(&before, &after),
         };
@@ -234,7 +234,7 @@ impl Claims {
     }
 
     /// A watch showed the deletion of a claim, or a new list lacks it.
-    pub fn disappear(&mut self, key: &Key) -> Change {
+    pub fn observe_deleted(&mut self, key: &Key) -> Change {
         let Some(entry) = self.cache.remove(key) else {
             return Change::default();
         };
@@ -261,13 +261,13 @@ impl Claims {
             self.quotas.seen.set(&uid, None);
             self.quotas.late.remove(&uid);
         }
-        self.forgive();
+        self.clear_late();
         self.forget_resolved_conflicts();
         change
     }
 
     /// Claims that a watch showed; one that a new list lacks was deleted.
-    pub fn seen_keys(&self) -> Vec<Key> {
+    pub fn observed_keys(&self) -> Vec<Key> {
         self.cache
             .entries()
             .filter(|(_, e)| !e.is_unseen())

@@ -77,7 +77,7 @@ impl PodGroup {
     }
 
     /// Whether two versions of a group are the same to its pods.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         (&self.uid, &self.claims, self.min_count) == (&other.uid, &other.claims, other.min_count)
     }
 

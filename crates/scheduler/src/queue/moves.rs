@@ -23,7 +23,7 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    pub(super) fn came(&mut self, event: &'static str, place: SubQueue) {
+    pub(super) fn record_incoming(&mut self, event: &'static str, place: SubQueue) {
         let part = match place {
             SubQueue::Active => "active",
             SubQueue::Backoff { .. } => "backoff",

@@ -176,7 +176,7 @@ impl VolumeClaim {
     }
 
     /// Whether two versions are the same to the scheduler.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         let version = other.version.clone();
         Self {
             version,
@@ -230,7 +230,7 @@ impl Volume {
     }
 
     /// Whether two versions are the same to the scheduler.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         let version = other.version.clone();
         Self {
             version,

@@ -40,7 +40,7 @@ proptest! {
                 0 => storage.forget(&pod),
                 1 => {
                     let (key, uid) = claim(usize::from(class));
-                    storage.promise_volume(&pod, &name, ClaimRef { key, uid });
+                    storage.assume_volume(&pod, &name, ClaimRef { key, uid });
                 }
                 2 => {
                     let before = storage.volumes.remove(&name);

@@ -9,7 +9,7 @@ impl Writer {
         let outcome = match self.write_claims(&job).await {
             Ok(()) if job.wait => {
                 if job.announce {
-                    self.announce(&job).await;
+                    self.write_nomination(&job).await;
                 }
                 return self.report(Input::ClaimsReady(pod));
             }
@@ -22,7 +22,7 @@ impl Writer {
     /// Publishes the node of a pod whose binding may take long as its nomination, so that other components do not free
     /// capacity elsewhere. Upstream does so for every pod with claims; a nomination that ends at once is not worth a
     /// write.
-    async fn announce(&self, job: &BindJob) {
+    async fn write_nomination(&self, job: &BindJob) {
         let pod = &job.pod;
         if pod.nominated_node() == Some(&*job.node) {
             return;

@@ -381,13 +381,13 @@ impl Writer {
         if classic.order(&pod.uid, orders) {
             self.clone().spawn(async move |w| {
                 while let Some(order) = classic.next_order(&pod.uid) {
-                    w.carry_out(&classic, &pod, order).await;
+                    w.execute(&classic, &pod, order).await;
                 }
             });
         }
     }
 
-    async fn carry_out(&self, classic: &ClassicWriter, pod: &Arc<PodInfo>, order: Order) {
+    async fn execute(&self, classic: &ClassicWriter, pod: &Arc<PodInfo>, order: Order) {
         match order {
             Order::Publish(spec, known) => {
                 let outcome = classic.publish(pod, &spec, known).await.map(Arc::new);

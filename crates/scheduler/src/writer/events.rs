@@ -164,7 +164,7 @@ impl Recorder {
     }
 
     /// Marks that more important work is in progress.
-    pub fn hold_back(&self) -> Busy {
+    pub fn pause(&self) -> Busy {
         self.busy.fetch_add(1, Ordering::Relaxed);
         Busy(self.busy.clone())
     }

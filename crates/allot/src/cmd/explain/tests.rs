@@ -134,7 +134,7 @@ pub(super) fn events(objects: &[Value]) -> String {
                 &rejected.message,
                 rejected.explanation.as_deref(),
             )),
-            Action::LacksClaim { text, .. } => Some(text),
+            Action::RecordMissingClaim { text, .. } => Some(text),
             _ => None,
         });
     told.collect::<Vec<_>>().join("\n")

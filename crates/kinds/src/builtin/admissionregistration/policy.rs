@@ -30,7 +30,9 @@ pub(super) static VALIDATING_ADMISSION_POLICY: Builtin = Builtin {
         validate_update: Some(|policy, old, errors| {
             validate::admission::policy(policy, Some(old), errors)
         }),
-        validate_status: Some(|policy, _, errors| validate::admission::policy_status(policy, errors)),
+        validate_status: Some(|policy, _, errors| {
+            validate::admission::policy_status(policy, errors)
+        }),
         status_keeps: ALL_METADATA,
         status_ignores_deletion: true,
         table: Some((

@@ -16,13 +16,13 @@ pub(super) fn typed<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, 
             (path, below) if below.starts_with('[') => format!("{path}{below}"),
             (path, below) => format!("{path}.{below}"),
         };
-        let text = for_people(&error.into_inner().to_string());
+        let text = without_rust_types(&error.into_inner().to_string());
         ConfigError::Type { path, text }
     })
 }
 
 /// The same text without names of Rust's types.
-fn for_people(text: &str) -> String {
+fn without_rust_types(text: &str) -> String {
     let Some((found, expected)) = text.rsplit_once(", expected ") else {
         return text.to_owned();
     };

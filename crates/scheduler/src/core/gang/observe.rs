@@ -35,14 +35,14 @@ impl Core {
             for pod in pods {
                 self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
                 if gone {
-                    self.set_back(&pod, time);
+                    self.report_waiting(&pod, time);
                 }
             }
         }
     }
 
     /// A pod was added; if it completes its gang, the other pods can be tried.
-    pub(in crate::core) fn join_gang(&mut self, pod: &PodInfo, time: Time) {
+    pub(in crate::core) fn add_pod_to_gang(&mut self, pod: &PodInfo, time: Time) {
         let ours = pod.node_name().is_some() || self.profile(scheduler_name(&pod.pod)).is_some();
         let Some(gangs) = self.gangs.as_mut().filter(|_| ours) else {
             return;
@@ -58,8 +58,8 @@ impl Core {
     }
 
     /// A pod was deleted. If too few pods of its gang remain, the others wait for more.
-    pub(in crate::core) fn leave_gang(&mut self, pod: &PodInfo, time: Time) {
-        let mates: Vec<_> = self.gang_mates(pod).cloned().collect();
+    pub(in crate::core) fn remove_pod_from_gang(&mut self, pod: &PodInfo, time: Time) {
+        let mates: Vec<_> = self.other_pods_of_gang(pod).cloned().collect();
         let Some(gangs) = &mut self.gangs else {
             return;
         };
@@ -72,7 +72,7 @@ impl Core {
         let waiting = mates.iter().any(|mate| self.queue.contains(&mate.uid));
         for mate in &mates {
             self.activate(mate, "AssignedPodDelete", time);
-            self.set_back(mate, time);
+            self.report_waiting(mate, time);
         }
         if let Some(gang) = gang.filter(|_| waiting) {
             let message = NotYet::TooFew.to_string();
@@ -82,7 +82,7 @@ impl Core {
 
     /// Reports what a pod waits for that can no longer be tried: its last condition is not true now, and no attempt
     /// will replace it. Its nomination is cleared.
-    fn set_back(&mut self, pod: &Arc<PodInfo>, time: Time) {
+    fn report_waiting(&mut self, pod: &Arc<PodInfo>, time: Time) {
         if !self.queue.contains(&pod.uid) {
             return;
         }

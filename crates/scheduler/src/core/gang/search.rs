@@ -142,8 +142,8 @@ impl Core {
         let mut preemption_helps = last.has_victims();
         for _ in 1..ROUNDS {
             if last.is_over(needed)
-                || !(do_with_less(&mut order, &last, &mut step)
-                    || put_first(&mut order, &last, &mut moved))
+                || !(skip_better_alternatives(&mut order, &last, &mut step)
+                    || try_unplaced_first(&mut order, &last, &mut moved))
             {
                 break;
             }
@@ -172,8 +172,8 @@ impl Core {
     ) -> Round {
         let mut round = Round::default();
         for (i, member) in members.iter().enumerate() {
-            let in_vain = round.placed() + (members.len() - i) < needed;
-            let place = match in_vain || round.failure().is_some() {
+            let cannot_succeed = round.placed() + (members.len() - i) < needed;
+            let place = match cannot_succeed || round.failure().is_some() {
                 true => MemberResult::NotTried,
                 false => self.find_place(member, &mut round, profile, with_preemption, time),
             };
@@ -224,13 +224,13 @@ impl Core {
                 MemberResult::AfterPreemption(Box::new(job), refusal)
             }
             _ => {
-                self.bring_back(gone);
+                self.restore_victims(gone);
                 MemberResult::Unschedulable(refusal)
             }
         }
     }
 
-    fn bring_back(&mut self, gone: impl IntoIterator<Item = Victim>) {
+    fn restore_victims(&mut self, gone: impl IntoIterator<Item = Victim>) {
         for Victim { pod, node, assumed } in gone {
             match assumed {
                 true => self.cache.assume(pod, &node),
@@ -250,10 +250,10 @@ impl Core {
             }
             self.cache.forget(uid);
             for claim in &binding.in_flight {
-                self.claims.settle(claim, uid, false);
+                self.claims.finish_write(claim, uid, false);
             }
         }
-        self.bring_back(round.gone.drain(..));
+        self.restore_victims(round.gone.drain(..));
         for (pod, node) in round.nominated.drain(..) {
             self.nominations.insert(pod, node);
         }
@@ -261,7 +261,7 @@ impl Core {
 }
 
 /// Lets the last pods that could use a later alternative skip alternatives, twice as many each time.
-fn do_with_less(order: &mut [Member], round: &Round, step: &mut usize) -> bool {
+fn skip_better_alternatives(order: &mut [Member], round: &Round, step: &mut usize) -> bool {
     let mut done = 0;
     let places = order.iter_mut().zip(&round.places);
     for (member, (_, place)) in places.rev() {
@@ -280,7 +280,7 @@ fn do_with_less(order: &mut [Member], round: &Round, step: &mut usize) -> bool {
 }
 
 /// Brings the first pod without a place to the front, once.
-fn put_first(order: &mut [Member], round: &Round, moved: &mut FxHashSet<Uid>) -> bool {
+fn try_unplaced_first(order: &mut [Member], round: &Round, moved: &mut FxHashSet<Uid>) -> bool {
     let Some(left_out) = round.left_out() else {
         return false;
     };

@@ -52,7 +52,7 @@ fn every_node_says_why() {
 }
 
 #[test]
-fn people_are_told_of_room_that_is_made_and_kept() {
+fn events_name_preemption_and_nominations() {
     let mut fixture = Fixture::new("");
     fixture.node("n1", json!({"unschedulable": true}));
     fixture.plain("leaves", 4, 0, Some("n0"));

@@ -208,8 +208,7 @@ fn a_pod_that_waits_for_its_devices_is_not_deleted_for_another() {
     fixture.plain("q", 4, 10, None);
     let outcome = fixture.run();
     assert!(outcome.preempted().is_empty());
-    let told =
-        |a: &Action| matches!(a, Action::TellPreempted { victim, .. } if *victim.key.name == *"p");
+    let told = |a: &Action| matches!(a, Action::RecordPreempted { victim, .. } if *victim.key.name == *"p");
     assert!(outcome.0.iter().any(told));
     // There is room at once, after the backoff.
     let time = fixture.time();
@@ -280,7 +279,7 @@ fn only_claims_that_are_not_ready_can_be_late() {
     let job = fixture.run().bound().expect("a place").clone();
     fixture.handle(Input::ClaimsReady(job.pod.uid.clone()));
     let outcome = fixture.run();
-    let waits = |a: &Action| matches!(a, Action::WaitsForConditions { .. });
+    let waits = |a: &Action| matches!(a, Action::RecordWaitForConditions { .. });
     assert!(outcome.0.iter().any(waits), "{}", outcome.message());
 }
 

@@ -27,7 +27,7 @@ impl Claims {
 
     /// The binding of a pod has ended. After a success the written claim was [assumed](Claims::assume) before, and
     /// nothing is in flight for it any longer; after a failure the allocation stays for the other pods that share it.
-    pub fn settle(&mut self, uid: &Uid, pod: &Uid, written: bool) -> Change {
+    pub fn finish_write(&mut self, uid: &Uid, pod: &Uid, written: bool) -> Change {
         let settled = self.states.clear(uid, |state| {
             let in_flight = state.in_flight.as_mut()?;
             in_flight.sharers.remove(pod);

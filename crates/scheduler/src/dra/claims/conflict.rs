@@ -6,7 +6,7 @@
 //! request or an event is:
 //!
 //! - a pod is bound only after the watch has shown the version of its claims that the decision rests on, or that was
-//!   written for it ([`Claims::is_seen`]);
+//!   written for it ([`Claims::is_observed`]);
 //! - a claim whose allocation the watch shows while another claim already has the device is *double-allocated*, and
 //!   yields ([`Claims::conflict`]). If a list shows several of them for the first time, none is known to be the first,
 //!   and the one that is tried first yields. Claims that exceed a quota yield as well ([`super::quota`]).
@@ -76,14 +76,17 @@ pub(super) fn devices_of(claim: Option<&ResourceClaim>) -> Option<&DeviceAllocat
 
 impl Claims {
     /// Records claims from a list: all at once, so that none of them is known to have been written before another.
-    pub fn see_list(&mut self, claims: impl Iterator<Item = Arc<ResourceClaim>>) -> Vec<Change> {
+    pub fn observe_list(
+        &mut self,
+        claims: impl Iterator<Item = Arc<ResourceClaim>>,
+    ) -> Vec<Change> {
         let (mut changes, mut moved) = (Vec::new(), Vec::new());
         for claim in claims {
             // A claim that changed while the watch was down may have lost its devices and got them again.
-            let is_news = !self.is_seen(&Version::from(&*claim));
-            let is_news = is_news && allocation_of(&claim).is_some();
-            let (change, has_moved) = self.take_in(claim.clone());
-            if has_moved || is_news {
+            let changes_anything = !self.is_observed(&Version::from(&*claim));
+            let changes_anything = changes_anything && allocation_of(&claim).is_some();
+            let (change, has_moved) = self.update(claim.clone());
+            if has_moved || changes_anything {
                 moved.push((changes.len(), claim));
             }
             changes.push(change);
@@ -92,7 +95,7 @@ impl Claims {
             changes[*at].double_allocated = self.check_double_allocation(claim);
             self.note_late_in_list(claim);
         }
-        self.forgive();
+        self.clear_late();
         if !std::mem::replace(&mut self.is_listed, true) {
             let allocated = moved.iter().filter(|(_, c)| allocation_of(c).is_some());
             let uids = allocated.map(|(_, c)| Uid::from(uid_of(c)));
@@ -192,7 +195,7 @@ impl Claims {
 
     /// Whether the watch has shown this version of a claim, or a later one. An equal observed allocation is not enough:
     /// the claim may have been deallocated in between, and the devices allocated to another one.
-    pub fn is_seen(&self, version: &Version) -> bool {
+    pub fn is_observed(&self, version: &Version) -> bool {
         let seen = self.cache.entry(&version.key).and_then(|e| e.seen());
         seen.is_some_and(|c| uid_of(c) == &*version.uid && !is_newer(&version.version, c.version()))
     }

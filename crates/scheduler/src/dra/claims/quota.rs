@@ -35,14 +35,14 @@ impl Claims {
     }
 
     /// A watch showed a quota, or its deletion. Returns the namespaces where more may fit now, or less.
-    pub fn see_quota(&mut self, quota: &ResourceQuota, is_deleted: bool) -> Vec<Arc<str>> {
+    pub fn observe_quota(&mut self, quota: &ResourceQuota, is_deleted: bool) -> Vec<Arc<str>> {
         let mut changed = Changed::default();
         self.quotas.set(quota, is_deleted, &mut changed);
         self.count(changed)
     }
 
-    /// As [`Claims::see_quota`], for a list of all quotas.
-    pub fn see_quotas(&mut self, quotas: &[ResourceQuota]) -> Vec<Arc<str>> {
+    /// As [`Claims::observe_quota`], for a list of all quotas.
+    pub fn observe_quotas(&mut self, quotas: &[ResourceQuota]) -> Vec<Arc<str>> {
         let mut changed = Changed::default();
         self.quotas.set_list(quotas, &mut changed);
         self.count(changed)
@@ -77,7 +77,7 @@ impl Claims {
                 self.note_late_in_list(claim);
             }
         }
-        self.forgive();
+        self.clear_late();
         namespaces
     }
 
@@ -114,10 +114,10 @@ impl Claims {
     /// The watch shows that a claim got its devices now, or lost them.
     pub(super) fn check_quota(&mut self, claim: &ResourceClaim) {
         self.note_late(claim);
-        self.forgive();
+        self.clear_late();
     }
 
-    /// Notes whether a claim is late; [`Claims::forgive`] has to follow once for all claims that are noted together.
+    /// Notes whether a claim is late; [`Claims::clear_late`] has to follow once for all claims that are noted together.
     pub(super) fn note_late(&mut self, claim: &ResourceClaim) {
         let key = key_of(claim);
         if !self.quotas.limits(&key.namespace) {
@@ -145,7 +145,7 @@ impl Claims {
     }
 
     /// Claims that were late keep what they have if no quota is exceeded any longer.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn clear_late(&mut self) {
         if self.quotas.late.is_empty() {
             return;
         }

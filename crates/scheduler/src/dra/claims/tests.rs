@@ -51,64 +51,64 @@ fn check(claims: &Claims, expected: &[&str]) {
 #[test]
 fn the_life_of_an_allocation() {
     let mut c = empty();
-    c.see(claim("a", "1", 1, None));
+    c.observe(claim("a", "1", 1, None));
     check(&c, &[]);
     c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
     check(&c, &["x"]);
     c.assume(claim("a", "1", 2, Some("x")));
     check(&c, &["x"]);
-    c.settle(&uid("1"), &uid("pod"), true);
+    c.finish_write(&uid("1"), &uid("pod"), true);
     check(&c, &["x"]);
-    c.see(claim("a", "1", 2, Some("x")));
+    c.observe(claim("a", "1", 2, Some("x")));
     check(&c, &["x"]);
-    assert!(c.see(claim("a", "1", 3, None)).freed);
+    assert!(c.observe(claim("a", "1", 3, None)).freed);
     check(&c, &[]);
 }
 
 #[test]
 fn late_watch_events_do_not_undo_a_write() {
     let mut c = empty();
-    c.see(claim("a", "1", 1, None));
+    c.observe(claim("a", "1", 1, None));
     c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
     c.assume(claim("a", "1", 3, Some("x")));
-    c.settle(&uid("1"), &uid("pod"), true);
+    c.finish_write(&uid("1"), &uid("pod"), true);
     // The finalizer's write, seen after the status was written.
-    c.see(claim("a", "1", 2, None));
+    c.observe(claim("a", "1", 2, None));
     check(&c, &["x"]);
 }
 
 #[test]
 fn a_failed_binding_frees_unless_shared() {
     let mut c = empty();
-    c.see(claim("a", "1", 1, None));
+    c.observe(claim("a", "1", 1, None));
     c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod-1"));
     c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod-2"));
-    assert!(!c.settle(&uid("1"), &uid("pod-1"), false).freed);
+    assert!(!c.finish_write(&uid("1"), &uid("pod-1"), false).freed);
     check(&c, &["x"]);
-    assert!(c.settle(&uid("1"), &uid("pod-2"), false).freed);
+    assert!(c.finish_write(&uid("1"), &uid("pod-2"), false).freed);
     check(&c, &[]);
 }
 
 #[test]
 fn allocations_of_other_schedulers_count() {
     let mut c = empty();
-    c.see(claim("a", "1", 1, None));
+    c.observe(claim("a", "1", 1, None));
     c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
-    c.see(claim("a", "1", 2, Some("y")));
+    c.observe(claim("a", "1", 2, Some("y")));
     check(&c, &["x", "y"]);
-    c.settle(&uid("1"), &uid("pod"), false);
+    c.finish_write(&uid("1"), &uid("pod"), false);
     check(&c, &["y"]);
 }
 
 #[test]
 fn an_answer_about_a_deleted_claim_is_ignored() {
     let mut c = empty();
-    c.see(claim("a", "1", 1, None));
+    c.observe(claim("a", "1", 1, None));
     c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
-    c.disappear(&key("a"));
+    c.observe_deleted(&key("a"));
     check(&c, &["x"]);
     c.assume(claim("a", "1", 2, Some("x")));
-    c.settle(&uid("1"), &uid("pod"), true);
+    c.finish_write(&uid("1"), &uid("pod"), true);
     check(&c, &[]);
     assert!(c.get(&key("a")).is_none());
 }
@@ -119,12 +119,12 @@ fn an_answer_about_a_deleted_claim_is_ignored() {
 fn a_late_answer_frees_what_the_claim_lost_before() {
     let frees = |seen: Option<&str>| {
         let mut c = empty();
-        c.see(claim("a", "1", 1, None));
+        c.observe(claim("a", "1", 1, None));
         c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
-        c.see(claim("a", "1", 2, Some("x")));
-        c.see(claim("a", "1", 3, seen));
+        c.observe(claim("a", "1", 2, Some("x")));
+        c.observe(claim("a", "1", 3, seen));
         c.assume(claim("a", "1", 2, Some("x")));
-        let freed = c.settle(&uid("1"), &uid("pod"), true).freed;
+        let freed = c.finish_write(&uid("1"), &uid("pod"), true).freed;
         check(&c, seen.as_slice());
         freed
     };
@@ -136,8 +136,8 @@ fn a_late_answer_frees_what_the_claim_lost_before() {
 #[test]
 fn recreated_claims_start_empty() {
     let mut c = empty();
-    c.see(claim("a", "1", 5, Some("x")));
-    assert!(c.see(claim("a", "2", 9, None)).freed);
+    c.observe(claim("a", "1", 5, Some("x")));
+    assert!(c.observe(claim("a", "2", 9, None)).freed);
     check(&c, &[]);
     // A late answer about the old one.
     c.assume(claim("a", "1", 6, Some("x")));
@@ -157,8 +157,8 @@ fn conflict(claims: &Claims, uid: &str) -> Option<String> {
     claims.conflict(uid).map(|c| c.describe("ns"))
 }
 
-fn is_seen(claims: &Claims, claim: &ResourceClaim) -> bool {
-    claims.is_seen(&Version::from(claim))
+fn is_observed(claims: &Claims, claim: &ResourceClaim) -> bool {
+    claims.is_observed(&Version::from(claim))
 }
 
 const HELD_BY_A: &str = "device d/p/x is also allocated to ns/a";
@@ -166,49 +166,49 @@ const HELD_BY_A: &str = "device d/p/x is also allocated to ns/a";
 #[test]
 fn the_claim_observed_second_yields() {
     let mut c = empty();
-    c.see(claim("b", "2", 1, None));
+    c.observe(claim("b", "2", 1, None));
     c.reserve(&claim("b", "2", 1, None), &allocation("x"), &uid("pod"));
     // Another scheduler was faster: no write of this one was observed yet.
-    assert!(!c.see(claim("a", "1", 3, Some("x"))).double_allocated);
+    assert!(!c.observe(claim("a", "1", 3, Some("x"))).double_allocated);
     c.assume(claim("b", "2", 4, Some("x")));
-    c.settle(&uid("2"), &uid("pod"), true);
+    c.finish_write(&uid("2"), &uid("pod"), true);
     let ours = claim("b", "2", 4, Some("x"));
-    assert!(!is_seen(&c, &ours));
+    assert!(!is_observed(&c, &ours));
     assert_eq!((conflict(&c, "1"), conflict(&c, "2")), (None, None));
-    assert!(c.see(claim("b", "2", 4, Some("x"))).double_allocated);
-    assert!(is_seen(&c, &ours));
+    assert!(c.observe(claim("b", "2", 4, Some("x"))).double_allocated);
+    assert!(is_observed(&c, &ours));
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
     // A later change of the claim does not make it the first.
-    c.see(claim("b", "2", 5, Some("x")));
+    c.observe(claim("b", "2", 5, Some("x")));
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
     // The other one is gone.
-    c.see(claim("a", "1", 6, None));
+    c.observe(claim("a", "1", 6, None));
     assert_eq!(conflict(&c, "2"), None);
 }
 
 #[test]
 fn what_looks_the_same_is_not_seen() {
     let mut c = empty();
-    c.see(claim("a", "1", 10, Some("x")));
+    c.observe(claim("a", "1", 10, Some("x")));
     // Deallocated and allocated to the same claim again, while another claim may have had the device in between.
     c.assume(claim("a", "1", 11, None));
     c.assume(claim("a", "1", 14, Some("x")));
-    assert!(!is_seen(&c, &claim("a", "1", 14, Some("x"))));
-    c.see(claim("a", "1", 14, Some("x")));
-    assert!(is_seen(&c, &claim("a", "1", 14, Some("x"))));
-    assert!(!is_seen(&c, &claim("a", "2", 14, Some("x"))));
+    assert!(!is_observed(&c, &claim("a", "1", 14, Some("x"))));
+    c.observe(claim("a", "1", 14, Some("x")));
+    assert!(is_observed(&c, &claim("a", "1", 14, Some("x"))));
+    assert!(!is_observed(&c, &claim("a", "2", 14, Some("x"))));
 }
 
 #[test]
 fn the_claim_observed_first_stays() {
     let mut c = empty();
-    c.see(claim("a", "1", 1, None));
+    c.observe(claim("a", "1", 1, None));
     c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
     c.assume(claim("a", "1", 3, Some("x")));
-    c.settle(&uid("1"), &uid("pod"), true);
-    c.see(claim("a", "1", 3, Some("x")));
-    assert!(c.see(claim("b", "2", 4, Some("x"))).double_allocated);
+    c.finish_write(&uid("1"), &uid("pod"), true);
+    c.observe(claim("a", "1", 3, Some("x")));
+    assert!(c.observe(claim("b", "2", 4, Some("x"))).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
 }
@@ -217,13 +217,13 @@ fn the_claim_observed_first_stays() {
 fn of_a_list_no_claim_is_known_to_be_the_first() {
     let mut c = empty();
     let list = [claim("a", "1", 3, Some("x")), claim("b", "2", 4, Some("x"))];
-    c.see_list(list.into_iter());
+    c.observe_list(list.into_iter());
     assert!(conflict(&c, "1").is_some() && conflict(&c, "2").is_some());
     // The claim known before the list is the first.
     let mut c = empty();
-    c.see(claim("a", "1", 3, Some("x")));
+    c.observe(claim("a", "1", 3, Some("x")));
     let list = [claim("b", "2", 4, Some("x")), claim("a", "1", 3, Some("x"))];
-    c.see_list(list.into_iter());
+    c.observe_list(list.into_iter());
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
 }
@@ -232,21 +232,21 @@ fn of_a_list_no_claim_is_known_to_be_the_first() {
 fn a_claim_that_changed_during_a_disconnect_is_not_the_first() {
     // In the gap a lost the device, b got it, and a got it again.
     let mut c = empty();
-    c.see(claim("a", "1", 10, Some("x")));
+    c.observe(claim("a", "1", 10, Some("x")));
     let list = [
         claim("a", "1", 14, Some("x")),
         claim("b", "2", 12, Some("x")),
     ];
-    c.see_list(list.into_iter());
+    c.observe_list(list.into_iter());
     assert!(conflict(&c, "1").is_some() && conflict(&c, "2").is_some());
     // The claim was made anew under its name.
     let mut c = empty();
-    c.see(claim("a", "1", 10, Some("x")));
+    c.observe(claim("a", "1", 10, Some("x")));
     let list = [
         claim("a", "3", 14, Some("x")),
         claim("b", "2", 12, Some("x")),
     ];
-    c.see_list(list.into_iter());
+    c.observe_list(list.into_iter());
     assert!(conflict(&c, "3").is_some() && conflict(&c, "2").is_some());
 }
 
@@ -282,12 +282,12 @@ fn with_shared_device() -> Claims {
 #[test]
 fn what_was_not_seen_overdraws_nothing() {
     let mut c = with_shared_device();
-    c.see(claim("b", "2", 1, None));
+    c.observe(claim("b", "2", 1, None));
     c.assume(share("b", "2", 4, 3));
     // The other scheduler's write came before this one, which is the second.
-    assert!(!c.see(share("a", "1", 3, 2)).double_allocated);
+    assert!(!c.observe(share("a", "1", 3, 2)).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
-    assert!(c.see(share("b", "2", 4, 3)).double_allocated);
+    assert!(c.observe(share("b", "2", 4, 3)).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
     let text = "device d/p/x is allocated beyond its capacity or counters";
     assert_eq!(conflict(&c, "2").as_deref(), Some(text));
@@ -296,21 +296,21 @@ fn what_was_not_seen_overdraws_nothing() {
 #[test]
 fn a_claim_that_lost_its_device_loses_its_precedence() {
     let mut c = empty();
-    c.see(claim("a", "1", 1, Some("x")));
-    c.see(claim("b", "2", 2, Some("x")));
+    c.observe(claim("a", "1", 1, Some("x")));
+    c.observe(claim("b", "2", 2, Some("x")));
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
-    c.see(claim("a", "1", 3, None));
-    c.see(claim("a", "1", 4, Some("x")));
+    c.observe(claim("a", "1", 3, None));
+    c.observe(claim("a", "1", 4, Some("x")));
     assert_eq!(conflict(&c, "2"), None);
     let text = "device d/p/x is also allocated to ns/b";
     assert_eq!(conflict(&c, "1").as_deref(), Some(text));
     // The same of what is shared.
     let mut c = with_shared_device();
-    c.see(share("a", "1", 1, 3));
-    c.see(share("b", "2", 2, 3));
+    c.observe(share("a", "1", 1, 3));
+    c.observe(share("b", "2", 2, 3));
     assert!(conflict(&c, "2").is_some());
-    c.disappear(&key("a"));
-    c.see(share("c", "3", 4, 3));
+    c.observe_deleted(&key("a"));
+    c.observe(share("c", "3", 4, 3));
     assert_eq!(conflict(&c, "2"), None);
     assert!(conflict(&c, "3").is_some());
 }
@@ -336,7 +336,7 @@ proptest! {
         steps in proptest::collection::vec(prop_oneof![Just(Step::Watch), Just(Step::Answer), Just(Step::Deallocate), Just(Step::Delete)], 1..12)
     ) {
         let mut c = empty();
-        c.see(claim("a", "1", 1, None));
+        c.observe(claim("a", "1", 1, None));
         c.reserve(&claim("a", "1", 1, None), &allocation("x"), &uid("pod"));
         // History in the API server: finalizer (2), allocation (3), then what the steps say.
         let mut history = vec![Some(claim("a", "1", 2, None)), Some(claim("a", "1", 3, Some("x")))];
@@ -345,15 +345,15 @@ proptest! {
             match step {
                 Step::Watch if seen < history.len() => {
                     match &history[seen] {
-                        Some(claim) => c.see(claim.clone()),
-                        None => c.disappear(&key("a")),
+                        Some(claim) => c.observe(claim.clone()),
+                        None => c.observe_deleted(&key("a")),
                     };
                     seen += 1;
                 }
                 Step::Answer if !answered => {
                     answered = true;
                     c.assume(claim("a", "1", 3, Some("x")));
-                    c.settle(&uid("1"), &uid("pod"), true);
+                    c.finish_write(&uid("1"), &uid("pod"), true);
                 }
                 Step::Deallocate if history.last().is_some_and(|l| l.as_ref().is_some_and(|c| allocation_of(c).is_some())) => {
                     version += 1;
@@ -369,12 +369,12 @@ proptest! {
         }
         if !answered {
             c.assume(claim("a", "1", 3, Some("x")));
-            c.settle(&uid("1"), &uid("pod"), true);
+            c.finish_write(&uid("1"), &uid("pod"), true);
         }
         for event in &history[seen..] {
             match event {
-                Some(claim) => c.see(claim.clone()),
-                None => c.disappear(&key("a")),
+                Some(claim) => c.observe(claim.clone()),
+                None => c.observe_deleted(&key("a")),
             };
         }
         let held = history.last().is_some_and(|l| l.as_ref().is_some_and(|c| allocation_of(c).is_some()));

@@ -218,7 +218,7 @@ impl PodDevices {
             }
             Outcome::NodeError(text) => Err(Rejection::unresolvable(PLUGIN, text)),
             Outcome::Error(text) => Err(Rejection::error(PLUGIN, text)),
-            Outcome::GaveUp => Err(Rejection::gave_up(
+            Outcome::GaveUp => Err(Rejection::inconclusive(
                 PLUGIN,
                 format!("node {}: timed out trying to allocate devices", node.name),
             )),

@@ -39,7 +39,7 @@ fn used(claims: &Claims) -> (i64, i64) {
 
 fn with_quota(limit: u32) -> Claims {
     let mut claims = Claims::new(Cluster::new(Features::ALL));
-    claims.see_quotas(&[quota(limit)]);
+    claims.observe_quotas(&[quota(limit)]);
     claims
 }
 
@@ -53,7 +53,7 @@ fn is_late(claims: &Claims, name: &str) -> bool {
 fn an_allocation_counts_from_the_decision_on() {
     let mut claims = with_quota(9);
     let (open, pod) = (claim("a", 1, 0), Uid::from("pod"));
-    claims.see(open.clone());
+    claims.observe(open.clone());
     assert_eq!(used(&claims), (0, 0));
     let written = claim("a", 2, 2);
     let allocation = Arc::new(allocation_of(&written).expect("one").clone());
@@ -61,21 +61,21 @@ fn an_allocation_counts_from_the_decision_on() {
     assert_eq!(used(&claims), (2, 0));
     claims.assume(written.clone());
     assert_eq!(used(&claims), (2, 0));
-    claims.settle(&Uid::from("a"), &pod, true);
+    claims.finish_write(&Uid::from("a"), &pod, true);
     assert_eq!(used(&claims), (2, 0));
-    claims.see(written);
+    claims.observe(written);
     assert_eq!(used(&claims), (2, 2));
-    claims.see(claim("a", 3, 0));
+    claims.observe(claim("a", 3, 0));
     assert_eq!(used(&claims), (0, 0));
     // One that is not written counts no longer.
     claims.reserve(&open, &allocation, &pod);
-    claims.settle(&Uid::from("a"), &pod, false);
+    claims.finish_write(&Uid::from("a"), &pod, false);
     assert_eq!(used(&claims), (0, 0));
     // A claim that is deleted while an allocation is written counts until that has an outcome.
     claims.reserve(&open, &allocation, &pod);
-    claims.disappear(&Key::new("ns", "a"));
+    claims.observe_deleted(&Key::new("ns", "a"));
     assert_eq!(used(&claims), (2, 0));
-    claims.settle(&Uid::from("a"), &pod, true);
+    claims.finish_write(&Uid::from("a"), &pod, true);
     assert_eq!(used(&claims), (0, 0));
 }
 
@@ -85,44 +85,44 @@ fn an_allocation_counts_from_the_decision_on() {
 fn a_quota_that_comes_later_counts_what_there_is() {
     let list = || [claim("a", 2, 2), claim("b", 3, 1)].into_iter();
     let mut first = with_quota(5);
-    first.see_list(list());
+    first.observe_list(list());
     let mut later = Claims::new(Cluster::new(Features::ALL));
-    later.see_list(list());
+    later.observe_list(list());
     let open = claim("c", 4, 0);
-    later.see(open.clone());
+    later.observe(open.clone());
     let allocation = Arc::new(allocation_of(&claim("c", 5, 1)).expect("one").clone());
     later.reserve(&open, &allocation, &Uid::from("pod"));
-    later.see_quota(&quota(5), false);
+    later.observe_quota(&quota(5), false);
     assert_eq!((used(&first), used(&later)), ((3, 3), (4, 3)));
-    later.see_quota(&quota(5), true);
+    later.observe_quota(&quota(5), true);
     assert_eq!(used(&later), (0, 0));
 }
 
 #[test]
 fn the_claim_that_is_shown_later_is_late() {
     let mut claims = with_quota(2);
-    claims.see_list([].into_iter());
-    claims.see(claim("a", 2, 1));
-    claims.see(claim("b", 3, 2));
+    claims.observe_list([].into_iter());
+    claims.observe(claim("a", 2, 1));
+    claims.observe(claim("b", 3, 2));
     assert_eq!(
         (is_late(&claims, "a"), is_late(&claims, "b")),
         (false, true)
     );
     // There is enough for it when the first one is gone.
-    claims.see(claim("a", 4, 0));
+    claims.observe(claim("a", 4, 0));
     assert!(!is_late(&claims, "b"));
-    claims.see(claim("a", 5, 1));
+    claims.observe(claim("a", 5, 1));
     assert_eq!(
         (is_late(&claims, "a"), is_late(&claims, "b")),
         (true, false)
     );
     // Or with a higher limit.
-    claims.see_quota(&quota(3), false);
+    claims.observe_quota(&quota(3), false);
     assert!(!is_late(&claims, "a"));
     // Lowering it makes no claim late.
-    claims.see_quota(&quota(1), false);
+    claims.observe_quota(&quota(1), false);
     assert!(!is_late(&claims, "a") && !is_late(&claims, "b"));
-    claims.see_quota(&quota(1), true);
+    claims.observe_quota(&quota(1), true);
     assert!(claims.quotas.late.is_empty());
 }
 
@@ -131,16 +131,16 @@ fn the_claim_that_is_shown_later_is_late() {
 fn of_a_list_all_are_late_until_one_has_given_way() {
     let list = || [claim("a", 2, 1), claim("b", 3, 1)].into_iter();
     let mut claims = with_quota(1);
-    claims.see_list(list());
+    claims.observe_list(list());
     assert!(is_late(&claims, "a") && is_late(&claims, "b"));
-    claims.see(claim("a", 4, 0));
+    claims.observe(claim("a", 4, 0));
     assert!(!is_late(&claims, "b"));
     // The same when the quotas are listed after the claims.
     let mut claims = Claims::new(Cluster::new(Features::ALL));
-    claims.see_list(list());
-    claims.see_quotas(&[quota(1)]);
+    claims.observe_list(list());
+    claims.observe_quotas(&[quota(1)]);
     assert!(is_late(&claims, "a") && is_late(&claims, "b"));
-    claims.disappear(&Key::new("ns", "b"));
+    claims.observe_deleted(&Key::new("ns", "b"));
     assert!(!is_late(&claims, "a") && claims.quotas.late.is_empty());
 }
 
@@ -178,16 +178,16 @@ fn regression_a_lowered_quota_takes_nothing_away_over_a_restart() {
         let mut claims = Claims::new(Cluster::new(Features::ALL));
         let quotas = [changed_at(3, "2026-01-01T00:00:10Z")];
         if is_quota_first {
-            claims.see_quotas(&quotas);
+            claims.observe_quotas(&quotas);
         }
         let list = [
             allocated_at("a", "2026-01-01T00:00:09Z"),
             allocated_at("b", "2026-01-01T00:00:10Z"),
             claim("c", 2, 1),
         ];
-        claims.see_list(list.into_iter());
+        claims.observe_list(list.into_iter());
         if !is_quota_first {
-            claims.see_quotas(&quotas);
+            claims.observe_quotas(&quotas);
         }
         // In the same second, or at an unknown time, either may have been first.
         let late = ["a", "b", "c"].map(|name| is_late(&claims, name));
@@ -207,6 +207,6 @@ fn admin_access_does_not_count() {
     {
         result.admin_access = Some(true);
     }
-    claims.see(Arc::new(admin));
+    claims.observe(Arc::new(admin));
     assert_eq!(used(&claims), (0, 0));
 }

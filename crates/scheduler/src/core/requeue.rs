@@ -45,13 +45,13 @@ impl Core {
     pub(super) fn activate(&mut self, pod: &Arc<PodInfo>, event: &'static str, time: Time) {
         let gate = self.gate(pod);
         self.queue.activate(&pod.uid, gate, event, time.now);
-        if gate.is_some_and(holds_nothing) {
+        if gate.is_some_and(releases_claims) {
             self.release_claims(pod);
         }
     }
 
     /// Activates the pods that use a claim. The nomination of a pod that lacks claims is cleared.
-    pub(super) fn wake_users(&mut self, claim: &Key, time: Time) {
+    pub(super) fn activate_pods_using_claim(&mut self, claim: &Key, time: Time) {
         for pod in self.queue.users_of_claim(claim) {
             self.activate(&pod, CLAIM, time);
             let kept = self.nominations.get(&pod.uid).cloned();
@@ -89,6 +89,6 @@ impl Core {
 }
 
 /// Whether the gate may hold a pod back for long, so that its resources are released.
-pub(super) fn holds_nothing(gate: Plugin) -> bool {
+pub(super) fn releases_claims(gate: Plugin) -> bool {
     matches!(gate, Plugin::DynamicResources | Plugin::GangScheduling)
 }
