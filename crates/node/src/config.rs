@@ -206,6 +206,8 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
     /// Capacity that differs from what the host has, as quantities by resource name.
     pub capacity: BTreeMap<String, String>,
+    /// Manifests of static pods: a directory or a file. The pods also run while the API server is away.
+    pub pod_manifest_path: Option<PathBuf>,
     /// The address in the Node's status.
     pub address: IpAddr,
     /// Address at which containers reach the API server. `None`: the cluster IP of `default/kubernetes`, as on a node
@@ -228,12 +230,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// The same with an absolute root directory.
+    /// The same with absolute paths of its root directory and its manifests.
     pub(crate) fn absolute(mut self) -> Result<Self, Error> {
-        self.root_dir = std::path::absolute(&self.root_dir).map_err(|source| Error::Io {
-            path: self.root_dir.clone(),
-            source,
-        })?;
+        let paths = [&mut self.root_dir].into_iter();
+        for path in paths.chain(&mut self.pod_manifest_path) {
+            *path = std::path::absolute(&*path).map_err(|source| Error::Io {
+                path: path.clone(),
+                source,
+            })?;
+        }
         Ok(self)
     }
 
@@ -253,6 +258,7 @@ impl Config {
             shim: Vec::new(),
             labels: BTreeMap::new(),
             capacity: BTreeMap::new(),
+            pod_manifest_path: None,
             address,
             api_server: None,
             plugins: true,

@@ -45,6 +45,7 @@ pub(crate) async fn run(
     // Files of pods are below one directory, by pod UID.
     let config = Config {
         slices: None,
+        pod_manifest_path: None,
         ..first.clone()
     }
     .absolute()?;
@@ -62,6 +63,8 @@ pub(crate) async fn run(
         images: None,
         delegated: None,
         pods: Default::default(),
+        mirrors: Default::default(),
+        ended: Default::default(),
         synced: Default::default(),
         shutdown: shutdown.clone(),
         config: config.clone(),
@@ -78,6 +81,7 @@ pub(crate) async fn run(
     let (sender, receiver) = mpsc::channel(256);
     let selector = "spec.nodeName!=".to_owned();
     tasks.spawn(pods::source(client.clone(), selector, keep, sender));
+    tasks.spawn(pods::keep_mirrors(Arc::clone(&node)));
     tasks.spawn(pods::dispatch(node, receiver));
     tasks.spawn(plugins::follow_health(client.clone(), None, plugins));
 

@@ -39,6 +39,7 @@ mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod images;
+mod manifests;
 mod memory;
 mod metrics;
 mod oci;
@@ -54,6 +55,7 @@ mod server;
 pub mod shim;
 mod spdy;
 pub mod spec;
+mod watching;
 
 pub use config::{
     CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits, RuntimeKind, SimulatedSlices, Tls,
@@ -113,12 +115,21 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         events: events.clone(),
         services: pods::Services::new(client.clone(), config.api_server),
         pods: Default::default(),
+        mirrors: Default::default(),
+        ended: Default::default(),
         synced: Default::default(),
         shutdown: shutdown.clone(),
         config: config.clone(),
     });
 
     let mut tasks = JoinSet::new();
+    let (sender, receiver) = mpsc::channel(256);
+    // Static pods do not wait for the API server.
+    tasks.spawn(pods::dispatch(Arc::clone(&node), receiver));
+    if let Some(path) = config.pod_manifest_path.clone() {
+        let name = config.node_name.clone();
+        tasks.spawn(pods::static_source(path, name, sender.clone()));
+    }
     let port = server::start(&node, &mut tasks).await?;
     let facts = register::Facts::of(&*runtime, port);
     if config.plugins {
@@ -128,7 +139,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         tokio::select! {
             () = plugins::clean_at_start(&client, &config.node_name), if !simulated => {}
             () = std::future::ready(()), if simulated => {}
-            () = shutdown.cancelled() => return Ok(()),
+            () = shutdown.cancelled() => {
+                end(&config, &*runtime, tasks).await;
+                return Ok(());
+            }
         }
         let (name, grace) = (config.node_name.clone(), config.slice_grace);
         tasks.spawn(plugins::watch(
@@ -145,7 +159,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     }
     let object = tokio::select! {
         result = register::register(&client, &config, &facts) => result?,
-        () = shutdown.cancelled() => return Ok(()),
+        () = shutdown.cancelled() => {
+                end(&config, &*runtime, tasks).await;
+                return Ok(());
+            }
     };
     if simulated {
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
@@ -156,7 +173,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
                 plugins::keep_slices(&client, &slices).await;
                 plugins::remove_other_slices(&client, &config.node_name, &slices).await;
             } => {}
-            () = shutdown.cancelled() => return Ok(()),
+            () = shutdown.cancelled() => {
+                end(&config, &*runtime, tasks).await;
+                return Ok(());
+            }
         }
         tasks.spawn(plugins::follow_health(
             client.clone(),
@@ -208,25 +228,29 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         port,
         object,
     ));
-    let (sender, receiver) = mpsc::channel(256);
+    tasks.spawn(pods::keep_mirrors(node));
     let selector = format!("spec.nodeName={}", config.node_name);
     tasks.spawn(pods::source(client, selector, |_| true, sender));
-    tasks.spawn(pods::dispatch(node, receiver));
     tracing::info!(node = config.node_name, root = %config.root_dir.display(), runtime = runtime.name(), "node is up");
     tokio::select! {
         () = shutdown.cancelled() => {}
         // No task ends on its own; if one panics, so does the node.
         Some(Err(error)) = tasks.join_next() => if error.is_panic() { std::panic::resume_unwind(error.into_panic()) },
     }
+    end(&config, &*runtime, tasks).await;
+    Ok(())
+}
+
+/// Ends the tasks, and what an ephemeral node runs.
+async fn end(config: &Config, runtime: &dyn runtime::Runtime, mut tasks: JoinSet<()>) {
     tasks.shutdown().await;
     if config.ephemeral {
-        stop_all(&*runtime).await;
+        stop_all(runtime).await;
         let pods = std::fs::read_dir(config.root_dir.join("pods"));
         for pod in pods.into_iter().flatten().flatten() {
             pods::unmount_all(&pod.path());
         }
     }
-    Ok(())
 }
 
 /// Stops every container.

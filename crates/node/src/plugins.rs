@@ -11,12 +11,14 @@ use allot_protos::registration::registration_client::RegistrationClient;
 use allot_protos::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use allot_protos::{DRA_PLUGIN_TYPE, service_name, transport};
 use futures::StreamExt;
+use inotify::WatchMask;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::Channel;
 
 use crate::config::Config;
 use crate::resource_api::ResourceApi;
+use crate::watching;
 
 pub(crate) mod health;
 mod resources;
@@ -274,17 +276,9 @@ pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>, api: Arc<Re
 
 /// Ticks when the directory changes; `None` if the kernel grants no more watches.
 fn changes(directory: &Path) -> Option<impl futures::Stream<Item = ()> + Unpin + use<>> {
-    use inotify::{Inotify, WatchMask};
-    let open = || {
-        let inotify = Inotify::init()?;
-        inotify.watches().add(
-            directory,
-            WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE,
-        )?;
-        inotify.into_event_stream(vec![0; 4096])
-    };
-    match open() {
-        Ok(stream) => Some(stream.map(drop)),
+    let mask = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE;
+    match watching::changes(directory, mask) {
+        Ok(changes) => Some(changes),
         Err(error) => {
             // Of many nodes in one process each meets with it.
             static TOLD: Once = Once::new();

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
-use tokio::sync::{SetOnce, mpsc, watch};
+use tokio::sync::{Notify, SetOnce, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claims;
@@ -21,6 +21,7 @@ use crate::events::Recorder;
 use crate::images::{Delegated, Images};
 use crate::memory::Memory;
 use crate::runtime::{DynRuntime, Found};
+use static_pods::StaticPods;
 
 mod env;
 mod etc;
@@ -30,19 +31,23 @@ mod launch;
 mod lifecycle;
 mod limits;
 mod message;
+mod mirrors;
 pub(crate) mod network;
 mod probes;
 mod security;
 mod services;
 mod state;
+mod static_pods;
 mod status;
 #[cfg(test)]
 mod tests;
 mod volumes;
 mod worker;
 
+pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
 pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
+pub(crate) use static_pods::source as static_source;
 pub(crate) use status::log_path;
 pub(crate) use volumes::unmount_all;
 
@@ -50,7 +55,7 @@ pub(crate) use volumes::unmount_all;
 #[derive(Debug, Clone)]
 pub(crate) struct Update {
     pub(crate) pod: Arc<Pod>,
-    /// The object was deleted from the API server.
+    /// The object was deleted from the API server, or the manifest from the node.
     pub(crate) deleted: bool,
 }
 
@@ -68,14 +73,27 @@ pub(crate) struct Node {
     pub(crate) services: Services,
     /// Pods by UID, for the HTTPS API and PodResources.
     pub(crate) pods: Mutex<HashMap<String, Entry>>,
+    pub(crate) mirrors: Mirrors,
+    /// The worker of a static pod has ended.
+    pub(crate) ended: Notify,
     pub(crate) shutdown: CancellationToken,
-    /// Set once every pod that the API server knew at the start was seen.
+    /// Set once every pod that the API server and the manifests had at the start was seen.
     pub(crate) synced: SetOnce<()>,
+}
+
+/// Where a pod is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The API server.
+    Api,
+    /// A manifest on the node: a static pod.
+    File,
 }
 
 /// A pod with a worker.
 #[derive(Clone)]
 pub(crate) struct Entry {
+    pub(crate) origin: Origin,
     pub(crate) update: watch::Sender<Update>,
     /// Its containers by name, kept up to date by the worker.
     pub(crate) containers: Arc<Mutex<HashMap<String, ContainerState>>>,
@@ -112,6 +130,13 @@ impl Node {
         complete.is_some_and(|it| !it.addresses(&pod.uid().unwrap_or_default()).is_empty())
     }
 
+    /// Whether a pod is from a manifest on the node.
+    pub(crate) fn is_static(&self, pod: &Pod) -> bool {
+        let pods = self.pods.lock();
+        let entry = pods.get(pod.metadata.uid.as_deref().unwrap_or_default());
+        entry.is_some_and(|entry| entry.origin == Origin::File)
+    }
+
     /// Bytes of memory of the node; 0 if the kernel does not report them.
     fn memory(&self) -> i64 {
         let told = self.config.capacity.get("memory");
@@ -139,15 +164,17 @@ impl Node {
     }
 }
 
-/// A change of the node's pods on the API server.
+/// A change of the node's pods.
 #[derive(Debug)]
 pub(crate) enum PodEvent {
-    /// A pod as it is now.
+    /// A pod of the API server as it is now.
     Applied(Pod),
     /// It was deleted.
     Deleted(Pod),
-    /// All pods that exist were sent; the UIDs are those.
+    /// All pods of the API server were sent; the UIDs are those.
     Synced(Vec<String>),
+    /// The static pods, all of them.
+    Static(Vec<Pod>),
 }
 
 /// Watches the pods that a field selector selects, usually those of one node, with the ones to keep.
@@ -234,55 +261,88 @@ pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEven
             .or_default()
             .push(container);
     }
-    while let Some(event) = events.recv().await {
+    let mut own = StaticPods::of(node.config.pod_manifest_path.is_some());
+    let mut listed = false;
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            () = node.ended.notified() => {
+                own.start(&node, &mut found);
+                continue;
+            }
+        };
         match event {
-            PodEvent::Applied(pod) => apply(&node, pod, &mut found),
-            PodEvent::Deleted(pod) => delete(&node, &pod.uid().unwrap_or_default()),
-            PodEvent::Synced(uids) => {
+            None => return,
+            Some(PodEvent::Applied(pod)) => apply(&node, pod, &mut found),
+            Some(PodEvent::Deleted(pod)) => delete(&node, &pod.uid().unwrap_or_default()),
+            Some(PodEvent::Synced(uids)) => {
                 // The watch was broken: deletions may have been missed.
-                let known: Vec<String> = node.pods.lock().keys().cloned().collect();
+                let known: Vec<String> = {
+                    let pods = node.pods.lock();
+                    let known = pods.iter().filter(|(_, it)| it.origin == Origin::Api);
+                    known.map(|(uid, _)| uid.clone()).collect()
+                };
                 for uid in known.iter().filter(|uid| !uids.contains(uid)) {
                     delete(&node, uid);
                 }
-                if node.synced.set(()).is_ok() {
-                    tokio::spawn(collect_garbage(
-                        Arc::clone(&node),
-                        std::mem::take(&mut found),
-                    ));
-                }
+                node.mirrors.keep_only(&node, &uids);
+                listed = true;
             }
+            Some(PodEvent::Static(pods)) => own.replace(&node, pods, &mut found),
+        }
+        if listed && own.are_known() && node.synced.set(()).is_ok() {
+            tokio::spawn(collect_garbage(
+                Arc::clone(&node),
+                std::mem::take(&mut found),
+            ));
         }
     }
 }
 
 fn apply(node: &Arc<Node>, pod: Pod, found: &mut HashMap<String, Vec<Found>>) {
+    if mirrors::is_mirror(&pod) {
+        return node.mirrors.applied(node, &pod);
+    }
     let uid = pod.uid().unwrap_or_default();
     let update = Update {
         pod: Arc::new(pod),
         deleted: false,
     };
-    let mut pods = node.pods.lock();
-    if let Some(entry) = pods.get(&uid) {
+    if let Some(entry) = node.pods.lock().get(&uid) {
         entry.update.send_replace(update);
         return;
     }
+    let recovered = found.remove(&uid).unwrap_or_default();
+    start(node, update, Origin::Api, recovered);
+}
+
+/// Gives a pod its worker, with the containers of it that an earlier agent started.
+fn start(node: &Arc<Node>, update: Update, origin: Origin, recovered: Vec<Found>) {
+    let uid = update.pod.uid().unwrap_or_default();
     let (sender, receiver) = watch::channel(update);
     let containers = Arc::default();
-    pods.insert(
+    node.pods.lock().insert(
         uid.clone(),
         Entry {
+            origin,
             update: sender,
             containers: Arc::clone(&containers),
         },
     );
-    drop(pods);
-    let recovered = found.remove(&uid).unwrap_or_default();
+    let of_file = origin == Origin::File;
+    if of_file {
+        node.mirrors.changed.notify_one();
+    }
     let node = Arc::clone(node);
     // Here and not in the task: once all pods were seen, the running containers are known.
-    let worker = worker::Worker::new(Arc::clone(&node), receiver, containers, recovered);
+    let worker = worker::Worker::new(Arc::clone(&node), origin, receiver, containers, recovered);
     tokio::spawn(async move {
         worker.run().await;
         node.pods.lock().remove(&uid);
+        if of_file {
+            node.ended.notify_one();
+            node.mirrors.changed.notify_one();
+        }
     });
 }
 
@@ -290,6 +350,7 @@ fn delete(node: &Arc<Node>, uid: &str) {
     if let Some(entry) = node.pods.lock().get(uid) {
         entry.update.send_modify(|update| update.deleted = true);
     }
+    node.mirrors.deleted(node, uid);
 }
 
 /// Removes the remains of pods that were deleted while the agent was not running: containers, claims, directories.

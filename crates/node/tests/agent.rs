@@ -26,5 +26,7 @@ mod programs;
 mod pulls;
 #[path = "support/runtime.rs"]
 mod runtime;
+#[path = "agent/static_pods.rs"]
+mod static_pods;
 #[path = "agent/volumes.rs"]
 mod volumes;

@@ -46,6 +46,9 @@ pub struct Args {
     /// /var/run/cdi, where runtimes look
     #[arg(long, value_name = "DIR")]
     cdi_dir: Vec<PathBuf>,
+    /// Manifests of static pods, which also run while the API server is away: a directory or a file
+    #[arg(long, value_name = "PATH")]
+    pod_manifest_path: Option<PathBuf>,
     /// Address of the HTTPS API for logs, exec and port-forward
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -121,6 +124,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config.images.mode = args.images;
         config.images.registries = registries.clone();
         config.cdi_dirs = args.cdi_dir.clone();
+        config.pod_manifest_path = args.pod_manifest_path.clone();
         config.listen = Some(args.listen);
         config.tls.client_ca_pem = ca.clone();
         config.labels = args.label.iter().cloned().collect();
@@ -133,6 +137,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config
     });
     let configs: Vec<Config> = configs.collect();
+    anyhow::ensure!(
+        args.pod_manifest_path.is_none() || configs.iter().all(|config| config.plugins),
+        "--pod-manifest-path: several simulated nodes run no static pods"
+    );
     super::component::block_on(async move |shutdown| {
         let client = super::component::client(args.kubeconfig.as_deref(), "allot-node").await?;
         let run = allot_node::run_fleet(client, configs, shutdown).await;

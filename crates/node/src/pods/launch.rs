@@ -63,7 +63,11 @@ pub(super) async fn container_spec(
     // The environment of a simulated container is not used.
     let services = match node.pretends() {
         true => Vec::new(),
-        false => node.services.environment(pod).await.map_err(config)?,
+        false => match node.services.environment(pod).await {
+            // Without the API server there are none.
+            Err(_) if node.is_static(pod) => Vec::new(),
+            services => services.map_err(config)?,
+        },
     };
     let own = env::environment(&downward, container, &mut sources, services)
         .await

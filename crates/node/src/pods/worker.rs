@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{ephemeral, initialized, is_sidecar, restart_policy};
 use super::volumes::{Tokens, Volume};
-use super::{Node, Update, message, probes};
+use super::{Node, Origin, Update, message, probes};
 use crate::runtime::{self, Found, Running};
 
 /// Back-off between attempts to set up a pod, or to write its status.
@@ -37,6 +37,7 @@ type Containers = Arc<Mutex<HashMap<String, ContainerState>>>;
 
 pub(super) struct Worker {
     node: Arc<Node>,
+    origin: Origin,
     updates: watch::Receiver<Update>,
     containers: Containers,
     /// Claims are prepared and volumes are mounted.
@@ -50,6 +51,7 @@ pub(super) struct Worker {
     setup_retry: (Duration, Option<Instant>),
     start: Timestamp,
     since: HashMap<String, (String, Timestamp)>,
+    /// The patch of the status that was sent last.
     sent: Option<Value>,
     /// Probes of the containers that run, by name.
     probes: HashMap<String, JoinSet<()>>,
@@ -97,6 +99,7 @@ fn container_of(pod: &Pod, name: &str) -> Option<Container> {
 impl Worker {
     pub(super) fn new(
         node: Arc<Node>,
+        origin: Origin,
         updates: watch::Receiver<Update>,
         containers: Containers,
         recovered: Vec<Found>,
@@ -108,6 +111,7 @@ impl Worker {
             Some((condition.type_.clone(), (condition.status.clone(), time)))
         });
         let mut worker = Self {
+            origin,
             updates,
             containers,
             ready: false,
@@ -161,7 +165,11 @@ impl Worker {
             }
             let update = self.updates.borrow_and_update().clone();
             let wake = if update.deleted {
-                self.stop_all(&update.pod, FORCED_GRACE).await;
+                let grace = match self.origin {
+                    Origin::Api => FORCED_GRACE,
+                    Origin::File => grace(&update.pod),
+                };
+                self.stop_all(&update.pod, grace).await;
                 self.unprepare_claims(&update.pod).await;
                 self.clean_up(&update.pod);
                 return;

@@ -9,6 +9,7 @@ use futures::{Stream, StreamExt};
 use http::Response;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
+use inotify::WatchMask;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use super::{Body, Query, Refusal};
 use crate::pods::{ContainerState, Node, log_path};
 use crate::shim::spec::Exit;
+use crate::watching;
 
 /// Options of a request, as in the API's PodLogOptions.
 #[derive(Debug, Default, Clone)]
@@ -275,11 +277,7 @@ fn successor(path: &Path, file: &std::fs::File) -> std::io::Result<Next> {
 
 /// Ticks when the file grows or is rotated; `None` if the kernel grants no more watches.
 fn changes(path: &Path) -> Option<impl Stream<Item = ()> + Unpin + use<>> {
-    use inotify::{Inotify, WatchMask};
-    let inotify = Inotify::init().ok()?;
-    let mask = WatchMask::MODIFY | WatchMask::MOVE_SELF;
-    inotify.watches().add(path, mask).ok()?;
-    Some(inotify.into_event_stream(vec![0; 1024]).ok()?.map(drop))
+    watching::changes(path, WatchMask::MODIFY | WatchMask::MOVE_SELF).ok()
 }
 
 /// Offset of the last `lines` lines.

@@ -32,6 +32,8 @@ pub struct Cluster {
     pub images: allot_node::Images,
     /// Socket of the container runtime that the next agent uses.
     pub runtime: Option<PathBuf>,
+    /// Manifests of static pods for the next agent.
+    pub manifests: Option<PathBuf>,
     agent: Option<(CancellationToken, JoinHandle<()>)>,
     _server: Server,
 }
@@ -91,6 +93,7 @@ impl Cluster {
             directory,
             images,
             runtime: None,
+            manifests: None,
             agent: None,
             _server: server,
         };
@@ -108,19 +111,7 @@ impl Cluster {
     }
 
     pub async fn start_agent(&mut self) {
-        let mut config = Config::new("n1", self.root());
-        config.shim = vec![env!("CARGO_BIN_EXE_allot-node-shim").into()];
-        config.images = self.images.clone();
-        if let Some(socket) = &self.runtime {
-            config.runtime = allot_node::RuntimeKind::Cri;
-            config.cri_endpoint = format!("unix://{}", socket.display());
-            config.cdi_dirs = vec![self.cdi()];
-            config.logs.size = 100;
-            config.logs.files = 3;
-            config.logs.period = Duration::from_millis(100);
-        }
-        config.slice_grace = Duration::from_millis(200);
-        config.sync_frequency = Duration::from_millis(100);
+        let config = self.config();
         let stop = CancellationToken::new();
         let work = allot_node::run(self.client.clone(), config, stop.clone());
         let task = tokio::spawn(async move { work.await.expect("the agent runs") });
@@ -135,6 +126,38 @@ impl Cluster {
                 .any(|c| c["type"] == "Ready" && c["status"] == "True")
         })
         .await;
+    }
+
+    /// Starts an agent that cannot reach its API server.
+    pub fn start_agent_alone(&mut self) {
+        let nowhere = tower::service_fn(|_: Request<kube::client::Body>| async {
+            let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+            Err::<http::Response<kube::client::Body>, _>(error)
+        });
+        let client = Client::new(nowhere, "default");
+        let stop = CancellationToken::new();
+        let work = allot_node::run(client, self.config(), stop.clone());
+        let task = tokio::spawn(async move { work.await.expect("the agent runs") });
+        self.agent = Some((stop, task));
+    }
+
+    /// How the next agent is set up.
+    fn config(&self) -> Config {
+        let mut config = Config::new("n1", self.root());
+        config.shim = vec![env!("CARGO_BIN_EXE_allot-node-shim").into()];
+        config.images = self.images.clone();
+        if let Some(socket) = &self.runtime {
+            config.runtime = allot_node::RuntimeKind::Cri;
+            config.cri_endpoint = format!("unix://{}", socket.display());
+            config.cdi_dirs = vec![self.cdi()];
+            config.logs.size = 100;
+            config.logs.files = 3;
+            config.logs.period = Duration::from_millis(100);
+        }
+        config.slice_grace = Duration::from_millis(200);
+        config.sync_frequency = Duration::from_millis(100);
+        config.pod_manifest_path.clone_from(&self.manifests);
+        config
     }
 
     pub async fn stop_agent(&mut self) {

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::super::volumes;
+use super::super::{Origin, volumes};
 use super::{Wake, Worker};
 use crate::events::Kind;
 
@@ -19,9 +19,11 @@ const GRACE: Duration = Duration::from_secs(1);
 static LOOKS: Semaphore = Semaphore::const_new(1);
 
 impl Worker {
-    /// Evicts the pod if one of its volumes exceeds its limit. Returns when to check again.
+    /// Evicts the pod if one of its volumes exceeds its limit. Returns when to check again. Static pods are critical to their
+    /// node, and are not evicted.
     pub(super) async fn keep_size_limits(&mut self, pod: &Pod) -> Wake {
-        if self.failed.is_some() || !self.ready || !volumes::has_size_limits(pod) {
+        let evictable = self.origin == Origin::Api && self.failed.is_none();
+        if !evictable || !self.ready || !volumes::has_size_limits(pod) {
             return None;
         }
         let now = Instant::now();

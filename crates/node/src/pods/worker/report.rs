@@ -9,6 +9,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::super::Origin;
 use super::super::state::ContainerState;
 use super::super::status::{self, Input};
 use super::{RETRY, Wake, Worker, grace};
@@ -60,6 +61,13 @@ impl Worker {
             self.unprepare_claims(pod).await;
             self.ready = false;
         }
+        let uid = match self.origin {
+            Origin::Api => pod.uid(),
+            Origin::File => match self.node.mirrors.uid_of(pod) {
+                None => return None,
+                mirror => mirror,
+            },
+        };
         let address = self.node.config.address.to_string();
         let own = self.node.addresses(pod);
         let mut status = {
@@ -81,7 +89,8 @@ impl Worker {
             // The phase of a terminated pod does not change.
             status["phase"] = json!(pod.status.as_ref().and_then(|status| status.phase.clone()));
         }
-        if self.sent.as_ref() == Some(&status) {
+        let patch = json!({"metadata": {"uid": uid}, "status": status});
+        if self.sent.as_ref() == Some(&patch) {
             return None;
         }
         // The answer is not used.
@@ -89,17 +98,20 @@ impl Worker {
             self.node.client.clone(),
             &pod.namespace().unwrap_or_default(),
         );
-        let patch = json!({"metadata": {"uid": pod.uid()}, "status": status});
         match api
             .patch_status(
                 &pod.name_any(),
                 &PatchParams::default(),
-                &Patch::Strategic(patch),
+                &Patch::Strategic(&patch),
             )
             .await
         {
             Ok(_) => {
-                for condition in status["conditions"].as_array().into_iter().flatten() {
+                for condition in patch["status"]["conditions"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                {
                     let text =
                         |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
                     let time = text("lastTransitionTime")
@@ -107,7 +119,7 @@ impl Worker {
                         .unwrap_or_else(|_| Timestamp::now());
                     self.since.insert(text("type"), (text("status"), time));
                 }
-                self.sent = Some(status);
+                self.sent = Some(patch);
                 None
             }
             // Another pod of that name by now, or none: the watch will report it.

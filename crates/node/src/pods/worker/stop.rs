@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
 use super::super::status::is_sidecar;
-use super::super::{Node, lifecycle, network, volumes};
+use super::super::{Node, Origin, lifecycle, network, volumes};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
 use crate::error::api_message;
 use crate::events::Kind;
@@ -88,7 +88,9 @@ impl Worker {
                     let update = self.updates.borrow_and_update().clone();
                     let now = update.pod.metadata.deletion_grace_period_seconds;
                     let now = now.map(|now| Duration::from_secs(now.max(0) as u64));
-                    let short = update.deleted || now.is_some_and(|now| now < grace);
+                    // That a manifest is gone is why its pod is stopped, and nothing can shorten the time.
+                    let short = self.origin == Origin::Api
+                        && (update.deleted || now.is_some_and(|now| now < grace));
                     if changed.is_err() || short {
                         let left = now.unwrap_or_default().saturating_sub(begun.elapsed());
                         at_once(if update.deleted { Duration::ZERO } else { left }).await;

@@ -1,0 +1,222 @@
+//! Static pods: from the files of the node to containers, and to their mirrors on the API server.
+
+use std::path::{Path, PathBuf};
+
+use allot_testing::wait::until_true;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::harness::{Cluster, pod_path, shell, status};
+
+const HASH: &str = "kubernetes.io/config.hash";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// A cluster whose node has a directory of manifests, and that directory. Its agent does not run yet.
+async fn cluster() -> (Cluster, PathBuf) {
+    let mut cluster = Cluster::start().await;
+    cluster.stop_agent().await;
+    let directory = cluster.root().join("manifests");
+    std::fs::create_dir(&directory).expect("a new directory");
+    cluster.manifests = Some(directory.clone());
+    (cluster, directory)
+}
+
+/// Writes the manifest of a pod, at once as a program does that cares about its readers.
+fn write(directory: &Path, name: &str, spec: Value) {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+    let (hidden, file) = (directory.join(".new"), directory.join(name));
+    std::fs::write(&hidden, pod.to_string()).expect("a writable directory");
+    std::fs::rename(hidden, file).expect("a writable directory");
+}
+
+/// A container that says something and runs until it is asked to end.
+fn service(text: &str) -> Value {
+    shell(&format!(
+        "trap 'exit 0' TERM; echo {text}; while :; do sleep 0.1; done"
+    ))
+}
+
+fn runs(pod: &Value) -> bool {
+    pod["status"]["phase"] == "Running"
+}
+
+fn container_id(pod: &Value) -> &str {
+    status(pod, "c")["containerID"].as_str().unwrap_or_default()
+}
+
+/// Waits until no container of a node is left.
+async fn until_nothing_runs(cluster: &Cluster) {
+    let directory = cluster.root().join("containers");
+    until_true("all containers are removed", || {
+        let mut left = std::fs::read_dir(&directory).into_iter().flatten();
+        left.next().is_none()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_pod_runs_and_its_mirror_shows_it() {
+    let (mut cluster, directory) = cluster().await;
+    cluster.start_agent().await;
+    write(&directory, "web", json!({"containers": [service("up")]}));
+    let pod = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    cluster.until_logged("web-n1", &["c"]).await;
+    let annotations = &pod["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/config.source"], "file");
+    assert!(annotations["kubernetes.io/config.seen"].is_string());
+    assert_eq!(annotations[MIRROR], annotations[HASH]);
+    let owner = &pod["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["kind"], &owner["name"]),
+        (&json!("Node"), &json!("n1"))
+    );
+    assert!(pod["status"]["podIP"].is_string());
+    let event = cluster.until_event("web-n1", "Started").await;
+    assert_eq!(event, "Started container c");
+
+    // A client cannot end it: only its mirror is created anew.
+    cluster.delete(&pod_path("web-n1")).await;
+    let again = cluster
+        .until(&pod_path("web-n1"), "another mirror, Running", |found| {
+            runs(found) && found["metadata"]["uid"] != pod["metadata"]["uid"]
+        })
+        .await;
+    assert_eq!(container_id(&again), container_id(&pod));
+    assert_eq!(status(&again, "c")["restartCount"], 0);
+
+    std::fs::remove_file(directory.join("web")).expect("the manifest");
+    cluster
+        .until(&pod_path("web-n1"), "gone", Value::is_null)
+        .await;
+    until_nothing_runs(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_manifest_is_another_pod_that_starts_when_the_first_has_ended() {
+    let (mut cluster, directory) = cluster().await;
+    cluster.start_agent().await;
+    let shared = cluster.root().join("shared");
+    std::fs::create_dir(&shared).expect("a new directory");
+    // The lock is held to the end, which takes a while.
+    let script = "mkdir /mnt/s/lock || echo both; trap 'sleep 0.5; rmdir /mnt/s/lock; exit 0' TERM; echo VERSION; while :; do sleep 0.1; done";
+    let spec = |version: &str| {
+        let mut container = shell(&script.replace("VERSION", version));
+        container["volumeMounts"] = json!([{"name": "s", "mountPath": "/mnt/s"}]);
+        let volume = json!({"name": "s", "hostPath": {"path": shared}});
+        json!({"containers": [container], "volumes": [volume]})
+    };
+    if !super::harness::isolated(&cluster).await {
+        return;
+    }
+    write(&directory, "web", spec("one"));
+    let first = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    cluster.until_logged("web-n1", &["c"]).await;
+    let hash = first["metadata"]["annotations"][HASH].clone();
+    write(&directory, "web", spec("two"));
+    // Back and forth: the same pod again has to wait for its own end.
+    write(&directory, "web", spec("one"));
+    write(&directory, "web", spec("three"));
+    let second = cluster
+        .until(&pod_path("web-n1"), "Running, changed", |pod| {
+            runs(pod) && pod["metadata"]["annotations"][HASH] != hash
+        })
+        .await;
+    assert_eq!(
+        second["metadata"]["annotations"][MIRROR],
+        second["metadata"]["annotations"][HASH]
+    );
+    until_true("only the last one is logged", || {
+        cluster.log("web-n1", "c", 0) == "three\n"
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_pod_runs_without_an_api_server_and_is_adopted() {
+    let (mut cluster, directory) = cluster().await;
+    write(&directory, "web", json!({"containers": [service("up")]}));
+    write(
+        &directory,
+        "short",
+        json!({"restartPolicy": "Never", "containers": [shell("echo once")]}),
+    );
+    cluster.start_agent_alone();
+    cluster.until_logged("web-n1", &["c"]).await;
+    cluster.until_logged("short-n1", &["c"]).await;
+    cluster.stop_agent().await;
+    // The first pod goes on, the second one stays ended, and the third is gone.
+    cluster.start_agent().await;
+    let web = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    assert_eq!(status(&web, "c")["restartCount"], 0);
+    assert_eq!(cluster.log("web-n1", "c", 0), "up\n");
+    cluster.until_phase("short-n1", "Succeeded").await;
+    assert_eq!(cluster.log("short-n1", "c", 0), "once\n");
+
+    // What changes while no agent runs is noticed by the next one.
+    cluster.stop_agent().await;
+    write(
+        &directory,
+        "web",
+        json!({"containers": [service("changed")]}),
+    );
+    std::fs::remove_file(directory.join("short")).expect("the manifest");
+    cluster.start_agent().await;
+    cluster
+        .until(&pod_path("web-n1"), "Running, changed", |pod| {
+            runs(pod) && pod["metadata"]["uid"] != web["metadata"]["uid"]
+        })
+        .await;
+    cluster
+        .until(&pod_path("short-n1"), "gone", Value::is_null)
+        .await;
+    let containers = std::fs::read_dir(cluster.root().join("containers"));
+    assert_eq!(containers.expect("a directory").count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_at_fault_disturb_no_others() {
+    let (mut cluster, directory) = cluster().await;
+    let secret = json!({"secretRef": {"name": "s"}});
+    let mut thief = shell("echo stolen");
+    thief["envFrom"] = json!([secret]);
+    write(&directory, "a-thief", json!({"containers": [thief]}));
+    std::fs::write(directory.join("b-broken"), "a: [").expect("a file");
+    std::fs::create_dir(directory.join("c-directory")).expect("a directory");
+    write(&directory, "web", json!({"containers": [service("up")]}));
+    cluster.start_agent().await;
+    cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    assert_eq!(cluster.log("a-thief-n1", "c", 0), "");
+    assert!(cluster.get(&pod_path("a-thief-n1")).await.is_null());
+    write(
+        &directory,
+        "b-broken",
+        json!({"containers": [service("mended")]}),
+    );
+    cluster
+        .until(&pod_path("b-broken-n1"), "Running", runs)
+        .await;
+}
+
+/// A client that may create pods cannot make a node run one as its own, past what admission adds to other pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn mirror_pods_of_clients_are_removed_and_never_run() {
+    let (mut cluster, directory) = cluster().await;
+    write(&directory, "web", json!({"containers": [service("up")]}));
+    cluster.start_agent().await;
+    let web = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    for hash in [json!("x"), web["metadata"]["annotations"][HASH].clone()] {
+        let annotations = json!({HASH: hash, MIRROR: hash, "kubernetes.io/config.source": "file"});
+        let metadata = json!({"name": "forged", "annotations": annotations});
+        let spec = json!({"nodeName": "n1", "containers": [shell("echo forged")]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+        let pods = "/api/v1/namespaces/default/pods";
+        let created = cluster.call(Method::POST, pods, Some(pod)).await;
+        created.expect("a pod that names its node");
+        cluster
+            .until(&pod_path("forged"), "gone", Value::is_null)
+            .await;
+    }
+    assert_eq!(cluster.log("forged", "c", 0), "");
+    let after = cluster.get(&pod_path("web-n1")).await;
+    assert_eq!(after["metadata"]["uid"], web["metadata"]["uid"]);
+}
