@@ -114,7 +114,7 @@ fn what_only_the_api_server_has_is_refused() {
 #[test]
 fn what_is_no_pod_is_refused_with_the_reason() {
     let rows = [
-        ("a: [", "expected"),
+        ("a: [", "line 1 column 4"),
         ("a: 1\na: 2", "duplicate"),
         ("{}", "expected a Pod of v1, found kind \"\" of \"\""),
         (
