@@ -114,3 +114,19 @@ fn json_and_yaml_are_read_and_unknown_fields_refused() {
     std::fs::write(&yaml, format!("{text}surprise: 1\n")).unwrap();
     assert!(matches!(Spec::read(&yaml), Err(Error::Parse { .. })));
 }
+
+/// The attack: a driver puts a pipe or a huge file where its specs are. The reader waited for ever, or took all memory.
+#[test]
+fn pipes_and_huge_files_are_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe.json");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let error = Spec::read(&pipe).unwrap_err().to_string();
+    assert!(error.contains("not a regular file"), "{error}");
+    let huge = directory.path().join("huge.yaml");
+    let file = std::fs::File::create(&huge).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let error = Spec::read(&huge).unwrap_err().to_string();
+    assert!(error.contains("larger than 16 MiB"), "{error}");
+}

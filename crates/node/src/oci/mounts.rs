@@ -86,10 +86,40 @@ fn system(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
     all
 }
 
+/// Whether a mount would put other files in the place of `/proc`: masked paths, and the labels of security modules, are written
+/// there. As in runc, single files that tools replace are excepted.
+fn hides_proc(target: &Path, source: &Path) -> bool {
+    const REPLACED: [&str; 10] = [
+        "cpuinfo",
+        "diskstats",
+        "loadavg",
+        "meminfo",
+        "net/dev",
+        "slabinfo",
+        "stat",
+        "swaps",
+        "sys/kernel/ns_last_pid",
+        "uptime",
+    ];
+    match target.strip_prefix("/proc") {
+        Err(_) => false,
+        Ok(rest) if rest.as_os_str().is_empty() => !is_proc(source),
+        Ok(rest) => !REPLACED.iter().any(|name| rest == Path::new(name)),
+    }
+}
+
+/// Whether a file is one of the kernel's about processes.
+pub(crate) fn is_proc(path: &Path) -> bool {
+    /// `PROC_SUPER_MAGIC`.
+    const PROC: u64 = 0x9fa0;
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 == PROC)
+}
+
 fn volume(mount: &Mount, source: &Path) -> Result<Value, String> {
     let target = Path::new("/").join(&mount.target);
     let names = target.components().count() > 1;
-    if !names || target.components().any(|it| it.as_os_str() == "..") {
+    let up = target.components().any(|it| it.as_os_str() == "..");
+    if !names || up || hides_proc(&target, source) {
         return Err(format!("{}: cannot be mounted on", mount.target.display()));
     }
     let mut options = vec!["rbind".to_owned()];

@@ -61,8 +61,11 @@ pub(super) fn read(
 ) -> String {
     let file = path(node, pod, &container.name, attempt);
     let mut bytes = Vec::new();
-    if let Ok(file) = fs::File::open(file) {
-        // What cannot be read was not said.
+    if let Ok(mut file) = fs::File::open(file) {
+        // The end of it, as by a kubelet. What cannot be read was not said.
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let from = length.saturating_sub(LONGEST as u64);
+        let _ = file.seek(SeekFrom::Start(from));
         let _ = file.take(LONGEST as u64).read_to_end(&mut bytes);
     }
     let fallback = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");

@@ -106,6 +106,10 @@ pub(super) fn decide(
     let separate = spec.host_users == Some(false);
     possible(machine.isolation, &decided.security, separate)?;
     decided.notes = shortcomings(machine.isolation, &decided.security, &of_pod);
+    if spec.share_process_namespace == Some(true) && !decided.security.host_pid {
+        let note = "shareProcessNamespace has no effect: every container has its own processes";
+        decided.notes.push(note.to_owned());
+    }
     if !missing.is_empty() {
         let missing = missing.join(", ");
         decided.notes.push(format!(

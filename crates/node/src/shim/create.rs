@@ -147,8 +147,16 @@ impl RunningContainer {
         spec.cgroups && oci::cgroup::oom_kills(&oci::cgroups_path(spec)) > 0
     }
 
+    /// Kills what remains when the program has ended: without its own PID namespace that can be any process.
+    pub(super) fn end_others(&self, spec: &ContainerSpec) {
+        if spec.cgroups {
+            oci::cgroup::kill(&oci::cgroups_path(spec));
+        }
+    }
+
     /// Removes libcontainer's state outside of this process's mounts, and runs the poststop hooks.
     pub(super) fn clean_up(mut self, spec: &ContainerSpec) {
+        self.end_others(spec);
         if !spec.cgroups {
             stage::forget_cgroups(spec);
         }

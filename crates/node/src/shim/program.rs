@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::str::FromStr;
 
@@ -18,7 +19,7 @@ use seccompiler::BpfProgram;
 use super::init;
 use super::spec::{ContainerSpec, Isolation, Seccomp};
 use super::sys::{self, Fork};
-use crate::oci::seccomp;
+use crate::oci::{is_proc, seccomp};
 
 /// What the process that libcontainer created becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,10 @@ impl Program {
         let security = &self.spec.security;
         if let Some(label) = security.confinement.selinux.as_deref() {
             let file = "/proc/self/attr/exec";
+            // A link of the image can lead a volume there.
+            if !is_proc(Path::new(file)) {
+                return Err(format!("{file}: not the kernel's"));
+            }
             std::fs::write(file, label).map_err(|error| format!("{file}: {error}"))?;
         }
         for filter in self.filters.iter() {

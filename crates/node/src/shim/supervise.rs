@@ -17,7 +17,6 @@ use super::program::Role;
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
 use super::sys::{self, Fork};
 use super::{init, terminal};
-use crate::oci;
 
 /// Runs the container in `directory`; returns the exit code of the shim.
 pub(super) fn run(directory: &Path) -> i32 {
@@ -266,9 +265,8 @@ impl Container {
                 break;
             }
         }
-        if self.spec.cgroups {
-            // Without its own PID namespace, processes may remain.
-            oci::cgroup::kill(&oci::cgroups_path(&self.spec));
+        if let Some(made) = &self.made {
+            made.end_others(&self.spec);
         }
         // Output from before the end; a process that escaped may hold the pipe open, or write to it, indefinitely.
         for (fd, lines) in &mut self.streams {

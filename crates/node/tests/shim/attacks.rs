@@ -328,3 +328,48 @@ fn the_end_of_the_helper_is_the_end_of_the_container() {
         assert_eq!(ended, 1, "{user:?}: the container goes on");
     }
 }
+
+/// A process that stays behind in the PID namespace of the host, and writes without end.
+#[test]
+fn what_a_program_leaves_behind_does_not_keep_its_container() {
+    let Some(machine) = machine(As::Root) else {
+        return;
+    };
+    let script = "setsid yes & echo up; exit 7";
+    let change = |spec: &mut ContainerSpec| spec.security.host_pid = true;
+    let (exit, _) = Container::start(As::Root, machine, script, change).end();
+    assert_eq!(exit.code, 7);
+}
+
+#[test]
+fn nothing_takes_the_place_of_proc() {
+    let volume = volume();
+    fs::write(volume.path().join("file"), "own\n").unwrap();
+    for target in [
+        "/proc",
+        "/proc/",
+        "/proc/self/attr",
+        "/proc/sys",
+        "/./proc/1",
+    ] {
+        for user in [As::Root, As::Nobody] {
+            let Some(machine) = machine(user) else {
+                continue;
+            };
+            let change =
+                |spec: &mut ContainerSpec| spec.mounts = vec![mount(volume.path(), target)];
+            let container = Container::start(user, machine, "true", change);
+            let reason = container.started.as_ref().expect_err(target);
+            assert!(
+                reason.contains("cannot be mounted on"),
+                "{target}: {reason}"
+            );
+        }
+    }
+    let file = volume.path().join("file");
+    check(
+        "cat /proc/uptime",
+        |spec| spec.mounts = vec![mount(&file, "/proc/uptime")],
+        "own\n",
+    );
+}

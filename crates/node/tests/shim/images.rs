@@ -309,3 +309,32 @@ fn devices_in_layers_do_not_work() {
     let script = "(echo x > /null) 2> /dev/null && echo open || echo refused";
     check(script, on(&[top.path()]), "refused\n");
 }
+
+/// The layers of an image are those of all its containers on the node.
+#[test]
+fn sub_paths_of_an_image_are_not_created() {
+    let layer = layer(&[("there/file", "content\n")]);
+    let volume = |sub: &str| {
+        let mount = Mount {
+            layers: vec![layer.path().to_owned()],
+            sub_path: Some(sub.into()),
+            target: "/v".into(),
+            read_only: true,
+            ..Mount::default()
+        };
+        move |spec: &mut ContainerSpec| spec.mounts = vec![mount.clone()]
+    };
+    check("cat /v/file", volume("there"), "content\n");
+    for user in [As::Root, As::Nobody] {
+        let Some(machine) = machine(user) else {
+            continue;
+        };
+        for sub in ["missing", "there/below/it"] {
+            let container = Container::start(user, machine, "true", volume(sub));
+            let reason = container.started.as_ref().expect_err(sub);
+            assert!(reason.contains("failed to prepare subPath"), "{reason}");
+        }
+    }
+    assert_eq!(fs::read_dir(layer.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(layer.path().join("there")).unwrap().count(), 1);
+}
