@@ -228,11 +228,11 @@ func watchUntil[T runtime.Object](
 	return last, err
 }
 
-// awaitEvent watches the events of a namespace until one has the reason, and this part in its message.
-func awaitEvent(t testing.TB, c *cluster, namespace, reason, part string) {
+// awaitEvent watches the events about a pod until one has the reason, and this part in its message.
+func awaitEvent(t testing.TB, c *cluster, namespace, pod, reason, part string) {
 	t.Helper()
 	events := cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "events", namespace,
-		fields.OneTermEqualSelector("reason", reason))
+		fields.AndSelectors(fields.OneTermEqualSelector("reason", reason), fields.OneTermEqualSelector("involvedObject.name", pod)))
 	_, err := watchtools.UntilWithSync(within(t), events, &corev1.Event{}, nil, func(event watch.Event) (bool, error) {
 		return strings.Contains(event.Object.(*corev1.Event).Message, part), nil
 	})

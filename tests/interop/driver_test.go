@@ -228,7 +228,7 @@ func TestGoDriverThatRefuses(t *testing.T) {
 	d.set(errors.New("the device is on fire"))
 	_, err := shared.client.CoreV1().Pods(ns).Create(within(t), user(t, shared, ns, "p", d.name, ""), metav1.CreateOptions{})
 	must(t, err)
-	awaitEvent(t, shared, ns, "FailedPrepareDynamicResources", "the device is on fire")
+	awaitEvent(t, shared, ns, "p", "FailedPrepareDynamicResources", "the device is on fire")
 	d.set(nil)
 	awaitPod(t, shared, ns, "p", "running", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
 }

@@ -26,17 +26,17 @@ go_test() {
     tail -n 1 "$log"
     return
   fi
-  grep -vE '^(=== |--- PASS| +--- PASS)' "$log"
+  grep -vE '^(=== |--- PASS| +--- PASS)' "$log" || true
   mapfile -t names < <(sed -n 's/^--- FAIL: \([^ /]*\) .*/\1/p' "$log")
   if [ ${#names[@]} -eq 0 ] || grep -qE '^(panic|fatal error): ' "$log"; then
     # What is set up for all tests failed, or the process ended before it came to the others.
     passed=0
     printf -- '-- %s: once more: %s\n' "$(date +%T)" "$package"
     if go test -v -count=1 -timeout 20m "$@" "$package" > "$log" 2>&1; then
-      flaky+=("$package: ${names[0]:-its set-up}")
+      flaky+=("$package: ${names[*]:-its set-up}")
       tail -n 1 "$log"
     else
-      grep -vE '^(=== |--- PASS| +--- PASS)' "$log"
+      grep -vE '^(=== |--- PASS| +--- PASS)' "$log" || true
       failed=$((failed + 1))
     fi
     passed=$((passed + $(grep -c '^--- PASS: ' "$log" || true)))

@@ -332,7 +332,7 @@ func kubectlContainers(k kubectl) {
 		}
 		conn.Close()
 	}
-	awaitEvent(k.t, shared, k.ns, "Started", "")
+	awaitEvent(k.t, shared, k.ns, "echo", "Started", "")
 	if out := k.run("describe", "pod", "echo"); !strings.Contains(out, "python3") || !strings.Contains(out, "Started") {
 		k.t.Fatalf("describe: %s", out)
 	}

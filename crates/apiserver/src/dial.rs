@@ -47,12 +47,36 @@ impl Reach {
     }
 }
 
-/// Whether the address is one of this host, on whichever of its interfaces: a socket can be bound to no other one. If
-/// none can be bound at all, it may be one.
+/// Whether the address is one of this host, on whichever of its interfaces. To one of its own a host sends from that
+/// address itself. Binding a socket would tell less: with `ip_nonlocal_bind` a host can bind any address. If it cannot
+/// be found out, it may be one.
 pub(crate) fn is_own(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
-    let foreign = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
-    ip.is_loopback() || !std::net::UdpSocket::bind((ip, 0)).is_err_and(foreign)
+    if ip.is_loopback() {
+        return true;
+    }
+    match source_to(ip) {
+        Ok(source) => source.to_canonical() == ip,
+        // Without a route or the family of addresses it is not reached at all.
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::NetworkUnreachable
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::AddrNotAvailable
+                | io::ErrorKind::Unsupported
+        ),
+    }
+}
+
+/// The address from which the host would send to another one. Nothing is sent.
+fn source_to(ip: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match ip {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = std::net::UdpSocket::bind((any, 0))?;
+    socket.connect((ip, 9))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// The error if the address is not one that may be dialed.

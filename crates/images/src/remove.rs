@@ -9,6 +9,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -16,8 +17,11 @@ use rustix::io::Errno;
 /// Prefix of the names under which directories are moved up.
 const MOVED: &str = ".removed-";
 
-/// Removes a file, or a directory with everything below it, without following links. Files that another process adds meanwhile
-/// may remain, and are an error.
+/// After this, what another process adds as fast as it is removed is left.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Removes a file, or a directory with everything below it, without following links. What another process goes on adding for ten
+/// minutes remains, and is an error.
 ///
 /// # Errors
 ///
@@ -27,20 +31,42 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         return std::fs::remove_file(path);
     }
     let top = open(rustix::fs::CWD, path)?;
-    let mut moved = 0;
+    let mut removal = Removal {
+        top: top.as_fd(),
+        moved: 0,
+        until: Instant::now() + LONGEST,
+    };
     loop {
         // Those that were moved up in an earlier attempt, or by the calls below.
-        let directories = empty(top.as_fd(), top.as_fd(), &mut moved)?;
+        let directories = removal.empty(top.as_fd())?;
         if directories.is_empty() {
-            break;
+            match std::fs::remove_dir(path) {
+                // Entries can be passed over while others are removed.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                    removal.check_time()?;
+                }
+                done => return done,
+            }
         }
         for name in directories {
+            removal.check_time()?;
             let directory = open(top.as_fd(), &name)?;
-            empty(directory.as_fd(), top.as_fd(), &mut moved)?;
-            rustix::fs::unlinkat(&top, &name, AtFlags::REMOVEDIR)?;
+            removal.empty(directory.as_fd())?;
+            match rustix::fs::unlinkat(&top, &name, AtFlags::REMOVEDIR) {
+                // It was filled again, and is emptied in the next pass.
+                Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
-    std::fs::remove_dir(path)
+}
+
+/// The removal of one tree.
+struct Removal<'a> {
+    top: BorrowedFd<'a>,
+    /// How many directories were moved up.
+    moved: u64,
+    until: Instant,
 }
 
 /// Opens a directory for its entries. An owner without root may have taken the permissions of its own directory away.
@@ -71,78 +97,81 @@ fn change(found: BorrowedFd<'_>, mode: Mode) -> io::Result<()> {
     Ok(rustix::fs::chmod(path, mode)?)
 }
 
-/// Removes everything in a directory but directories with content. Those are moved into `top`; if it is `top` itself, their names
-/// are returned.
-fn empty(
-    directory: BorrowedFd<'_>,
-    top: BorrowedFd<'_>,
-    moved: &mut u64,
-) -> io::Result<Vec<CString>> {
-    /// Names that are kept at once.
-    const MOST: usize = 10_000;
-    let is_top = directory.as_raw_fd() == top.as_raw_fd();
-    let mut directories = Vec::new();
-    // Entries can be passed over while others are removed.
-    loop {
-        let mut removed = false;
-        for entry in Dir::read_from(directory)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            if entry.file_type() != FileType::Directory {
-                match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => {
-                        removed = true;
-                        continue;
+impl Removal<'_> {
+    fn check_time(&self) -> io::Result<()> {
+        match Instant::now() < self.until {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "another process fills the directory while it is removed",
+            )),
+        }
+    }
+
+    /// Removes everything in a directory but directories with content. Those are moved into the top of the tree; if it is the top
+    /// itself, their names are returned.
+    fn empty(&mut self, directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+        /// Names that are kept at once.
+        const MOST: usize = 10_000;
+        let is_top = directory.as_raw_fd() == self.top.as_raw_fd();
+        let mut directories = Vec::new();
+        // Entries can be passed over while others are removed.
+        loop {
+            self.check_time()?;
+            let mut removed = false;
+            for entry in Dir::read_from(directory)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                if matches!(name.to_bytes(), b"." | b"..") {
+                    continue;
+                }
+                if entry.file_type() != FileType::Directory {
+                    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+                        Ok(()) | Err(Errno::NOENT) => {
+                            removed = true;
+                            continue;
+                        }
+                        // Not every file system says what its entries are.
+                        Err(Errno::ISDIR | Errno::PERM) => {}
+                        Err(error) => return Err(error.into()),
                     }
-                    // Not every file system says what its entries are.
-                    Err(Errno::ISDIR | Errno::PERM) => {}
+                }
+                match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
+                    Ok(()) | Err(Errno::NOENT) => removed = true,
+                    Err(Errno::NOTEMPTY | Errno::EXIST) if is_top => {
+                        directories.push(name.to_owned());
+                        if directories.len() >= MOST {
+                            return Ok(directories);
+                        }
+                    }
+                    Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                        self.move_up(directory, name)?;
+                        removed = true;
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
-            match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT) => removed = true,
-                Err(Errno::NOTEMPTY | Errno::EXIST) if is_top => {
-                    directories.push(name.to_owned());
-                    if directories.len() >= MOST {
-                        return Ok(directories);
-                    }
-                }
-                Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                    move_up(directory, name, top, moved)?;
-                    removed = true;
-                }
-                Err(error) => return Err(error.into()),
+            if is_top || !removed {
+                return Ok(directories);
             }
-        }
-        if is_top || !removed {
-            return Ok(directories);
         }
     }
-}
 
-/// Moves a directory into `top`, under a name that is free there.
-fn move_up(
-    directory: BorrowedFd<'_>,
-    name: &CStr,
-    top: BorrowedFd<'_>,
-    moved: &mut u64,
-) -> io::Result<()> {
-    let keep = rustix::fs::RenameFlags::NOREPLACE;
-    let mut opened = false;
-    loop {
-        let new = format!("{MOVED}{moved}");
-        *moved += 1;
-        match rustix::fs::renameat_with(directory, name, top, new, keep) {
-            Err(Errno::EXIST) => {}
-            // To be moved, it must be writable by its owner.
-            Err(Errno::ACCESS) if !opened => {
-                drop(open(directory, name)?);
-                opened = true;
+    /// Moves a directory into the top of the tree, under a name that is free there or that of an empty directory.
+    fn move_up(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+        let mut opened = false;
+        loop {
+            let new = format!("{MOVED}{}", self.moved);
+            self.moved += 1;
+            match rustix::fs::renameat(directory, name, self.top, new) {
+                Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => self.check_time()?,
+                // To be moved, it must be writable by its owner.
+                Err(Errno::ACCESS) if !opened => {
+                    drop(open(directory, name)?);
+                    opened = true;
+                }
+                done => return Ok(done?),
             }
-            done => return Ok(done?),
         }
     }
 }

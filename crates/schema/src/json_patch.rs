@@ -277,7 +277,10 @@ impl<'a> Target<'a> {
     /// How many elements an insertion or a removal here moves at most.
     fn elements(&self) -> usize {
         match self {
-            Target::Index(list, key) if key != "-" => list.len(),
+            Target::Index(list, key) if key != "-" => {
+                let index = key.parse::<usize>().unwrap_or_default();
+                list.len().saturating_sub(index)
+            }
             _ => 0,
         }
     }

@@ -1,5 +1,8 @@
 //! What new pods get: priority, tolerations, overhead.
 
+use std::collections::BTreeMap;
+
+use allot_apimachinery::Quantity;
 use allot_model::features::Release;
 use serde_json::{Value, json};
 
@@ -164,26 +167,42 @@ pub(super) fn default_tolerations(pod: &mut Value) {
     }
 }
 
-/// A pod has no overhead but that of its runtime class.
+/// A pod has no overhead but that of its runtime class, whatever has changed it since [`runtime_class`].
 pub(super) async fn overhead(
     core: &Admission,
     attributes: &Attributes<'_>,
     pod: &Value,
 ) -> Result<()> {
-    let is_set = |overhead: &Value| overhead.as_object().is_some_and(|all| !all.is_empty());
-    if !is_set(&pod["spec"]["overhead"]) {
-        return Ok(());
-    }
+    let sent = &pod["spec"]["overhead"];
     let name = text(pod, &["spec", "runtimeClassName"]);
     let class = match name.is_empty() {
         true => None,
         false => core.stored("node.k8s.io/runtimeclasses", name).await?,
     };
-    if class.is_some_and(|class| class["overhead"].is_object()) {
-        return Ok(());
-    }
-    let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+    let why = match class.as_ref().map(|class| &class["overhead"]) {
+        Some(overhead) if overhead.is_object() => {
+            if is_same_overhead(&overhead["podFixed"], sent) {
+                return Ok(());
+            }
+            OTHER_OVERHEAD
+        }
+        _ if is_same_overhead(&Value::Null, sent) => return Ok(()),
+        _ => "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+    };
     Err(forbidden(attributes, why))
+}
+
+const OTHER_OVERHEAD: &str =
+    "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+
+/// Whether two overheads are the same amounts of the same resources; none is an empty one.
+fn is_same_overhead(one: &Value, other: &Value) -> bool {
+    let amounts = |overhead: &Value| -> BTreeMap<String, Option<Quantity>> {
+        let all = overhead.as_object().into_iter().flatten();
+        all.map(|(name, amount)| (name.clone(), amount.as_str().and_then(|it| it.parse().ok())))
+            .collect()
+    };
+    amounts(one) == amounts(other)
 }
 
 /// Overhead and node restrictions of the pod's runtime class.
@@ -205,9 +224,9 @@ pub(super) async fn runtime_class(
     let overhead = &class["overhead"]["podFixed"];
     if overhead.is_object() {
         let sent = &pod["spec"]["overhead"];
-        if sent.as_object().is_some_and(|sent| !sent.is_empty()) && sent != overhead {
-            let why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
-            return Err(forbidden(attributes, why));
+        let is_set = sent.as_object().is_some_and(|sent| !sent.is_empty());
+        if is_set && !is_same_overhead(sent, overhead) {
+            return Err(forbidden(attributes, OTHER_OVERHEAD));
         }
         pod["spec"]["overhead"] = overhead.clone();
     }

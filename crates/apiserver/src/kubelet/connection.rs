@@ -103,7 +103,8 @@ where
 /// The certificate of the peer names the node.
 ///
 /// On the server's own host, a Node could send the server to any port: to the server itself, where it has the rights of
-/// its kubelet client, or to the kubelet of another node. The address of a service may lead there as well. Nothing but the node's own kubelet names the node.
+/// its kubelet client, or to the kubelet of another node. The address of a service may lead there as well. Nothing but the
+/// node's own kubelet names the node.
 fn names_node(stream: &TlsStream<TcpStream>, node: &str) -> bool {
     let chain = stream.get_ref().1.peer_certificates();
     let Some(certificate) = chain.and_then(<[_]>::first) else {

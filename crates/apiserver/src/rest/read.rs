@@ -28,7 +28,7 @@ pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
     if let Some(version) = call.request.query.text("resourceVersion") {
         // Upstream reads events from the store, and everything else from a cache, which has another error.
         let wanted = match call.resource.plural.as_str() {
-            "events" => parse_version(version)?,
+            "events" if call.resource.custom.is_none() => parse_version(version)?,
             _ => version
                 .parse::<u64>()
                 .map_err(|_| ApiError::unknown(version_error(version)))?,

@@ -14,6 +14,10 @@ use crate::mount::{Handler, Mount};
 use crate::panics;
 use crate::request::RequestInfo;
 
+/// How many of its request time-outs the server gives a page to answer: the page itself asks the API, with time-outs of its
+/// own, and may have to ask twice.
+const PAGE_REQUESTS: u32 = 3;
+
 impl Server {
     /// Serves a folder beside the API, over sockets only. The first one stays.
     pub fn mount(&self, mount: Mount) {
@@ -49,14 +53,15 @@ impl Server {
         // A handler may panic before it returns a future.
         let answer = async { handler(request).await }.boxed();
         let answer = panics::caught(&info, answer);
-        let answer = match tokio::time::timeout(limits.request_timeout, answer).await {
-            Ok(Some(answer)) => answer,
-            Ok(None) => {
-                self.0.metrics.panicked();
-                return text_response(500, panics::ANSWER);
-            }
-            Err(_) => return text_response(504, "the page did not answer in time\n"),
-        };
+        let answer =
+            match tokio::time::timeout(PAGE_REQUESTS * limits.request_timeout, answer).await {
+                Ok(Some(answer)) => answer,
+                Ok(None) => {
+                    self.0.metrics.panicked();
+                    return text_response(500, panics::ANSWER);
+                }
+                Err(_) => return text_response(504, "the page did not answer in time\n"),
+            };
         let (mut head, body) = answer.into_parts();
         if let Some(directives) = &self.0.config.strict_transport_security {
             let value = directives.clone();

@@ -41,7 +41,7 @@ async fn devices(w: &mut Fixture) -> Observed {
     written.or_else(|error| fail(format!("cannot write a device status: {error}")))?;
     w.prepare(&claim).await?;
     // Drivers write it beside the call.
-    let deadline = Instant::now() + w.options().quiet;
+    let deadline = Instant::now() + w.timeout().max(w.options().quiet);
     loop {
         let own = check(w, &claim, &foreign, (&wanted.pool, &wanted.name)).await?;
         if own > 0 {

@@ -199,8 +199,9 @@ impl Records {
                         repositories.entry(reference.name()).or_default();
                     }
                     Err(error) => {
-                        tracing::debug!(image = %reference, %error, "note of a pull is kept");
-                        continue;
+                        // Pulls wait: a runtime that does not answer is not asked about every one.
+                        tracing::debug!(image = %reference, %error, "notes of pulls are kept");
+                        break;
                     }
                 }
             }

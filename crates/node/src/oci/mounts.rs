@@ -103,9 +103,16 @@ fn hides_proc(target: &Path, source: &Path) -> bool {
     ];
     match target.strip_prefix("/proc") {
         Err(_) => false,
-        Ok(rest) if rest.as_os_str().is_empty() => !is_proc(source),
+        Ok(rest) if rest.as_os_str().is_empty() => !is_proc_root(source),
         Ok(rest) => !REPLACED.iter().any(|name| rest == Path::new(name)),
     }
+}
+
+/// Whether a directory is the root of such a file system, and not a part of it.
+fn is_proc_root(path: &Path) -> bool {
+    /// `PROC_ROOT_INO`.
+    const ROOT: u64 = 1;
+    is_proc(path) && rustix::fs::stat(path).is_ok_and(|found| found.st_ino == ROOT)
 }
 
 /// Whether a file is one of the kernel's about processes.

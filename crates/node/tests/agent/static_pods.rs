@@ -98,7 +98,7 @@ async fn a_changed_manifest_is_another_pod_that_starts_when_the_first_has_ended(
     let shared = cluster.root().join("shared");
     std::fs::create_dir(&shared).expect("a new directory");
     // The lock is held to the end, which takes a while.
-    let script = "mkdir /mnt/s/lock || echo both; trap 'sleep 0.5; rmdir /mnt/s/lock; exit 0' TERM; echo VERSION; while :; do sleep 0.1; done";
+    let script = "trap 'sleep 0.5; rmdir /mnt/s/lock; exit 0' TERM; mkdir /mnt/s/lock || echo both; echo VERSION; while :; do sleep 0.1; done";
     let spec = |version: &str| {
         let mut container = shell(&script.replace("VERSION", version));
         container["volumeMounts"] = json!([{"name": "s", "mountPath": "/mnt/s"}]);

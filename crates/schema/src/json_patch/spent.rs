@@ -10,7 +10,8 @@ const MAX_DEPTH: usize = 127;
 /// The most values that all operations of one patch may look at to see how deep they are.
 const MAX_VISITED: usize = 8 * 1024 * 1024;
 
-/// The most elements of lists that all operations of one patch may move: each insertion into and removal from a list moves those behind.
+/// The most elements of lists that all operations of one patch may move: each insertion into and removal from a list moves
+/// those behind.
 const MAX_MOVED: usize = 32 * 1024 * 1024;
 
 /// What the operations of a patch have taken together.

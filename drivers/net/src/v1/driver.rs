@@ -116,7 +116,8 @@ impl Interfaces {
         Ok(())
     }
 
-    /// Allocates addresses from pools for an interface. Static addresses are allocated from the pools that contain them.
+    /// Allocates addresses from pools for an interface. A static address is allocated from the oldest pool that contains it:
+    /// those that overlap with that pool allocate nothing.
     async fn addresses(
         &self,
         planned: &mut Planned,
@@ -127,12 +128,16 @@ impl Interfaces {
         let mut own = owner.clone();
         own.device.clone_from(&planned.key);
         for address in planned.config.addresses.iter().map(IpNet::addr) {
+            let mut oldest: Option<&Pool> = None;
             for pool in pools {
-                if pool.covers(address)? {
-                    let mut fixed = own.clone();
-                    fixed.device = format!("{} {address}", own.device);
-                    lease(&self.pools, &pool.name, &fixed, Some(address), consumer).await?;
+                if pool.covers(address)? && oldest.is_none_or(|oldest| pool.is_older(oldest)) {
+                    oldest = Some(pool);
                 }
+            }
+            if let Some(pool) = oldest {
+                let mut fixed = own.clone();
+                fixed.device = format!("{} {address}", own.device);
+                lease(&self.pools, &pool.name, &fixed, Some(address), consumer).await?;
             }
         }
         let mut leased: Vec<IpNet> = Vec::new();

@@ -282,8 +282,10 @@ pub async fn lease(
         let before = pool.of(owner);
         let all = store.list().await?;
         if let Some(address) = before {
-            // The driver may have been killed before it compared the pools.
-            if let Some(other) = overlap::holder(&pool, address, &all) {
+            // The driver may have been killed before it compared the pools. Of two claims that got an address before pools
+            // were compared, that of the older pool keeps it.
+            let holder = overlap::holder(&pool, address, owner, &all);
+            if let Some(other) = holder.filter(|other| other.is_older(&pool)) {
                 return Err(allocated_in(address, name, other).into());
             }
             if pool.leases[&address].node == owner.node {
@@ -302,16 +304,16 @@ pub async fn lease(
             Some(wanted) if !pool.covers(wanted)? => {
                 return Err(format!("{wanted} is not in pool {name}").into());
             }
-            Some(wanted) => match overlap::holder(&pool, wanted, &all) {
+            Some(wanted) => match overlap::holder(&pool, wanted, owner, &all) {
                 Some(other) => return Err(allocated_in(wanted, name, other).into()),
                 None => wanted,
             },
-            None => pool.free(|it| overlap::holder(&pool, it, &all).is_some())?,
+            None => pool.free(|it| overlap::holder(&pool, it, owner, &all).is_some())?,
         };
         pool.leases.insert(address, owner.clone());
         if store.put(&pool).await? {
             let all = store.list().await?;
-            let Some(other) = overlap::holder(&pool, address, &all) else {
+            let Some(other) = overlap::holder(&pool, address, owner, &all) else {
                 return Ok(IpNet::new(address, length)?);
             };
             let is_own = |lease: &Lease| lease.is_of(owner);
@@ -327,7 +329,8 @@ pub async fn lease(
     Err(format!("pool {name} is written by others all the time").into())
 }
 
-fn allocated_in(address: IpAddr, pool: &str, other: &str) -> String {
+fn allocated_in(address: IpAddr, pool: &str, other: &Pool) -> String {
+    let other = &other.name;
     format!("{address} of pool {pool} is allocated in pool {other}")
 }
 

@@ -47,7 +47,7 @@ async fn start(limits: Limits) -> Behind {
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_page_that_panics_or_waits_ends_alone() {
     let limits = Limits {
-        request_timeout: Duration::from_secs(5),
+        request_timeout: Duration::from_secs(4),
         ..Limits::default()
     };
     let behind = start(limits).await;

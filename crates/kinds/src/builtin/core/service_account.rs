@@ -28,7 +28,8 @@ pub(super) static SERVICE_ACCOUNT: Builtin = Builtin {
 
 /// Of the secrets of a service account only the names count.
 fn keep_names_of_secrets(account: &mut Value) {
-    for secret in account["secrets"].as_array_mut().into_iter().flatten() {
+    let secrets = account.get_mut("secrets").and_then(Value::as_array_mut);
+    for secret in secrets.into_iter().flatten() {
         if let Value::Object(reference) = secret {
             reference.retain(|key, value| key == "name" && value != "");
         }

@@ -33,7 +33,8 @@ pub(super) static ENDPOINT_SLICE: Builtin = Builtin {
 
 /// The topology of endpoints was for v1beta1; through v1 it is not written.
 fn drop_topology(slice: &mut Value) {
-    for endpoint in slice["endpoints"].as_array_mut().into_iter().flatten() {
+    let endpoints = slice.get_mut("endpoints").and_then(Value::as_array_mut);
+    for endpoint in endpoints.into_iter().flatten() {
         if let Value::Object(endpoint) = endpoint {
             endpoint.remove("deprecatedTopology");
         }

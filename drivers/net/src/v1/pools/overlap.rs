@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use super::{Pool, ranges};
+use super::{Lease, Pool, ranges};
 use crate::ranges::{Range, without};
 
 impl Pool {
@@ -19,7 +19,7 @@ impl Pool {
         Ok(without(&all, &excluded))
     }
 
-    fn is_older(&self, other: &Self) -> bool {
+    pub(in crate::v1) fn is_older(&self, other: &Self) -> bool {
         (&self.created, &self.name) < (&other.created, &other.name)
     }
 }
@@ -57,11 +57,15 @@ pub(super) fn check(pool: &Pool, all: &[Pool]) -> Result<(), String> {
     Ok(())
 }
 
-/// The other pool in which an address is allocated.
-pub(super) fn holder<'a>(pool: &'a Pool, address: IpAddr, all: &'a [Pool]) -> Option<&'a str> {
-    others(pool, all)
-        .find(|other| other.leases.contains_key(&address))
-        .map(|other| other.name.as_str())
+/// The other pool in which an address is allocated to another owner.
+pub(super) fn holder<'a>(
+    pool: &'a Pool,
+    address: IpAddr,
+    owner: &Lease,
+    all: &'a [Pool],
+) -> Option<&'a Pool> {
+    let is_foreign = |lease: &Lease| !lease.is_of(owner);
+    others(pool, all).find(|other| other.leases.get(&address).is_some_and(is_foreign))
 }
 
 #[cfg(test)]
