@@ -222,7 +222,7 @@ mod tests {
             fs::write(tree.join(format!("a/b/{number}")), "").unwrap();
         }
         for closed in ["a/b/c", "a/b", "a/many/7"] {
-            fs::set_permissions(tree.join(closed), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(tree.join(closed), fs::Permissions::from_mode(0o000)).unwrap();
         }
         remove_tree(&tree).unwrap();
         assert!(!tree.exists());

@@ -15,6 +15,18 @@ use crate::custom::Column;
 use crate::error::Result;
 use crate::request::{DeleteOptions, Part};
 
+/// Converts an object of a resource from one version to another.
+pub type Convert = fn(&Resource, Value, from: &str, to: &str) -> Result<Value>;
+
+/// The fields by which objects of a resource can be selected, where that depends on the resource.
+pub type SelectableIn = fn(&Resource) -> Vec<Cow<'static, str>>;
+
+/// What the rows of a table are sorted by.
+pub type RowOrder = fn(object: &Value) -> (i64, &str);
+
+/// Makes the cells of a row.
+pub type Cells = Box<dyn Fn(&Value) -> Vec<Value>>;
+
 /// Adds the errors of an object.
 pub type Check = fn(object: &Value, errors: &mut ErrorList);
 /// Adds the errors of a changed object, given the one before.
@@ -53,7 +65,7 @@ pub struct Rules {
     /// Brings an admitted and validated object into its stored form, instead of normalization by the schema.
     pub normalize: Option<fn(&Resource, object: &mut Value)>,
     /// Converts an object between versions of different shape; `None`: only the `apiVersion` differs.
-    pub convert: Option<fn(&Resource, Value, from: &str, to: &str) -> Result<Value>>,
+    pub convert: Option<Convert>,
     /// Objects are stored as those of another group.
     pub stored_form: Option<StoredForm>,
     /// Changes the metadata of a metadata-only object to upstream's internal form.
@@ -139,7 +151,7 @@ pub struct Rules {
     /// Fields of field selectors besides name and namespace, in upstream's names.
     pub selectable: &'static [&'static str],
     /// The same, where it depends on the release.
-    pub selectable_in: Option<fn(&Resource) -> Vec<Cow<'static, str>>>,
+    pub selectable_in: Option<SelectableIn>,
     /// Selectable fields that are no paths into the object.
     pub computed_fields: &'static [ComputedField],
     /// Selectable fields by their stored and their public name; an empty public name hides the field.
@@ -155,7 +167,7 @@ pub struct Rules {
     /// The condition of an object's row.
     pub row_condition: Option<fn(object: &Value) -> Option<Value>>,
     /// The order of rows, if it is not that of the keys.
-    pub row_order: Option<fn(object: &Value) -> (i64, &str)>,
+    pub row_order: Option<RowOrder>,
     /// `spec.selector` is a map of labels, which the scale subresource shows as a selector.
     pub plain_selector: bool,
 }
@@ -346,7 +358,7 @@ pub struct Layout {
     /// The columns.
     pub columns: Vec<Column>,
     /// Makes the cells of a row.
-    pub row: Box<dyn Fn(&Value) -> Vec<Value>>,
+    pub row: Cells,
     /// Upstream's default printer leaves the rows of an empty list null.
     pub null_when_empty: bool,
 }

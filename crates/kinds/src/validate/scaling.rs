@@ -142,7 +142,7 @@ pub(crate) fn limit_range(object: &Value, errors: &mut ErrorList) {
 fn names_of(item: &Value, kind: &str, keys: &[&str], path: &Path, errors: &mut ErrorList) {
     for key in keys {
         for (name, _) in entries(item, key) {
-            let at = path.child(*key).key(name);
+            let at = path.child(key).key(name);
             match kind {
                 "Pod" | "Container" => resources::resource_name(name, &at, errors),
                 _ => resources::standard_name(name, &at, errors),
