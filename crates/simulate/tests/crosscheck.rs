@@ -20,6 +20,9 @@ const SCRIPT: &str = concat!(
     "/../../tests/conformance/simulated.py"
 );
 
+/// What this program tests, as the test harness would name it.
+const NAME: &str = "simulations_place_what_a_control_plane_places";
+
 /// Fewer scenarios than this are a failure: something is left out that was not.
 const AT_LEAST: usize = 600;
 
@@ -29,10 +32,13 @@ fn main() -> ExitCode {
         serve();
         return ExitCode::SUCCESS;
     }
+    if args.iter().any(|arg| arg == "--list") {
+        println!("{NAME}: test");
+    }
     // Other flags are those of the test harness.
     let chosen = args
         .iter()
-        .filter(|arg| !arg.starts_with('-') || *arg == "--list");
+        .filter(|arg| !arg.starts_with('-') && *arg != NAME || *arg == "--list");
     let chosen: Vec<&String> = chosen.collect();
     let this = std::env::current_exe().expect("this program");
     let status = Command::new("python3")
@@ -43,6 +49,14 @@ fn main() -> ExitCode {
         .args(chosen)
         .status()
         .expect("python3 is installed: the scenarios need it");
+    // As the test harness tells it, for what counts tests.
+    let (outcome, passed) = match status.success() {
+        true => ("ok", 1),
+        false => ("FAILED", 0),
+    };
+    let failed = 1 - passed;
+    println!("test {NAME} ... {outcome}");
+    println!("\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored");
     match status.success() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

@@ -46,6 +46,9 @@ const LONG: &[(&str, Duration)] = &[
     ),
 ];
 
+/// The name of what failed where a program does not name its tests.
+const WHOLE: &str = "the whole program";
+
 /// Lines of the standard error that are kept for a failure.
 const KEPT: usize = 100;
 
@@ -93,7 +96,11 @@ fn within(
         let mut left = list(binary, &arguments)?;
         left.retain(|name| !ran.output.ended.contains_key(name));
         if ran.hung.is_empty() {
-            // One of these ended the process. Each shows alone whether it does so again.
+            // One of these ended the process. Each shows alone whether it does so again. A program that tells of no test at
+            // all has failed as a whole.
+            if left.is_empty() && ran.output.ended.is_empty() {
+                failed.insert(WHOLE.to_owned());
+            }
             failed.extend(left);
             break;
         }
