@@ -123,6 +123,21 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     });
 
     let mut tasks = JoinSet::new();
+    serve(Arc::clone(&node), plugins, api, &mut tasks).await?;
+    end(&config, &*runtime, tasks).await;
+    Ok(())
+}
+
+/// Starts everything that a node does, and waits for `shutdown`.
+async fn serve(
+    node: Arc<Node>,
+    plugins: Arc<Plugins>,
+    api: Arc<resource_api::ResourceApi>,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), Error> {
+    let (client, config, runtime) = (&node.client, &node.config, &node.runtime);
+    let (events, shutdown) = (&node.events, &node.shutdown);
+    let simulated = config.runtime == RuntimeKind::Simulated;
     let (sender, receiver) = mpsc::channel(256);
     // Static pods do not wait for the API server.
     tasks.spawn(pods::dispatch(Arc::clone(&node), receiver));
@@ -130,19 +145,16 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         let name = config.node_name.clone();
         tasks.spawn(pods::static_source(path, name, sender.clone()));
     }
-    let port = server::start(&node, &mut tasks).await?;
-    let facts = register::Facts::of(&*runtime, port);
+    let port = server::start(&node, tasks).await?;
+    let facts = register::Facts::of(&**runtime, port);
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: slices that are published from now on stay. Slices of simulated drivers are
         // not published again.
         tokio::select! {
-            () = plugins::clean_at_start(&client, &config.node_name), if !simulated => {}
+            () = plugins::clean_at_start(client, &config.node_name), if !simulated => {}
             () = std::future::ready(()), if simulated => {}
-            () = shutdown.cancelled() => {
-                end(&config, &*runtime, tasks).await;
-                return Ok(());
-            }
+            () = shutdown.cancelled() => return Ok(()),
         }
         let (name, grace) = (config.node_name.clone(), config.slice_grace);
         tasks.spawn(plugins::watch(
@@ -158,11 +170,8 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         ));
     }
     let object = tokio::select! {
-        result = register::register(&client, &config, &facts) => result?,
-        () = shutdown.cancelled() => {
-                end(&config, &*runtime, tasks).await;
-                return Ok(());
-            }
+        result = register::register(client, config, &facts) => result?,
+        () = shutdown.cancelled() => return Ok(()),
     };
     if simulated {
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
@@ -170,13 +179,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         let slices = slices.unwrap_or_default();
         tokio::select! {
             () = async {
-                plugins::keep_slices(&client, &slices).await;
-                plugins::remove_other_slices(&client, &config.node_name, &slices).await;
+                plugins::keep_slices(client, &slices).await;
+                plugins::remove_other_slices(client, &config.node_name, &slices).await;
             } => {}
-            () = shutdown.cancelled() => {
-                end(&config, &*runtime, tasks).await;
-                return Ok(());
-            }
+            () = shutdown.cancelled() => return Ok(()),
         }
         tasks.spawn(plugins::follow_health(
             client.clone(),
@@ -209,7 +215,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
             simulated,
         ));
     }
-    let garbage = images.map(|images| images.garbage());
+    let garbage = node.images.as_ref().map(|images| images.garbage());
     let delegated = node.delegated.as_ref().map(|images| images.garbage());
     if let Some(images) = garbage.or(delegated) {
         let wanted = &config.images;
@@ -224,20 +230,19 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     tasks.spawn(register::heartbeat(
         client.clone(),
         config.clone(),
-        Arc::clone(&runtime),
+        Arc::clone(runtime),
         port,
         object,
     ));
-    tasks.spawn(pods::keep_mirrors(node));
+    tasks.spawn(pods::keep_mirrors(Arc::clone(&node)));
     let selector = format!("spec.nodeName={}", config.node_name);
-    tasks.spawn(pods::source(client, selector, |_| true, sender));
+    tasks.spawn(pods::source(client.clone(), selector, |_| true, sender));
     tracing::info!(node = config.node_name, root = %config.root_dir.display(), runtime = runtime.name(), "node is up");
     tokio::select! {
         () = shutdown.cancelled() => {}
         // No task ends on its own; if one panics, so does the node.
         Some(Err(error)) = tasks.join_next() => if error.is_panic() { std::panic::resume_unwind(error.into_panic()) },
     }
-    end(&config, &*runtime, tasks).await;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The pod loop: one worker task per pod.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,10 +49,16 @@ pub(crate) use static_pods::source as static_source;
 pub(crate) use status::log_path;
 pub(crate) use volumes::unmount_all;
 
-/// Removes a directory that containers had their hands on. It may hold millions of files: other pods do not wait for it.
-async fn remove_tree(directory: PathBuf) -> std::io::Result<()> {
-    let removing = tokio::task::spawn_blocking(move || allot_images::remove_tree(&directory));
-    removing.await.map_err(std::io::Error::other)?
+/// Removes a directory that containers wrote to. It may hold millions of files: other pods do not wait for it.
+async fn remove_tree(directory: PathBuf) {
+    let path = directory.clone();
+    let removing = tokio::task::spawn_blocking(move || allot_images::remove_tree(&path));
+    let removed = removing.await.map_err(std::io::Error::other);
+    if let Err(error) = removed.and_then(|removed| removed)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(directory = %directory.display(), %error, "was not removed");
+    }
 }
 
 /// An update for the worker of a pod.
@@ -103,6 +109,12 @@ pub(crate) struct Entry {
     pub(crate) containers: Arc<Mutex<HashMap<String, ContainerState>>>,
 }
 
+impl Entry {
+    fn is_static(&self) -> bool {
+        self.origin == Origin::File
+    }
+}
+
 impl Node {
     /// Directory of a pod's volumes.
     pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
@@ -110,10 +122,21 @@ impl Node {
     }
 
     /// Forgets a container that has ended, or that was never started.
-    pub(crate) fn remove_container(&self, id: &str) {
+    fn remove_container(&self, id: &str) {
         self.runtime.remove(id);
         if let Some(images) = &self.images {
             images.release(id);
+        }
+    }
+
+    /// Removes containers that have ended. Their directories may hold millions of files: other pods do not wait for it.
+    async fn remove_containers(self: &Arc<Self>, ids: Vec<String>) {
+        let node = Arc::clone(self);
+        let removing = tokio::task::spawn_blocking(move || {
+            ids.iter().for_each(|id| node.remove_container(id));
+        });
+        if let Err(error) = removing.await {
+            tracing::warn!(%error, "containers were not removed");
         }
     }
 
@@ -138,7 +161,7 @@ impl Node {
     pub(crate) fn is_static(&self, pod: &Pod) -> bool {
         let pods = self.pods.lock();
         let entry = pods.get(pod.metadata.uid.as_deref().unwrap_or_default());
-        entry.is_some_and(|entry| entry.origin == Origin::File)
+        entry.is_some_and(Entry::is_static)
     }
 
     /// Bytes of memory of the node; 0 if the kernel does not report them.
@@ -280,13 +303,14 @@ pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEven
             Some(PodEvent::Applied(pod)) => apply(&node, pod, &mut found),
             Some(PodEvent::Deleted(pod)) => delete(&node, &pod.uid().unwrap_or_default()),
             Some(PodEvent::Synced(uids)) => {
+                let uids: HashSet<String> = uids.into_iter().collect();
                 // The watch was broken: deletions may have been missed.
                 let known: Vec<String> = {
                     let pods = node.pods.lock();
-                    let known = pods.iter().filter(|(_, it)| it.origin == Origin::Api);
+                    let known = pods.iter().filter(|(_, entry)| !entry.is_static());
                     known.map(|(uid, _)| uid.clone()).collect()
                 };
-                for uid in known.iter().filter(|uid| !uids.contains(uid)) {
+                for uid in known.iter().filter(|uid| !uids.contains(*uid)) {
                     delete(&node, uid);
                 }
                 node.mirrors.keep_only(&node, &uids);
@@ -370,7 +394,8 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
             node.runtime
                 .stop(container.running.id.clone(), Duration::from_secs(2))
                 .await;
-            node.remove_container(&container.running.id);
+            node.remove_containers(vec![container.running.id.clone()])
+                .await;
         }
     });
     futures::future::join_all(stops).await;
@@ -390,7 +415,7 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
         let uid = entry.file_name().to_string_lossy().into_owned();
         if !node.pods.lock().contains_key(&uid) {
             unmount_all(&entry.path());
-            let _ = remove_tree(entry.path()).await;
+            remove_tree(entry.path()).await;
         }
     }
     loop {

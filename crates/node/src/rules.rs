@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SeccompProfile};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
 /// Bytes from which on a container's log is put aside: the kubelet's `containerLogMaxSize`.
@@ -23,6 +24,18 @@ const SAFE: [&str; 10] = [
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_syncookies",
 ];
+
+/// The owner reference of what a node creates for itself: its Node.
+pub(crate) fn owned_by_node(name: String, uid: String) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name,
+        uid,
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
 
 /// Directory of a pod's logs; `root` is the node's directory.
 pub(crate) fn log_directory(root: &Path, pod: &Pod) -> PathBuf {

@@ -189,6 +189,9 @@ impl Records {
             !pulls.running.contains_key(*key) && ended.elapsed() >= GOING_ON
         });
         let over: Vec<String> = over.take(CHECKED).cloned().collect();
+        if over.is_empty() {
+            return Ok(());
+        }
         let mut pulled: Pulled = self.read(PULLED).await?;
         for key in over {
             if let Ok(reference) = Reference::parse(&key) {

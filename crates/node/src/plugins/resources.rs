@@ -13,7 +13,6 @@ use allot_protos::dra_v1alpha3 as wire;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -24,6 +23,7 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 use super::{Plugin, Plugins};
+use crate::rules;
 
 /// Until a broken stream is opened again, or a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(5);
@@ -276,14 +276,8 @@ impl Publisher {
         }));
         slice.metadata.name = None;
         slice.metadata.generate_name = Some(format!("{node}-{driver}-"));
-        slice.metadata.owner_references = Some(vec![OwnerReference {
-            api_version: "v1".into(),
-            kind: "Node".into(),
-            name: node,
-            uid: self.node.uid().unwrap_or_default(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }]);
+        let uid = self.node.uid().unwrap_or_default();
+        slice.metadata.owner_references = Some(vec![rules::owned_by_node(node, uid)]);
         let created = self.api.create(&PostParams::default(), &slice).await?;
         self.stored.insert(created.name_any(), created);
         Ok(())

@@ -3,21 +3,21 @@
 //! A static pod runs whether or not it has a mirror. Mirrors that were deleted are created again; those of no static pod are
 //! removed and never run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Node, Origin};
+use super::Node;
 use crate::error::api_message;
 use crate::events::Kind;
+use crate::rules;
 
 /// The annotation of a mirror pod: the hash of its static pod.
 const MIRROR: &str = allot_model::validate::pod::MIRROR_ANNOTATION;
@@ -89,9 +89,9 @@ impl Mirrors {
     }
 
     /// Only these pods exist.
-    pub(super) fn keep_only(&self, node: &Node, uids: &[String]) {
+    pub(super) fn keep_only(&self, node: &Node, uids: &HashSet<String>) {
         let known: Vec<String> = self.known.lock().keys().cloned().collect();
-        for uid in known.iter().filter(|uid| !uids.contains(uid)) {
+        for uid in known.iter().filter(|uid| !uids.contains(*uid)) {
             self.deleted(node, uid);
         }
         self.changed.notify_one();
@@ -100,7 +100,7 @@ impl Mirrors {
     /// The static pod has to write its status to another pod, or to none.
     fn wake(&self, node: &Node, mirror: &Mirror) {
         if let Some(entry) = node.pods.lock().get(&mirror.hash)
-            && entry.origin == Origin::File
+            && entry.is_static()
         {
             entry.update.send_modify(|_| {});
         }
@@ -112,12 +112,11 @@ impl Mirrors {
         let (known, pods) = (self.known.lock(), node.pods.lock());
         let excess = known.iter().filter(|(_, mirror)| {
             // Until the containers have ended, the mirror of a removed manifest stays.
-            let of = pods.get(&mirror.hash);
-            let mut of = of.filter(|it| it.origin == Origin::File).into_iter();
-            mirror.ending || !of.any(|entry| mirror.is_of(&entry.update.borrow().pod))
+            let of = pods.get(&mirror.hash).filter(|entry| entry.is_static());
+            mirror.ending || !of.is_some_and(|entry| mirror.is_of(&entry.update.borrow().pod))
         });
         let excess = excess.map(|(uid, mirror)| (uid.clone(), mirror.clone()));
-        let run = pods.values().filter(|entry| entry.origin == Origin::File);
+        let run = pods.values().filter(|entry| entry.is_static());
         let run = run.map(|entry| entry.update.borrow().clone());
         let missing = run.filter(|update| {
             !update.deleted && !known.values().any(|mirror| mirror.is_of(&update.pod))
@@ -190,14 +189,8 @@ async fn create(node: &Node, pod: &Pod) -> Result<(), kube::Error> {
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(MIRROR.to_owned(), hash);
     // Nodes may create pods that they own, and no others.
-    metadata.owner_references = Some(vec![OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Node".to_owned(),
-        name: name.clone(),
-        uid: object.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }]);
+    let uid = object.uid().unwrap_or_default();
+    metadata.owner_references = Some(vec![rules::owned_by_node(name.clone(), uid)]);
     let namespace = pod.namespace().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(node.client.clone(), &namespace);
     let created = api.create(&PostParams::default(), &mirror).await;

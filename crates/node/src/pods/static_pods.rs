@@ -106,7 +106,7 @@ impl StaticPods {
     ) {
         let kept: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
         for (uid, entry) in node.pods.lock().iter() {
-            if entry.origin == Origin::File && !kept.contains(uid) {
+            if entry.is_static() && !kept.contains(uid) {
                 entry.update.send_modify(|update| update.deleted = true);
             }
         }
@@ -142,7 +142,7 @@ impl StaticPods {
     pub(super) fn start(&self, node: &Arc<Node>, found: &mut HashMap<String, Vec<Found>>) {
         let taken: HashSet<String> = {
             let pods = node.pods.lock();
-            let pods = pods.values().filter(|entry| entry.origin == Origin::File);
+            let pods = pods.values().filter(|entry| entry.is_static());
             pods.map(|entry| full_name(&entry.update.borrow().pod))
                 .collect()
         };

@@ -296,8 +296,8 @@ fn processes_of_the_host_are_not_there() {
     );
 }
 
-#[test]
-fn the_end_of_the_helper_is_the_end_of_the_container() {
+#[tokio::test]
+async fn the_end_of_the_helper_is_the_end_of_the_container() {
     for user in [As::Root, As::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
@@ -305,14 +305,10 @@ fn the_end_of_the_helper_is_the_end_of_the_container() {
         let script = "sleep 7654 & (setsid sleep 7654 &) ; echo up; sleep 7654";
         let container = Container::start(user, machine, script, |_| {});
         let state = container.started.clone().expect("started");
-        let deadline = std::time::Instant::now() + allot_testing::wait::PATIENCE;
-        while container.log().is_empty() {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "{user:?}: it is not up"
-            );
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        allot_testing::wait::until_true(&format!("{user:?}: it is up"), || {
+            !container.log().is_empty()
+        })
+        .await;
         let init = rustix::process::Pid::from_raw(state.pid).unwrap();
         let over = rustix::process::pidfd_open(init, rustix::process::PidfdFlags::empty()).unwrap();
         drop(container);

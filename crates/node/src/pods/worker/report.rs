@@ -63,10 +63,7 @@ impl Worker {
         }
         let uid = match self.origin {
             Origin::Api => pod.uid(),
-            Origin::File => match self.node.mirrors.uid_of(pod) {
-                None => return None,
-                mirror => mirror,
-            },
+            Origin::File => Some(self.node.mirrors.uid_of(pod)?),
         };
         let address = self.node.config.address.to_string();
         let own = self.node.addresses(pod);

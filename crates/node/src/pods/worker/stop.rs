@@ -190,9 +190,7 @@ impl Worker {
             let ids = ends.flatten().filter(|id| !id.is_empty());
             ids.cloned().collect()
         };
-        for id in &ended {
-            self.node.remove_container(id);
-        }
+        self.node.remove_containers(ended).await;
         let uid = pod.uid().unwrap_or_default();
         if let Some(complete) = self.node.runtime.complete() {
             complete.forget(&uid);
@@ -200,12 +198,7 @@ impl Worker {
         volumes::unmount_all(&self.node.pod_dir(&uid));
         let logs = rules::log_directory(&self.node.config.root_dir, pod);
         for directory in [self.node.pod_dir(&uid), logs] {
-            match remove_tree(directory.clone()).await {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(directory = %directory.display(), %error, "was not removed");
-                }
-                _ => {}
-            }
+            remove_tree(directory).await;
         }
     }
 }
