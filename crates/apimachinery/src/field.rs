@@ -409,7 +409,7 @@ pub type ErrorList = Vec<Error>;
 
 /// The length of the text about errors in one answer, after which they are only counted. The client determines how many
 /// errors there are: an entry of two bytes in a list can cause several with hundreds of bytes each.
-pub(crate) const MOST_TEXT: usize = 64 << 10;
+pub const MOST_TEXT: usize = 64 << 10;
 
 /// The text of several errors as upstream's aggregate formats it: a single one unchanged, several in brackets, equal
 /// texts once. `None` without errors. After 64 KiB of text it says how many more there are.

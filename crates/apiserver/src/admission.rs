@@ -160,6 +160,13 @@ pub async fn mutate(
     escalation::check(core, attributes, object).await
 }
 
+/// Whether a request is this operation on a pod, and not on a subresource of it.
+fn is_whole_pod(attributes: &Attributes<'_>, operation: Operation) -> bool {
+    attributes.operation == operation
+        && attributes.resource.is("", "pods")
+        && attributes.subresource.is_empty()
+}
+
 /// The plugins that are part of the server.
 async fn run_plugins(
     core: &Admission,
@@ -184,9 +191,7 @@ async fn run_plugins(
     if enabled(core, "NamespaceLifecycle") {
         namespace_lifecycle(core, attributes).await?;
     }
-    let creates_pod = attributes.operation == Operation::Create
-        && attributes.resource.is("", "pods")
-        && attributes.subresource.is_empty();
+    let creates_pod = is_whole_pod(attributes, Operation::Create);
     if enabled(core, "LimitRanger") {
         limits::set_defaults(core, attributes, object).await?;
     }
@@ -221,9 +226,7 @@ async fn run_plugins(
     if creates_pod && enabled(core, "Priority") {
         pods::priority(core, attributes, object).await?;
     }
-    let changes_pod = attributes.operation == Operation::Update
-        && attributes.resource.is("", "pods")
-        && attributes.subresource.is_empty();
+    let changes_pod = is_whole_pod(attributes, Operation::Update);
     if (creates_pod || changes_pod) && enabled(core, "DefaultTolerationSeconds") {
         pods::default_tolerations(object);
     }
@@ -286,11 +289,7 @@ pub async fn validate(
     if enabled(core, "LimitRanger") {
         limits::check(core, attributes, object).await?;
     }
-    if attributes.operation == Operation::Create
-        && attributes.resource.is("", "pods")
-        && attributes.subresource.is_empty()
-        && enabled(core, "RuntimeClass")
-    {
+    if is_whole_pod(attributes, Operation::Create) && enabled(core, "RuntimeClass") {
         pods::overhead(core, attributes, object).await?;
     }
     if enabled(core, "PodSecurity") {

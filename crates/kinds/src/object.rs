@@ -57,12 +57,14 @@ pub fn meta<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"][key].as_str().unwrap_or_default()
 }
 
+/// The value at a path, null if absent.
+pub fn at<'a>(object: &'a Value, path: &[&str]) -> &'a Value {
+    path.iter().fold(object, |value, key| &value[*key])
+}
+
 /// A string at a path, empty if absent.
 pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
-    path.iter()
-        .fold(object, |value, key| &value[*key])
-        .as_str()
-        .unwrap_or_default()
+    at(object, path).as_str().unwrap_or_default()
 }
 
 /// The elements of a list; empty for other values.

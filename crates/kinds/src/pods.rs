@@ -3,7 +3,11 @@
 use allot_model::features::{Feature, Features};
 use serde_json::{Value, json};
 
+use crate::object::{at, items};
 use crate::registry::Resource;
+
+/// The lists of containers in the spec of a pod.
+const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Removes a pod's claims if dynamic resource allocation is off, unless the stored object has some already.
 pub fn drop_disabled_claims(
@@ -12,21 +16,17 @@ pub fn drop_disabled_claims(
     new: &mut Value,
     old: &Value,
 ) {
-    let off = !features.enabled(Feature::DynamicResourceAllocation);
-    if !off || resource.rules.pod_template.is_none() {
+    let Some(path) = resource.rules.pod_template else {
         return;
-    }
-    let mut in_use = false;
-    allot_model::migrate::pod::each_spec(&mut old.clone(), |spec| {
-        in_use |= spec.get("resourceClaims").is_some();
-    });
-    if in_use {
+    };
+    let on = features.enabled(Feature::DynamicResourceAllocation);
+    if on || at(old, path)["spec"].get("resourceClaims").is_some() {
         return;
     }
     allot_model::migrate::pod::each_spec(new, |spec| {
         let Value::Object(spec) = spec else { return };
         spec.remove("resourceClaims");
-        for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for list in CONTAINERS {
             let containers = spec.get_mut(list).and_then(Value::as_array_mut);
             for container in containers.into_iter().flatten() {
                 if let Some(Value::Object(resources)) = container.get_mut("resources") {
@@ -44,16 +44,14 @@ pub fn drop_disabled_fields(
     new: &mut Value,
     old: &Value,
 ) {
-    if resource.rules.pod_template.is_none() {
+    let Some(path) = resource.rules.pod_template else {
         return;
-    }
-    let (mut grouped, mut signalled) = (features.enabled(Feature::GenericWorkload), false);
-    if !old.is_null() {
-        allot_model::migrate::pod::each_spec(&mut old.clone(), |spec: &mut Value| {
-            grouped |= spec.get("schedulingGroup").is_some();
-            each_lifecycle(spec, |hooks| signalled |= hooks.contains_key("stopSignal"));
-        });
-    }
+    };
+    let before = &at(old, path)["spec"];
+    let grouped =
+        features.enabled(Feature::GenericWorkload) || before.get("schedulingGroup").is_some();
+    let mut containers = CONTAINERS.iter().flat_map(|list| items(&before[*list]));
+    let signalled = containers.any(|it| it["lifecycle"].get("stopSignal").is_some());
     allot_model::migrate::pod::each_spec(new, |spec| {
         if let Value::Object(spec) = spec
             && !grouped
@@ -69,7 +67,7 @@ pub fn drop_disabled_fields(
 }
 
 fn each_lifecycle(spec: &mut Value, mut with: impl FnMut(&mut serde_json::Map<String, Value>)) {
-    for list in ["containers", "initContainers", "ephemeralContainers"] {
+    for list in CONTAINERS {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
             if let Some(Value::Object(hooks)) = container.get_mut("lifecycle") {

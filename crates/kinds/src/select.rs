@@ -10,6 +10,7 @@ use allot_store::Entry;
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
+use crate::object;
 use crate::registry::{ComputedField, Resource, UnsupportedField};
 use crate::request::Query;
 use crate::versions;
@@ -129,9 +130,7 @@ fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
     let path: Vec<&str> = field.split('.').collect();
     match field {
         "spec.hostNetwork" | "spec.unschedulable" => {
-            return path
-                .iter()
-                .fold(object, |value, key| &value[*key])
+            return object::at(object, &path)
                 .as_bool()
                 .unwrap_or(false)
                 .to_string();
@@ -144,7 +143,7 @@ fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
         }
         _ => {}
     }
-    match path.iter().fold(object, |value, key| &value[*key]) {
+    match object::at(object, &path) {
         Value::String(value) => value.clone(),
         Value::Null => String::new(),
         other => other.to_string(),

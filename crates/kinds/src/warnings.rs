@@ -69,6 +69,11 @@ pub(crate) fn with_host_name(object: &Value, mut found: Vec<String>) -> Vec<Stri
     found
 }
 
+/// Warnings about a new workload with a pod template in its spec.
+pub(crate) fn new_template(object: &Value) -> Vec<String> {
+    with_host_name(object, template(object))
+}
+
 /// Warnings about a claim for a volume.
 pub(crate) fn volume_claim(object: &Value) -> Vec<String> {
     let mut found = annotation(object, OLD_CLASS);

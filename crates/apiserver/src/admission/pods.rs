@@ -177,7 +177,10 @@ pub(super) async fn overhead(
     let name = text(pod, &["spec", "runtimeClassName"]);
     let class = match name.is_empty() {
         true => None,
-        false => core.stored("node.k8s.io/runtimeclasses", name).await?,
+        false => {
+            let class = "node.k8s.io/runtimeclasses";
+            core.stored_parts(class, name, &["overhead"]).await?
+        }
     };
     let why = match class.as_ref().map(|class| &class["overhead"]) {
         Some(overhead) if overhead.is_object() => {

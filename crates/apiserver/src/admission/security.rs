@@ -181,7 +181,7 @@ fn pod_of<'a>(attributes: &Attributes<'_>, object: &'a Value) -> Option<Pod<'a>>
         "ephemeralcontainers" | "resize" => path.is_empty(),
         _ => false,
     };
-    let template = path.iter().fold(object, |value, key| &value[*key]);
+    let template = crate::object::at(object, path);
     let template = concerned.then_some(template)?;
     template.is_object().then(|| Pod {
         metadata: &template["metadata"],

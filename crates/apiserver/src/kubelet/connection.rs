@@ -75,9 +75,10 @@ where
             .connect(name, stream)
             .await?;
         // The advertised address may be that of something in front of this host.
-        let own = core.config.advertise.map(|own| own.ip());
-        let own = dial::is_own(ip) || Some(ip) == own || core.config.service_addresses.has(ip);
-        if own && !names_node(&stream, &endpoint.node) {
+        let advertised = core.config.advertise.map(|own| own.ip());
+        let is_own =
+            || Some(ip) == advertised || core.config.service_addresses.has(ip) || dial::is_own(ip);
+        if !names_node(&stream, &endpoint.node) && is_own() {
             return Err(dial::refused());
         }
         Ok(stream)

@@ -30,8 +30,6 @@ pub struct Builtin {
     pub subresources: &'static [Sub],
     /// Group and plural of another resource whose collection holds the objects.
     pub stored_with: Option<(&'static str, &'static str)>,
-    /// The version that is stored, if it is not the preferred one.
-    pub storage_version: Option<&'static str>,
     /// `(version, deprecated in, removed in)`.
     pub deprecated: &'static [(&'static str, &'static str, &'static str)],
     /// What the warning about a deprecated version recommends, if it does.
@@ -96,7 +94,6 @@ pub const BASE: Builtin = Builtin {
     verbs: ALL,
     subresources: &[],
     stored_with: None,
-    storage_version: None,
     deprecated: &[],
     replacement: "",
     rules: Rules::DEFAULT,
@@ -134,14 +131,9 @@ impl Builtin {
         let (group, plural) = self.stored_with.unwrap_or((self.group, self.plural));
         Resource {
             group: self.group.to_owned(),
-            storage_version: self.storage_version.map_or_else(
-                || {
-                    versions
-                        .first()
-                        .map_or_else(String::new, |it| it.name.clone())
-                },
-                str::to_owned,
-            ),
+            storage_version: versions
+                .first()
+                .map_or_else(String::new, |it| it.name.clone()),
             versions,
             kind: self.kind.to_owned(),
             list_kind: format!("{}List", self.kind),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::object::{self, meta, metadata_mut, strings};
+use crate::object::{self, items, meta, metadata_mut, strings};
 use crate::registry::Resource;
 use crate::request::{DeleteOptions, Propagation};
 
@@ -52,11 +52,7 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
             Propagation::Background => {}
         }
     }
-    let held = !finalizers.is_empty()
-        || (rules.spec_finalizers
-            && object["spec"]["finalizers"]
-                .as_array()
-                .is_some_and(|list| !list.is_empty()));
+    let held = !finalizers.is_empty() || is_held_by_spec(resource, object);
     let grace = rules.grace_period.map_or(0, |grace_period| {
         grace_period(object, options.grace_period_seconds)
     });
@@ -102,8 +98,10 @@ pub fn is_finished(resource: &Resource, object: &Value) -> bool {
     metadata["deletionTimestamp"].is_string()
         && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
         && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
-        && !(resource.rules.spec_finalizers
-            && object["spec"]["finalizers"]
-                .as_array()
-                .is_some_and(|list| !list.is_empty()))
+        && !is_held_by_spec(resource, object)
+}
+
+/// Whether finalizers in the spec keep the object, as those of namespaces do.
+fn is_held_by_spec(resource: &Resource, object: &Value) -> bool {
+    resource.rules.spec_finalizers && !items(&object["spec"]["finalizers"]).is_empty()
 }

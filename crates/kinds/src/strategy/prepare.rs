@@ -178,10 +178,7 @@ fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl 
 
 /// Restores everything except for the value at a path.
 fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
-    let sent = path
-        .iter()
-        .fold(&*object, |value, key| &value[*key])
-        .clone();
+    let sent = crate::object::at(object, path).clone();
     let mut kept = old.clone();
     let mut place = &mut kept;
     for key in path {

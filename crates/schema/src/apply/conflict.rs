@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use allot_apimachinery::field::MOST_TEXT;
+
 use super::managed::{Operation, Owner};
 use crate::fields::{PathElement, display_path};
 
@@ -38,15 +40,13 @@ impl Conflict {
     }
 }
 
-/// The length of the text about conflicts after which they are only counted: each names the place, with all keys above.
-const MOST_TEXT: usize = 64 << 10;
-
 /// All conflicts of an apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conflicts(pub Vec<Conflict>);
 
 impl Conflicts {
-    /// The conflicts that an answer lists: up to 64 KiB of text.
+    /// The conflicts that an answer lists, up to [`MOST_TEXT`]; the others are only counted. Each names its place, with all keys
+    /// above.
     pub fn listed(&self) -> impl Iterator<Item = (String, String)> {
         let mut length = 0;
         let told = self.0.iter().map(|it| (it.message(), it.field()));

@@ -18,9 +18,7 @@ pub(super) static DEPLOYMENT: Builtin = Builtin {
         // The revision is an annotation that is written with the status; labels are not.
         status_keeps: &["labels"],
         reset_fields: &[("status", &[&["spec"], &["metadata", "labels"]])],
-        warnings_create: Some(|object| {
-            warnings::with_host_name(object, warnings::template(object))
-        }),
+        warnings_create: Some(warnings::new_template),
         validate: |object, errors| validate::apps::validate("deployments", object, errors),
         validate_update: Some(|object, old, errors| {
             validate::apps::validate_update("deployments", object, old, errors)

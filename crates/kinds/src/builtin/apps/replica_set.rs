@@ -10,9 +10,7 @@ pub(super) static REPLICA_SET: Builtin = Builtin {
     short: &["rs"],
     subresources: &[SCALE, STATUS],
     rules: Rules {
-        warnings_create: Some(|object| {
-            warnings::with_host_name(object, warnings::template(object))
-        }),
+        warnings_create: Some(warnings::new_template),
         validate: |object, errors| validate::apps::validate("replicasets", object, errors),
         validate_update: Some(|object, old, errors| {
             validate::apps::validate_update("replicasets", object, old, errors)

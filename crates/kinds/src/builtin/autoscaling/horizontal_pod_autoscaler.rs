@@ -15,7 +15,6 @@ pub(super) static HORIZONTAL_POD_AUTOSCALER: Builtin = Builtin {
     short: &["hpa"],
     categories: &["all"],
     subresources: &[STATUS],
-    storage_version: Some("v2"),
     rules: Rules {
         convert: Some(|_, mut object, from, to| {
             autoscaling::convert(&mut object, from, to);

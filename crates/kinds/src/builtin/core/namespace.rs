@@ -29,12 +29,7 @@ pub(super) static NAMESPACE: Builtin = Builtin {
             }
         }),
         reset_fields: &[("finalize", &[&["status"]])],
-        validate_create: Some(|namespace, errors| {
-            validate::namespace::finalizers(namespace, true, errors)
-        }),
-        validate_update: Some(|namespace, _, errors| {
-            validate::namespace::finalizers(namespace, true, errors)
-        }),
+        validate: |namespace, errors| validate::namespace::finalizers(namespace, true, errors),
         validate_status: Some(|namespace, _, errors| {
             validate::namespace::status(namespace, errors)
         }),

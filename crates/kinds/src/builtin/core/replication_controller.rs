@@ -21,9 +21,7 @@ pub(super) static REPLICATION_CONTROLLER: Builtin = Builtin {
         }),
         validates_metadata_again: false,
         warnings: warnings::template,
-        warnings_create: Some(|object| {
-            warnings::with_host_name(object, warnings::template(object))
-        }),
+        warnings_create: Some(warnings::new_template),
         orphans_by_default: true,
         selectable: &["status.replicas"],
         unsupported_field: UnsupportedField::NotSupported,

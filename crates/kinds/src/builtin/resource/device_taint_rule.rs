@@ -16,7 +16,6 @@ pub(super) static DEVICE_TAINT_RULE: Builtin = Builtin {
         ("v1alpha3", "v1.36", "v1.39"),
     ],
     subresources: &[STATUS],
-    storage_version: Some("v1alpha3"),
     rules: Rules {
         requires_version: |version| version == "v1",
         status_has_table: false,
