@@ -16,30 +16,33 @@ fetch() {
   done
 }
 
-# go_test LOG PACKAGE [ARGUMENT...]: runs the tests of a package; adds to `passed`, `failed` and `flaky`.
-go_test() {
-  local log=$1 package=$2 ok=0 name names
+# whole_package LOG PACKAGE [ARGUMENT...]: runs all tests once, with `before` passed ones of earlier packages.
+whole_package() {
+  local log=$1 package=$2 ok=0
   shift 2
   go test -v -count=1 -timeout 20m "$@" "$package" > "$log" 2>&1 || ok=$?
-  passed=$((passed + $(grep -c '^--- PASS: ' "$log" || true)))
+  passed=$((before + $(grep -c '^--- PASS: ' "$log" || true)))
   if [ $ok -eq 0 ]; then
     tail -n 1 "$log"
-    return
+  else
+    grep -vE '^(=== |--- PASS| +--- PASS)' "$log" || true
   fi
-  grep -vE '^(=== |--- PASS| +--- PASS)' "$log" || true
+  return $ok
+}
+
+# go_test LOG PACKAGE [ARGUMENT...]: runs the tests of a package; adds to `passed`, `failed` and `flaky`.
+go_test() {
+  local log=$1 package=$2 before=$passed name names
+  if whole_package "$@"; then return; fi
   mapfile -t names < <(sed -n 's/^--- FAIL: \([^ /]*\) .*/\1/p' "$log")
   if [ ${#names[@]} -eq 0 ] || grep -qE '^(panic|fatal error): ' "$log"; then
     # What is set up for all tests failed, or the process ended before it came to the others.
-    passed=0
     printf -- '-- %s: once more: %s\n' "$(date +%T)" "$package"
-    if go test -v -count=1 -timeout 20m "$@" "$package" > "$log" 2>&1; then
+    if whole_package "$@"; then
       flaky+=("$package: ${names[*]:-its set-up}")
-      tail -n 1 "$log"
     else
-      grep -vE '^(=== |--- PASS| +--- PASS)' "$log" || true
       failed=$((failed + 1))
     fi
-    passed=$((passed + $(grep -c '^--- PASS: ' "$log" || true)))
     return
   fi
   for name in "${names[@]}"; do
@@ -52,11 +55,13 @@ go_test() {
   done
 }
 
-# summary WHAT: the lines for `.ci/run`, into the file that $ALLOT_SUMMARY names. Go's tests at the top count, not their parts.
+# summary WHAT: names flaky tests, and writes the lines for `.ci/run` into the file that $ALLOT_SUMMARY names. Go's tests at the
+# top count, not their parts.
 summary() {
+  local line
+  for line in "${flaky[@]}"; do echo "$1: FLAKY $line"; done
   [ -n "${ALLOT_SUMMARY:-}" ] || return 0
   {
-    local line
     for line in "${skipped[@]}"; do echo "SKIPPED $1: $line"; done
     for line in "${flaky[@]}"; do echo "FLAKY $1: $line"; done
     echo "$passed passed, $failed failed, ${#skipped[@]} skipped"

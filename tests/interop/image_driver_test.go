@@ -85,8 +85,7 @@ spec:
 func awaitSlices(t *testing.T, c *cluster, nodes int) {
 	t.Helper()
 	// A node that lost its driver keeps the slices for 30 s.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := within(t)
 	client := c.client.ResourceV1().RESTClient()
 	list := cache.NewListWatchFromClient(client, "resourceslices", "", fields.OneTermEqualSelector("spec.driver", imageDriver))
 	known := map[string]string{}

@@ -253,13 +253,8 @@ async fn forward(
             let handshake = Handshake::default();
             let both = async {
                 tokio::join!(
-                    copy(from_client, to_server, || handshake.client_speaks(), None),
-                    copy(
-                        from_server,
-                        to_client,
-                        || handshake.server_speaks(),
-                        Some(gate)
-                    )
+                    copy(from_client, to_server, &handshake, None),
+                    copy(from_server, to_client, &handshake, Some(gate))
                 )
             };
             stop.run_until_cancelled(both).await;
@@ -276,11 +271,10 @@ struct Handshake {
 }
 
 impl Handshake {
-    fn client_speaks(&self) -> bool {
+    fn client_speaks(&self) {
         if self.answered.load(Ordering::SeqCst) {
             self.over.store(true, Ordering::SeqCst);
         }
-        false
     }
 
     /// Whether it is an answer to a request.
@@ -290,20 +284,24 @@ impl Handshake {
     }
 }
 
-/// Copies until the end; data that was read is held until the gate is open, if `holds` says so.
+/// Copies until the end what a client sends, or with a gate what its server does: answers to requests are held until the gate is
+/// open.
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    holds: impl Fn() -> bool,
+    handshake: &Handshake,
     mut gate: Option<watch::Receiver<bool>>,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if holds()
-            && let Some(gate) = &mut gate
-            && gate.wait_for(|open| *open).await.is_err()
-        {
-            break;
+        match &mut gate {
+            None => handshake.client_speaks(),
+            Some(gate) => {
+                let holds = handshake.server_speaks();
+                if holds && gate.wait_for(|open| *open).await.is_err() {
+                    break;
+                }
+            }
         }
         if to.write_all(&buffer[..read]).await.is_err() {
             break;

@@ -322,6 +322,11 @@ impl Fixture {
     pub(crate) async fn start_again(&mut self) -> Result<(), Stop> {
         let before = self.kubelet.registrations();
         self.start().await?;
+        self.until_registered(before).await
+    }
+
+    /// Waits until the driver has registered more than `before` times.
+    async fn until_registered(&mut self, before: u64) -> Result<(), Stop> {
         let driver = self.driver.clone();
         self.registered(Some(&driver), before).await.map(drop)
     }
@@ -340,8 +345,7 @@ impl Fixture {
         }
         let before = self.kubelet.registrations();
         self.process = Some(self.spawn_command(command)?);
-        let driver = self.driver.clone();
-        self.registered(Some(&driver), before).await.map(drop)
+        self.until_registered(before).await
     }
 
     /// kill -9, then like [`Fixture::start_again`].

@@ -43,9 +43,9 @@ const DELAYS: [u64; 6] = [0, 1000, 4000, 15_000, 60_000, 200_000];
 
 /// The moments at which the driver is killed: those of [`DELAYS`], `scale` times as late, and three in the middle of what
 /// took `whole` when nothing disturbed it. A slow driver, or one on a busy machine, has not begun its work at the former.
-fn moments(scale: u32, whole: Duration) -> impl Iterator<Item = Duration> {
+fn moments(scale: u32, whole: Duration) -> Vec<Duration> {
     let soon = DELAYS.map(|micros| Duration::from_micros(micros) * scale);
-    soon.into_iter().chain(quarters(whole))
+    soon.into_iter().chain(quarters(whole)).collect()
 }
 
 /// A quarter, a half, and three quarters.
@@ -93,17 +93,16 @@ async fn during_prepare(w: &mut Fixture) -> Observed {
     w.prepare(&claim).await?;
     let whole = begun.elapsed();
     w.unprepare(&claim).await?;
-    let mut times = 0;
-    for delay in moments(1, whole) {
-        times += 1;
+    let moments = moments(1, whole);
+    for delay in &moments {
         let claim = w.claim(0).await?;
-        w.kill_during_prepare(&claim, delay).await?;
+        w.kill_during_prepare(&claim, *delay).await?;
         let devices = w.prepare(&claim).await?;
         w.resolves(&devices)?;
         w.unprepare(&claim).await?;
         w.is_clean(&claim, &before)?;
     }
-    Ok(killed(times))
+    Ok(killed(moments.len()))
 }
 
 async fn during_unprepare(w: &mut Fixture) -> Observed {
@@ -112,19 +111,18 @@ async fn during_unprepare(w: &mut Fixture) -> Observed {
     w.prepare(&claim).await?;
     let begun = Instant::now();
     w.unprepare(&claim).await?;
-    let mut times = 0;
-    for delay in moments(1, begun.elapsed()) {
-        times += 1;
+    let moments = moments(1, begun.elapsed());
+    for delay in &moments {
         let claim = w.claim(0).await?;
         w.prepare(&claim).await?;
-        w.kill_during_unprepare(&claim, delay).await?;
+        w.kill_during_unprepare(&claim, *delay).await?;
         w.unprepare(&claim).await?;
         w.is_clean(&claim, &before)?;
         let devices = w.prepare(&claim).await?;
         w.resolves(&devices)?;
         w.unprepare(&claim).await?;
     }
-    Ok(killed(times))
+    Ok(killed(moments.len()))
 }
 
 async fn several(w: &mut Fixture) -> Observed {
@@ -170,16 +168,15 @@ async fn start(w: &mut Fixture) -> Observed {
     w.kill().await;
     let begun = Instant::now();
     w.start_again().await?;
-    let mut times = 0;
-    for delay in moments(4, begun.elapsed()) {
-        times += 1;
+    let moments = moments(4, begun.elapsed());
+    for delay in &moments {
         w.kill().await;
         w.start().await?;
-        tokio::time::sleep(delay).await;
+        tokio::time::sleep(*delay).await;
     }
     w.restart().await?;
     let devices = w.prepare(&claim).await?;
     w.resolves(&devices)?;
     w.unprepare(&claim).await?;
-    Ok(killed(times))
+    Ok(killed(moments.len()))
 }

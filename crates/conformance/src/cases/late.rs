@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::case::{Case, Observed, Stop, case, source};
+use crate::case::{Case, Observed, Stop, case, fail, source};
 use crate::fixture::Fixture;
 use crate::kubelet::{Answers, ClaimRef, Device};
 
@@ -24,7 +24,8 @@ const GIVEN_UP: Duration = Duration::from_secs(1);
 /// The driver's answer, if it gives one.
 async fn give_up(w: &Fixture, claim: &ClaimRef) -> Result<Option<Answers<Vec<Device>>>, Stop> {
     let (plugin, limit, claim) = (w.plugin()?, w.limit(), claim.clone());
-    let before = w.api.claim_requests().await.unwrap_or_default();
+    let before = w.api.claim_requests().await;
+    let before = before.or_else(|error| fail(error.to_string()))?;
     w.api.hold();
     let mut call = Box::pin(async move {
         let version = plugin.version();
