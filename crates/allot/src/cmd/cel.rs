@@ -190,13 +190,11 @@ fn explained(error: &str, device: &Device) -> String {
     let capacities = device
         .capacities()
         .map(|(domain, id, _)| ("capacity", domain, id));
-    if let Some((list, domain, id)) = attributes.chain(capacities).find(|it| it.2 == key) {
+    let all: Vec<_> = attributes.chain(capacities).collect();
+    if let Some((list, domain, id)) = all.iter().find(|it| it.2 == key) {
         return format!("{error}; it is in device.{list}[{domain:?}].{id}");
     }
-    let attributes = device.attributes().map(|(_, id, _)| id);
-    let known: Vec<&str> = attributes
-        .chain(device.capacities().map(|(_, id, _)| id))
-        .collect();
+    let known: Vec<&str> = all.iter().map(|it| it.2).collect();
     let hint = suggest::hint(key, known.iter().copied());
     match hint.is_empty() && !known.is_empty() {
         true => format!("{error}; it has {}", some(&known)),

@@ -269,19 +269,19 @@ fn traffic(request: &Request<Body>) -> Traffic {
 pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
     Ok(match kubeconfig {
         Some(path) => of_context(read_kubeconfig(path)?, None, &path.display().to_string()).await?,
-        None => match (kube::Config::infer().await, Kubeconfig::read()) {
-            (Ok(config), _) => config,
+        None => match kube::Config::infer().await {
+            Ok(config) => config,
             // The library's account of each place that it searched does not help in the following cases.
-            (Err(_), Ok(file)) => {
-                of_context(file, None, "of $KUBECONFIG or ~/.kube/config").await?
-            }
-            (Err(error), Err(_)) if is_anywhere() => {
-                return Err(error).context("cannot use the kubeconfig");
-            }
-            (Err(_), Err(_)) => anyhow::bail!(
-                "no cluster found: there is no $KUBECONFIG, no ~/.kube/config and no service account of a pod; \
-                 name a kubeconfig with --kubeconfig"
-            ),
+            Err(error) => match Kubeconfig::read() {
+                Ok(file) => of_context(file, None, "of $KUBECONFIG or ~/.kube/config").await?,
+                Err(_) if is_anywhere() => {
+                    return Err(error).context("cannot use the kubeconfig");
+                }
+                Err(_) => anyhow::bail!(
+                    "no cluster found: there is no $KUBECONFIG, no ~/.kube/config and no service account of a pod; \
+                     name a kubeconfig with --kubeconfig"
+                ),
+            },
         },
     })
 }

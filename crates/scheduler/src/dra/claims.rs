@@ -174,7 +174,7 @@ impl Claims {
         change
     }
 
-    /// As [`Claims::see`], without checking for double allocations. Returns also whether the claim got or lost devices.
+    /// As [`Claims::observe`], without checking for double allocations. Returns also whether the claim got or lost devices.
     fn update(&mut self, claim: Arc<ResourceClaim>) -> (Change, bool) {
         let key = key_of(&claim);
         let mut change = Change {
