@@ -12,7 +12,7 @@ use crate::view::{View, metadata_only};
 
 pub(crate) mod cluster;
 pub(crate) mod control;
-mod format;
+pub(crate) mod format;
 pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod storage;
@@ -211,7 +211,7 @@ fn parse_columns(text: &str) -> Vec<Column> {
 }
 
 /// Time since an RFC 3339 time, in short form; `<unknown>` if there is none.
-fn since(time: &str) -> String {
+pub(crate) fn since(time: &str) -> String {
     match time.parse::<jiff::Timestamp>() {
         Ok(time) => human_duration(jiff::Timestamp::now().duration_since(time).as_secs()),
         Err(_) => "<unknown>".to_owned(),
@@ -219,6 +219,6 @@ fn since(time: &str) -> String {
 }
 
 /// Time since creation.
-fn age(object: &Value) -> Value {
+pub(crate) fn age(object: &Value) -> Value {
     since(meta(object, "creationTimestamp")).into()
 }

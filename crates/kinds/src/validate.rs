@@ -15,7 +15,7 @@ pub(crate) mod apps;
 pub(crate) mod batch;
 pub(crate) mod certificate;
 pub(crate) mod config;
-mod container;
+pub(crate) mod container;
 pub(crate) mod csi;
 pub(crate) mod event;
 pub(crate) mod flow;
@@ -24,27 +24,29 @@ pub mod ip;
 pub(crate) mod namespace;
 pub(crate) mod network;
 pub(crate) mod node;
-mod persistent;
+pub(crate) mod persistent;
 pub(crate) mod pod;
 pub mod pod_annotations;
-mod pod_diff;
+pub(crate) mod pod_diff;
 pub(crate) mod pod_resize;
 pub(crate) mod pod_status;
 pub(crate) mod pod_update;
 pub(crate) mod quota;
-mod resources;
+pub(crate) mod resources;
 pub(crate) mod scaling;
-mod scheduling;
-mod security;
+pub(crate) mod scheduling;
+pub(crate) mod security;
 pub(crate) mod service;
 pub(crate) mod storage;
-mod volume;
+#[cfg(test)]
+mod tests;
+pub(crate) mod volume;
 pub(crate) mod workload;
 
 pub use network::addresses::ip_name;
 
 /// Upstream's message for a change of an immutable field.
-const IMMUTABLE: &str = "field is immutable";
+pub(crate) const IMMUTABLE: &str = "field is immutable";
 
 /// Errors of a new object.
 pub fn create(rules: &Rules, object: &Value) -> ErrorList {
@@ -82,20 +84,23 @@ pub fn update(rules: &Rules, object: &Value, old: &Value, part: Part) -> ErrorLi
     errors
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn entries<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+pub(crate) fn entries<'a>(
+    value: &'a Value,
+    key: &str,
+) -> impl Iterator<Item = (&'a String, &'a Value)> {
     value[key].as_object().into_iter().flatten()
 }
 
 /// Adds an error for each text that a rule gives.
-fn rule(texts: Vec<String>, value: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn rule(texts: Vec<String>, value: &str, path: &Path, errors: &mut ErrorList) {
     errors.extend(
         texts
             .into_iter()
@@ -104,7 +109,13 @@ fn rule(texts: Vec<String>, value: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// The value must be one of the supported ones; `required` forbids an empty one.
-fn one_of(value: &str, supported: &[&str], required: bool, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn one_of(
+    value: &str,
+    supported: &[&str],
+    required: bool,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     if value.is_empty() {
         if required {
             errors.push(Error::required(path, ""));
@@ -115,7 +126,7 @@ fn one_of(value: &str, supported: &[&str], required: bool, path: &Path, errors: 
 }
 
 /// The number is not negative.
-fn not_negative(value: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn not_negative(value: &Value, path: &Path, errors: &mut ErrorList) {
     if let Some(number) = value.as_i64().filter(|number| *number < 0) {
         errors.push(Error::invalid(
             path,
@@ -126,7 +137,7 @@ fn not_negative(value: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// The labels of a map, keys and values.
-fn labels(value: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn labels(value: &Value, path: &Path, errors: &mut ErrorList) {
     for (key, value) in value.as_object().into_iter().flatten() {
         rule(
             allot_apimachinery::names::qualified_name(key),
@@ -145,14 +156,14 @@ fn labels(value: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A label selector.
-fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
     if let Ok(selector) = LabelSelector::from_json(selector) {
         errors.extend(selector.validate(path));
     }
 }
 
 /// A number or a percentage for how many pods.
-fn int_or_percent(value: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn int_or_percent(value: &Value, path: &Path, errors: &mut ErrorList) {
     match value {
         Value::String(text) => {
             let digits = text.strip_suffix('%');
@@ -195,9 +206,11 @@ pub fn domain_prefixed_path(value: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// The message for a number outside a range.
-fn between(low: i64, high: i64) -> String {
+pub(crate) fn between(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
 
-#[cfg(test)]
-mod tests;
+/// Decoded length of a base64 text.
+pub(crate) fn decoded_length(text: &str) -> usize {
+    text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count()
+}

@@ -1,11 +1,11 @@
 //! Small pieces that several kinds print.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::object::{meta, string_map, strings};
 
 /// `<none>` for an empty text.
-pub(super) fn or_none(text: String) -> String {
+pub(crate) fn or_none(text: String) -> String {
     if text.is_empty() {
         "<none>".to_owned()
     } else {
@@ -14,12 +14,12 @@ pub(super) fn or_none(text: String) -> String {
 }
 
 /// A number, 0 if absent.
-pub(super) fn number(value: &Value) -> Value {
+pub(crate) fn number(value: &Value) -> Value {
     value.as_i64().unwrap_or(0).into()
 }
 
 /// `a=b,c=d`, or `<none>`.
-pub(super) fn labels(value: &Value) -> String {
+pub(crate) fn labels(value: &Value) -> String {
     let pairs: Vec<String> = string_map(value)
         .into_iter()
         .map(|(key, value)| format!("{key}={value}"))
@@ -28,7 +28,7 @@ pub(super) fn labels(value: &Value) -> String {
 }
 
 /// A `LabelSelector` in the form of the command line.
-pub(super) fn label_selector(value: &Value) -> String {
+pub(crate) fn label_selector(value: &Value) -> String {
     if value.is_null() {
         return "<none>".to_owned();
     }
@@ -40,7 +40,7 @@ pub(super) fn label_selector(value: &Value) -> String {
 }
 
 /// Names and images of the containers of a pod spec.
-pub(super) fn containers(spec: &Value) -> (String, String) {
+pub(crate) fn containers(spec: &Value) -> (String, String) {
     let all = spec["containers"]
         .as_array()
         .map(Vec::as_slice)
@@ -55,7 +55,7 @@ pub(super) fn containers(spec: &Value) -> (String, String) {
 }
 
 /// Items joined by commas, cut after `max` with a note how many follow.
-pub(super) fn list_with_more(items: &[String], max: usize) -> String {
+pub(crate) fn list_with_more(items: &[String], max: usize) -> String {
     if items.len() <= max {
         return or_none(items.join(","));
     }
@@ -63,7 +63,7 @@ pub(super) fn list_with_more(items: &[String], max: usize) -> String {
 }
 
 /// Abbreviated access modes of a volume.
-pub(super) fn access_modes(value: &Value) -> String {
+pub(crate) fn access_modes(value: &Value) -> String {
     let modes: Vec<&str> = strings(value)
         .iter()
         .map(|mode| match mode.as_str() {
@@ -79,6 +79,13 @@ pub(super) fn access_modes(value: &Value) -> String {
 }
 
 /// The cell with an object's name.
-pub(super) fn name(object: &Value) -> Value {
+pub(crate) fn name(object: &Value) -> Value {
     meta(object, "name").into()
+}
+
+/// Adds the cells of wide output for a workload: containers and images of its pod template, and its selector.
+pub(crate) fn with_template(object: &Value, mut cells: Vec<Value>, selector: String) -> Vec<Value> {
+    let (names, images) = containers(&object["spec"]["template"]["spec"]);
+    cells.extend([json!(names), json!(images), json!(selector)]);
+    cells
 }

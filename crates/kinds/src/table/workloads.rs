@@ -2,15 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::format::{containers, label_selector, labels, number};
 use super::{age, since};
 use crate::object::{meta, text};
-
-fn with_template(object: &Value, mut cells: Vec<Value>, selector: String) -> Vec<Value> {
-    let (names, images) = containers(&object["spec"]["template"]["spec"]);
-    cells.extend([json!(names), json!(images), json!(selector)]);
-    cells
-}
+use crate::table::format::{containers, label_selector, labels, number, with_template};
 
 pub(crate) fn deployment(object: &Value) -> Vec<Value> {
     let (spec, status) = (&object["spec"], &object["status"]);

@@ -6,15 +6,13 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{IMMUTABLE, entries, int_or_percent, label_selector, labels, list, one_of, rule, text};
+use super::{
+    IMMUTABLE, decoded_length, entries, int_or_percent, label_selector, labels, list, one_of, rule,
+    text,
+};
 
 /// Largest payload of a config map or secret, in bytes.
 const MAX_DATA: usize = 1 << 20;
-
-/// Decoded length of a base64 text.
-fn decoded_length(text: &str) -> usize {
-    text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count()
-}
 
 pub(crate) fn config_map(object: &Value, errors: &mut ErrorList) {
     let mut total = 0;

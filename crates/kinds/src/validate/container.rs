@@ -17,7 +17,7 @@ mod restart;
 pub(super) use environment::{pod_field, resource_field, volumes_of_files};
 
 /// What containers refer to in their pod.
-pub(super) struct Pod<'a> {
+pub(crate) struct Pod<'a> {
     pub(super) volumes: &'a BTreeSet<String>,
     /// Names of the volumes with claims, which can be block devices.
     pub(super) claimed: &'a BTreeSet<String>,
@@ -29,7 +29,7 @@ pub(super) struct Pod<'a> {
 }
 
 /// Checks the containers of all three lists.
-pub(super) fn validate_all(
+pub(crate) fn validate_all(
     spec: &Value,
     pod: &Pod<'_>,
     path: &Path,
@@ -191,7 +191,7 @@ fn helper(container: &Value, spec: &Value, path: &Path, errors: &mut ErrorList) 
 }
 
 /// Templates may name an image with spaces around it, as they always could.
-pub(super) fn padded_image(container: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn padded_image(container: &Value, path: &Path, errors: &mut ErrorList) {
     let image = text(container, "image");
     if image.trim() != image {
         let detail = "must not have leading or trailing whitespace";
@@ -254,7 +254,7 @@ fn ports(ports: &[Value], path: &Path, errors: &mut ErrorList) {
 }
 
 /// With host network a port must equal its host port; templates may omit it, since pods get it by defaulting.
-pub(super) fn ports_of_host(spec: &Value, is_pod: bool, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn ports_of_host(spec: &Value, is_pod: bool, path: &Path, errors: &mut ErrorList) {
     for (index, container) in list(spec, "containers").iter().enumerate() {
         let at = path.child("containers").index(index).child("ports");
         for (index, port) in list(container, "ports").iter().enumerate() {

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
 use super::{
     IMMUTABLE, entries, internal, label_selector, list, not_negative, persistent, rule, storage,
     text,
 };
+use crate::validate::volume::driver_name;
 
 /// Longest node ID of a driver.
 const MAX_NODE_ID: usize = 256;
@@ -26,22 +26,6 @@ fn fixed(object: &Value, old: &Value, key: &str, path: &Path, errors: &mut Error
     if object[key] != old[key] {
         errors.push(Error::invalid(path, &object[key], IMMUTABLE));
     }
-}
-
-/// The name of a driver; in upper case, too.
-pub(crate) fn driver_name(name: &str, path: &Path, errors: &mut ErrorList) {
-    if name.is_empty() {
-        return errors.push(Error::required(path, ""));
-    }
-    if name.len() > 63 {
-        errors.push(Error::too_long(path, 63));
-    }
-    rule(
-        names::dns1123_subdomain(&name.to_lowercase()),
-        name,
-        path,
-        errors,
-    );
 }
 
 /// Checks a driver.

@@ -50,7 +50,7 @@ fn is_mapped(address: &IpAddr) -> bool {
 }
 
 /// A range as old clients write it: its address, and the length of its prefix.
-pub(super) fn sloppy_range(text: &str) -> Option<(IpAddr, u32)> {
+pub(crate) fn sloppy_range(text: &str) -> Option<(IpAddr, u32)> {
     let (address, length) = text.split_once('/')?;
     let (address, length) = (sloppy(address)?, number(length)?);
     let most = if address.is_ipv4() { 32 } else { 128 };
@@ -109,17 +109,17 @@ pub fn range_text(text: &str) -> Option<&'static str> {
 }
 
 /// Checks an address.
-pub(super) fn address(text: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn address(text: &str, path: &Path, errors: &mut ErrorList) {
     errors.extend(address_text(text).map(|why| Error::invalid(path, text, why)));
 }
 
 /// Checks a range of addresses.
-pub(super) fn range(text: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn range(text: &str, path: &Path, errors: &mut ErrorList) {
     errors.extend(range_text(text).map(|why| Error::invalid(path, text, why)));
 }
 
 /// Lets an object keep values that were valid before.
-pub(super) fn forgive(errors: &mut ErrorList, old: &Value) {
+pub(crate) fn forgive(errors: &mut ErrorList, old: &Value) {
     const NEW: [&str; 5] = [IP_ZEROS, IP_MAPPED, CIDR_ZEROS, CIDR_MAPPED, CIDR_BITS];
     errors.retain(|error| {
         let had = match &error.bad_value {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{ip, list, one_of, rule, text, volume};
 
-pub(super) mod addresses;
+pub(crate) mod addresses;
 mod ingress;
 mod policy;
 mod slices;

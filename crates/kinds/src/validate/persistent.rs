@@ -4,10 +4,10 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{csi, entries, one_of, rule, scheduling, security, storage, text, volume};
+use super::{entries, one_of, rule, scheduling, security, storage, text, volume};
 
 /// The sources in upstream's order: of several, each but the first is an error.
-pub(super) const SOURCES: [&str; 22] = [
+pub(crate) const SOURCES: [&str; 22] = [
     "hostPath",
     "gcePersistentDisk",
     "awsElasticBlockStore",
@@ -33,7 +33,7 @@ pub(super) const SOURCES: [&str; 22] = [
 ];
 
 /// Checks the spec of a volume; `inline` for one in an attachment.
-pub(super) fn spec(spec: &Value, inline: bool, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn spec(spec: &Value, inline: bool, path: &Path, errors: &mut ErrorList) {
     const INLINE: &str = "in the context of inline volumes";
     let said = |key: &str| !spec[key].is_null();
     let refuse = |key: &str, errors: &mut ErrorList| {
@@ -176,7 +176,7 @@ fn source(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
             }
         }
         "csi" => {
-            csi::driver_name(text(source, "driver"), &at.child("driver"), errors);
+            volume::driver_name(text(source, "driver"), &at.child("driver"), errors);
             volume::needed(source, "volumeHandle", &at, errors);
             for key in [
                 "controllerPublishSecretRef",

@@ -53,7 +53,7 @@ fn seccomp(profile: &str, path: &Path, errors: &mut ErrorList) {
 
 /// Validates the annotations in `metadata`, which are at `path`. An invalid deletion cost is tolerated if `old` has
 /// one, too.
-pub(super) fn check(
+pub(crate) fn check(
     metadata: &Value,
     old: Option<&Value>,
     spec: &Value,
@@ -100,7 +100,7 @@ pub(super) fn check(
 }
 
 /// Validates changes of annotations that are immutable in a pod, then all of them.
-pub(super) fn check_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(crate) fn check_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (metadata, before) = (&object["metadata"], &old["metadata"]);
     let path = Path::new("metadata").child("annotations");
     let none = Map::new();
@@ -152,7 +152,7 @@ pub fn app_armor_field(annotation: &str) -> Option<Value> {
 }
 
 /// Validates that annotations and fields of a new pod name the same profiles.
-pub(super) fn check_match(pod: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn check_match(pod: &Value, path: &Path, errors: &mut ErrorList) {
     const FIELD: &str = "seccompProfile";
     let (spec, annotations) = (&pod["spec"], &pod["metadata"]["annotations"]);
     let context = path.child("securityContext");

@@ -90,18 +90,18 @@ NamespacedReference APIGroup:n Kind:s Name:s Namespace:n
 ";
 
 /// The change of a pod's spec as upstream shows it, line by line.
-pub(super) fn diff(before: &Value, after: &Value) -> String {
+pub(crate) fn diff(before: &Value, after: &Value) -> String {
     of("PodSpec", &pod_spec(before), &pod_spec(after))
 }
 
 /// The change of one of [`STRUCTS`].
-pub(super) fn of(name: &str, before: &Value, after: &Value) -> String {
+pub(crate) fn of(name: &str, before: &Value, after: &Value) -> String {
     unified(&lines(name, before), &lines(name, after))
 }
 
 /// A pod template in one line: its metadata, which is part of it in Go, as in the API, and its spec in the internal
 /// form.
-pub(super) fn template(template: &Value) -> String {
+pub(crate) fn template(template: &Value) -> String {
     let mut out = "{".to_owned();
     for (name, value) in template["metadata"].as_object().into_iter().flatten() {
         out.push_str(&format!(

@@ -40,7 +40,7 @@ fn overcommits(name: &str) -> bool {
 }
 
 /// Checks the requests and limits of a container.
-pub(super) fn container(resources: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn container(resources: &Value, path: &Path, errors: &mut ErrorList) {
     requirements(resources, resource_name, path, errors);
 }
 
@@ -91,7 +91,7 @@ fn requirements(
 }
 
 /// Checks the requests and limits of a whole pod.
-pub(super) fn pod_level(resources: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn pod_level(resources: &Value, path: &Path, errors: &mut ErrorList) {
     if resources["claims"]
         .as_array()
         .is_some_and(|claims| !claims.is_empty())
@@ -105,7 +105,7 @@ pub(super) fn pod_level(resources: &Value, path: &Path, errors: &mut ErrorList) 
 }
 
 /// What containers need and may use has to fit into what their pod has.
-pub(super) fn pod_and_containers(spec: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn pod_and_containers(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let pod = json!({ "spec": spec });
     let own = |key: &str, name: &str| quantity(&spec["resources"][key][name]);
     for (key, words) in [
@@ -170,7 +170,7 @@ fn pages(name: &str, amount: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks a list of amounts.
-pub(super) fn quantities(amounts: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn quantities(amounts: &Value, path: &Path, errors: &mut ErrorList) {
     for (name, amount) in amounts.as_object().into_iter().flatten() {
         let at = path.key(name);
         resource_name(name, &at, errors);
@@ -179,7 +179,7 @@ pub(super) fn quantities(amounts: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A name with a domain, or one of the resources that clusters have.
-pub(super) fn standard_name(name: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn standard_name(name: &str, path: &Path, errors: &mut ErrorList) {
     const STANDARD: [&str; 17] = [
         "cpu",
         "memory",
@@ -220,7 +220,7 @@ pub(super) fn standard_name(name: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A resource that containers can have.
-pub(super) fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
     const OF_CONTAINERS: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
     standard_name(name, path, errors);
     if !name.contains('/') {
@@ -239,7 +239,7 @@ pub(super) fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks an amount of a resource.
-pub(super) fn resource_amount(name: &str, amount: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn resource_amount(name: &str, amount: &Value, path: &Path, errors: &mut ErrorList) {
     let Some(parsed) = quantity(amount) else {
         return;
     };

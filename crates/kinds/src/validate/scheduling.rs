@@ -12,7 +12,7 @@ use super::{label_selector, list, one_of, rule, text};
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Checks tolerations.
-pub(super) fn tolerations(tolerations: &[Value], path: &Path, errors: &mut ErrorList) {
+pub(crate) fn tolerations(tolerations: &[Value], path: &Path, errors: &mut ErrorList) {
     for (index, toleration) in tolerations.iter().enumerate() {
         let at = path.index(index);
         let (key, operator, value) = (
@@ -59,7 +59,7 @@ pub(super) fn tolerations(tolerations: &[Value], path: &Path, errors: &mut Error
 }
 
 /// A toleration as upstream's errors show it.
-pub(super) fn shown_toleration(toleration: &Value) -> BadValue {
+pub(crate) fn shown_toleration(toleration: &Value) -> BadValue {
     let part = |key: &str| quote(text(toleration, key));
     BadValue::raw(format!(
         "{{\"Key\":{},\"Operator\":{},\"Value\":{},\"Effect\":{},\"TolerationSeconds\":{}}}",
@@ -72,7 +72,7 @@ pub(super) fn shown_toleration(toleration: &Value) -> BadValue {
 }
 
 /// Checks the taints of a node.
-pub(super) fn taints(taints: &[Value], path: &Path, errors: &mut ErrorList) {
+pub(crate) fn taints(taints: &[Value], path: &Path, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();
     for (index, taint) in taints.iter().enumerate() {
         let at = path.index(index);
@@ -103,7 +103,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// Checks which nodes are chosen.
-pub(super) fn node_selector(
+pub(crate) fn node_selector(
     selector: &Value,
     any_value: bool,
     path: &Path,
@@ -123,7 +123,7 @@ pub(super) fn node_selector(
 }
 
 /// Validates the affinity of a pod. Values that are no label values are tolerated if the pod had such values before.
-pub(super) fn affinity(affinity: &Value, old: Option<&Value>, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn affinity(affinity: &Value, old: Option<&Value>, path: &Path, errors: &mut ErrorList) {
     let node = &affinity["nodeAffinity"];
     let at = path.child("nodeAffinity");
     let required = &node[REQUIRED];
@@ -304,7 +304,7 @@ fn node_field(requirement: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks the spread constraints of a pod.
-pub(super) fn spread_constraints(constraints: &[Value], path: &Path, errors: &mut ErrorList) {
+pub(crate) fn spread_constraints(constraints: &[Value], path: &Path, errors: &mut ErrorList) {
     // Upstream names the first of two that are the same.
     let mut later = HashSet::new();
     let mut is_last = vec![true; constraints.len()];

@@ -64,7 +64,7 @@ fn seccomp(context: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A path that stays below its base.
-pub(super) fn descending(place: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn descending(place: &str, path: &Path, errors: &mut ErrorList) {
     if place.starts_with('/') {
         errors.push(Error::invalid(path, place, "must be a relative path"));
     }
@@ -72,7 +72,7 @@ pub(super) fn descending(place: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// The path must not lead out of where it begins.
-pub(super) fn without_steps_up(place: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn without_steps_up(place: &str, path: &Path, errors: &mut ErrorList) {
     if place.split('/').any(|part| part == "..") {
         errors.push(Error::invalid(path, place, "must not contain '..'"));
     }
@@ -112,7 +112,7 @@ pub fn app_armor(profile: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks the security context of a container.
-pub(super) fn container(context: &Value, host_users: bool, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn container(context: &Value, host_users: bool, path: &Path, errors: &mut ErrorList) {
     for key in ["runAsUser", "runAsGroup"] {
         id(&context[key], &path.child(key), errors);
     }
@@ -187,7 +187,7 @@ fn shown(context: &Value) -> BadValue {
 }
 
 /// Checks the security context of a pod.
-pub(super) fn pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let (context, at) = (&spec["securityContext"], path.child("securityContext"));
     for key in ["fsGroup", "runAsUser", "runAsGroup"] {
         id(&context[key], &at.child(key), errors);
@@ -230,7 +230,7 @@ pub(super) fn pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates what a pod with its own user namespace may share with the host.
-pub(super) fn host_users(spec: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn host_users(spec: &Value, path: &Path, errors: &mut ErrorList) {
     if spec["hostUsers"] == false {
         for key in ["hostNetwork", "hostPID", "hostIPC"] {
             if spec[key] == true {
@@ -322,7 +322,7 @@ fn containers<'a>(spec: &'a Value, path: &'a Path) -> impl Iterator<Item = (&'a 
 }
 
 /// Validates fields that a pod for Linux must not have.
-pub(super) fn linux(spec: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn linux(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let mut check = |holder: &Value, path: &Path| {
         if holder["securityContext"]["windowsOptions"].is_object() {
             let at = path.child("securityContext").child("windowsOptions");

@@ -7,13 +7,13 @@ use allot_apimachinery::{Quantity, names};
 use allot_model::validate::meta as meta_rules;
 use serde_json::Value;
 
-use super::{between, csi, list, one_of, rule, storage, text};
+use super::{between, list, one_of, rule, storage, text};
 
-pub(super) mod classic;
+pub(crate) mod classic;
 mod projected;
 
 /// Checks the volumes of a pod with its name, or of a template; answers the names of those without a mistake.
-pub(super) fn validate(
+pub(crate) fn validate(
     volumes: &[Value],
     pod: Option<&str>,
     path: &Path,
@@ -120,7 +120,7 @@ fn one(volume: &Value, kind: &str, pod: Option<&str>, path: &Path, errors: &mut 
         "persistentVolumeClaim" => needed(source, "claimName", &at, errors),
         "nfs" => nfs(source, &at, errors),
         "csi" => {
-            csi::driver_name(text(source, "driver"), &at.child("driver"), errors);
+            driver_name(text(source, "driver"), &at.child("driver"), errors);
             let secret = &source["nodePublishSecretRef"];
             let name = text(secret, "name");
             if secret.is_object() && name.is_empty() {
@@ -178,20 +178,20 @@ fn ephemeral(volume: &Value, pod: Option<&str>, path: &Path, errors: &mut ErrorL
     }
 }
 
-pub(super) fn needed(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn needed(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
     if text(source, key).is_empty() {
         errors.push(Error::required(&path.child(key), ""));
     }
 }
 
-pub(super) fn mode(value: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn mode(value: &Value, path: &Path, errors: &mut ErrorList) {
     if let Some(mode) = value.as_i64().filter(|mode| !(0..=0o777).contains(mode)) {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";
         errors.push(Error::invalid(path, mode, detail));
     }
 }
 
-pub(super) fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
     for (index, item) in list(source, "items").iter().enumerate() {
         let at = path.child("items").index(index);
         needed(item, "key", &at, errors);
@@ -204,7 +204,7 @@ pub(super) fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn nfs(source: &Value, at: &Path, errors: &mut ErrorList) {
+pub(crate) fn nfs(source: &Value, at: &Path, errors: &mut ErrorList) {
     needed(source, "server", at, errors);
     needed(source, "path", at, errors);
     let place = text(source, "path");
@@ -214,7 +214,7 @@ pub(super) fn nfs(source: &Value, at: &Path, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
     const TYPES: [&str; 8] = [
         "",
         "BlockDevice",
@@ -237,8 +237,24 @@ pub(super) fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A port of a volume source or service.
-pub(super) fn port(value: i64, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn port(value: i64, path: &Path, errors: &mut ErrorList) {
     if !(1..=65535).contains(&value) {
         errors.push(Error::invalid(path, value, between(1, 65535)));
     }
+}
+
+/// The name of a driver; in upper case, too.
+pub(crate) fn driver_name(name: &str, path: &Path, errors: &mut ErrorList) {
+    if name.is_empty() {
+        return errors.push(Error::required(path, ""));
+    }
+    if name.len() > 63 {
+        errors.push(Error::too_long(path, 63));
+    }
+    rule(
+        names::dns1123_subdomain(&name.to_lowercase()),
+        name,
+        path,
+        errors,
+    );
 }

@@ -4,11 +4,13 @@ use serde_json::Value;
 
 use crate::validate::ip::{address_warning, range_warnings};
 
-fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
+/// The items of a list with their indexes.
+pub(crate) fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
     list.as_array().into_iter().flatten().enumerate()
 }
 
-fn text(value: &Value) -> &str {
+/// A text, empty if it is none.
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::{list, rule, text};
 
 /// Checks the variables that are set one by one.
-pub(super) fn environment(variables: &[Value], path: &Path, errors: &mut ErrorList) {
+pub(crate) fn environment(variables: &[Value], path: &Path, errors: &mut ErrorList) {
     for (index, variable) in variables.iter().enumerate() {
         let at = path.index(index);
         let name = text(variable, "name");
@@ -273,7 +273,7 @@ const BYTES: [&str; 13] = [
 ];
 
 /// Validates `envFrom`.
-pub(super) fn environment_sources(sources: &[Value], path: &Path, errors: &mut ErrorList) {
+pub(crate) fn environment_sources(sources: &[Value], path: &Path, errors: &mut ErrorList) {
     for (index, source) in sources.iter().enumerate() {
         let at = path.index(index);
         let prefix = text(source, "prefix");

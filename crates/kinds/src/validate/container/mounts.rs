@@ -9,7 +9,7 @@ use super::super::{list, text};
 use super::Pod;
 
 /// Validates the volume mounts of a container.
-pub(super) fn mounts(
+pub(crate) fn mounts(
     container: &Value,
     volumes: &BTreeSet<String>,
     path: &Path,
@@ -108,7 +108,7 @@ fn propagation(mount: &Value, container: &Value, path: &Path, errors: &mut Error
 }
 
 /// Checks the volumes that a container has as devices.
-pub(super) fn devices(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn devices(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut ErrorList) {
     let mounted = |key: &str, value: &str| {
         let mut mounts = list(container, "volumeMounts").iter();
         !value.is_empty() && mounts.any(|mount| text(mount, key) == value)

@@ -9,7 +9,7 @@ use super::super::{list, not_negative, one_of, rule, text};
 const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-'";
 
 /// Checks a probe.
-pub(super) fn probe(
+pub(crate) fn probe(
     probe: &Value,
     key: &str,
     grace: Option<i64>,
@@ -44,7 +44,7 @@ pub(super) fn probe(
 }
 
 /// Validates the action of a probe or hook.
-pub(super) fn handler(handler: &Value, grace: Option<i64>, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn handler(handler: &Value, grace: Option<i64>, path: &Path, errors: &mut ErrorList) {
     let mut count = 0;
     for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
         let action = &handler[kind];

@@ -9,7 +9,7 @@ const MOST_RULES: usize = 20;
 const MOST_CODES: usize = 255;
 
 /// Checks the policy of a container and its exceptions.
-pub(super) fn rules(container: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn rules(container: &Value, path: &Path, errors: &mut ErrorList) {
     let rules = list(container, "restartPolicyRules");
     let at = path.child("restartPolicy");
     match container["restartPolicy"].as_str() {
@@ -58,7 +58,7 @@ pub(super) fn rules(container: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks when an init container starts again.
-pub(super) fn of_init(container: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn of_init(container: &Value, path: &Path, errors: &mut ErrorList) {
     if container["restartPolicy"].is_string() {
         return rules(container, path, errors);
     }
@@ -69,7 +69,7 @@ pub(super) fn of_init(container: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// What an init container that ends before the others begin has no use for.
-pub(super) fn only_for_sidecars(container: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn only_for_sidecars(container: &Value, path: &Path, errors: &mut ErrorList) {
     for key in [
         "lifecycle",
         "livenessProbe",

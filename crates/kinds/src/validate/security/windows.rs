@@ -12,7 +12,7 @@ const LONGEST_DOMAIN: usize = 256;
 const LONGEST_USER: usize = 104;
 
 /// Validates the Windows options of a security context.
-pub(super) fn options(context: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn options(context: &Value, path: &Path, errors: &mut ErrorList) {
     let (options, path) = (&context["windowsOptions"], path.child("windowsOptions"));
     if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
         let at = path.child("gmsaCredentialSpecName");

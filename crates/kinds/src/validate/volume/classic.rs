@@ -8,7 +8,7 @@ use super::super::{between, entries, list, rule, text};
 use super::needed;
 
 /// Checks such a volume.
-pub(in crate::validate) fn check(volume: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn check(volume: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     let source = &volume[kind];
     let at = path.child(match kind {
         "gcePersistentDisk" => "persistentDisk",
