@@ -16,7 +16,6 @@ pub(crate) mod batch;
 pub(crate) mod certificate;
 pub(crate) mod config;
 pub(crate) mod container;
-pub(crate) mod csi;
 pub(crate) mod event;
 pub(crate) mod flow;
 pub(crate) mod internal;

@@ -3,26 +3,8 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::format::{access_modes, name, or_none};
-use crate::object::{items, meta, strings, text};
-
-pub(crate) fn storage_class(object: &Value) -> Vec<Value> {
-    let default =
-        object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true";
-    let title = if default {
-        format!("{} (default)", meta(object, "name"))
-    } else {
-        meta(object, "name").to_owned()
-    };
-    vec![
-        json!(title),
-        json!(text(object, &["provisioner"])),
-        json!(object["reclaimPolicy"].as_str().unwrap_or("Delete")),
-        json!(object["volumeBindingMode"].as_str().unwrap_or("<unset>")),
-        json!(object["allowVolumeExpansion"].as_bool().unwrap_or(false)),
-        age(object),
-    ]
-}
+use crate::object::text;
+use crate::table::format::{access_modes, name};
 
 pub(crate) fn volume(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
@@ -84,57 +66,5 @@ pub(crate) fn volume_claim(object: &Value) -> Vec<Value> {
         ),
         age(object),
         json!(spec["volumeMode"].as_str().unwrap_or("<unset>")),
-    ]
-}
-
-pub(crate) fn volume_attachment(object: &Value) -> Vec<Value> {
-    let spec = &object["spec"];
-    vec![
-        name(object),
-        json!(text(spec, &["attacher"])),
-        json!(text(spec, &["source", "persistentVolumeName"])),
-        json!(text(spec, &["nodeName"])),
-        json!(object["status"]["attached"].as_bool().unwrap_or(false)),
-        age(object),
-    ]
-}
-
-pub(crate) fn volume_attributes_class(object: &Value) -> Vec<Value> {
-    vec![
-        name(object),
-        json!(text(object, &["driverName"])),
-        age(object),
-    ]
-}
-
-pub(crate) fn csi_node(object: &Value) -> Vec<Value> {
-    vec![
-        name(object),
-        json!(items(&object["spec"]["drivers"]).len()),
-        age(object),
-    ]
-}
-
-pub(crate) fn csi_driver(object: &Value) -> Vec<Value> {
-    let spec = &object["spec"];
-    let flag = |key: &str, default: bool| json!(spec[key].as_bool().unwrap_or(default));
-    let tokens: Vec<&str> = items(&spec["tokenRequests"])
-        .iter()
-        .filter_map(|it| it["audience"].as_str())
-        .collect();
-    let tokens = if spec["tokenRequests"].is_null() {
-        "<unset>".to_owned()
-    } else {
-        tokens.join(",")
-    };
-    vec![
-        name(object),
-        flag("attachRequired", true),
-        flag("podInfoOnMount", false),
-        flag("storageCapacity", false),
-        json!(tokens),
-        flag("requiresRepublish", false),
-        json!(or_none(strings(&spec["volumeLifecycleModes"]).join(","))),
-        age(object),
     ]
 }

@@ -1,88 +1,12 @@
 //! Storage classes, volumes and claims of volumes.
 
-use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
 use super::{
     IMMUTABLE, entries, internal, label_selector, list, one_of, persistent, pod_diff, rule, text,
 };
-
-/// Most parameters of a class, and their size in bytes.
-const MAX_PARAMETERS: usize = 512;
-const MAX_PARAMETER_BYTES: usize = 256 << 10;
-
-/// Validates the name of a provisioner.
-pub(crate) fn provisioner(name: &str, path: &Path, errors: &mut ErrorList) {
-    if name.is_empty() {
-        errors.push(Error::required(path, ""));
-    } else {
-        let name = name.to_lowercase();
-        rule(names::qualified_name(&name), &name, path, errors);
-    }
-}
-
-/// Validates the parameters of a provisioner.
-pub(crate) fn parameters(object: &Value, errors: &mut ErrorList) {
-    let path = Path::new("parameters");
-    if entries(object, "parameters").count() > MAX_PARAMETERS {
-        errors.push(Error::too_long(&path, MAX_PARAMETERS));
-        return;
-    }
-    let mut size = 0;
-    for (key, value) in entries(object, "parameters") {
-        if key.is_empty() {
-            let detail = "field can not be empty.";
-            errors.push(Error::invalid(&path, "", detail));
-        }
-        size += key.len() + value.as_str().map_or(0, str::len);
-    }
-    if size > MAX_PARAMETER_BYTES {
-        errors.push(Error::too_long(&path, MAX_PARAMETER_BYTES));
-    }
-}
-
-/// Checks a storage class.
-pub(crate) fn class(object: &Value, errors: &mut ErrorList) {
-    provisioner(
-        text(object, "provisioner"),
-        &Path::new("provisioner"),
-        errors,
-    );
-    parameters(object, errors);
-    let policies = ["Delete", "Retain"];
-    one_of(
-        text(object, "reclaimPolicy"),
-        &policies,
-        false,
-        &Path::new("reclaimPolicy"),
-        errors,
-    );
-    let modes = ["Immediate", "WaitForFirstConsumer"];
-    one_of(
-        text(object, "volumeBindingMode"),
-        &modes,
-        true,
-        &Path::new("volumeBindingMode"),
-        errors,
-    );
-}
-
-/// Checks a change of a storage class.
-pub(crate) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
-    class(object, errors);
-    for key in [
-        "parameters",
-        "provisioner",
-        "reclaimPolicy",
-        "volumeBindingMode",
-    ] {
-        if object[key] != old[key] {
-            errors.push(Error::invalid(&Path::new(key), &object[key], IMMUTABLE));
-        }
-    }
-}
 
 const MODES: [&str; 4] = [
     "ReadOnlyMany",

@@ -1,8 +1,12 @@
 //! CSI storage capacities.
 
-use super::STORAGE;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::{Quantity, names};
+use serde_json::Value;
+
+use super::{STORAGE, fixed};
 use crate::registry::{Builtin, Rules};
-use crate::validate;
+use crate::validate::{label_selector, rule, text};
 
 pub(super) static CSI_STORAGE_CAPACITY: Builtin = Builtin {
     kind: "CSIStorageCapacity",
@@ -10,10 +14,40 @@ pub(super) static CSI_STORAGE_CAPACITY: Builtin = Builtin {
     namespaced: true,
     rules: Rules {
         requires_version: |_| true,
-        validate: validate::csi::capacity,
-        validate_update: Some(validate::csi::capacity_update),
+        validate,
+        validate_update: Some(validate_update),
         delete_returns_object: |_| false,
         ..STORAGE.rules
     },
     ..STORAGE
 };
+
+/// Checks how much a driver has left.
+fn validate(object: &Value, errors: &mut ErrorList) {
+    let topology = &object["nodeTopology"];
+    if topology.is_object() {
+        label_selector(topology, &Path::new("nodeTopology"), errors);
+    }
+    let class = text(object, "storageClassName");
+    let at = Path::new("storageClassName");
+    rule(names::dns1123_subdomain(class), class, &at, errors);
+    let amount = object["capacity"].as_str();
+    if let Some(amount) = amount.and_then(|it| it.parse::<Quantity>().ok())
+        && amount < Quantity::ZERO
+    {
+        let detail = "must be greater than or equal to 0";
+        errors.push(Error::invalid(
+            &Path::new("capacity"),
+            &object["capacity"],
+            detail,
+        ));
+    }
+}
+
+/// Checks a change of how much a driver has left.
+fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    validate(object, errors);
+    for key in ["nodeTopology", "storageClassName"] {
+        fixed(object, old, key, &Path::new(key), errors);
+    }
+}

@@ -1,21 +1,120 @@
 //! Storage classes.
 
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::{Value, json};
+
 use super::STORAGE;
+use crate::object::{self, meta};
 use crate::registry::{Builtin, Rules};
-use crate::{table, validate};
+use crate::table::age;
+use crate::validate::{IMMUTABLE, entries, one_of, rule, text};
 
 pub(super) static STORAGE_CLASS: Builtin = Builtin {
     kind: "StorageClass",
     plural: "storageclasses",
     short: &["sc"],
     rules: Rules {
-        validate: validate::storage::class,
-        validate_update: Some(validate::storage::class_update),
+        validate,
+        validate_update: Some(validate_update),
         table: Some((
             "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age",
-            table::storage::storage_class,
+            row,
         )),
         ..STORAGE.rules
     },
     ..STORAGE
 };
+
+/// Most parameters of a class, and their size in bytes.
+const MAX_PARAMETERS: usize = 512;
+const MAX_PARAMETER_BYTES: usize = 256 << 10;
+
+/// Validates the name of a provisioner.
+pub(super) fn provisioner(name: &str, path: &Path, errors: &mut ErrorList) {
+    if name.is_empty() {
+        errors.push(Error::required(path, ""));
+    } else {
+        let name = name.to_lowercase();
+        rule(names::qualified_name(&name), &name, path, errors);
+    }
+}
+
+/// Validates the parameters of a provisioner.
+pub(super) fn parameters(object: &Value, errors: &mut ErrorList) {
+    let path = Path::new("parameters");
+    if entries(object, "parameters").count() > MAX_PARAMETERS {
+        errors.push(Error::too_long(&path, MAX_PARAMETERS));
+        return;
+    }
+    let mut size = 0;
+    for (key, value) in entries(object, "parameters") {
+        if key.is_empty() {
+            let detail = "field can not be empty.";
+            errors.push(Error::invalid(&path, "", detail));
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > MAX_PARAMETER_BYTES {
+        errors.push(Error::too_long(&path, MAX_PARAMETER_BYTES));
+    }
+}
+
+/// Checks a storage class.
+fn validate(object: &Value, errors: &mut ErrorList) {
+    provisioner(
+        text(object, "provisioner"),
+        &Path::new("provisioner"),
+        errors,
+    );
+    parameters(object, errors);
+    let policies = ["Delete", "Retain"];
+    one_of(
+        text(object, "reclaimPolicy"),
+        &policies,
+        false,
+        &Path::new("reclaimPolicy"),
+        errors,
+    );
+    let modes = ["Immediate", "WaitForFirstConsumer"];
+    one_of(
+        text(object, "volumeBindingMode"),
+        &modes,
+        true,
+        &Path::new("volumeBindingMode"),
+        errors,
+    );
+}
+
+/// Checks a change of a storage class.
+fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    validate(object, errors);
+    for key in [
+        "parameters",
+        "provisioner",
+        "reclaimPolicy",
+        "volumeBindingMode",
+    ] {
+        if object[key] != old[key] {
+            errors.push(Error::invalid(&Path::new(key), &object[key], IMMUTABLE));
+        }
+    }
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let default =
+        object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true";
+    let title = if default {
+        format!("{} (default)", meta(object, "name"))
+    } else {
+        meta(object, "name").to_owned()
+    };
+    vec![
+        json!(title),
+        json!(object::text(object, &["provisioner"])),
+        json!(object["reclaimPolicy"].as_str().unwrap_or("Delete")),
+        json!(object["volumeBindingMode"].as_str().unwrap_or("<unset>")),
+        json!(object["allowVolumeExpansion"].as_bool().unwrap_or(false)),
+        age(object),
+    ]
+}
