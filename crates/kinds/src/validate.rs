@@ -42,8 +42,6 @@ mod tests;
 pub(crate) mod volume;
 pub(crate) mod workload;
 
-pub use network::addresses::ip_name;
-
 /// Upstream's message for a change of an immutable field.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::format::{label_selector, labels, list_with_more, name, number, or_none};
 use crate::object::{items, strings, text};
+use crate::table::format::{labels, list_with_more, name, number, or_none};
 
 pub(crate) fn service(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
@@ -108,90 +108,6 @@ pub(crate) fn endpoint_slice(object: &Value) -> Vec<Value> {
         json!(addresses),
         age(object),
     ]
-}
-
-pub(crate) fn ingress(object: &Value) -> Vec<Value> {
-    let spec = &object["spec"];
-    let mut hosts: Vec<String> = items(&spec["rules"])
-        .iter()
-        .filter_map(|rule| {
-            rule["host"]
-                .as_str()
-                .filter(|host| !host.is_empty())
-                .map(str::to_owned)
-        })
-        .collect();
-    if hosts.is_empty() {
-        hosts.push("*".to_owned());
-    }
-    let addresses: Vec<&str> = items(&object["status"]["loadBalancer"]["ingress"])
-        .iter()
-        .filter_map(|it| it["ip"].as_str().or(it["hostname"].as_str()))
-        .collect();
-    let ports = if items(&spec["tls"]).is_empty() {
-        "80"
-    } else {
-        "80, 443"
-    };
-    vec![
-        name(object),
-        json!(spec["ingressClassName"].as_str().unwrap_or("<none>")),
-        json!(list_with_more(&hosts, 3)),
-        json!(addresses.join(",")),
-        json!(ports),
-        age(object),
-    ]
-}
-
-pub(crate) fn ingress_class(object: &Value) -> Vec<Value> {
-    let parameters = match &object["spec"]["parameters"] {
-        Value::Null => "<none>".to_owned(),
-        value => {
-            let kind = match value["apiGroup"].as_str() {
-                Some(group) => format!("{}.{group}", text(value, &["kind"])),
-                None => text(value, &["kind"]).to_owned(),
-            };
-            format!("{kind}/{}", text(value, &["name"]))
-        }
-    };
-    vec![
-        name(object),
-        json!(text(object, &["spec", "controller"])),
-        json!(parameters),
-        age(object),
-    ]
-}
-
-pub(crate) fn network_policy(object: &Value) -> Vec<Value> {
-    vec![
-        name(object),
-        json!(label_selector(&object["spec"]["podSelector"])),
-        age(object),
-    ]
-}
-
-pub(crate) fn service_cidr(object: &Value) -> Vec<Value> {
-    vec![
-        name(object),
-        json!(strings(&object["spec"]["cidrs"]).join(",")),
-        age(object),
-    ]
-}
-
-pub(crate) fn ip_address(object: &Value) -> Vec<Value> {
-    let parent = &object["spec"]["parentRef"];
-    let parts = [text(parent, &["resource"]), text(parent, &["group"])]
-        .into_iter()
-        .filter(|it| !it.is_empty());
-    let place = [text(parent, &["namespace"]), text(parent, &["name"])]
-        .into_iter()
-        .filter(|it| !it.is_empty());
-    let reference = [
-        parts.collect::<Vec<_>>().join("."),
-        place.collect::<Vec<_>>().join("/"),
-    ]
-    .join("/");
-    vec![name(object), json!(reference), age(object)]
 }
 
 #[cfg(test)]

@@ -8,14 +8,8 @@ use serde_json::Value;
 
 use super::{ip, list, one_of, rule, text, volume};
 
-pub(crate) mod addresses;
-mod ingress;
-mod policy;
 mod slices;
 
-pub(crate) use addresses::{address, address_update, range, range_update};
-pub(crate) use ingress::{class as ingress_class, class_update, ingress, status as ingress_status};
-pub(crate) use policy::policy;
 pub(crate) use slices::{endpoint_slice, endpoint_slice_update};
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];

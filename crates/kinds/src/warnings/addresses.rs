@@ -59,25 +59,6 @@ pub(crate) fn endpoint_slice(object: &Value) -> Vec<String> {
     items(&object["endpoints"]).flat_map(about).collect()
 }
 
-/// About the ranges that a network policy names.
-pub(crate) fn policy(spec: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
-        for (index, rule) in items(&spec[direction]) {
-            for (place, peer) in items(&rule[peers]) {
-                let path = format!("spec.{direction}[{index}].{peers}[{place}].ipBlock");
-                let block = &peer["ipBlock"];
-                found.extend(range_warnings(
-                    &format!("{path}.cidr"),
-                    text(&block["cidr"]),
-                ));
-                found.extend(ranges(&format!("{path}.except"), &block["except"]));
-            }
-        }
-    }
-    found
-}
-
 /// Warnings about the addresses in a pod.
 pub(crate) fn pod(spec: &Value, path: &str) -> Vec<String> {
     let servers = format!("{path}spec.dnsConfig.nameservers");

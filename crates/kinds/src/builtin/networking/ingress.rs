@@ -1,10 +1,14 @@
 //! Ingresses.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::NETWORKING;
+use crate::object::items;
 use crate::registry::{Builtin, Generation, Rules, STATUS};
-use crate::{table, validate};
+use crate::table::age;
+use crate::table::format::{list_with_more, name};
+
+pub(super) mod validation;
 
 pub(super) static INGRESS: Builtin = Builtin {
     kind: "Ingress",
@@ -14,16 +18,11 @@ pub(super) static INGRESS: Builtin = Builtin {
     rules: Rules {
         storage_prefix: "ingress",
         generation: Generation::FromCreate,
-        validate: validate::network::ingress,
-        validate_status: Some(|ingress, _, errors| {
-            validate::network::ingress_status(ingress, errors)
-        }),
+        validate: validation::validate,
+        validate_status: Some(|ingress, _, errors| validation::validate_status(ingress, errors)),
         warnings_create: Some(old_class),
         warnings_update: Some(|_, _| Vec::new()),
-        table: Some((
-            "Name|Class|Hosts|Address|Ports|Age",
-            table::network::ingress,
-        )),
+        table: Some(("Name|Class|Hosts|Address|Ports|Age", row)),
         ..NETWORKING.rules
     },
     ..NETWORKING
@@ -38,4 +37,37 @@ fn old_class(ingress: &Value) -> Vec<String> {
         ));
     }
     found
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let spec = &object["spec"];
+    let mut hosts: Vec<String> = items(&spec["rules"])
+        .iter()
+        .filter_map(|rule| {
+            rule["host"]
+                .as_str()
+                .filter(|host| !host.is_empty())
+                .map(str::to_owned)
+        })
+        .collect();
+    if hosts.is_empty() {
+        hosts.push("*".to_owned());
+    }
+    let addresses: Vec<&str> = items(&object["status"]["loadBalancer"]["ingress"])
+        .iter()
+        .filter_map(|it| it["ip"].as_str().or(it["hostname"].as_str()))
+        .collect();
+    let ports = if items(&spec["tls"]).is_empty() {
+        "80"
+    } else {
+        "80, 443"
+    };
+    vec![
+        name(object),
+        json!(spec["ingressClassName"].as_str().unwrap_or("<none>")),
+        json!(list_with_more(&hosts, 3)),
+        json!(addresses.join(",")),
+        json!(ports),
+        age(object),
+    ]
 }

@@ -1,4 +1,4 @@
-//! Ingresses and their classes.
+//! Validation of ingresses.
 
 use std::net::IpAddr;
 
@@ -6,10 +6,10 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{IMMUTABLE, domain_prefixed_path, ip, list, rule, text, volume};
+use crate::validate::{ip, list, rule, text, volume};
 
 /// Checks an ingress.
-pub(crate) fn ingress(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let rules = list(spec, "rules");
     if rules.is_empty() && !spec["defaultBackend"].is_object() {
@@ -76,7 +76,7 @@ fn host_texts(host: &str) -> Vec<String> {
 }
 
 /// Validates the load balancer status of an ingress.
-pub(crate) fn status(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_status(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let places = list(&object["status"]["loadBalancer"], "ingress");
     for (index, place) in places.iter().enumerate() {
@@ -184,7 +184,11 @@ fn backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// An object by kind and name.
-fn reference(reference: &Value, path: &Path, errors: &mut ErrorList) {
+pub(in crate::builtin::networking) fn reference(
+    reference: &Value,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     if let Some(group) = reference["apiGroup"].as_str() {
         rule(
             names::dns1123_subdomain(group),
@@ -201,52 +205,4 @@ fn reference(reference: &Value, path: &Path, errors: &mut ErrorList) {
             rule(names::path_segment_name(value), value, &at, errors);
         }
     }
-}
-
-/// Longest name of a controller.
-const MAX_CONTROLLER: usize = 250;
-
-/// Checks a class of ingresses.
-pub(crate) fn class(object: &Value, errors: &mut ErrorList) {
-    let (spec, path) = (&object["spec"], Path::new("spec"));
-    let (controller, at) = (text(spec, "controller"), path.child("controller"));
-    if controller.len() > MAX_CONTROLLER {
-        errors.push(Error::too_long(&at, MAX_CONTROLLER));
-    }
-    domain_prefixed_path(controller, &at, errors);
-    let (parameters, path) = (&spec["parameters"], path.child("parameters"));
-    if !parameters.is_object() {
-        return;
-    }
-    reference(parameters, &path, errors);
-    let (namespace, at) = (parameters["namespace"].as_str(), path.child("namespace"));
-    match (parameters["scope"].as_str(), namespace) {
-        (None, _) => errors.push(Error::required(&path.child("scope"), "")),
-        (Some("Namespace"), None) => {
-            let detail = "`parameters.scope` is set to 'Namespace'";
-            errors.push(Error::required(&at, detail));
-        }
-        (Some("Namespace"), Some(namespace)) => {
-            rule(names::dns1123_label(namespace), namespace, &at, errors);
-        }
-        (Some("Cluster"), Some(_)) => {
-            let detail = "`parameters.scope` is set to 'Cluster'";
-            errors.push(Error::forbidden(&at, detail));
-        }
-        (Some("Cluster"), None) => {}
-        (Some(other), _) => {
-            let scopes = ["Cluster", "Namespace"];
-            errors.push(Error::not_supported(&path.child("scope"), other, &scopes));
-        }
-    }
-}
-
-/// Checks a change of a class of ingresses.
-pub(crate) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
-    let (now, before) = (&object["spec"]["controller"], &old["spec"]["controller"]);
-    if now != before {
-        let at = Path::new("spec").child("controller");
-        errors.push(Error::invalid(&at, now, IMMUTABLE));
-    }
-    class(object, errors);
 }
