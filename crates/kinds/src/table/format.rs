@@ -89,3 +89,6 @@ pub(crate) fn with_template(object: &Value, mut cells: Vec<Value>, selector: Str
     cells.extend([json!(names), json!(images), json!(selector)]);
     cells
 }
+
+/// How many endpoints a row shows.
+pub(crate) const SHOWN_ENDPOINTS: usize = 3;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::age;
 use crate::object::{items, strings, text};
-use crate::table::format::{labels, list_with_more, name, number, or_none};
+use crate::table::format::{SHOWN_ENDPOINTS, labels, name, number, or_none};
 
 pub(crate) fn service(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
@@ -46,9 +46,6 @@ pub(crate) fn service(object: &Value) -> Vec<Value> {
     ]
 }
 
-/// The endpoints that a row shows.
-const SHOWN: usize = 3;
-
 pub(crate) fn endpoints(object: &Value) -> Vec<Value> {
     let mut shown = Vec::new();
     let mut count = 0;
@@ -58,7 +55,7 @@ pub(crate) fn endpoints(object: &Value) -> Vec<Value> {
         let ports = items(&subset["ports"]);
         // Each address has each port: more than could be listed.
         count += addresses.len() * ports.len().max(1);
-        let left = SHOWN - shown.len();
+        let left = SHOWN_ENDPOINTS - shown.len();
         match ports {
             [] => shown.extend(addresses.take(left).map(str::to_owned)),
             ports => {
@@ -76,38 +73,6 @@ pub(crate) fn endpoints(object: &Value) -> Vec<Value> {
     };
     let shown = or_none(shown.join(",")) + &more;
     vec![name(object), json!(shown), age(object)]
-}
-
-pub(crate) fn endpoint_slice(object: &Value) -> Vec<Value> {
-    let ports: Vec<String> = items(&object["ports"])
-        .iter()
-        .map(|port| {
-            port["port"]
-                .as_i64()
-                .map_or("*".to_owned(), |port| port.to_string())
-        })
-        .collect();
-    let addresses: Vec<String> = items(&object["endpoints"])
-        .iter()
-        .flat_map(|endpoint| strings(&endpoint["addresses"]))
-        .collect();
-    let ports = if ports.is_empty() {
-        "<unset>".to_owned()
-    } else {
-        list_with_more(&ports, SHOWN)
-    };
-    let addresses = if addresses.is_empty() {
-        "<unset>".to_owned()
-    } else {
-        list_with_more(&addresses, SHOWN)
-    };
-    vec![
-        name(object),
-        json!(text(object, &["addressType"])),
-        json!(ports),
-        json!(addresses),
-        age(object),
-    ]
 }
 
 #[cfg(test)]

@@ -8,11 +8,7 @@ use serde_json::Value;
 
 use super::{ip, list, one_of, rule, text, volume};
 
-mod slices;
-
-pub(crate) use slices::{endpoint_slice, endpoint_slice_update};
-
-const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 /// An address that traffic from elsewhere can reach.
 pub(crate) fn reachable_address(text: &str, path: &Path, errors: &mut ErrorList) {
     if let Some(why) = ip::address_text(text) {

@@ -45,20 +45,6 @@ pub(crate) fn endpoints(object: &Value) -> Vec<String> {
     found
 }
 
-/// As [`endpoints`], in slices.
-pub(crate) fn endpoint_slice(object: &Value) -> Vec<String> {
-    if object["addressType"] == "FQDN" {
-        return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
-    }
-    let about = |(index, endpoint): (usize, &Value)| {
-        list(
-            &format!("endpoints[{index}].addresses"),
-            &endpoint["addresses"],
-        )
-    };
-    items(&object["endpoints"]).flat_map(about).collect()
-}
-
 /// Warnings about the addresses in a pod.
 pub(crate) fn pod(spec: &Value, path: &str) -> Vec<String> {
     let servers = format!("{path}spec.dnsConfig.nameservers");

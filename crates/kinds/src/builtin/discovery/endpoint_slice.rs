@@ -1,9 +1,14 @@
 //! Endpoint slices.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::object::{self, items, strings};
 use crate::registry::{BASE, Builtin, Generation, Rules, anything_changed};
-use crate::{table, validate, warnings};
+use crate::table::age;
+use crate::table::format::{SHOWN_ENDPOINTS, list_with_more, name};
+use crate::warnings::addresses;
+
+mod validation;
 
 pub(super) static ENDPOINT_SLICE: Builtin = Builtin {
     group: "discovery.k8s.io",
@@ -18,14 +23,11 @@ pub(super) static ENDPOINT_SLICE: Builtin = Builtin {
                 drop_topology(slice);
             }
         }),
-        validate: validate::network::endpoint_slice,
-        validate_update: Some(validate::network::endpoint_slice_update),
+        validate: validation::validate,
+        validate_update: Some(validation::validate_update),
         checks_metadata_change: |_| false,
-        warnings: warnings::addresses::endpoint_slice,
-        table: Some((
-            "Name|AddressType|Ports|Endpoints|Age",
-            table::network::endpoint_slice,
-        )),
+        warnings,
+        table: Some(("Name|AddressType|Ports|Endpoints|Age", row)),
         ..Rules::DEFAULT
     },
     ..BASE
@@ -39,4 +41,52 @@ fn drop_topology(slice: &mut Value) {
             endpoint.remove("deprecatedTopology");
         }
     }
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let ports: Vec<String> = items(&object["ports"])
+        .iter()
+        .map(|port| {
+            port["port"]
+                .as_i64()
+                .map_or("*".to_owned(), |port| port.to_string())
+        })
+        .collect();
+    let addresses: Vec<String> = items(&object["endpoints"])
+        .iter()
+        .flat_map(|endpoint| strings(&endpoint["addresses"]))
+        .collect();
+    let ports = if ports.is_empty() {
+        "<unset>".to_owned()
+    } else {
+        list_with_more(&ports, SHOWN_ENDPOINTS)
+    };
+    let addresses = if addresses.is_empty() {
+        "<unset>".to_owned()
+    } else {
+        list_with_more(&addresses, SHOWN_ENDPOINTS)
+    };
+    vec![
+        name(object),
+        json!(object::text(object, &["addressType"])),
+        json!(ports),
+        json!(addresses),
+        age(object),
+    ]
+}
+
+/// As [`endpoints`], in slices.
+fn warnings(object: &Value) -> Vec<String> {
+    if object["addressType"] == "FQDN" {
+        return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
+    }
+    let about = |(index, endpoint): (usize, &Value)| {
+        addresses::list(
+            &format!("endpoints[{index}].addresses"),
+            &endpoint["addresses"],
+        )
+    };
+    addresses::items(&object["endpoints"])
+        .flat_map(about)
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! Slices of endpoints.
+//! Validation of endpoint slices.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,8 +7,8 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{PROTOCOLS, ip, reachable_address};
-use crate::validate::{IMMUTABLE, labels, list, one_of, rule, text};
+use crate::validate::network::{PROTOCOLS, reachable_address};
+use crate::validate::{IMMUTABLE, ip, labels, list, one_of, rule, text};
 
 /// Most ports and endpoints of a slice, addresses and labels of an endpoint, and hints of either kind.
 const MAX_PORTS: usize = 20_000;
@@ -18,7 +18,7 @@ const MAX_LABELS: usize = 16;
 const MAX_HINTS: usize = 8;
 
 /// Checks a slice of endpoints.
-pub(crate) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let kind = text(object, "addressType");
     let at = Path::new("addressType");
     one_of(kind, &["FQDN", "IPv4", "IPv6"], true, &at, errors);
@@ -27,9 +27,9 @@ pub(crate) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a slice of endpoints. Endpoints that stay may be as they were allowed to be in the past.
-pub(crate) fn endpoint_slice_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let before = errors.len();
-    endpoint_slice(object, errors);
+    validate(object, errors);
     if object["endpoints"] == old["endpoints"] {
         let mut index = 0;
         errors.retain(|error| {
