@@ -17,7 +17,6 @@ pub(crate) mod certificate;
 pub(crate) mod config;
 pub(crate) mod container;
 pub(crate) mod event;
-pub(crate) mod flow;
 pub(crate) mod internal;
 pub mod ip;
 pub(crate) mod namespace;

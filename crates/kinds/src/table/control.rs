@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::format::{name, number, or_none};
 use crate::object::{items, text};
+use crate::table::format::{name, or_none};
 
 fn subjects(object: &Value) -> [String; 3] {
     let of = |kind: &str| {
@@ -108,52 +108,6 @@ pub(crate) fn admission_binding(object: &Value) -> Vec<Value> {
         name(object),
         json!(text(spec, &["policyName"])),
         json!(reference),
-        age(object),
-    ]
-}
-
-/// Flow schemas are shown in the order in which they are tried.
-pub(crate) fn flow_schema_place(object: &Value) -> (i64, &str) {
-    let precedence = &object["spec"]["matchingPrecedence"];
-    let name = text(object, &["metadata", "name"]);
-    (precedence.as_i64().unwrap_or_default(), name)
-}
-
-pub(crate) fn flow_schema(object: &Value) -> Vec<Value> {
-    let spec = &object["spec"];
-    let conditions = object["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    let dangling = conditions.find(|condition| condition["type"] == "Dangling");
-    let dangling = dangling.and_then(|condition| condition["status"].as_str());
-    vec![
-        name(object),
-        json!(text(spec, &["priorityLevelConfiguration", "name"])),
-        number(&spec["matchingPrecedence"]),
-        json!(
-            spec["distinguisherMethod"]["type"]
-                .as_str()
-                .unwrap_or("<none>")
-        ),
-        age(object),
-        json!(dangling.unwrap_or("?")),
-    ]
-}
-
-pub(crate) fn priority_level(object: &Value) -> Vec<Value> {
-    let spec = &object["spec"];
-    let limited = &spec["limited"];
-    let queuing = &limited["limitResponse"]["queuing"];
-    let shown = |value: &Value| match value.as_i64() {
-        Some(value) => json!(value),
-        None => json!("<none>"),
-    };
-    vec![
-        name(object),
-        json!(text(spec, &["type"])),
-        shown(&limited["nominalConcurrencyShares"]),
-        shown(&queuing["queues"]),
-        shown(&queuing["handSize"]),
-        shown(&queuing["queueLengthLimit"]),
         age(object),
     ]
 }

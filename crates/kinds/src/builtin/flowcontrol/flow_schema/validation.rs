@@ -1,25 +1,14 @@
-//! Priority levels and the schemas that sort requests into them.
-
-use std::collections::BTreeSet;
+//! Validation of flow schemas.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{between, internal, list, rule, text};
-use crate::flow_defaults::mandatory;
+use crate::builtin::flowcontrol::{SCHEMA, fixed, validate_conditions};
+use crate::validate::{internal, list, rule, text};
 
-const SCHEMA: (&str, &str, &str) = ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema");
-const LEVEL: (&str, &str, &str) = (
-    "flowcontrol.apiserver.k8s.io",
-    "v1",
-    "PriorityLevelConfiguration",
-);
 /// Largest matching precedence.
 const MAX_PRECEDENCE: i64 = 10_000;
-const MAX_QUEUES: i64 = 10_000_000;
-/// How many bits of a hash choose the queues of a flow.
-const MAX_HASH_BITS: i64 = 60;
 const VERBS: [&str; 9] = [
     "create",
     "delete",
@@ -35,7 +24,7 @@ const VERBS: [&str; 9] = [
 const ALL: &str = "*";
 
 /// Checks a schema.
-pub(crate) fn schema(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let name = text(&object["metadata"], "name");
     let precedence = spec["matchingPrecedence"].as_i64().unwrap_or_default();
@@ -69,34 +58,7 @@ pub(crate) fn schema(object: &Value, errors: &mut ErrorList) {
         schema_rules(rules, &path.child("rules").index(index), errors);
     }
     fixed(object, "flowschemas", errors);
-    conditions(object, errors);
-}
-
-/// The mandatory objects cannot be changed.
-fn fixed(object: &Value, plural: &str, errors: &mut ErrorList) {
-    let name = text(&object["metadata"], "name");
-    let Some(wanted) = mandatory(plural, name) else {
-        return;
-    };
-    let adjustable = plural == "prioritylevelconfigurations" && name == "exempt";
-    let mut spec = object["spec"].clone();
-    if adjustable {
-        spec["exempt"] = wanted["exempt"].clone();
-    }
-    if spec != wanted {
-        let detail = if adjustable {
-            "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value".to_owned()
-        } else {
-            format!("spec of '{name}' must equal the fixed value")
-        };
-        let kind = if plural == "flowschemas" {
-            SCHEMA
-        } else {
-            LEVEL
-        };
-        let shown = internal::shown(kind, &["spec"], &object["spec"]);
-        errors.push(Error::invalid(&Path::new("spec"), shown, detail));
-    }
+    validate_conditions(object, errors);
 }
 
 fn schema_rules(rules: &Value, path: &Path, errors: &mut ErrorList) {
@@ -252,158 +214,5 @@ fn url_path(path: &str) -> Option<&'static str> {
             Some("wildcard can only do suffix matching")
         }
         _ => None,
-    }
-}
-
-/// Checks a priority level.
-pub(crate) fn level(object: &Value, errors: &mut ErrorList) {
-    let (spec, path) = (&object["spec"], Path::new("spec"));
-    let (name, kind) = (text(&object["metadata"], "name"), text(spec, "type"));
-    if (name == "exempt") != (kind == "Exempt") {
-        let detail = "must be 'Exempt' if and only if `name` is 'exempt'";
-        errors.push(Error::invalid(&path.child("type"), kind, detail));
-    }
-    let (limited, exempt) = (&spec["limited"], &spec["exempt"]);
-    match kind {
-        "Exempt" => {
-            if limited.is_object() {
-                let detail = "must be nil if the type is not Limited";
-                errors.push(Error::forbidden(&path.child("limited"), detail));
-            }
-            if exempt.is_object() {
-                shares(exempt, &path.child("exempt"), errors);
-            }
-        }
-        "Limited" => {
-            if exempt.is_object() {
-                let detail = "must be nil if the type is Limited";
-                errors.push(Error::forbidden(&path.child("exempt"), detail));
-            }
-            if limited.is_object() {
-                limits(limited, &path.child("limited"), errors);
-            } else {
-                let detail = "must not be empty when type is Limited";
-                errors.push(Error::required(&path.child("limited"), detail));
-            }
-        }
-        _ => {
-            let kinds = ["Exempt", "Limited"];
-            errors.push(Error::not_supported(&path.child("type"), kind, &kinds));
-        }
-    }
-    fixed(object, "prioritylevelconfigurations", errors);
-    conditions(object, errors);
-}
-
-fn shares(item: &Value, path: &Path, errors: &mut ErrorList) {
-    let key = "nominalConcurrencyShares";
-    if let Some(shares) = item[key].as_i64().filter(|it| *it < 0) {
-        let detail = "must be a non-negative integer";
-        errors.push(Error::invalid(&path.child(key), shares, detail));
-    }
-    lendable(item, path, errors);
-}
-
-fn lendable(item: &Value, path: &Path, errors: &mut ErrorList) {
-    let key = "lendablePercent";
-    if let Some(percent) = item[key].as_i64().filter(|it| !(0..=100).contains(it)) {
-        errors.push(Error::invalid(&path.child(key), percent, between(0, 100)));
-    }
-}
-
-fn limits(limited: &Value, path: &Path, errors: &mut ErrorList) {
-    let key = "nominalConcurrencyShares";
-    if let Some(shares) = limited[key].as_i64().filter(|it| *it < 0) {
-        let detail = "must be a non-negative integer";
-        errors.push(Error::invalid(&path.child(key), shares, detail));
-    }
-    let (response, at) = (&limited["limitResponse"], path.child("limitResponse"));
-    let queuing = &response["queuing"];
-    match text(response, "type") {
-        "Reject" => {
-            if queuing.is_object() {
-                let detail = "must be nil if limited.limitResponse.type is not Limited";
-                errors.push(Error::forbidden(&at.child("queuing"), detail));
-            }
-        }
-        "Queue" => {
-            if queuing.is_object() {
-                queues(queuing, &at.child("queuing"), errors);
-            } else {
-                let detail = "must not be empty if limited.limitResponse.type is Limited";
-                errors.push(Error::required(&at.child("queuing"), detail));
-            }
-        }
-        other => {
-            let kinds = ["Queue", "Reject"];
-            errors.push(Error::not_supported(&at.child("type"), other, &kinds));
-        }
-    }
-    lendable(limited, path, errors);
-    let key = "borrowingLimitPercent";
-    if let Some(percent) = limited[key].as_i64().filter(|it| *it < 0) {
-        let detail = "if specified, must be a non-negative integer";
-        errors.push(Error::invalid(&path.child(key), percent, detail));
-    }
-}
-
-fn queues(queuing: &Value, path: &Path, errors: &mut ErrorList) {
-    let number = |key: &str| queuing[key].as_i64().unwrap_or_default();
-    let (length, queues, hand) = (
-        number("queueLengthLimit"),
-        number("queues"),
-        number("handSize"),
-    );
-    let at = path.child("queueLengthLimit");
-    if length <= 0 {
-        errors.push(Error::invalid(&at, length, "must be positive"));
-    }
-    let at = path.child("queues");
-    if queues <= 0 {
-        errors.push(Error::invalid(&at, queues, "must be positive"));
-    } else if queues > MAX_QUEUES {
-        let detail = format!("must not be greater than {MAX_QUEUES}");
-        errors.push(Error::invalid(&at, queues, detail));
-    }
-    let at = path.child("handSize");
-    if hand <= 0 {
-        errors.push(Error::invalid(&at, hand, "must be positive"));
-    } else if hand > queues {
-        let detail = format!("should not be greater than queues ({queues})");
-        errors.push(Error::invalid(&at, hand, detail));
-    } else if entropy(queues, hand) > MAX_HASH_BITS {
-        let detail = format!(
-            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MAX_HASH_BITS}"
-        );
-        errors.push(Error::invalid(&at, hand, detail));
-    }
-}
-
-/// The bits of entropy to deal a hand from a deck, capped at a sufficient value.
-fn entropy(deck: i64, hand: i64) -> i64 {
-    let mut bits = 0.0;
-    for dealt in 0..hand {
-        // Exact: there are at most ten million cards.
-        bits += ((deck - dealt) as f64).log2();
-        if bits > 64.0 {
-            break;
-        }
-    }
-    bits.ceil() as i64
-}
-
-/// Checks the conditions in a status.
-pub(crate) fn conditions(object: &Value, errors: &mut ErrorList) {
-    let path = Path::new("status").child("conditions");
-    let mut seen = BTreeSet::new();
-    for (index, condition) in list(&object["status"], "conditions").iter().enumerate() {
-        let at = path.index(index).child("type");
-        let kind = text(condition, "type");
-        if !seen.insert(kind) {
-            errors.push(Error::duplicate(&at, kind));
-        }
-        if kind.is_empty() {
-            errors.push(Error::required(&at, ""));
-        }
     }
 }
