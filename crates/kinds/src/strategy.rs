@@ -9,7 +9,6 @@ use crate::registry::Resource;
 
 pub(crate) mod certificates;
 mod delete;
-pub(crate) mod groups;
 mod prepare;
 pub(crate) mod services;
 mod validate;

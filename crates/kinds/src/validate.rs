@@ -39,7 +39,6 @@ pub(crate) mod storage;
 #[cfg(test)]
 mod tests;
 pub(crate) mod volume;
-pub(crate) mod workload;
 
 /// Upstream's message for a change of an immutable field.
 pub(crate) const IMMUTABLE: &str = "field is immutable";

@@ -2,8 +2,10 @@
 
 use crate::registry::Builtin;
 
+mod disabled_fields;
 mod pod_group;
 mod priority_class;
+mod validation;
 mod workload;
 
 /// The kinds of the group.

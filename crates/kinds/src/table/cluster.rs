@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::format::{name, number, or_none};
 use super::{age, since};
 use crate::object::{items, string_map, text};
+use crate::table::format::{name, or_none};
 
 pub(crate) fn node(object: &Value) -> Vec<Value> {
     let ready = items(&object["status"]["conditions"])
@@ -188,16 +188,6 @@ pub(crate) fn lease(object: &Value) -> Vec<Value> {
         name(object),
         json!(text(object, &["spec", "holderIdentity"])),
         age(object),
-    ]
-}
-
-pub(crate) fn priority_class(object: &Value) -> Vec<Value> {
-    vec![
-        name(object),
-        number(&object["value"]),
-        json!(object["globalDefault"].as_bool().unwrap_or(false)),
-        age(object),
-        json!(text(object, &["preemptionPolicy"])),
     ]
 }
 

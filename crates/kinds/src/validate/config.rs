@@ -7,8 +7,7 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::{
-    IMMUTABLE, decoded_length, entries, int_or_percent, label_selector, labels, list, one_of, rule,
-    text,
+    decoded_length, entries, int_or_percent, label_selector, labels, list, one_of, rule, text,
 };
 
 /// Largest payload of a config map or secret, in bytes.
@@ -153,64 +152,6 @@ pub(crate) fn lease(object: &Value, errors: &mut ErrorList) {
             detail,
         ));
     }
-}
-
-/// The highest priority that users may give.
-const MAX_USER_PRIORITY: i64 = 1_000_000_000;
-
-pub(crate) fn priority_class(object: &Value, errors: &mut ErrorList) {
-    let name = text(&object["metadata"], "name");
-    if name.starts_with("system-")
-        && let Some(why) = system_class(object, name)
-    {
-        let detail = format!(
-            "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
-        );
-        let at = Path::new("metadata").child("name");
-        errors.push(Error::forbidden(&at, detail));
-    }
-    if object["value"].as_i64().unwrap_or_default() > MAX_USER_PRIORITY
-        && !name.starts_with("system-")
-    {
-        let detail =
-            format!("maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}");
-        errors.push(Error::forbidden(&Path::new("value"), detail));
-    }
-    let policies = ["PreemptLowerPriority", "Never"];
-    one_of(
-        text(object, "preemptionPolicy"),
-        &policies,
-        true,
-        &Path::new("preemptionPolicy"),
-        errors,
-    );
-}
-
-/// Validates an update of a priority class: values that pods copied cannot change.
-pub(crate) fn priority_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
-    if object["value"] != old["value"] {
-        let detail = "may not be changed in an update.";
-        errors.push(Error::forbidden(&Path::new("value"), detail));
-    }
-    const POLICY: &str = "preemptionPolicy";
-    if object[POLICY] != old[POLICY] {
-        let at = Path::new(POLICY);
-        errors.push(Error::invalid(&at, &object[POLICY], IMMUTABLE));
-    }
-}
-
-/// What a class with the name of one of the server's has other than that.
-fn system_class(object: &Value, name: &str) -> Option<String> {
-    let wanted = match name {
-        "system-node-critical" => 2_000_001_000,
-        "system-cluster-critical" => 2_000_000_000,
-        _ => return Some(format!("{name} is not a known system priority class")),
-    };
-    if object["value"].as_i64() != Some(wanted) {
-        return Some(format!("value of {name} PriorityClass must be {wanted}"));
-    }
-    let default = object["globalDefault"] == true;
-    default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
 pub(crate) fn budget_status(object: &Value, errors: &mut ErrorList) {

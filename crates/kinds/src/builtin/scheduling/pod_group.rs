@@ -1,7 +1,15 @@
 //! Pod groups.
 
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::Value;
+
+use super::disabled_fields;
+use crate::builtin::scheduling::validation::{
+    MAX_CLAIMS, claim_name, claims, each, immutable, name, policy, shown, too_many,
+};
 use crate::registry::{ALL_METADATA, BASE, Builtin, Rules, STATUS};
-use crate::{strategy, validate};
+use crate::validate::{IMMUTABLE, list};
 
 pub(super) static POD_GROUP: Builtin = Builtin {
     group: "scheduling.k8s.io",
@@ -10,14 +18,77 @@ pub(super) static POD_GROUP: Builtin = Builtin {
     plural: "podgroups",
     subresources: &[STATUS],
     rules: Rules {
-        drop_disabled: Some(strategy::groups::drop_from_group),
+        drop_disabled: Some(disabled_fields::drop_from_group),
         status_keeps: ALL_METADATA,
         status_ignores_deletion: true,
-        validate: validate::workload::group,
-        validate_update: Some(validate::workload::group_update),
-        validate_status: Some(validate::workload::group_status),
+        validate,
+        validate_update: Some(validate_update),
+        validate_status: Some(validate_status),
         validates_metadata_again: false,
         ..Rules::DEFAULT
     },
     ..BASE
 };
+
+/// Checks a new pod group.
+fn validate(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    let template = &spec["podGroupTemplateRef"];
+    if template.is_object() {
+        let (at, of) = (path.child("podGroupTemplateRef"), &template["workload"]);
+        if of.is_object() {
+            let at = at.child("workload");
+            name(of, "workloadName", names::dns1123_subdomain, &at, errors);
+            name(
+                of,
+                "podGroupTemplateName",
+                names::dns1123_label,
+                &at,
+                errors,
+            );
+        } else {
+            let detail = "must specify one of: `workload`";
+            errors.push(Error::invalid(&at, "", detail));
+        }
+    }
+    policy(
+        &spec["schedulingPolicy"],
+        &path.child("schedulingPolicy"),
+        errors,
+    );
+    claims(spec, &path, errors);
+}
+
+/// Checks a change of a pod group.
+fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
+    let changed = |key: &str| spec[key] != before[key];
+    for key in ["podGroupTemplateRef", "schedulingPolicy"] {
+        if changed(key) {
+            let shown = BadValue::raw(shown(&spec[key], true));
+            errors.push(Error::invalid(&path.child(key), shown, IMMUTABLE));
+        }
+    }
+    for key in ["podGroupTemplateRef", "schedulingPolicy", "resourceClaims"] {
+        immutable(changed(key), &path.child(key), errors);
+    }
+    if changed("resourceClaims") {
+        let at = path.child("resourceClaims");
+        too_many(list(spec, "resourceClaims"), &at, MAX_CLAIMS, errors);
+    }
+}
+
+/// Checks a change of a pod group's status.
+fn validate_status(object: &Value, old: &Value, errors: &mut ErrorList) {
+    let (status, path) = (&object["status"], Path::new("status"));
+    let conditions = list(status, "conditions");
+    let at = path.child("conditions");
+    errors.extend(allot_model::validate::conditions(conditions, &at));
+    let key = "resourceClaimStatuses";
+    if status[key] != old["status"][key] {
+        let (statuses, at) = (list(status, key), path.child(key));
+        each(statuses, &at, MAX_CLAIMS, errors, |status, at, errors| {
+            claim_name(status, "resourceClaimName", at, errors);
+        });
+    }
+}

@@ -14,7 +14,7 @@ const NEVER: [&str; 4] = [
 ];
 
 /// Removes fields of features that are off and that the stored workload does not use.
-pub(crate) fn drop_from_workload(features: &Features, object: &mut Value, old: &Value) {
+pub(super) fn drop_from_workload(features: &Features, object: &mut Value, old: &Value) {
     let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
     const TEMPLATES: &str = "podGroupTemplates";
     let templates = items_mut(object, &["spec", TEMPLATES]);
@@ -24,7 +24,7 @@ pub(crate) fn drop_from_workload(features: &Features, object: &mut Value, old: &
 }
 
 /// Removes fields of features that are off and that the stored pod group does not use.
-pub(crate) fn drop_from_group(features: &Features, object: &mut Value, old: &Value) {
+pub(super) fn drop_from_group(features: &Features, object: &mut Value, old: &Value) {
     let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
     let in_use = uses_claims(&old["spec"]);
     if let Some(spec) = object.get_mut("spec") {
