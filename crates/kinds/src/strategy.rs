@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::registry::Resource;
 
-pub(crate) mod certificates;
 mod delete;
 mod prepare;
 pub(crate) mod services;

@@ -13,7 +13,6 @@ pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod apps;
 pub(crate) mod batch;
-pub(crate) mod certificate;
 pub(crate) mod config;
 pub(crate) mod container;
 pub(crate) mod event;

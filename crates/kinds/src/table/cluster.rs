@@ -183,14 +183,6 @@ pub(crate) fn service_account(object: &Value) -> Vec<Value> {
     vec![name(object), age(object)]
 }
 
-pub(crate) fn lease(object: &Value) -> Vec<Value> {
-    vec![
-        name(object),
-        json!(text(object, &["spec", "holderIdentity"])),
-        age(object),
-    ]
-}
-
 pub(crate) fn quota(object: &Value) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     for (resource, hard) in string_map(&object["status"]["hard"]) {
@@ -211,8 +203,4 @@ pub(crate) fn quota(object: &Value) -> Vec<Value> {
         json!(limits.join(", ")),
         age(object),
     ]
-}
-
-pub(crate) fn runtime_class(object: &Value) -> Vec<Value> {
-    vec![name(object), json!(text(object, &["handler"])), age(object)]
 }

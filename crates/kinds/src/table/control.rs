@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::age;
 use crate::object::{items, text};
-use crate::table::format::{name, or_none};
+use crate::table::format::name;
 
 fn subjects(object: &Value) -> [String; 3] {
     let of = |kind: &str| {
@@ -37,43 +37,6 @@ pub(crate) fn role_binding(object: &Value) -> Vec<Value> {
         json!(users),
         json!(groups),
         json!(accounts),
-    ]
-}
-
-pub(crate) fn csr(object: &Value) -> Vec<Value> {
-    let spec = &object["spec"];
-    let (mut approved, mut denied, mut failed) = (false, false, false);
-    for condition in items(&object["status"]["conditions"]) {
-        match condition["type"].as_str() {
-            Some("Approved") => approved = true,
-            Some("Denied") => denied = true,
-            Some("Failed") => failed = true,
-            _ => {}
-        }
-    }
-    let mut state = vec![if denied {
-        "Denied"
-    } else if approved {
-        "Approved"
-    } else {
-        "Pending"
-    }];
-    if failed {
-        state.push("Failed");
-    }
-    if !text(object, &["status", "certificate"]).is_empty() {
-        state.push("Issued");
-    }
-    let duration = spec["expirationSeconds"]
-        .as_i64()
-        .map_or("<none>".to_owned(), allot_model::table::human_duration);
-    vec![
-        name(object),
-        age(object),
-        json!(or_none(text(spec, &["signerName"]).to_owned())),
-        json!(text(spec, &["username"])),
-        json!(duration),
-        json!(state.join(",")),
     ]
 }
 
@@ -110,20 +73,4 @@ pub(crate) fn admission_binding(object: &Value) -> Vec<Value> {
         json!(reference),
         age(object),
     ]
-}
-
-pub(crate) fn api_service(object: &Value) -> Vec<Value> {
-    let service = match &object["spec"]["service"] {
-        Value::Null => "Local".to_owned(),
-        service => format!(
-            "{}/{}",
-            text(service, &["namespace"]),
-            text(service, &["name"])
-        ),
-    };
-    let available = items(&object["status"]["conditions"])
-        .iter()
-        .find(|it| it["type"] == "Available");
-    let available = available.map_or("Unknown", |it| it["status"].as_str().unwrap_or("Unknown"));
-    vec![name(object), json!(service), json!(available), age(object)]
 }

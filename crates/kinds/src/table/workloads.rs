@@ -157,22 +157,6 @@ pub(crate) fn cron_job(object: &Value) -> Vec<Value> {
     ]
 }
 
-pub(crate) fn disruption_budget(object: &Value) -> Vec<Value> {
-    let spec = &object["spec"];
-    let amount = |value: &Value| match value {
-        Value::Null => "N/A".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    vec![
-        json!(meta(object, "name")),
-        json!(amount(&spec["minAvailable"])),
-        json!(amount(&spec["maxUnavailable"])),
-        number(&object["status"]["disruptionsAllowed"]),
-        age(object),
-    ]
-}
-
 pub(crate) fn pod_template(object: &Value) -> Vec<Value> {
     let (names, images) = containers(&object["template"]["spec"]);
     let pod_labels = labels(&object["template"]["metadata"]["labels"]);

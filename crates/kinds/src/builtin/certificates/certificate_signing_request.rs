@@ -1,13 +1,16 @@
 //! Certificate signing requests.
 
 use allot_apimachinery::names;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::object::{self, items};
 use crate::registry::{Builtin, CLUSTER, RW, Rules, STATUS, UnsupportedField};
 use crate::request::Part;
-use crate::strategy::certificates::prepare_status;
 use crate::strategy::keep;
-use crate::{table, validate};
+use crate::table::age;
+use crate::table::format::{name, or_none};
+
+mod validation;
 
 pub(super) static CERTIFICATE_SIGNING_REQUEST: Builtin = Builtin {
     group: "certificates.k8s.io",
@@ -23,19 +26,19 @@ pub(super) static CERTIFICATE_SIGNING_REQUEST: Builtin = Builtin {
             ("approval", &[&["spec"], &["status", "certificate"]]),
             ("status", &[&["spec"], &["status", "conditions"]]),
         ],
-        validate: validate::certificate::request,
+        validate: validation::validate,
         validate_update: Some(|request, old, errors| {
-            validate::certificate::update(request, old, Part::Main, errors)
+            validation::validate_update(request, old, Part::Main, errors)
         }),
         validate_status: Some(|request, old, errors| {
-            validate::certificate::update(request, old, Part::Status, errors)
+            validation::validate_update(request, old, Part::Status, errors)
         }),
-        validate_part: Some(validate::certificate::update),
+        validate_part: Some(validation::validate_update),
         selectable: &["spec.signerName"],
         unsupported_field: UnsupportedField::NotSupported,
         table: Some((
             "Name|Age|SignerName|Requestor|RequestedDuration|Condition",
-            table::control::csr,
+            row,
         )),
         ..Rules::DEFAULT
     },
@@ -47,4 +50,80 @@ fn prepare_update(request: &mut Value, old: &Value, part: Part) {
         keep(request, old, "spec");
     }
     prepare_status(request, old, part);
+}
+
+/// Keeps existing approval and denial conditions, and sets the timestamps of new conditions.
+fn prepare_status(request: &mut Value, old: &Value, part: Part) {
+    if !matches!(part, Part::Status | Part::Approval) {
+        return;
+    }
+    let before: &[Value] = old["status"]["conditions"]
+        .as_array()
+        .map_or(&[], Vec::as_slice);
+    let conditions = request.pointer_mut("/status/conditions");
+    let Some(conditions) = conditions.and_then(Value::as_array_mut) else {
+        return;
+    };
+    if part == Part::Status {
+        for kind in ["Approved", "Denied"] {
+            let known = before.iter().filter(|it| it["type"] == kind);
+            let sent = conditions.iter().filter(|it| it["type"] == kind);
+            if known.clone().count() == sent.count() {
+                let sent = conditions.iter_mut().filter(|it| it["type"] == kind);
+                sent.zip(known)
+                    .for_each(|(sent, known)| *sent = known.clone());
+            }
+        }
+    }
+    let now = Value::from(object::now());
+    for condition in conditions {
+        if condition["lastUpdateTime"].is_null() {
+            condition["lastUpdateTime"] = now.clone();
+        }
+        if condition["lastTransitionTime"].is_null() {
+            let same = |it: &&Value| {
+                it["type"] == condition["type"] && it["status"] == condition["status"]
+            };
+            let known = before.iter().find(same).map(|it| &it["lastTransitionTime"]);
+            let since = known.cloned().unwrap_or_else(|| now.clone());
+            condition["lastTransitionTime"] = since;
+        }
+    }
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let spec = &object["spec"];
+    let (mut approved, mut denied, mut failed) = (false, false, false);
+    for condition in items(&object["status"]["conditions"]) {
+        match condition["type"].as_str() {
+            Some("Approved") => approved = true,
+            Some("Denied") => denied = true,
+            Some("Failed") => failed = true,
+            _ => {}
+        }
+    }
+    let mut state = vec![if denied {
+        "Denied"
+    } else if approved {
+        "Approved"
+    } else {
+        "Pending"
+    }];
+    if failed {
+        state.push("Failed");
+    }
+    if !object::text(object, &["status", "certificate"]).is_empty() {
+        state.push("Issued");
+    }
+    let duration = spec["expirationSeconds"]
+        .as_i64()
+        .map_or("<none>".to_owned(), allot_model::table::human_duration);
+    vec![
+        name(object),
+        age(object),
+        json!(or_none(object::text(spec, &["signerName"]).to_owned())),
+        json!(object::text(spec, &["username"])),
+        json!(duration),
+        json!(state.join(",")),
+    ]
 }

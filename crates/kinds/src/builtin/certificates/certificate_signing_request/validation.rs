@@ -1,4 +1,4 @@
-//! Requests for certificates.
+//! Validation of certificate signing requests.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use serde_json::Value;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
-use super::{list, text};
 use crate::request::Part;
+use crate::validate::{list, text};
 
 /// What certificates can be for.
 const USAGES: [&str; 23] = [
@@ -47,7 +47,7 @@ const MAX_DOMAIN: usize = 253;
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
 /// Checks a request and its conditions.
-pub(crate) fn request(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     if let Err(why) = parse(text(spec, "request")) {
         errors.push(Error::invalid(
@@ -101,9 +101,9 @@ pub(crate) fn request(object: &Value, errors: &mut ErrorList) {
 
 /// Validates an update of the endpoint. The conditions of a decision are never removed, and are written through
 /// `approval` alone; the certificate through `status`, once.
-pub(crate) fn update(object: &Value, old: &Value, part: Part, errors: &mut ErrorList) {
+pub(super) fn validate_update(object: &Value, old: &Value, part: Part, errors: &mut ErrorList) {
     let mut found = ErrorList::new();
-    request(object, &mut found);
+    validate(object, &mut found);
     let (status, before) = (&object["status"], &old["status"]);
     let certificate = Path::new("status").child("certificate");
     if status["certificate"] == before["certificate"] {
