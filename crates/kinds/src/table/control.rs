@@ -6,40 +6,6 @@ use super::age;
 use crate::object::{items, text};
 use crate::table::format::name;
 
-fn subjects(object: &Value) -> [String; 3] {
-    let of = |kind: &str| {
-        items(&object["subjects"])
-            .iter()
-            .filter(|it| it["kind"] == kind)
-            .map(|it| match it["namespace"].as_str() {
-                Some(namespace) if kind == "ServiceAccount" => {
-                    format!("{namespace}/{}", it["name"].as_str().unwrap_or_default())
-                }
-                _ => it["name"].as_str().unwrap_or_default().to_owned(),
-            })
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    [of("User"), of("Group"), of("ServiceAccount")]
-}
-
-pub(crate) fn role_binding(object: &Value) -> Vec<Value> {
-    let role = format!(
-        "{}/{}",
-        text(object, &["roleRef", "kind"]),
-        text(object, &["roleRef", "name"])
-    );
-    let [users, groups, accounts] = subjects(object);
-    vec![
-        name(object),
-        json!(role),
-        age(object),
-        json!(users),
-        json!(groups),
-        json!(accounts),
-    ]
-}
-
 pub(crate) fn webhooks(object: &Value) -> Vec<Value> {
     vec![
         name(object),
