@@ -11,7 +11,6 @@ use crate::request::Query;
 use crate::view::{View, metadata_only};
 
 pub(crate) mod cluster;
-pub(crate) mod control;
 pub(crate) mod format;
 pub(crate) mod network;
 pub(crate) mod pod;

@@ -2,6 +2,8 @@
 
 use crate::registry::{Builtin, CLUSTER, Generation, Rules, anything_changed};
 
+mod match_rules;
+mod matching;
 mod policy;
 mod policy_binding;
 mod webhook_configuration;

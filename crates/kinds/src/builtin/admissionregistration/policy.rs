@@ -1,21 +1,26 @@
 //! Validating and mutating admission policies.
 
+use serde_json::{Value, json};
+
 use super::ADMISSION;
+use crate::object::{self, items};
 use crate::registry::{ALL_METADATA, Builtin, Rules, STATUS};
-use crate::{table, validate};
+use crate::table::age;
+use crate::table::format::name;
+
+mod mutating;
+mod validation;
+mod validations;
+
+pub(super) use mutating::MUTATING_OPERATIONS;
 
 pub(super) static MUTATING_ADMISSION_POLICY: Builtin = Builtin {
     kind: "MutatingAdmissionPolicy",
     plural: "mutatingadmissionpolicies",
     rules: Rules {
-        validate: |policy, errors| validate::admission::mutating_policy(policy, None, errors),
-        validate_update: Some(|policy, old, errors| {
-            validate::admission::mutating_policy(policy, Some(old), errors)
-        }),
-        table: Some((
-            "Name|Mutations:integer|ParamKind|Age",
-            table::control::admission_policy,
-        )),
+        validate: |policy, errors| mutating::validate(policy, None, errors),
+        validate_update: Some(|policy, old, errors| mutating::validate(policy, Some(old), errors)),
+        table: Some(("Name|Mutations:integer|ParamKind|Age", row)),
         ..ADMISSION.rules
     },
     ..ADMISSION
@@ -26,20 +31,29 @@ pub(super) static VALIDATING_ADMISSION_POLICY: Builtin = Builtin {
     plural: "validatingadmissionpolicies",
     subresources: &[STATUS],
     rules: Rules {
-        validate: |policy, errors| validate::admission::policy(policy, None, errors),
+        validate: |policy, errors| validation::validate(policy, None, errors),
         validate_update: Some(|policy, old, errors| {
-            validate::admission::policy(policy, Some(old), errors)
+            validation::validate(policy, Some(old), errors)
         }),
-        validate_status: Some(|policy, _, errors| {
-            validate::admission::policy_status(policy, errors)
-        }),
+        validate_status: Some(|policy, _, errors| validation::validate_status(policy, errors)),
         status_keeps: ALL_METADATA,
         status_ignores_deletion: true,
-        table: Some((
-            "Name|Validations:integer|ParamKind|Age",
-            table::control::admission_policy,
-        )),
+        table: Some(("Name|Validations:integer|ParamKind|Age", row)),
         ..ADMISSION.rules
     },
     ..ADMISSION
 };
+
+fn row(object: &Value) -> Vec<Value> {
+    let spec = &object["spec"];
+    let count = items(&spec["validations"]).len() + items(&spec["mutations"]).len();
+    let kind = match &spec["paramKind"] {
+        Value::Null => "<unset>".to_owned(),
+        kind => format!(
+            "{}/{}",
+            object::text(kind, &["apiVersion"]),
+            object::text(kind, &["kind"])
+        ),
+    };
+    vec![name(object), json!(count), json!(kind), age(object)]
+}

@@ -1,4 +1,4 @@
-//! Configurations of admission webhooks.
+//! Validation of webhook configurations.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,11 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{names, webhook as places};
 use serde_json::{Value, json};
 
-use super::super::{label_selector, list, one_of, rule, text};
-use super::{FAILURE_POLICIES, REINVOCATION_POLICIES, match_conditions, rules};
+use crate::builtin::admissionregistration::match_rules;
+use crate::builtin::admissionregistration::matching::{
+    FAILURE_POLICIES, REINVOCATION_POLICIES, match_conditions,
+};
+use crate::validate::{label_selector, list, one_of, rule, text};
 
 /// Versions of the review that a server can send.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -67,7 +70,7 @@ fn is_known(version: &Value) -> bool {
 }
 
 /// Validates a configuration; `old` is the object before an update.
-pub(crate) fn configuration(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let hooks = list(object, "webhooks");
     let lenient = RatchetedErrors::of(hooks, old);
     let mut seen = BTreeSet::new();
@@ -87,11 +90,11 @@ pub(crate) fn configuration(object: &Value, old: Option<&Value>, errors: &mut Er
 fn webhook(hook: &Value, lenient: &RatchetedErrors, path: &Path, errors: &mut ErrorList) {
     qualified(text(hook, "name"), &path.child("name"), errors);
     for (index, it) in list(hook, "rules").iter().enumerate() {
-        rules::with_operations(it, &path.child("rules").index(index), errors);
+        match_rules::with_operations(it, &path.child("rules").index(index), errors);
     }
     for (key, supported) in [
         ("failurePolicy", FAILURE_POLICIES),
-        ("matchPolicy", rules::MATCH_POLICIES),
+        ("matchPolicy", match_rules::MATCH_POLICIES),
     ] {
         one_of(text(hook, key), &supported, false, &path.child(key), errors);
     }

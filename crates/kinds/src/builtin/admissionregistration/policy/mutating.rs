@@ -1,20 +1,22 @@
-//! Mutating policies and their bindings.
+//! Validation of mutating admission policies.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::super::{list, one_of, text};
-use super::{REINVOCATION_POLICIES, bound, compiles, definition};
+use crate::builtin::admissionregistration::matching::{REINVOCATION_POLICIES, compiles};
+use crate::builtin::admissionregistration::policy::validation::definition;
 use crate::expression::{Compiler, ResultType};
+use crate::validate::{list, one_of, text};
 
 /// What there is to be changed about.
-const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+pub(in crate::builtin::admissionregistration) const MUTATING_OPERATIONS: [&str; 4] =
+    ["*", "CONNECT", "CREATE", "UPDATE"];
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 
 /// Validates a mutating policy; `old` is the object before an update.
-pub(crate) fn mutating_policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
-    let compiler = definition(spec, old, true, Some(&OPERATIONS), errors);
+    let compiler = definition(spec, old, true, Some(&MUTATING_OPERATIONS), errors);
     let (mutations, at) = (list(spec, "mutations"), path.child("mutations"));
     if mutations.is_empty() {
         let detail = "mutations must contain at least one item";
@@ -26,11 +28,6 @@ pub(crate) fn mutating_policy(object: &Value, old: Option<&Value>, errors: &mut 
     let at = path.child("reinvocationPolicy");
     let policy = text(spec, "reinvocationPolicy");
     one_of(policy, &REINVOCATION_POLICIES, true, &at, errors);
-}
-
-/// Checks the binding of a mutating policy.
-pub(crate) fn mutating_binding(object: &Value, errors: &mut ErrorList) {
-    bound(&object["spec"], Some(&OPERATIONS), errors);
 }
 
 fn mutation(value: &Value, compiler: &Compiler, path: &Path, errors: &mut ErrorList) {

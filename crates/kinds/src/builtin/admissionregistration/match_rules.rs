@@ -6,7 +6,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{list, rule};
+use crate::validate::{list, rule};
 
 /// `matchPolicy`: whether a rule matches other versions of its resources, too.
 pub(super) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];

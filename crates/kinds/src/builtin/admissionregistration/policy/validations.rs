@@ -1,4 +1,4 @@
-//! Validations of validating policies.
+//! The validations and audit annotations of a validating admission policy.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{list, one_of, rule, text};
-use super::compiles;
+use crate::builtin::admissionregistration::matching::compiles;
 use crate::expression::{Compiler, ResultType};
+use crate::validate::{list, one_of, rule, text};
 
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const MAX_ANNOTATIONS: usize = 20;
