@@ -2,80 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
 use super::{entries, list, resources, rule, text};
-
-mod metrics;
-
-/// Checks an autoscaler.
-pub(crate) fn autoscaler(object: &Value, errors: &mut ErrorList) {
-    let (spec, path) = (&object["spec"], Path::new("spec"));
-    let least = spec["minReplicas"].as_i64();
-    if let Some(least) = least.filter(|least| *least < 1) {
-        let detail = "must be greater than or equal to 1";
-        errors.push(Error::invalid(&path.child("minReplicas"), least, detail));
-    }
-    let most = spec["maxReplicas"].as_i64().unwrap_or_default();
-    let at = path.child("maxReplicas");
-    if most == 0 {
-        errors.push(Error::required(&at, "must be set and greater than 0"));
-    } else if most < 1 {
-        let detail = "must be greater than or equal to 1";
-        errors.push(Error::invalid(&at, most, detail));
-    }
-    if least.is_some_and(|least| most < least) {
-        let detail = "must be greater than or equal to `minReplicas`";
-        errors.push(Error::invalid(&at, most, detail));
-    }
-    let (target, at) = (&spec["scaleTargetRef"], path.child("scaleTargetRef"));
-    reference(target, &at, errors);
-    let version = text(target, "apiVersion");
-    let detail = match version.matches('/').count() {
-        0 => "apiVersion must specify API group".to_owned(),
-        1 => String::new(),
-        _ => format!("unexpected GroupVersion string: {version}"),
-    };
-    if !detail.is_empty() {
-        errors.push(Error::invalid(&at.child("apiVersion"), version, detail));
-    }
-    let (all, at) = (list(spec, "metrics"), path.child("metrics"));
-    metrics::all(all, &at, errors);
-    let says_when = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
-    if least == Some(0) && !all.iter().any(says_when) {
-        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
-        errors.push(Error::forbidden(&at, detail));
-    }
-    for direction in ["scaleUp", "scaleDown"] {
-        let rules = &spec["behavior"][direction];
-        if rules.is_object() {
-            metrics::rules(rules, &path.child("behavior").child(direction), errors);
-        }
-    }
-}
-
-/// An object by kind and name.
-fn reference(reference: &Value, path: &Path, errors: &mut ErrorList) {
-    for key in ["kind", "name"] {
-        let (value, at) = (text(reference, key), path.child(key));
-        if value.is_empty() {
-            errors.push(Error::required(&at, ""));
-        } else {
-            rule(names::path_segment_name(value), value, &at, errors);
-        }
-    }
-}
-
-/// Validates the current and desired replicas of an autoscaler.
-pub(crate) fn status(object: &Value, errors: &mut ErrorList) {
-    let (status, path) = (&object["status"], Path::new("status"));
-    for key in ["currentReplicas", "desiredReplicas"] {
-        super::not_negative(&status[key], &path.child(key), errors);
-    }
-}
 
 const LIMIT_TYPES: [&str; 3] = ["Container", "PersistentVolumeClaim", "Pod"];
 

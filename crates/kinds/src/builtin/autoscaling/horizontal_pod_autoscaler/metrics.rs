@@ -1,12 +1,11 @@
 //! Metrics of an autoscaler, and its scaling behaviour.
 
-use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use super::super::{list, rule, text};
-use super::reference;
+use crate::builtin::autoscaling::horizontal_pod_autoscaler::validation::reference;
+use crate::validate::{list, rule, text};
 
 /// Longest stabilization window, and longest period of a policy.
 const MAX_WINDOW_SECONDS: i64 = 3600;
