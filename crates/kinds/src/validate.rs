@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::registry::Rules;
 use crate::request::Part;
 
-pub(crate) mod apps;
 pub(crate) mod batch;
 pub(crate) mod config;
 pub(crate) mod container;
@@ -36,6 +35,7 @@ pub(crate) mod storage;
 #[cfg(test)]
 mod tests;
 pub(crate) mod volume;
+pub(crate) mod workloads;
 
 /// Upstream's message for a change of an immutable field.
 pub(crate) const IMMUTABLE: &str = "field is immutable";

@@ -6,7 +6,7 @@ use crate::warnings;
 mod controller_revision;
 mod daemon_set;
 mod deployment;
-mod replica_set;
+pub(super) mod replica_set;
 mod stateful_set;
 
 /// The kinds of the group.

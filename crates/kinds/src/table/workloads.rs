@@ -6,74 +6,6 @@ use super::{age, since};
 use crate::object::{meta, text};
 use crate::table::format::{containers, label_selector, labels, number, with_template};
 
-pub(crate) fn deployment(object: &Value) -> Vec<Value> {
-    let (spec, status) = (&object["spec"], &object["status"]);
-    let ready = format!(
-        "{}/{}",
-        number(&status["readyReplicas"]),
-        number(&spec["replicas"])
-    );
-    let cells = vec![
-        json!(meta(object, "name")),
-        json!(ready),
-        number(&status["updatedReplicas"]),
-        number(&status["availableReplicas"]),
-        age(object),
-    ];
-    with_template(object, cells, label_selector(&spec["selector"]))
-}
-
-pub(crate) fn replica_set(object: &Value) -> Vec<Value> {
-    let (spec, status) = (&object["spec"], &object["status"]);
-    let cells = vec![
-        json!(meta(object, "name")),
-        number(&spec["replicas"]),
-        number(&status["replicas"]),
-        number(&status["readyReplicas"]),
-        age(object),
-    ];
-    with_template(object, cells, label_selector(&spec["selector"]))
-}
-
-pub(crate) fn replication_controller(object: &Value) -> Vec<Value> {
-    let mut cells = replica_set(object);
-    if let Some(last) = cells.last_mut() {
-        *last = labels(&object["spec"]["selector"]).into();
-    }
-    cells
-}
-
-pub(crate) fn daemon_set(object: &Value) -> Vec<Value> {
-    let status = &object["status"];
-    let cells = vec![
-        json!(meta(object, "name")),
-        number(&status["desiredNumberScheduled"]),
-        number(&status["currentNumberScheduled"]),
-        number(&status["numberReady"]),
-        number(&status["updatedNumberScheduled"]),
-        number(&status["numberAvailable"]),
-        json!(labels(&object["spec"]["template"]["spec"]["nodeSelector"])),
-        age(object),
-    ];
-    with_template(object, cells, label_selector(&object["spec"]["selector"]))
-}
-
-pub(crate) fn stateful_set(object: &Value) -> Vec<Value> {
-    let ready = format!(
-        "{}/{}",
-        number(&object["status"]["readyReplicas"]),
-        number(&object["spec"]["replicas"])
-    );
-    let (names, images) = containers(&object["spec"]["template"]["spec"]);
-    vec![
-        json!(meta(object, "name")),
-        json!(ready),
-        age(object),
-        json!(names),
-        json!(images),
-    ]
-}
-
 pub(crate) fn job(object: &Value) -> Vec<Value> {
     let (spec, status) = (&object["spec"], &object["status"]);
     let succeeded = number(&status["succeeded"]);
@@ -165,29 +97,5 @@ pub(crate) fn pod_template(object: &Value) -> Vec<Value> {
         json!(names),
         json!(images),
         json!(pod_labels),
-    ]
-}
-
-pub(crate) fn controller_revision(object: &Value) -> Vec<Value> {
-    let owner = object["metadata"]["ownerReferences"]
-        .as_array()
-        .and_then(|owners| owners.iter().find(|owner| owner["controller"] == true));
-    let controller = owner.map_or("<none>".to_owned(), |owner| {
-        let group = owner["apiVersion"]
-            .as_str()
-            .and_then(|it| it.split_once('/'))
-            .map(|(group, _)| group);
-        let kind = owner["kind"].as_str().unwrap_or_default().to_lowercase();
-        let name = owner["name"].as_str().unwrap_or_default();
-        match group {
-            Some(group) => format!("{kind}.{group}/{name}"),
-            None => format!("{kind}/{name}"),
-        }
-    });
-    vec![
-        json!(meta(object, "name")),
-        json!(controller),
-        number(&object["revision"]),
-        age(object),
     ]
 }

@@ -4,8 +4,8 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use serde_json::Value;
 
 use super::{
-    IMMUTABLE, apps, domain_prefixed_path, internal, label_selector, not_negative, one_of, pod,
-    pod_diff, text,
+    IMMUTABLE, domain_prefixed_path, internal, label_selector, not_negative, one_of, pod, pod_diff,
+    text, workloads,
 };
 
 mod cron;
@@ -33,8 +33,8 @@ pub(crate) fn job(object: &Value, errors: &mut ErrorList) {
         false => errors.push(Error::required(&at, "")),
     }
     // An invalid selector is an error of its own.
-    if let Some(selector) = apps::working_selector(spec) {
-        apps::template_matches(spec, selector.as_ref(), &path, errors);
+    if let Some(selector) = workloads::working_selector(spec) {
+        workloads::template_matches(spec, selector.as_ref(), &path, errors);
     }
 }
 

@@ -1,8 +1,15 @@
 //! Controller revisions.
 
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use serde_json::{Value, json};
+
 use super::APPS;
+use crate::object::meta;
 use crate::registry::{Builtin, Generation, Rules};
-use crate::{table, validate};
+use crate::table::age;
+use crate::table::format::number;
+use crate::validate::not_negative;
+use crate::validate::workloads::immutable;
 
 pub(super) static CONTROLLER_REVISION: Builtin = Builtin {
     kind: "ControllerRevision",
@@ -11,17 +18,52 @@ pub(super) static CONTROLLER_REVISION: Builtin = Builtin {
     rules: Rules {
         pod_template: None,
         generation: Generation::None,
-        validate: |object, errors| validate::apps::validate("controllerrevisions", object, errors),
-        validate_update: Some(|object, old, errors| {
-            validate::apps::validate_update("controllerrevisions", object, old, errors)
-        }),
+        validate: validate_create,
+        validate_update: Some(validate_update),
         validates_metadata_again: true,
         warnings: Rules::DEFAULT.warnings,
-        table: Some((
-            "Name|Controller|Revision|Age",
-            table::workloads::controller_revision,
-        )),
+        table: Some(("Name|Controller|Revision|Age", row)),
         ..APPS.rules
     },
     ..APPS
 };
+
+fn validate(object: &Value, errors: &mut ErrorList) {
+    not_negative(&object["revision"], &Path::new("revision"), errors);
+}
+
+fn validate_create(object: &Value, errors: &mut ErrorList) {
+    validate(object, errors);
+    if object["data"].is_null() {
+        errors.push(Error::required(&Path::new("data"), "data is mandatory"));
+    }
+}
+
+fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    validate(object, errors);
+    immutable(object, old, "data", &Path::new("data"), errors);
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let owner = object["metadata"]["ownerReferences"]
+        .as_array()
+        .and_then(|owners| owners.iter().find(|owner| owner["controller"] == true));
+    let controller = owner.map_or("<none>".to_owned(), |owner| {
+        let group = owner["apiVersion"]
+            .as_str()
+            .and_then(|it| it.split_once('/'))
+            .map(|(group, _)| group);
+        let kind = owner["kind"].as_str().unwrap_or_default().to_lowercase();
+        let name = owner["name"].as_str().unwrap_or_default();
+        match group {
+            Some(group) => format!("{kind}.{group}/{name}"),
+            None => format!("{kind}/{name}"),
+        }
+    });
+    vec![
+        json!(meta(object, "name")),
+        json!(controller),
+        number(&object["revision"]),
+        age(object),
+    ]
+}

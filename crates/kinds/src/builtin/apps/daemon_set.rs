@@ -1,12 +1,19 @@
 //! Daemon sets.
 
-use serde_json::Value;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use serde_json::{Value, json};
 
 use super::APPS;
-use crate::object::{child_mut, metadata_mut};
+use crate::object::{child_mut, meta, metadata_mut};
 use crate::registry::{Builtin, Resource, Rules, STATUS};
 use crate::request::Part;
-use crate::{table, validate};
+use crate::table::age;
+use crate::table::format::{self, number, with_template};
+use crate::validate::workloads::{
+    self, Counts, amount, at_most_all, endless, immutable, is_empty, template_matches,
+    unknown_strategy, working_selector,
+};
+use crate::validate::{int_or_percent, label_selector, not_negative, pod, text};
 
 pub(super) static DAEMON_SET: Builtin = Builtin {
     kind: "DaemonSet",
@@ -18,17 +25,15 @@ pub(super) static DAEMON_SET: Builtin = Builtin {
         partial_metadata: Some(partial_metadata),
         prepare_create: Some(|object| set_template_generation(object, 1)),
         prepare_update: Some(prepare_update),
-        validate: |object, errors| validate::apps::validate("daemonsets", object, errors),
-        validate_update: Some(|object, old, errors| {
-            validate::apps::validate_update("daemonsets", object, old, errors)
-        }),
+        validate,
+        validate_update: Some(validate_update),
         validate_status: Some(|object, old, errors| {
-            validate::apps::validate_status("daemonsets", object, old, errors)
+            workloads::validate_status(&COUNTS, object, old, errors)
         }),
         table: Some((
             "Name|Desired:integer|Current:integer|Ready:integer|Up-to-date:integer|Available:integer|Node Selector|Age|\
          Containers::1|Images::1|Selector::1",
-            table::workloads::daemon_set,
+            row,
         )),
         ..APPS.rules
     },
@@ -73,4 +78,118 @@ fn partial_metadata(partial: &mut Value) {
             metadata.remove("annotations");
         }
     }
+}
+
+const COUNTS: Counts = Counts {
+    not_negative: &[
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+        "collisionCount",
+    ],
+    within_replicas: &[],
+    more_than_ready: "",
+};
+
+fn validate(object: &Value, errors: &mut ErrorList) {
+    validate_spec(&object["spec"], &Path::new("spec"), errors);
+}
+
+fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    // The change is judged first.
+    immutable(
+        &object["spec"],
+        &old["spec"],
+        "selector",
+        &Path::new("spec").child("selector"),
+        errors,
+    );
+    validate(object, errors);
+}
+
+fn validate_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let wanted = &spec["selector"];
+    label_selector(wanted, &path.child("selector"), errors);
+    if let Some(selector) = working_selector(spec) {
+        template_matches(spec, selector.as_ref(), path, errors);
+    }
+    if wanted.is_object() && is_empty(wanted) {
+        let detail = "empty selector is invalid for daemonset";
+        errors.push(Error::invalid(&path.child("selector"), wanted, detail));
+    }
+    let at = path.child("template");
+    pod::template(&spec["template"], &at, errors);
+    endless(spec, "DaemonSet", &at, errors);
+    not_negative(
+        &spec["minReadySeconds"],
+        &path.child("minReadySeconds"),
+        errors,
+    );
+    validate_strategy(
+        &spec["updateStrategy"],
+        &path.child("updateStrategy"),
+        errors,
+    );
+    let at = path.child("revisionHistoryLimit");
+    not_negative(&spec["revisionHistoryLimit"], &at, errors);
+}
+
+fn validate_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
+    let rolling = &strategy["rollingUpdate"];
+    match text(strategy, "type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let at = path.child("rollingUpdate");
+            let keys = ["maxUnavailable", "maxSurge"];
+            for key in keys {
+                int_or_percent(&rolling[key], &at.child(key), errors);
+            }
+            for key in keys {
+                at_most_all(&rolling[key], &at.child(key), errors);
+            }
+            match keys.map(|key| amount(&rolling[key]) != 0) {
+                [true, true] => {
+                    let detail = "may not be set when maxUnavailable is non-zero";
+                    let surge = &rolling["maxSurge"];
+                    errors.push(Error::invalid(&at.child("maxSurge"), surge, detail));
+                }
+                [false, false] => {
+                    let detail = "cannot be 0 when maxSurge is 0";
+                    errors.push(Error::required(&at.child("maxUnavailable"), detail));
+                }
+                _ => {}
+            }
+        }
+        other => {
+            let shown = unknown_strategy(other, rolling);
+            let known = ["RollingUpdate", "OnDelete"];
+            errors.push(Error::not_supported(path, shown, &known));
+        }
+    }
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let status = &object["status"];
+    let cells = vec![
+        json!(meta(object, "name")),
+        number(&status["desiredNumberScheduled"]),
+        number(&status["currentNumberScheduled"]),
+        number(&status["numberReady"]),
+        number(&status["updatedNumberScheduled"]),
+        number(&status["numberAvailable"]),
+        json!(format::labels(
+            &object["spec"]["template"]["spec"]["nodeSelector"]
+        )),
+        age(object),
+    ];
+    with_template(
+        object,
+        cells,
+        format::label_selector(&object["spec"]["selector"]),
+    )
 }

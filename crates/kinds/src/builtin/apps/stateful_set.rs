@@ -2,11 +2,16 @@
 
 use allot_apimachinery::names;
 use allot_model::features::Features;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::APPS;
+use crate::object::meta;
 use crate::registry::{Builtin, Rules, SCALE, STATUS};
-use crate::{table, validate};
+use crate::table::age;
+use crate::table::format::{containers, number};
+use crate::validate::workloads::{self, Counts};
+
+mod validation;
 
 pub(super) static STATEFUL_SET: Builtin = Builtin {
     kind: "StatefulSet",
@@ -16,17 +21,12 @@ pub(super) static STATEFUL_SET: Builtin = Builtin {
     rules: Rules {
         name: names::dns1123_label,
         drop_disabled: Some(drop_disabled),
-        validate: |object, errors| validate::apps::validate("statefulsets", object, errors),
-        validate_update: Some(|object, old, errors| {
-            validate::apps::validate_update("statefulsets", object, old, errors)
-        }),
+        validate: validation::validate,
+        validate_update: Some(validation::validate_update),
         validate_status: Some(|object, old, errors| {
-            validate::apps::validate_status("statefulsets", object, old, errors)
+            workloads::validate_status(&COUNTS, object, old, errors)
         }),
-        table: Some((
-            "Name|Ready|Age|Containers::1|Images::1",
-            table::workloads::stateful_set,
-        )),
+        table: Some(("Name|Ready|Age|Containers::1|Images::1", row)),
         ..APPS.rules
     },
     ..APPS
@@ -41,4 +41,39 @@ fn drop_disabled(_: &Features, new: &mut Value, old: &Value) {
     {
         strategy.remove(BOUND);
     }
+}
+
+const COUNTS: Counts = Counts {
+    not_negative: &[
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ],
+    within_replicas: &[
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+    ],
+    more_than_ready: "cannot be greater than status.readyReplicas",
+};
+
+fn row(object: &Value) -> Vec<Value> {
+    let ready = format!(
+        "{}/{}",
+        number(&object["status"]["readyReplicas"]),
+        number(&object["spec"]["replicas"])
+    );
+    let (names, images) = containers(&object["spec"]["template"]["spec"]);
+    vec![
+        json!(meta(object, "name")),
+        json!(ready),
+        age(object),
+        json!(names),
+        json!(images),
+    ]
 }

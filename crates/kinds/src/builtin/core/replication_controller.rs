@@ -1,7 +1,14 @@
 //! Replication controllers.
 
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use serde_json::Value;
+
+use crate::builtin::apps::replica_set;
 use crate::registry::{BASE, Builtin, Generation, Rules, SCALE, STATUS, UnsupportedField};
-use crate::{table, validate, warnings};
+use crate::table::format;
+use crate::validate::workloads::{self, endless};
+use crate::validate::{entries, not_negative, pod};
+use crate::warnings;
 
 pub(super) static REPLICATION_CONTROLLER: Builtin = Builtin {
     kind: "ReplicationController",
@@ -13,11 +20,9 @@ pub(super) static REPLICATION_CONTROLLER: Builtin = Builtin {
         storage_prefix: "controllers",
         pod_template: Some(&["spec", "template"]),
         generation: Generation::FromCreate,
-        validate: |object, errors| {
-            validate::apps::validate("replicationcontrollers", object, errors)
-        },
+        validate,
         validate_status: Some(|object, old, errors| {
-            validate::apps::validate_status("replicationcontrollers", object, old, errors)
+            workloads::validate_status(&replica_set::COUNTS, object, old, errors)
         }),
         validates_metadata_again: false,
         warnings: warnings::template,
@@ -28,9 +33,48 @@ pub(super) static REPLICATION_CONTROLLER: Builtin = Builtin {
         plain_selector: true,
         table: Some((
             "Name|Desired:integer|Current:integer|Ready:integer|Age|Containers::1|Images::1|Selector::1",
-            table::workloads::replication_controller,
+            row,
         )),
         ..Rules::DEFAULT
     },
     ..BASE
 };
+
+fn validate(object: &Value, errors: &mut ErrorList) {
+    validate_spec(&object["spec"], &Path::new("spec"), errors);
+}
+
+fn validate_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    not_negative(
+        &spec["minReadySeconds"],
+        &path.child("minReadySeconds"),
+        errors,
+    );
+    let at = path.child("selector");
+    let wanted = &spec["selector"];
+    if wanted.as_object().is_none_or(serde_json::Map::is_empty) {
+        errors.push(Error::required(&at, ""));
+    }
+    not_negative(&spec["replicas"], &path.child("replicas"), errors);
+    let at = path.child("template");
+    if !spec["template"].is_object() {
+        errors.push(Error::required(&at, ""));
+        return;
+    }
+    let labels = &spec["template"]["metadata"]["labels"];
+    if !entries(spec, "selector").all(|(key, value)| labels.get(key) == Some(value)) {
+        let at = at.child("metadata").child("labels");
+        let detail = "`selector` does not match template `labels`";
+        errors.push(Error::invalid(&at, labels, detail));
+    }
+    pod::template(&spec["template"], &at, errors);
+    endless(spec, "ReplicationController", &at, errors);
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let mut cells = replica_set::row(object);
+    if let Some(last) = cells.last_mut() {
+        *last = format::labels(&object["spec"]["selector"]).into();
+    }
+    cells
+}
