@@ -17,7 +17,6 @@ pub mod expression;
 pub mod flow_defaults;
 pub mod header;
 pub mod identity;
-pub mod jobs;
 pub mod managed;
 pub mod negotiate;
 pub mod object;

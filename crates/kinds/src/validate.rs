@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::registry::Rules;
 use crate::request::Part;
 
-pub(crate) mod batch;
 pub(crate) mod config;
 pub(crate) mod container;
 pub(crate) mod event;

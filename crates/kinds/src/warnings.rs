@@ -12,6 +12,8 @@ use crate::request::DeleteOptions;
 
 pub(crate) mod addresses;
 pub(crate) mod pod;
+#[cfg(test)]
+mod tests;
 
 /// Replaces old annotations of a new object by fields; returns the warnings about them.
 pub fn replace_annotations(resource: &Resource, object: &mut Value) -> Vec<String> {
@@ -219,28 +221,6 @@ pub(crate) fn volume(object: &Value) -> Vec<String> {
     found
 }
 
-/// A job with so many indexes that its status may not hold all of them.
-pub(crate) fn job(spec: &Value, path: &str) -> Vec<String> {
-    const COMPLETIONS: i64 = 100_000;
-    const PARALLELISM: i64 = 10_000;
-    let more = |key: &str, limit| spec[key].as_i64().is_some_and(|number| number > limit);
-    let mut found = Vec::new();
-    if spec["completionMode"] == "Indexed"
-        && more("completions", COMPLETIONS)
-        && more("parallelism", PARALLELISM)
-    {
-        found.push(format!(
-            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
-             Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
-        ));
-    }
-    found.extend(pod::warnings(
-        &spec["template"],
-        &format!("{path}.template."),
-    ));
-    found
-}
-
 /// Removes duplicate owner references; returns the warning about them. Patches are checked after admission.
 pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
@@ -271,6 +251,3 @@ pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
         repeated.join(", ")
     ))
 }
-
-#[cfg(test)]
-mod tests;

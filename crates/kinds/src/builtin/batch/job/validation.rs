@@ -1,19 +1,13 @@
-//! Jobs and cron jobs.
+//! Validation of jobs.
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::{
+use super::policies;
+use crate::validate::{
     IMMUTABLE, domain_prefixed_path, internal, label_selector, not_negative, one_of, pod, pod_diff,
     text, workloads,
 };
-
-mod cron;
-mod policies;
-mod status;
-
-pub(crate) use cron::cron_job;
-pub(crate) use status::validate as job_status;
 
 /// Pods of an indexed job at the same time, and indexes that may fail.
 const MAX_PARALLELISM: i64 = 100_000;
@@ -24,7 +18,7 @@ const MAX_OF_MANY: i64 = 10_000;
 const MAX_MANAGER: usize = 63;
 
 /// Checks a job.
-pub(crate) fn job(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     job_spec(spec, &path, errors);
     let (selector, at) = (&spec["selector"], path.child("selector"));
@@ -39,11 +33,11 @@ pub(crate) fn job(object: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a job.
-pub(crate) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     // Upstream validates the job as a new one, and its spec once more.
-    job(object, errors);
-    job(object, errors);
+    validate(object, errors);
+    validate(object, errors);
     let mut fixed = |key: &str, free: bool| {
         if spec[key] != before[key] && !free {
             let shown = match key {
@@ -100,7 +94,7 @@ fn settled(template: &Value) -> Value {
     template
 }
 
-fn job_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
+pub(in crate::builtin::batch) fn job_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     for key in [
         "parallelism",
         "completions",

@@ -15,7 +15,7 @@ fn by_hand(job: &Value) -> bool {
 }
 
 /// Generates labels and selector from name and UID. Labels that the template already has stay.
-pub fn generate_selector(job: &mut Value) {
+pub(super) fn generate_selector(job: &mut Value) {
     if by_hand(job) {
         return;
     }
@@ -47,7 +47,7 @@ pub fn generate_selector(job: &mut Value) {
 }
 
 /// Checks that the pods are labelled as the job's, and that the selector is the generated one.
-pub fn validate_selector(job: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_selector(job: &Value, errors: &mut ErrorList) {
     let spec = &job["spec"];
     let path = Path::new("spec");
     let at = path.child("selector");

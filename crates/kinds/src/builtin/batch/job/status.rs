@@ -7,7 +7,7 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
-use super::super::{internal, list, not_negative, text};
+use crate::validate::{internal, list, not_negative, text};
 
 /// A job and its status.
 struct Reported<'a> {
@@ -49,7 +49,7 @@ impl<'a> Reported<'a> {
 }
 
 /// Validates a new status. Old errors do not prevent other changes.
-pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (now, before) = (Reported::of(object), Reported::of(old));
     counts(&now, errors);
     let path = Path::new("status");

@@ -6,8 +6,8 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{internal, list, not_negative, rule, text};
-use super::status::intervals;
+use crate::builtin::batch::job::status::intervals;
+use crate::validate::{internal, list, not_negative, rule, text};
 
 const MAX_RULES: usize = 20;
 const MAX_CONDITIONS: usize = 20;
