@@ -15,7 +15,6 @@ pub(crate) mod format;
 pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod storage;
-pub(crate) mod workloads;
 
 /// What a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

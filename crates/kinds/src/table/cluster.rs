@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{age, since};
+use super::age;
 use crate::object::{items, string_map, text};
 use crate::table::format::{name, or_none};
 
@@ -67,120 +67,6 @@ pub(crate) fn node(object: &Value) -> Vec<Value> {
         json!(kernel),
         json!(info("containerRuntimeVersion")),
     ]
-}
-
-pub(crate) fn component_status(component: &Value) -> Vec<Value> {
-    let healthy = component["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == "Healthy");
-    let status = match healthy.map(|condition| condition["status"] == "True") {
-        None => "Unknown",
-        Some(true) => "Healthy",
-        Some(false) => "Unhealthy",
-    };
-    let part = |key: &str| healthy.map_or("", |it| it[key].as_str().unwrap_or_default());
-    let name = component["metadata"]["name"].as_str().unwrap_or_default();
-    let cells = [name, status, part("message"), part("error")];
-    cells.map(Value::from).into()
-}
-
-pub(crate) fn namespace(object: &Value) -> Vec<Value> {
-    vec![
-        name(object),
-        json!(text(object, &["status", "phase"])),
-        age(object),
-    ]
-}
-
-pub(crate) fn event(object: &Value) -> Vec<Value> {
-    let involved = if object["regarding"].is_object() {
-        &object["regarding"]
-    } else {
-        &object["involvedObject"]
-    };
-    let first = [
-        text(object, &["firstTimestamp"]),
-        text(object, &["eventTime"]),
-    ];
-    let first = first
-        .into_iter()
-        .find(|time| !time.is_empty())
-        .unwrap_or_default();
-    let last = match (
-        text(object, &["series", "lastObservedTime"]),
-        text(object, &["lastTimestamp"]),
-    ) {
-        ("", "") => first,
-        ("", last) => last,
-        (observed, _) => observed,
-    };
-    let count = object["series"]["count"]
-        .as_i64()
-        .or(object["count"].as_i64())
-        .filter(|count| *count != 0)
-        .unwrap_or(1);
-    let component = [
-        text(object, &["source", "component"]),
-        text(object, &["reportingComponent"]),
-    ];
-    let component = component
-        .into_iter()
-        .find(|it| !it.is_empty())
-        .unwrap_or_default();
-    let host = [
-        text(object, &["source", "host"]),
-        text(object, &["reportingInstance"]),
-    ];
-    let host = host
-        .into_iter()
-        .find(|it| !it.is_empty())
-        .unwrap_or_default();
-    let source = [component, host]
-        .into_iter()
-        .filter(|it| !it.is_empty())
-        .collect::<Vec<_>>()
-        .join(", ");
-    let target = text(involved, &["kind"]).to_lowercase();
-    let target = match text(involved, &["name"]) {
-        "" => target,
-        name => format!("{target}/{name}"),
-    };
-    vec![
-        json!(since(last)),
-        json!(text(object, &["type"])),
-        json!(text(object, &["reason"])),
-        json!(target),
-        json!(text(involved, &["fieldPath"])),
-        json!(source),
-        json!(text(object, &["message"]).trim()),
-        json!(since(first)),
-        json!(count),
-        name(object),
-    ]
-}
-
-pub(crate) fn secret(object: &Value) -> Vec<Value> {
-    let count = object["data"].as_object().map_or(0, serde_json::Map::len);
-    vec![
-        name(object),
-        json!(text(object, &["type"])),
-        json!(count),
-        age(object),
-    ]
-}
-
-pub(crate) fn config_map(object: &Value) -> Vec<Value> {
-    let count = ["data", "binaryData"]
-        .iter()
-        .map(|key| object[*key].as_object().map_or(0, serde_json::Map::len))
-        .sum::<usize>();
-    vec![name(object), json!(count), age(object)]
-}
-
-pub(crate) fn service_account(object: &Value) -> Vec<Value> {
-    vec![name(object), age(object)]
 }
 
 pub(crate) fn quota(object: &Value) -> Vec<Value> {

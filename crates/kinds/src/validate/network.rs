@@ -1,12 +1,10 @@
-//! Endpoints, ingresses and network policies.
+//! Addresses and protocols of endpoints and services.
 
 use std::net::IpAddr;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
-use serde_json::Value;
 
-use super::{ip, list, one_of, rule, text, volume};
+use super::ip;
 
 pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 /// An address that traffic from elsewhere can reach.
@@ -37,61 +35,5 @@ pub(crate) fn reachable_address(text: &str, path: &Path, errors: &mut ErrorList)
     }
     if local_group {
         refuse("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned());
-    }
-}
-
-/// Checks endpoints of the core group.
-pub(crate) fn endpoints(object: &Value, errors: &mut ErrorList) {
-    for (index, subset) in list(object, "subsets").iter().enumerate() {
-        let path = Path::new("subsets").index(index);
-        let all = ["addresses", "notReadyAddresses"];
-        if all.iter().all(|key| list(subset, key).is_empty()) {
-            let detail = "must specify `addresses` or `notReadyAddresses`";
-            errors.push(Error::required(&path, detail));
-        }
-        for key in all {
-            for (place, address) in list(subset, key).iter().enumerate() {
-                let at = path.child(key).index(place);
-                let (found, of) = (text(address, "ip"), at.child("ip"));
-                reachable_address(found, &of, errors);
-                if found.parse::<IpAddr>().is_err() {
-                    // Upstream reports it in two ways.
-                    errors.push(Error::invalid(&of, found, "must be a valid IP address"));
-                }
-                if let Some(node) = address["nodeName"].as_str() {
-                    let at = at.child("nodeName");
-                    rule(names::dns1123_subdomain(node), node, &at, errors);
-                }
-                let host = text(address, "hostname");
-                if !host.is_empty() {
-                    rule(
-                        names::dns1123_label(host),
-                        host,
-                        &at.child("hostname"),
-                        errors,
-                    );
-                }
-            }
-        }
-        let ports = list(subset, "ports");
-        for (place, port) in ports.iter().enumerate() {
-            let at = path.child("ports").index(place);
-            let name = text(port, "name");
-            if name.is_empty() {
-                if ports.len() > 1 {
-                    errors.push(Error::required(&at.child("name"), ""));
-                }
-            } else {
-                rule(names::dns1123_label(name), name, &at.child("name"), errors);
-            }
-            let number = port["port"].as_i64().unwrap_or_default();
-            volume::port(number, &at.child("port"), errors);
-            let protocol = text(port, "protocol");
-            one_of(protocol, &PROTOCOLS, true, &at.child("protocol"), errors);
-            if let Some(name) = port["appProtocol"].as_str() {
-                let at = at.child("appProtocol");
-                rule(names::qualified_name(name), name, &at, errors);
-            }
-        }
     }
 }

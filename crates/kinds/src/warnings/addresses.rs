@@ -31,20 +31,6 @@ pub(crate) fn ranges(path: &str, ranges: &Value) -> Vec<String> {
     items(ranges).flat_map(about).collect()
 }
 
-/// About the addresses of pods behind a service.
-pub(crate) fn endpoints(object: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    for (index, subset) in items(&object["subsets"]) {
-        for key in ["addresses", "notReadyAddresses"] {
-            for (place, address) in items(&subset[key]) {
-                let path = format!("subsets[{index}].{key}[{place}].ip");
-                found.extend(address_warning(&path, text(&address["ip"])));
-            }
-        }
-    }
-    found
-}
-
 /// Warnings about the addresses in a pod.
 pub(crate) fn pod(spec: &Value, path: &str) -> Vec<String> {
     let servers = format!("{path}spec.dnsConfig.nameservers");

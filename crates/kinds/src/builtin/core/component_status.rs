@@ -1,7 +1,8 @@
 //! Component statuses, which are read-only and deprecated.
 
+use serde_json::Value;
+
 use crate::registry::{Builtin, CLUSTER, READ, Rules};
-use crate::table;
 
 pub(super) static COMPONENT_STATUS: Builtin = Builtin {
     kind: "ComponentStatus",
@@ -10,11 +11,25 @@ pub(super) static COMPONENT_STATUS: Builtin = Builtin {
     verbs: READ,
     deprecated: &[("v1", "v1.19", "")],
     rules: Rules {
-        table: Some((
-            "Name|Status|Message|Error",
-            table::cluster::component_status,
-        )),
+        table: Some(("Name|Status|Message|Error", row)),
         ..Rules::DEFAULT
     },
     ..CLUSTER
 };
+
+fn row(component: &Value) -> Vec<Value> {
+    let healthy = component["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Healthy");
+    let status = match healthy.map(|condition| condition["status"] == "True") {
+        None => "Unknown",
+        Some(true) => "Healthy",
+        Some(false) => "Unhealthy",
+    };
+    let part = |key: &str| healthy.map_or("", |it| it[key].as_str().unwrap_or_default());
+    let name = component["metadata"]["name"].as_str().unwrap_or_default();
+    let cells = [name, status, part("message"), part("error")];
+    cells.map(Value::from).into()
+}

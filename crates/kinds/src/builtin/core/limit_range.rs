@@ -1,7 +1,13 @@
 //! Limit ranges.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::{Quantity, names};
+use serde_json::Value;
+
 use crate::registry::{BASE, Builtin, Rules};
-use crate::validate;
+use crate::validate::{entries, list, resources, rule, text};
 
 pub(super) static LIMIT_RANGE: Builtin = Builtin {
     kind: "LimitRange",
@@ -10,9 +16,171 @@ pub(super) static LIMIT_RANGE: Builtin = Builtin {
     rules: Rules {
         create_on_update: true,
         names_by_uuid: true,
-        validate: validate::scaling::limit_range,
+        validate,
         checks_metadata_change: |_| false,
         ..Rules::DEFAULT
     },
     ..BASE
 };
+
+const LIMIT_TYPES: [&str; 3] = ["Container", "PersistentVolumeClaim", "Pod"];
+
+fn quantities(item: &Value, key: &str) -> BTreeMap<String, Quantity> {
+    entries(item, key)
+        .filter_map(|(name, amount)| Some((name.clone(), amount.as_str()?.parse().ok()?)))
+        .collect()
+}
+
+/// Checks the limits of a namespace.
+fn validate(object: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("limits");
+    let mut kinds = BTreeSet::new();
+    for (index, item) in list(&object["spec"], "limits").iter().enumerate() {
+        let at = path.index(index);
+        let kind = text(item, "type");
+        let texts = names::qualified_name(kind);
+        if !texts.is_empty() {
+            rule(texts, kind, &at.child("type"), errors);
+        } else if !kind.contains('/') && !LIMIT_TYPES.contains(&kind) {
+            let detail = "must be a standard limit type or fully qualified";
+            errors.push(Error::invalid(&at.child("type"), kind, detail));
+        }
+        if !kinds.insert(kind) {
+            errors.push(Error::duplicate(&at.child("type"), kind));
+        }
+        names_of(item, kind, &["max", "min"], &at, errors);
+        let [max, min] = ["max", "min"].map(|key| quantities(item, key));
+        let (mut default, mut request) = (BTreeMap::new(), BTreeMap::new());
+        if kind == "Pod" {
+            for key in ["default", "defaultRequest"] {
+                if entries(item, key).next().is_some() {
+                    let detail = "may not be specified when `type` is 'Pod'";
+                    errors.push(Error::forbidden(&at.child(key), detail));
+                }
+            }
+        } else {
+            names_of(item, kind, &["default", "defaultRequest"], &at, errors);
+            default = quantities(item, "default");
+            request = quantities(item, "defaultRequest");
+        }
+        if kind == "PersistentVolumeClaim"
+            && !min.contains_key("storage")
+            && !max.contains_key("storage")
+        {
+            let detail =
+                "either minimum or maximum storage value is required, but neither was provided";
+            errors.push(Error::required(&at.child("limits"), detail));
+        }
+        names_of(item, kind, &["maxLimitRequestRatio"], &at, errors);
+        let wanted = quantities(item, "maxLimitRequestRatio");
+        let amounts = Amounts {
+            max,
+            min,
+            default,
+            request,
+        };
+        amounts.check(&at, errors);
+        ratios(&wanted, &amounts.min, &amounts.max, &at, errors);
+    }
+}
+
+/// The resources must be valid for the kind of limit.
+fn names_of(item: &Value, kind: &str, keys: &[&str], path: &Path, errors: &mut ErrorList) {
+    for key in keys {
+        for (name, _) in entries(item, key) {
+            let at = path.child(key).key(name);
+            match kind {
+                "Pod" | "Container" => resources::resource_name(name, &at, errors),
+                _ => resources::standard_name(name, &at, errors),
+            }
+        }
+    }
+}
+
+/// Checks how many times its request a limit may be.
+fn ratios(
+    ratios: &BTreeMap<String, Quantity>,
+    min: &BTreeMap<String, Quantity>,
+    max: &BTreeMap<String, Quantity>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    for (name, ratio) in ratios {
+        let at = path.child("maxLimitRequestRatio").key(name);
+        let number = ratio.milli_value();
+        if number < 1000 {
+            let detail = format!("ratio {ratio} is less than 1");
+            errors.push(Error::invalid(&at, ratio.to_string(), detail));
+        }
+        let (Some(min), Some(max)) = (min.get(name), max.get(name)) else {
+            continue;
+        };
+        // Amounts are far below what a float holds exactly.
+        let most = max.milli_value() as f64 / min.milli_value() as f64;
+        if number as f64 / 1000.0 > most {
+            let detail = format!("ratio {ratio} is greater than max/min = {most:.6}");
+            errors.push(Error::invalid(&at, ratio.to_string(), detail));
+        }
+    }
+}
+
+struct Amounts {
+    max: BTreeMap<String, Quantity>,
+    min: BTreeMap<String, Quantity>,
+    default: BTreeMap<String, Quantity>,
+    request: BTreeMap<String, Quantity>,
+}
+
+impl Amounts {
+    /// Each of the four fits between the others.
+    fn check(&self, path: &Path, errors: &mut ErrorList) {
+        let names: BTreeSet<&String> = [&self.max, &self.min, &self.default, &self.request]
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .collect();
+        for name in names {
+            let [max, min, default, request] =
+                [&self.max, &self.min, &self.default, &self.request].map(|map| map.get(name));
+            let mut ordered = |low: Option<&Quantity>,
+                               high: Option<&Quantity>,
+                               blamed: &str,
+                               words: [&str; 2]| {
+                let (Some(low), Some(high)) = (low, high) else {
+                    return;
+                };
+                if low > high {
+                    // The field that is blamed shows its own amount.
+                    let shown = match (blamed, words[1]) {
+                        ("defaultRequest", "default request value") => high,
+                        ("default", "max value") => high,
+                        _ => low,
+                    };
+                    let detail = format!("{} {low} is greater than {} {high}", words[0], words[1]);
+                    let at = path.child(blamed).key(name);
+                    errors.push(Error::invalid(&at, shown.to_string(), detail));
+                }
+            };
+            ordered(min, max, "min", ["min value", "max value"]);
+            ordered(
+                min,
+                request,
+                "defaultRequest",
+                ["min value", "default request value"],
+            );
+            ordered(min, default, "default", ["min value", "default value"]);
+            ordered(
+                request,
+                max,
+                "defaultRequest",
+                ["default request value", "max value"],
+            );
+            ordered(
+                request,
+                default,
+                "defaultRequest",
+                ["default request value", "default limit value"],
+            );
+            ordered(default, max, "default", ["default value", "max value"]);
+        }
+    }
+}

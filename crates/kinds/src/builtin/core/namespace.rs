@@ -1,5 +1,6 @@
 //! Namespaces.
 
+use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::{Value, json};
 
@@ -9,7 +10,9 @@ use crate::registry::{
 };
 use crate::request::Part;
 use crate::strategy::keep;
-use crate::{table, validate};
+use crate::table::age;
+use crate::table::format::name;
+use crate::validate::{list, rule, text};
 
 pub(super) static NAMESPACE: Builtin = Builtin {
     kind: "Namespace",
@@ -29,13 +32,11 @@ pub(super) static NAMESPACE: Builtin = Builtin {
             }
         }),
         reset_fields: &[("finalize", &[&["status"]])],
-        validate: |namespace, errors| validate::namespace::finalizers(namespace, true, errors),
-        validate_status: Some(|namespace, _, errors| {
-            validate::namespace::status(namespace, errors)
-        }),
+        validate: |namespace, errors| validate_finalizers(namespace, true, errors),
+        validate_status: Some(|namespace, _, errors| validate_status(namespace, errors)),
         validate_part: Some(|namespace, _, part, errors| {
             if part == Part::Finalize {
-                validate::namespace::finalizers(namespace, false, errors);
+                validate_finalizers(namespace, false, errors);
             }
         }),
         spec_finalizers: true,
@@ -46,7 +47,7 @@ pub(super) static NAMESPACE: Builtin = Builtin {
             value: |namespace| object::meta(namespace, "name").to_owned(),
         }],
         unsupported_field: UnsupportedField::NotSupported,
-        table: Some(("Name|Status|Age", table::cluster::namespace)),
+        table: Some(("Name|Status|Age", row)),
         ..Rules::DEFAULT
     },
     ..CLUSTER
@@ -69,4 +70,46 @@ fn initialize(object: &mut Value) {
     {
         list.push("kubernetes".into());
     }
+}
+
+/// Validates a status: its phase must match the deletion timestamp of the metadata.
+fn validate_status(namespace: &Value, errors: &mut ErrorList) {
+    let ends = namespace["metadata"]["deletionTimestamp"].is_string();
+    let phase = text(&namespace["status"], "phase");
+    let (wanted, detail) = if ends {
+        let detail = "may only be 'Terminating' if `deletionTimestamp` is not empty";
+        ("Terminating", detail)
+    } else {
+        let detail = "may only be 'Active' if `deletionTimestamp` is empty";
+        ("Active", detail)
+    };
+    if phase != wanted {
+        let path = Path::new("status").child("Phase");
+        errors.push(Error::invalid(&path, phase, detail));
+    }
+}
+
+/// Checks what holds a namespace. For a new one upstream does not tell which of them is wrong.
+fn validate_finalizers(namespace: &Value, is_new: bool, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("finalizers");
+    for (index, finalizer) in list(&namespace["spec"], "finalizers").iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
+        let at = match is_new {
+            true => path.clone(),
+            false => path.index(index),
+        };
+        rule(names::qualified_name(name), name, &at, errors);
+        if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(Error::invalid(&at, name, detail));
+        }
+    }
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    vec![
+        name(object),
+        json!(object::text(object, &["status", "phase"])),
+        age(object),
+    ]
 }

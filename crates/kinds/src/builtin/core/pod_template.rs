@@ -1,9 +1,12 @@
 //! Pod templates.
 
 use allot_apimachinery::field::Path;
+use serde_json::{Value, json};
 
+use crate::object::meta;
 use crate::registry::{BASE, Builtin, Generation, Rules};
-use crate::{table, validate, warnings};
+use crate::table::format::{self, containers};
+use crate::{validate, warnings};
 
 pub(super) static POD_TEMPLATE: Builtin = Builtin {
     kind: "PodTemplate",
@@ -18,11 +21,19 @@ pub(super) static POD_TEMPLATE: Builtin = Builtin {
         validates_metadata_again: false,
         warnings: |object| warnings::pod::warnings(&object["template"], "template."),
         delete_returns_object: |_| true,
-        table: Some((
-            "Name|Containers|Images|Pod Labels",
-            table::workloads::pod_template,
-        )),
+        table: Some(("Name|Containers|Images|Pod Labels", row)),
         ..Rules::DEFAULT
     },
     ..BASE
 };
+
+fn row(object: &Value) -> Vec<Value> {
+    let (names, images) = containers(&object["template"]["spec"]);
+    let pod_labels = format::labels(&object["template"]["metadata"]["labels"]);
+    vec![
+        json!(meta(object, "name")),
+        json!(names),
+        json!(images),
+        json!(pod_labels),
+    ]
+}

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::registry::{BASE, Builtin, CREATE, Rules};
-use crate::table;
+use crate::table::age;
+use crate::table::format::name;
 
 pub(super) static SERVICE_ACCOUNT: Builtin = Builtin {
     kind: "ServiceAccount",
@@ -20,7 +21,7 @@ pub(super) static SERVICE_ACCOUNT: Builtin = Builtin {
         prepare_create: Some(keep_names_of_secrets),
         prepare_update: Some(|account, _, _| keep_names_of_secrets(account)),
         delete_returns_object: |_| true,
-        table: Some(("Name|Age", table::cluster::service_account)),
+        table: Some(("Name|Age", row)),
         ..Rules::DEFAULT
     },
     ..BASE
@@ -34,4 +35,8 @@ fn keep_names_of_secrets(account: &mut Value) {
             reference.retain(|key, value| key == "name" && value != "");
         }
     }
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    vec![name(object), age(object)]
 }
