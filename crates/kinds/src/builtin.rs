@@ -32,6 +32,8 @@ mod resource;
 mod scheduling;
 mod storage;
 
+pub use self::core::service_address_errors;
+
 /// The kinds of all groups.
 const GROUPS: [&[&Builtin]; 21] = [
     admissionregistration::KINDS,

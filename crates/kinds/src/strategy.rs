@@ -9,7 +9,6 @@ use crate::registry::Resource;
 
 mod delete;
 mod prepare;
-pub(crate) mod services;
 mod validate;
 
 pub use delete::{is_finished, prepare_for_delete, refuses_delete};

@@ -10,9 +10,7 @@ use crate::registry::{Layout, Resource};
 use crate::request::Query;
 use crate::view::{View, metadata_only};
 
-pub(crate) mod cluster;
 pub(crate) mod format;
-pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod storage;
 

@@ -13,7 +13,6 @@ pub(crate) mod container;
 pub(crate) mod internal;
 pub mod ip;
 pub(crate) mod network;
-pub(crate) mod node;
 pub(crate) mod persistent;
 pub(crate) mod pod;
 pub mod pod_annotations;
@@ -21,11 +20,9 @@ pub(crate) mod pod_diff;
 pub(crate) mod pod_resize;
 pub(crate) mod pod_status;
 pub(crate) mod pod_update;
-pub(crate) mod quota;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
 pub(crate) mod security;
-pub(crate) mod service;
 pub(crate) mod storage;
 #[cfg(test)]
 mod tests;
@@ -39,13 +36,6 @@ pub(crate) const IMMUTABLE: &str = "field is immutable";
 pub fn create(rules: &Rules, object: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
     rules.validate_create.unwrap_or(rules.validate)(object, &mut errors);
-    errors
-}
-
-/// Errors of a service's addresses and families; they prevent an allocation.
-pub fn cluster_addresses(service: &Value) -> ErrorList {
-    let mut errors = ErrorList::new();
-    service::addresses(service, &mut errors);
     errors
 }
 

@@ -4,9 +4,9 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Value, json};
 
 use super::{HEADLESS, invalid, kind, list};
+use crate::builtin::service_address_errors;
 use crate::error::Result;
 use crate::object::text;
-use crate::validate::cluster_addresses;
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
@@ -26,7 +26,7 @@ pub(super) fn set_defaults(service: &mut Value, old: Option<&Value>) -> Result<(
             _ => "SingleStack".into(),
         };
     }
-    let errors = cluster_addresses(service);
+    let errors = service_address_errors(service);
     if !errors.is_empty() {
         return Err(invalid(service, errors));
     }

@@ -20,6 +20,8 @@ mod secret;
 mod service;
 mod service_account;
 
+pub use service::address_errors as service_address_errors;
+
 /// The kinds of the group.
 pub(super) const KINDS: &[&Builtin] = &[
     &binding::BINDING,

@@ -1,10 +1,15 @@
 //! Nodes.
 
 use allot_apimachinery::field::ErrorList;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::object::{self, items, string_map};
 use crate::registry::{Builtin, CLUSTER, PROXY, Rules, STATUS, UnsupportedField};
-use crate::{table, validate, warnings};
+use crate::table::age;
+use crate::table::format::{name, or_none};
+use crate::warnings::addresses;
+
+mod validation;
 
 pub(super) static NODE: Builtin = Builtin {
     kind: "Node",
@@ -19,15 +24,15 @@ pub(super) static NODE: Builtin = Builtin {
                 drop_config(node);
             }
         }),
-        validate: validate::node::validate,
+        validate: validation::validate,
         validate_update: Some(validate_update),
-        validate_status: Some(|node, _, errors| validate::node::validate_status(node, errors)),
-        warnings: warnings::node,
+        validate_status: Some(|node, _, errors| validation::validate_status(node, errors)),
+        warnings,
         selectable: &["spec.unschedulable"],
         unsupported_field: UnsupportedField::NotSupported,
         table: Some((
             "Name|Status|Roles|Age|Version|Internal-IP::1|External-IP::1|OS-Image::1|Kernel-Version::1|Container-Runtime::1",
-            table::cluster::node,
+            row,
         )),
         ..Rules::DEFAULT
     },
@@ -44,7 +49,7 @@ fn drop_config(node: &mut Value) {
 }
 
 fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
-    validate::node::validate_update(object, old, errors);
+    validation::validate_update(object, old, errors);
     // Upstream validates the taints of an update as those of a new node, too.
     let twice: Vec<_> = errors
         .iter()
@@ -52,4 +57,88 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         .cloned()
         .collect();
     errors.extend(twice);
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let ready = items(&object["status"]["conditions"])
+        .iter()
+        .find(|it| it["type"] == "Ready");
+    let mut status = vec![match ready.map(|it| it["status"] == "True") {
+        Some(true) => "Ready",
+        Some(false) => "NotReady",
+        None => "Unknown",
+    }];
+    if object["spec"]["unschedulable"] == true {
+        status.push("SchedulingDisabled");
+    }
+    let mut roles: Vec<String> = string_map(&object["metadata"]["labels"])
+        .into_iter()
+        .filter_map(
+            |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+                Some(role) => Some(role.to_owned()).filter(|role| !role.is_empty()),
+                None if key == "kubernetes.io/role" && !value.is_empty() => Some(value),
+                None => None,
+            },
+        )
+        .collect();
+    roles.sort();
+    let address = |kind: &str| {
+        let found = items(&object["status"]["addresses"])
+            .iter()
+            .find(|it| it["type"] == kind);
+        or_none(
+            found
+                .and_then(|it| it["address"].as_str())
+                .unwrap_or_default()
+                .to_owned(),
+        )
+    };
+    let info = |key: &str| {
+        let value = object::text(object, &["status", "nodeInfo", key]);
+        if value.is_empty() {
+            "<unknown>".to_owned()
+        } else {
+            value.to_owned()
+        }
+    };
+    let kernel = match (
+        info("kernelVersion"),
+        object::text(object, &["status", "nodeInfo", "architecture"]),
+    ) {
+        (kernel, "") => kernel,
+        (kernel, architecture) => format!("{kernel} ({architecture})"),
+    };
+    vec![
+        name(object),
+        json!(status.join(",")),
+        json!(or_none(roles.join(","))),
+        age(object),
+        json!(object::text(
+            object,
+            &["status", "nodeInfo", "kubeletVersion"]
+        )),
+        json!(address("InternalIP")),
+        json!(address("ExternalIP")),
+        json!(info("osImage")),
+        json!(kernel),
+        json!(info("containerRuntimeVersion")),
+    ]
+}
+
+fn warnings(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    if object["spec"]["configSource"].is_object() {
+        let words = "spec.configSource: the spec.configSource field is deprecated";
+        found.push(words.to_owned());
+    }
+    if text(&object["spec"]["externalID"]) {
+        let words = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+        found.push(words.to_owned());
+    }
+    found.extend(addresses::ranges(
+        "spec.podCIDRs",
+        &object["spec"]["podCIDRs"],
+    ));
+    found
 }

@@ -1,10 +1,14 @@
 //! Resource quotas.
 
 use allot_apimachinery::Quantity;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::object::string_map;
 use crate::registry::{BASE, Builtin, Rules, STATUS};
-use crate::{table, validate};
+use crate::table::age;
+use crate::table::format::name;
+
+mod validation;
 
 pub(super) static RESOURCE_QUOTA: Builtin = Builtin {
     kind: "ResourceQuota",
@@ -12,13 +16,13 @@ pub(super) static RESOURCE_QUOTA: Builtin = Builtin {
     short: &["quota"],
     subresources: &[STATUS],
     rules: Rules {
-        validate: validate::quota::validate,
-        validate_update: Some(validate::quota::update),
-        validate_status: Some(|quota, _, errors| validate::quota::used(quota, errors)),
+        validate: validation::validate,
+        validate_update: Some(validation::validate_update),
+        validate_status: Some(|quota, _, errors| validation::validate_status(quota, errors)),
         validates_metadata_again: false,
         warnings_create: Some(requests_above_limits),
         delete_returns_object: |_| true,
-        table: Some(("Name|Request|Limit|Age", table::cluster::quota)),
+        table: Some(("Name|Request|Limit|Age", row)),
         ..Rules::DEFAULT
     },
     ..BASE
@@ -49,4 +53,26 @@ fn requests_above_limits(quota: &Value) -> Vec<String> {
         }
     }
     found
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let (mut requests, mut limits) = (Vec::new(), Vec::new());
+    for (resource, hard) in string_map(&object["status"]["hard"]) {
+        let used = object["status"]["used"][&resource]
+            .as_str()
+            .unwrap_or("0")
+            .to_owned();
+        let shown = format!("{resource}: {used}/{hard}");
+        if resource.starts_with("limits.") {
+            limits.push(shown)
+        } else {
+            requests.push(shown)
+        }
+    }
+    vec![
+        name(object),
+        json!(requests.join(", ")),
+        json!(limits.join(", ")),
+        age(object),
+    ]
 }

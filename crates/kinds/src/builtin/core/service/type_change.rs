@@ -9,7 +9,7 @@ fn kind(service: &Value) -> &str {
 }
 
 /// Removes fields that do not apply to the new type of a service, unless the update sets them; keeps the cluster IP.
-pub(crate) fn follow_type(service: &mut Value, old: &Value) {
+pub(super) fn follow_type(service: &mut Value, old: &Value) {
     keep_address(service, old);
     let (now, before) = (kind(service).to_owned(), kind(old).to_owned());
     let exposed = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");

@@ -1,13 +1,12 @@
-//! Quotas of namespaces.
+//! Validation of resource quotas.
 
 use std::collections::BTreeSet;
 
-use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use super::{IMMUTABLE, entries, internal, list, rule, text};
+use crate::validate::{IMMUTABLE, entries, internal, list, rule, text};
 
 const STANDARD: [&str; 20] = [
     "configmaps",
@@ -59,7 +58,7 @@ const CONTRARY: [[&str; 2]; 2] = [
 ];
 
 /// Checks a quota.
-pub(crate) fn validate(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     amounts(spec, "hard", &path, errors);
     scopes(spec, &path.child("scopes"), errors);
@@ -67,18 +66,18 @@ pub(crate) fn validate(object: &Value, errors: &mut ErrorList) {
         let at = path.child("scopeSelector").child("matchExpressions");
         selector(spec, &at, errors);
     }
-    used(object, errors);
+    validate_status(object, errors);
 }
 
 /// Validates the used amounts of a quota.
-pub(crate) fn used(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_status(object: &Value, errors: &mut ErrorList) {
     for key in ["hard", "used"] {
         amounts(&object["status"], key, &Path::new("status"), errors);
     }
 }
 
 /// Checks a change of a quota.
-pub(crate) fn update(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     validate(object, errors);
     let scopes = |object: &Value| -> BTreeSet<String> {
         let scopes = list(&object["spec"], "scopes").iter();

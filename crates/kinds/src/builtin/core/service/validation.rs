@@ -1,4 +1,4 @@
-//! Services.
+//! Validation of services.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{ip, labels, list, network, one_of, rule, text, volume};
+use crate::validate::{ip, labels, list, network, one_of, rule, text, volume};
 
-pub(crate) fn validate(service: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&service["spec"], Path::new("spec"));
     let kind = text(spec, "type");
     let headless = text(spec, "clusterIP") == "None";
@@ -139,7 +139,7 @@ fn by_type(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// What addresses and families have to do with each other.
-pub(crate) fn addresses(service: &Value, errors: &mut ErrorList) {
+pub(super) fn addresses(service: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&service["spec"], Path::new("spec"));
     if text(spec, "type") == "ExternalName" {
         for key in ["ipFamilies", "ipFamilyPolicy"] {
@@ -224,7 +224,7 @@ pub(crate) fn addresses(service: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates the load balancer status of a service.
-pub(crate) fn validate_status(service: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_status(service: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let ingress = list(&service["status"]["loadBalancer"], "ingress");
     if !ingress.is_empty() && text(&service["spec"], "type") != "LoadBalancer" {
@@ -312,7 +312,7 @@ fn check_ports(ports: &[Value], headless: bool, path: &Path, errors: &mut ErrorL
     }
 }
 
-pub(crate) fn validate_update(service: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_update(service: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before) = (&service["spec"], &old["spec"]);
     let addressed = |spec: &Value| text(spec, "type") != "ExternalName";
     let address = text(before, "clusterIP");

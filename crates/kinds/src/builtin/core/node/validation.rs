@@ -1,4 +1,4 @@
-//! Nodes.
+//! Validation of nodes.
 
 use std::collections::HashSet;
 
@@ -6,10 +6,10 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
-use super::{entries, ip, list, resources, scheduling, text};
+use crate::validate::{entries, ip, list, resources, scheduling, text};
 
 /// Checks a node. Upstream reports taints under `metadata`, and so do we.
-pub(crate) fn validate(node: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
     scheduling::taints(
         list(&node["spec"], "taints"),
         &Path::new("metadata").child("taints"),
@@ -62,7 +62,7 @@ fn amounts(node: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a node's status.
-pub(crate) fn validate_status(node: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_status(node: &Value, errors: &mut ErrorList) {
     amounts(node, errors);
     features(node, errors);
     addresses(node, errors);
@@ -130,7 +130,7 @@ fn addresses(node: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a change of a node.
-pub(crate) fn validate_update(node: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_update(node: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&node["spec"], &old["spec"], Path::new("spec"));
     validate(node, errors);
     addresses(node, errors);
