@@ -12,7 +12,6 @@ use crate::view::{View, metadata_only};
 
 pub(crate) mod format;
 pub(crate) mod pod;
-pub(crate) mod storage;
 
 /// What a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,6 @@ pub(crate) mod container;
 pub(crate) mod internal;
 pub mod ip;
 pub(crate) mod network;
-pub(crate) mod persistent;
 pub(crate) mod pod;
 pub mod pod_annotations;
 pub(crate) mod pod_diff;

@@ -76,13 +76,6 @@ pub(crate) fn new_template(object: &Value) -> Vec<String> {
     with_host_name(object, template(object))
 }
 
-/// Warnings about a claim for a volume.
-pub(crate) fn volume_claim(object: &Value) -> Vec<String> {
-    let mut found = annotation(object, OLD_CLASS);
-    found.extend(pod::claim_spec(&object["spec"], "spec"));
-    found
-}
-
 /// A name of more than one label is an unusual host name.
 pub(crate) fn host_name(object: &Value, of: &str) -> Option<String> {
     let texts = names::dns1123_label(meta(object, "name"));
@@ -118,31 +111,6 @@ fn finalizers(object: &Value, old: &Value) -> Vec<String> {
         found.push(format!(
             "{at}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
         ));
-    }
-    found
-}
-
-/// Annotations of volumes and claims that were replaced by fields, and the warnings about them.
-const OLD_CLASS: (&str, &str) = (
-    "volume.beta.kubernetes.io/storage-class",
-    "deprecated since v1.8; use \"storageClassName\" attribute instead",
-);
-const OLD_OPTIONS: (&str, &str) = (
-    "volume.beta.kubernetes.io/mount-options",
-    "deprecated since v1.31; use \"mountOptions\" attribute instead",
-);
-
-fn annotation(object: &Value, (key, message): (&str, &str)) -> Vec<String> {
-    let found = object["metadata"]["annotations"].get(key);
-    let text = |_| format!("metadata.annotations[{key}]: {message}");
-    found.map(text).into_iter().collect()
-}
-
-pub(crate) fn volume(object: &Value) -> Vec<String> {
-    let mut found = annotation(object, OLD_CLASS);
-    found.extend(annotation(object, OLD_OPTIONS));
-    if object["spec"]["persistentVolumeReclaimPolicy"] == "Recycle" {
-        found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
     }
     found
 }

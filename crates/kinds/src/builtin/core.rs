@@ -10,7 +10,7 @@ pub(super) mod event;
 mod limit_range;
 mod namespace;
 mod node;
-mod persistent_volume;
+pub(super) mod persistent_volume;
 mod persistent_volume_claim;
 mod pod;
 mod pod_template;

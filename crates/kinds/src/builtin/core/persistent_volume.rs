@@ -2,10 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::object::child_mut;
+use crate::object::{self, child_mut};
 use crate::registry::{Builtin, CLUSTER, Rules, STATUS};
 use crate::request::Part;
-use crate::{table, validate, warnings};
+use crate::table::age;
+use crate::table::format::{access_modes, name};
+
+pub(in crate::builtin) mod validation;
 
 pub(super) static PERSISTENT_VOLUME: Builtin = Builtin {
     kind: "PersistentVolume",
@@ -22,14 +25,14 @@ pub(super) static PERSISTENT_VOLUME: Builtin = Builtin {
                 record_transition(volume, old);
             }
         }),
-        validate: validate::storage::volume,
-        validate_update: Some(validate::storage::volume_update),
+        validate: validation::validate,
+        validate_update: Some(validation::validate_update),
         checks_metadata_change: |_| false,
-        warnings: warnings::volume,
+        warnings,
         delete_returns_object: |_| true,
         table: Some((
             "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|VolumeMode::1",
-            table::storage::volume,
+            row,
         )),
         ..Rules::DEFAULT
     },
@@ -57,4 +60,64 @@ fn record_transition(volume: &mut Value, old: &Value) {
         Value::Null => status.remove(TIME),
         time => status.insert(TIME.to_owned(), time),
     };
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let spec = &object["spec"];
+    let claim = match &spec["claimRef"] {
+        Value::Null => String::new(),
+        claim => format!(
+            "{}/{}",
+            object::text(claim, &["namespace"]),
+            object::text(claim, &["name"])
+        ),
+    };
+    let phase = if object["metadata"]["deletionTimestamp"].is_string() {
+        "Terminating"
+    } else {
+        object::text(object, &["status", "phase"])
+    };
+    vec![
+        name(object),
+        json!(object::text(spec, &["capacity", "storage"])),
+        json!(access_modes(&spec["accessModes"])),
+        json!(object::text(spec, &["persistentVolumeReclaimPolicy"])),
+        json!(phase),
+        json!(claim),
+        json!(object::text(spec, &["storageClassName"])),
+        json!(
+            spec["volumeAttributesClassName"]
+                .as_str()
+                .unwrap_or("<unset>")
+        ),
+        json!(object::text(object, &["status", "reason"])),
+        age(object),
+        json!(spec["volumeMode"].as_str().unwrap_or("<unset>")),
+    ]
+}
+
+/// Annotations of volumes and claims that were replaced by fields, and the warnings about them.
+pub(super) const OLD_CLASS: (&str, &str) = (
+    "volume.beta.kubernetes.io/storage-class",
+    "deprecated since v1.8; use \"storageClassName\" attribute instead",
+);
+
+pub(super) fn annotation(object: &Value, (key, message): (&str, &str)) -> Vec<String> {
+    let found = object["metadata"]["annotations"].get(key);
+    let text = |_| format!("metadata.annotations[{key}]: {message}");
+    found.map(text).into_iter().collect()
+}
+
+const OLD_OPTIONS: (&str, &str) = (
+    "volume.beta.kubernetes.io/mount-options",
+    "deprecated since v1.31; use \"mountOptions\" attribute instead",
+);
+
+fn warnings(object: &Value) -> Vec<String> {
+    let mut found = annotation(object, OLD_CLASS);
+    found.extend(annotation(object, OLD_OPTIONS));
+    if object["spec"]["persistentVolumeReclaimPolicy"] == "Recycle" {
+        found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
+    }
+    found
 }

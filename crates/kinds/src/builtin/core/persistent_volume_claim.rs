@@ -2,8 +2,14 @@
 
 use serde_json::{Value, json};
 
+use crate::builtin::core::persistent_volume::{OLD_CLASS, annotation};
+use crate::object;
 use crate::registry::{BASE, Builtin, Rules, STATUS};
-use crate::{table, validate, warnings};
+use crate::table::age;
+use crate::table::format::{access_modes, name};
+use crate::warnings::pod::claim_spec;
+
+mod validation;
 
 pub(super) static PERSISTENT_VOLUME_CLAIM: Builtin = Builtin {
     kind: "PersistentVolumeClaim",
@@ -15,14 +21,14 @@ pub(super) static PERSISTENT_VOLUME_CLAIM: Builtin = Builtin {
             claim["status"] = json!({"phase": "Pending"});
             data_sources(claim);
         }),
-        validate: validate::storage::claim,
-        validate_update: Some(validate::storage::claim_update),
-        validate_status: Some(|claim, _, errors| validate::storage::claim_status(claim, errors)),
-        warnings: warnings::volume_claim,
+        validate: validation::validate,
+        validate_update: Some(validation::validate_update),
+        validate_status: Some(|claim, _, errors| validation::validate_status(claim, errors)),
+        warnings,
         delete_returns_object: |_| true,
         table: Some((
             "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode::1",
-            table::storage::volume_claim,
+            row,
         )),
         ..Rules::DEFAULT
     },
@@ -59,4 +65,44 @@ fn data_sources(claim: &mut Value) {
             spec.insert(to.to_owned(), source);
         }
     }
+}
+
+fn row(object: &Value) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let phase = if object["metadata"]["deletionTimestamp"].is_string() {
+        "Terminating"
+    } else {
+        object::text(status, &["phase"])
+    };
+    let bound = !object::text(spec, &["volumeName"]).is_empty();
+    let (capacity, modes) = if bound {
+        (
+            object::text(status, &["capacity", "storage"]).to_owned(),
+            access_modes(&status["accessModes"]),
+        )
+    } else {
+        (String::new(), String::new())
+    };
+    vec![
+        name(object),
+        json!(phase),
+        json!(object::text(spec, &["volumeName"])),
+        json!(capacity),
+        json!(modes),
+        json!(object::text(spec, &["storageClassName"])),
+        json!(
+            spec["volumeAttributesClassName"]
+                .as_str()
+                .unwrap_or("<unset>")
+        ),
+        age(object),
+        json!(spec["volumeMode"].as_str().unwrap_or("<unset>")),
+    ]
+}
+
+/// Warnings about a claim for a volume.
+fn warnings(object: &Value) -> Vec<String> {
+    let mut found = annotation(object, OLD_CLASS);
+    found.extend(claim_spec(&object["spec"], "spec"));
+    found
 }

@@ -5,12 +5,13 @@ use allot_apimachinery::names;
 use serde_json::{Value, json};
 
 use super::STORAGE;
+use crate::builtin::core::persistent_volume::validation::validate_spec;
 use crate::object;
 use crate::registry::{ALL_METADATA, Builtin, Rules, STATUS};
 use crate::table::age;
 use crate::table::format::name;
 use crate::validate::volume::driver_name;
-use crate::validate::{IMMUTABLE, between, entries, internal, persistent, rule, text};
+use crate::validate::{IMMUTABLE, between, entries, internal, rule, text};
 
 pub(super) static VOLUME_ATTACHMENT: Builtin = Builtin {
     kind: "VolumeAttachment",
@@ -53,7 +54,7 @@ fn validate(object: &Value, create: bool, errors: &mut ErrorList) {
         }
         (true, None) => {
             let (inline, at) = (&source["inlineVolumeSpec"], at.child("inlineVolumeSpec"));
-            persistent::spec(inline, true, &at, errors);
+            validate_spec(inline, true, &at, errors);
         }
         _ => {}
     }

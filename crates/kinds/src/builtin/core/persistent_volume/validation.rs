@@ -1,13 +1,16 @@
-//! The spec of a persistent volume, also that inside of an attachment.
+//! Validation of persistent volumes, also of the spec inside of an attachment.
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{entries, one_of, rule, scheduling, security, storage, text, volume};
+use crate::validate::{
+    IMMUTABLE, entries, internal, one_of, pod_diff, rule, scheduling, security, storage, text,
+    volume,
+};
 
 /// The sources in upstream's order: of several, each but the first is an error.
-pub(crate) const SOURCES: [&str; 22] = [
+const SOURCES: [&str; 22] = [
     "hostPath",
     "gcePersistentDisk",
     "awsElasticBlockStore",
@@ -33,7 +36,12 @@ pub(crate) const SOURCES: [&str; 22] = [
 ];
 
 /// Checks the spec of a volume; `inline` for one in an attachment.
-pub(crate) fn spec(spec: &Value, inline: bool, path: &Path, errors: &mut ErrorList) {
+pub(in crate::builtin) fn validate_spec(
+    spec: &Value,
+    inline: bool,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     const INLINE: &str = "in the context of inline volumes";
     let said = |key: &str| !spec[key].is_null();
     let refuse = |key: &str, errors: &mut ErrorList| {
@@ -227,4 +235,42 @@ fn secret(reference: &Value, path: &Path, errors: &mut ErrorList) {
             false => rule(valid(value), value, &at, errors),
         }
     }
+}
+
+/// Validates an update of a volume: its source is immutable, as is its node affinity once it is set.
+pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    validate(object, errors);
+    let source = |volume: &Value| {
+        let mut spec = volume["spec"].as_object().cloned().unwrap_or_default();
+        spec.retain(|key, _| SOURCES.contains(&key.as_str()));
+        Value::Object(spec)
+    };
+    let (now, before) = (source(object), source(old));
+    if now != before {
+        let at = Path::new("spec").child("persistentvolumesource");
+        let shown = pod_diff::of("PersistentVolumeSource", &before, &now);
+        let detail = format!("spec.persistentvolumesource is immutable after creation\n{shown}");
+        errors.push(Error::forbidden(&at, detail));
+    }
+    let (now, before) = (&object["spec"], &old["spec"]);
+    if now["volumeMode"] != before["volumeMode"] {
+        let at = Path::new("volumeMode");
+        errors.push(Error::invalid(&at, &now["volumeMode"], IMMUTABLE));
+    }
+    if before["nodeAffinity"].is_object() && now["nodeAffinity"] != before["nodeAffinity"] {
+        let at = Path::new("nodeAffinity");
+        let detail = "field is immutable, except for updating from beta label to GA";
+        let kind = ("", "v1", "PersistentVolume");
+        let shown = internal::shown(kind, &["spec", "nodeAffinity"], &now["nodeAffinity"]);
+        let shown = match now["nodeAffinity"].is_null() {
+            true => BadValue::raw("null".to_owned()),
+            false => shown,
+        };
+        errors.push(Error::invalid(&at, shown, detail));
+    }
+}
+
+/// Checks a volume.
+pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
+    validate_spec(&object["spec"], false, &Path::new("spec"), errors);
 }
