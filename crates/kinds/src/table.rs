@@ -11,7 +11,6 @@ use crate::request::Query;
 use crate::view::{View, metadata_only};
 
 pub(crate) mod format;
-pub(crate) mod pod;
 
 /// What a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,19 @@
 use allot_apimachinery::field::ErrorList;
 use serde_json::{Value, json};
 
-use crate::object;
 use crate::registry::{
     BASE, Builtin, CONNECT, CREATE, ComputedField, GET, Generation, PROXY, RW, Rules, STATUS,
     UnsupportedField,
 };
 use crate::request::Part;
-use crate::{pods, table, validate, warnings};
+use crate::{object, warnings};
+
+mod resize;
+mod status;
+mod strategy;
+mod table;
+mod update;
+mod validation;
 
 pub(super) static POD: Builtin = Builtin {
     kind: "Pod",
@@ -33,7 +39,7 @@ pub(super) static POD: Builtin = Builtin {
         initialize: Some(initialize),
         prepare_update: Some(|pod, old, part| {
             if part == Part::Status {
-                pods::keep_reported(pod, old);
+                strategy::keep_reported(pod, old);
             }
         }),
         generation: Generation::FromCreate,
@@ -47,13 +53,13 @@ pub(super) static POD: Builtin = Builtin {
                 &["metadata", "ownerReferences"],
             ],
         )],
-        validate: |pod, errors| validate::pod::validate(pod, None, errors),
+        validate: |pod, errors| validation::validate(pod, None, errors),
         validate_create: Some(|pod, errors| {
-            validate::pod::validate(pod, None, errors);
-            validate::pod::validate_create(pod, errors);
+            validation::validate(pod, None, errors);
+            validation::validate_create(pod, errors);
         }),
-        validate_update: Some(validate::pod_update::validate),
-        validate_status: Some(validate::pod_status::validate),
+        validate_update: Some(update::validate),
+        validate_status: Some(status::validate),
         validate_part: Some(validate_part),
         replace_annotations: Some(warnings::pod::app_armor_fields),
         warnings: |pod| warnings::pod::warnings(pod, ""),
@@ -64,7 +70,7 @@ pub(super) static POD: Builtin = Builtin {
         }),
         // They are rarely written by hand.
         warnings_update: Some(|_, _| Vec::new()),
-        grace_period: Some(pods::grace_period),
+        grace_period: Some(strategy::grace_period),
         delete_returns_object: |_| true,
         selectable: &[
             "spec.nodeName",
@@ -83,10 +89,10 @@ pub(super) static POD: Builtin = Builtin {
             value: |pod| object::text(pod, &["status", "podIP"]).to_owned(),
         }],
         unsupported_field: UnsupportedField::NotSupported,
-        row_condition: Some(table::pod::completed),
+        row_condition: Some(table::completed),
         table: Some((
             "Name|Ready|Status|Restarts|Age|IP::1|Node::1|Nominated Node::1|Readiness Gates::1",
-            table::pod::row,
+            table::row,
         )),
         ..Rules::DEFAULT
     },
@@ -94,7 +100,7 @@ pub(super) static POD: Builtin = Builtin {
 };
 
 fn initialize(object: &mut Value) {
-    object["status"] = json!({"phase": "Pending", "qosClass": pods::qos_class(object)});
+    object["status"] = json!({"phase": "Pending", "qosClass": strategy::qos_class(object)});
     if object["spec"]["schedulingGates"]
         .as_array()
         .is_some_and(|gates| !gates.is_empty())
@@ -105,7 +111,7 @@ fn initialize(object: &mut Value) {
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]);
     }
-    pods::merge_label_keys(object);
+    strategy::merge_label_keys(object);
     let grace = &object["spec"]["terminationGracePeriodSeconds"];
     if grace.as_i64().is_some_and(|seconds| seconds < 0) {
         object["spec"]["terminationGracePeriodSeconds"] = 1.into();
@@ -114,8 +120,8 @@ fn initialize(object: &mut Value) {
 
 fn validate_part(pod: &Value, old: &Value, part: Part, errors: &mut ErrorList) {
     match part {
-        Part::EphemeralContainers => validate::pod_update::validate_ephemeral(pod, old, errors),
-        Part::Resize => validate::pod_resize::validate(pod, old, errors),
-        _ => validate::pod::validate(pod, None, errors),
+        Part::EphemeralContainers => update::validate_ephemeral(pod, old, errors),
+        Part::Resize => resize::validate(pod, old, errors),
+        _ => validation::validate(pod, None, errors),
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::format::or_none;
-use super::{age, since};
 use crate::object::{items, meta, text};
+use crate::table::format::or_none;
+use crate::table::{age, since};
 
 /// The column Status, with restarts and readiness.
 struct Summary {
@@ -16,7 +16,7 @@ struct Summary {
 }
 
 /// The condition of the row of a pod that will not run again, by which `kubectl get` can leave it out.
-pub(crate) fn completed(pod: &Value) -> Option<Value> {
+pub(super) fn completed(pod: &Value) -> Option<Value> {
     let phase = text(pod, &["status", "phase"]);
     let message = match phase {
         "Succeeded" => "The pod has completed successfully.",
@@ -155,7 +155,7 @@ fn summary(pod: &Value) -> Summary {
 }
 
 /// Name, Ready, Status, Restarts, Age, IP, Node, Nominated Node, Readiness Gates.
-pub(crate) fn row(pod: &Value) -> Vec<Value> {
+pub(super) fn row(pod: &Value) -> Vec<Value> {
     let summary = summary(pod);
     let restarts = match &summary.last_restart {
         Some(last) if summary.restarts != 0 => {

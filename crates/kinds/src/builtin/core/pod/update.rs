@@ -4,14 +4,15 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_model::validate::pod as pod_claims;
 use serde_json::{Map, Value, json};
 
-use super::{list, pod, pod_annotations, pod_diff, text};
+use super::validation;
+use crate::validate::{between, entries, list, pod_annotations, pod_diff, text};
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Checks a change of a pod.
-pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
-    pod::validate(object, Some(old), errors);
+    validation::validate(object, Some(old), errors);
     pod_annotations::check_update(object, old, errors);
     for key in ["containers", "initContainers"] {
         if list(spec, key).len() != list(before, key).len() {
@@ -110,7 +111,7 @@ fn deadline(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) -
     let new = spec["activeDeadlineSeconds"].as_i64();
     match (new, before["activeDeadlineSeconds"].as_i64()) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
-            let detail = super::between(0, i32::MAX.into());
+            let detail = between(0, i32::MAX.into());
             errors.push(Error::invalid(&at, new, detail));
             return false;
         }
@@ -149,8 +150,7 @@ fn additions_only(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorL
 /// While gates hold a pod, node selectors may be narrowed.
 fn selectors(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
     let (new, old) = (&spec["nodeSelector"], &before["nodeSelector"]);
-    let kept =
-        super::entries(before, "nodeSelector").all(|(key, value)| new.get(key) == Some(value));
+    let kept = entries(before, "nodeSelector").all(|(key, value)| new.get(key) == Some(value));
     if new != old && !kept {
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
         errors.push(Error::invalid(&path.child("nodeSelector"), new, detail));
@@ -209,14 +209,14 @@ fn keep_node_affinity(map: &mut Map<String, Value>, before: &Value) {
 }
 
 /// Checks a change of a pod's ephemeral containers: there may be more of them.
-pub(crate) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut ErrorList) {
     const KEY: &str = "ephemeralContainers";
     if old["metadata"]["annotations"][pod_claims::MIRROR_ANNOTATION].is_string() {
         let detail = "static pods do not support ephemeral containers";
         *errors = vec![Error::forbidden(&Path::new(""), detail)];
         return;
     }
-    pod::validate(object, Some(old), errors);
+    validation::validate(object, Some(old), errors);
     pod_annotations::check_update(object, old, errors);
     let path = Path::new("spec").child(KEY);
     for before in list(&old["spec"], KEY) {

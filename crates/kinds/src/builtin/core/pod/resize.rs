@@ -3,13 +3,15 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
 
-use super::{list, pod, text};
+use super::validation;
+use crate::builtin::core::pod::strategy::qos_class;
+use crate::validate::{entries, list, text};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 const AMOUNTS: [&str; 2] = ["requests", "limits"];
 
 /// Checks new resources of a pod; everything else in it is as it was.
-pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
     let refused = if old["metadata"]["annotations"][allot_model::validate::pod::MIRROR_ANNOTATION]
         .is_string()
@@ -24,12 +26,12 @@ pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
         *errors = vec![Error::forbidden(&Path::new(""), detail)];
         return;
     }
-    pod::validate(object, Some(old), errors);
+    validation::validate(object, Some(old), errors);
     let class = match text(&old["status"], "qosClass") {
-        "" => crate::pods::qos_class(old),
+        "" => qos_class(old),
         class => class,
     };
-    if class != crate::pods::qos_class(object) {
+    if class != qos_class(object) {
         let detail = "Pod QOS Class may not change as a result of resizing";
         let shown = text(&object["status"], "qosClass");
         errors.push(Error::invalid(&path, shown, detail));
@@ -142,7 +144,7 @@ fn order(new: &[Value], old: &[Value], key: &str, path: &Path, errors: &mut Erro
 
 fn removed(new: &Value, old: &Value, what: &str, path: &Path, errors: &mut ErrorList) {
     for key in AMOUNTS {
-        let gone = super::entries(old, key).any(|(name, _)| new[key].get(name).is_none());
+        let gone = entries(old, key).any(|(name, _)| new[key].get(name).is_none());
         if gone {
             let detail = format!("{what} {key} cannot be removed");
             errors.push(Error::forbidden(&path.child(key), detail));
@@ -155,7 +157,7 @@ fn same_others(new: &Value, old: &Value) -> bool {
     let others = |resources: &Value| {
         let mut all = Map::new();
         for key in AMOUNTS {
-            let amounts = super::entries(resources, key)
+            let amounts = entries(resources, key)
                 .filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"))
                 .map(|(name, amount)| (name.clone(), amount.clone()));
             all.insert(key.to_owned(), amounts.collect());

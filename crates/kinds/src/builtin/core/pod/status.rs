@@ -8,7 +8,7 @@ use allot_apimachinery::quote::go_json;
 use allot_model::validate::pod as pod_claims;
 use serde_json::{Value, json};
 
-use super::{IMMUTABLE, ip, list, pod_annotations, rule, text};
+use crate::validate::{IMMUTABLE, between, ip, list, pod_annotations, rule, text};
 
 const STATUSES: [(&str, &str); 3] = [
     ("containerStatuses", "containers"),
@@ -17,7 +17,7 @@ const STATUSES: [(&str, &str); 3] = [
 ];
 
 /// Checks a change of a pod's status.
-pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (status, spec, path) = (&object["status"], &object["spec"], Path::new("status"));
     let before = &old["status"];
     pod_annotations::check_update(object, old, errors);
@@ -205,7 +205,7 @@ fn users(status: &Value, key: &str, system: &str, path: &Path, errors: &mut Erro
         let mut number = |value: &Value, at: Path| {
             let value = value.as_i64().unwrap_or_default();
             if !(0..=i64::from(i32::MAX)).contains(&value) {
-                let detail = super::between(0, i32::MAX.into());
+                let detail = between(0, i32::MAX.into());
                 errors.push(Error::invalid(&at, value, detail));
             }
         };

@@ -1,0 +1,147 @@
+//! Preparation of pods: QoS class, labels in selectors, what a status update keeps, grace period of a deletion.
+
+use serde_json::{Value, json};
+
+/// The quality-of-service class that follows from requests and limits: pod-level ones if set, else those of its
+/// containers.
+pub(super) fn qos_class(pod: &Value) -> &'static str {
+    let own = &pod["spec"]["resources"];
+    let has_own = ["requests", "limits"].iter().any(|key| {
+        let amounts = own[*key].as_object();
+        amounts.is_some_and(|amounts| !amounts.is_empty())
+    });
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|key| pod["spec"][*key].as_array().into_iter().flatten())
+        .map(|container| &container["resources"])
+        .filter(|_| !has_own);
+    let (mut any, mut guaranteed) = (false, true);
+    for resources in containers.chain(has_own.then_some(own)) {
+        for name in ["cpu", "memory"] {
+            let amount = |which: &str| quantity(&resources[which][name]);
+            let (request, limit) = (amount("requests"), amount("limits"));
+            any |= request.is_some() || limit.is_some();
+            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+/// A quantity other than zero.
+fn quantity(value: &Value) -> Option<allot_apimachinery::Quantity> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    let quantity: allot_apimachinery::Quantity = text.parse().ok()?;
+    (quantity.milli_value() != 0).then_some(quantity)
+}
+
+/// Adds the labels of a new pod that `matchLabelKeys` and `mismatchLabelKeys` name to the selectors beside them.
+pub(super) fn merge_label_keys(pod: &mut Value) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let labels = pod["metadata"]["labels"].clone();
+    let spec = &mut pod["spec"];
+    let mut merge = |holder: &mut Value| {
+        let mut found = Vec::new();
+        for (name, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+            for key in holder[name].as_array().into_iter().flatten() {
+                if let Some(value) = key.as_str().and_then(|key| labels[key].as_str()) {
+                    found.push(json!({"key": key, "operator": operator, "values": [value]}));
+                }
+            }
+        }
+        // An absent selector matches nothing, and stays absent.
+        if let (false, Some(Value::Object(selector))) =
+            (found.is_empty(), holder.get_mut("labelSelector"))
+        {
+            match selector
+                .entry("matchExpressions")
+                .or_insert_with(|| json!([]))
+            {
+                Value::Array(expressions) => expressions.append(&mut found),
+                other => *other = found.into(),
+            }
+        }
+    };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = spec.pointer_mut(&format!("/affinity/{kind}")) else {
+            continue;
+        };
+        let preferred = affinity.get_mut(PREFERRED).and_then(Value::as_array_mut);
+        for item in preferred.into_iter().flatten() {
+            item.get_mut("podAffinityTerm").map(&mut merge);
+        }
+        let required = affinity.get_mut(REQUIRED).and_then(Value::as_array_mut);
+        required.into_iter().flatten().for_each(&mut merge);
+    }
+    let constraints = spec
+        .get_mut("topologySpreadConstraints")
+        .and_then(Value::as_array_mut);
+    constraints.into_iter().flatten().for_each(&mut merge);
+}
+
+/// Keeps fields of a pod's status that older reporters omit: its QoS class, and the observed generation.
+pub(super) fn keep_reported(pod: &mut Value, old: &Value) {
+    const SEEN: &str = "observedGeneration";
+    let (Some(status), before) = (pod.get_mut("status"), &old["status"]) else {
+        return;
+    };
+    let number = |value: &Value| value[SEEN].as_i64().unwrap_or_default();
+    if status["qosClass"].as_str().unwrap_or_default().is_empty() && before["qosClass"].is_string()
+    {
+        status["qosClass"] = before["qosClass"].clone();
+    }
+    if number(status) == 0 && number(before) != 0 {
+        status[SEEN] = before[SEEN].clone();
+    }
+    // Conditions of one type are matched by their order.
+    let mut known: Vec<&Value> = before["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        let same = |it: &&Value| it["type"] == condition["type"];
+        let Some(index) = known.iter().position(same) else {
+            continue;
+        };
+        let earlier = known.remove(index);
+        if number(condition) == 0 && number(earlier) != 0 {
+            condition[SEEN] = earlier[SEEN].clone();
+        }
+    }
+}
+
+/// Default termination grace period in seconds.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+/// The grace period of a deletion: the requested one, else the pod's own; 0 if nothing runs.
+pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let unassigned = pod["spec"]["nodeName"]
+        .as_str()
+        .unwrap_or_default()
+        .is_empty();
+    let finished = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    );
+    if unassigned || finished {
+        return 0;
+    }
+    let own = pod["spec"]["terminationGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or(DEFAULT_GRACE_SECONDS);
+    // A negative period means "now, but in order".
+    match asked.unwrap_or(own) {
+        seconds if seconds < 0 => 1,
+        seconds => seconds,
+    }
+}
