@@ -128,21 +128,6 @@ fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
         return (computed.value)(object);
     }
     let path: Vec<&str> = field.split('.').collect();
-    match field {
-        "spec.hostNetwork" | "spec.unschedulable" => {
-            return object::at(object, &path)
-                .as_bool()
-                .unwrap_or(false)
-                .to_string();
-        }
-        "status.replicas" => {
-            return object["status"]["replicas"]
-                .as_i64()
-                .unwrap_or(0)
-                .to_string();
-        }
-        _ => {}
-    }
     match object::at(object, &path) {
         Value::String(value) => value.clone(),
         Value::Null => String::new(),

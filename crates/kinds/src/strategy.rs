@@ -12,7 +12,7 @@ mod prepare;
 mod validate;
 
 pub use delete::{is_finished, prepare_for_delete, refuses_delete};
-pub(crate) use prepare::keep;
+pub(crate) use prepare::{adopt, keep, keep_but};
 pub use prepare::{prepare_for_create, prepare_for_update, set_generated_name};
 pub use validate::{validate_create, validate_update};
 

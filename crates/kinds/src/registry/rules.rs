@@ -82,6 +82,8 @@ pub struct Rules {
     pub initialize: Option<fn(object: &mut Value)>,
     /// The last step of the preparation of a new object.
     pub prepare_create: Option<fn(object: &mut Value)>,
+    /// Reverts what an update through a subresource other than status and scale cannot change.
+    pub prepare_part: Option<fn(object: &mut Value, old: &Value, part: Part)>,
     /// The last step of the preparation of a changed object, before its generation is counted.
     pub prepare_update: Option<fn(object: &mut Value, old: &Value, part: Part)>,
     /// Whether `metadata.generation` counts changes.
@@ -195,6 +197,7 @@ impl Rules {
         drop_disabled: None,
         initialize: None,
         prepare_create: None,
+        prepare_part: None,
         prepare_update: None,
         generation: Generation::None,
         spec_changed: |new, old| new["spec"] != old["spec"],

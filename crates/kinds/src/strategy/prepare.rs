@@ -3,7 +3,7 @@
 use allot_model::features::Features;
 use serde_json::{Map, Value, json};
 
-use crate::object::{child_mut, metadata_mut};
+use crate::object::metadata_mut;
 use crate::registry::{Generation, Resource};
 use crate::request::Part;
 
@@ -76,54 +76,19 @@ pub fn prepare_for_update(
     match part {
         Part::Main if has_status => keep(object, old, "status"),
         Part::Main | Part::Sub => {}
-        // The spec of a namespace contains only its finalizers.
-        Part::Finalize => keep(object, old, "status"),
-        Part::EphemeralContainers => keep_but(object, old, &["spec", "ephemeralContainers"]),
-        Part::Approval => {
-            let conditions = object["status"]["conditions"].clone();
-            keep(object, old, "spec");
-            keep(object, old, "status");
-            let status = child_mut(object, "status");
-            match conditions {
-                Value::Null => status.remove("conditions"),
-                conditions => status.insert("conditions".to_owned(), conditions),
-            };
-        }
-        Part::Resize => {
-            let mut kept = old.clone();
-            for list in ["containers", "initContainers"] {
-                let of = |pod: &Value| pod["spec"][list].as_array().cloned().unwrap_or_default();
-                let before = of(old);
-                let resized = of(object).into_iter().map(|new| {
-                    // Validation rejects reordered, added or removed containers.
-                    match before.iter().find(|it| it["name"] == new["name"]) {
-                        None => new,
-                        Some(container) => {
-                            let mut container = container.clone();
-                            keep(&mut container, &new, "resources");
-                            keep(&mut container, &new, "resizePolicy");
-                            container
-                        }
-                    }
-                });
-                let resized = resized.collect::<Vec<_>>();
-                if !resized.is_empty() || !before.is_empty() {
-                    kept["spec"][list] = resized.into();
-                }
-            }
-            keep(&mut kept["spec"], &object["spec"], "resources");
-            adopt(object, kept);
-        }
         Part::Status => keep_all_but_status(resource, object, old),
+        _ => {
+            if let Some(prepare) = rules.prepare_part {
+                prepare(object, old, part);
+            }
+        }
     }
     if let Some(prepare) = rules.prepare_update {
         prepare(object, old, part);
     }
     if rules.generation != Generation::None {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-        let next = if !matches!(part, Part::Status | Part::Finalize)
-            && (rules.spec_changed)(object, old)
-        {
+        let next = if part != Part::Status && (rules.spec_changed)(object, old) {
             generation + 1
         } else {
             generation
@@ -177,7 +142,7 @@ fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl 
 }
 
 /// Restores everything except for the value at a path.
-fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
+pub(crate) fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
     let sent = crate::object::at(object, path).clone();
     let mut kept = old.clone();
     let mut place = &mut kept;
@@ -189,7 +154,7 @@ fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
 }
 
 /// Replaces the object with the old one, except for `managedFields`, `resourceVersion` and the identifying metadata.
-fn adopt(object: &mut Value, mut kept: Value) {
+pub(crate) fn adopt(object: &mut Value, mut kept: Value) {
     for key in ["managedFields", "resourceVersion"].iter().chain(&IDENTITY) {
         let key = *key;
         match object["metadata"][key].take() {

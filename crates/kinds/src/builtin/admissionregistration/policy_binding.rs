@@ -6,10 +6,10 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::{Value, json};
 
+use super::matching::match_resources;
 use super::{ADMISSION, match_rules, policy};
-use crate::builtin::admissionregistration::matching::match_resources;
 use crate::object;
-use crate::registry::{Builtin, Rules};
+use crate::registry::{Builtin, Check, Rules};
 use crate::table::age;
 use crate::table::format::name;
 use crate::validate::{label_selector, list, one_of, rule, text};
@@ -17,24 +17,25 @@ use crate::validate::{label_selector, list, one_of, rule, text};
 pub(super) static MUTATING_ADMISSION_POLICY_BINDING: Builtin = Builtin {
     kind: "MutatingAdmissionPolicyBinding",
     plural: "mutatingadmissionpolicybindings",
-    rules: Rules {
-        validate: validate_mutating,
-        table: Some(("Name|PolicyName|ParamRef|Age", row)),
-        ..ADMISSION.rules
-    },
+    rules: rules(validate_mutating),
     ..ADMISSION
 };
 
 pub(super) static VALIDATING_ADMISSION_POLICY_BINDING: Builtin = Builtin {
     kind: "ValidatingAdmissionPolicyBinding",
     plural: "validatingadmissionpolicybindings",
-    rules: Rules {
-        validate: validate_validating,
-        table: Some(("Name|PolicyName|ParamRef|Age", row)),
-        ..ADMISSION.rules
-    },
+    rules: rules(validate_validating),
     ..ADMISSION
 };
+
+/// The rules of both kinds, which differ in validation.
+const fn rules(validate: Check) -> Rules {
+    Rules {
+        validate,
+        table: Some(("Name|PolicyName|ParamRef|Age", row)),
+        ..ADMISSION.rules
+    }
+}
 
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 

@@ -4,8 +4,8 @@ use allot_apimachinery::cron::Schedule;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Value, json};
 
+use super::job::validation::job_spec;
 use super::{BATCH, job};
-use crate::builtin::batch::job::validation::job_spec;
 use crate::object::{self, meta};
 use crate::registry::{Builtin, Rules};
 use crate::table::format::{self, containers};

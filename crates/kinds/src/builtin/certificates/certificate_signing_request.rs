@@ -3,7 +3,7 @@
 use allot_apimachinery::names;
 use serde_json::{Value, json};
 
-use crate::object::{self, items};
+use crate::object::{self, child_mut, items};
 use crate::registry::{Builtin, CLUSTER, RW, Rules, STATUS, UnsupportedField};
 use crate::request::Part;
 use crate::strategy::keep;
@@ -20,6 +20,7 @@ pub(super) static CERTIFICATE_SIGNING_REQUEST: Builtin = Builtin {
     subresources: &[("approval", "", "", "", RW), STATUS],
     rules: Rules {
         name: names::path_segment_name,
+        prepare_part: Some(prepare_approval),
         prepare_update: Some(prepare_update),
         reset_fields: &[
             ("", &[&["spec"], &["status"]]),
@@ -44,6 +45,18 @@ pub(super) static CERTIFICATE_SIGNING_REQUEST: Builtin = Builtin {
     },
     ..CLUSTER
 };
+
+/// Reverts all of an approval but the conditions.
+fn prepare_approval(request: &mut Value, old: &Value, _: Part) {
+    let conditions = request["status"]["conditions"].clone();
+    keep(request, old, "spec");
+    keep(request, old, "status");
+    let status = child_mut(request, "status");
+    match conditions {
+        Value::Null => status.remove("conditions"),
+        conditions => status.insert("conditions".to_owned(), conditions),
+    };
+}
 
 fn prepare_update(request: &mut Value, old: &Value, part: Part) {
     if part == Part::Main {

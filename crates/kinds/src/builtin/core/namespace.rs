@@ -25,6 +25,8 @@ pub(super) static NAMESPACE: Builtin = Builtin {
         is_namespace: true,
         on_generated_name: Some(set_name_label),
         initialize: Some(initialize),
+        // The spec of a namespace contains only its finalizers.
+        prepare_part: Some(|namespace, old, _| keep(namespace, old, "status")),
         prepare_update: Some(|namespace, old, part| {
             if part == Part::Main {
                 let spec = object::child_entry(namespace, "spec");

@@ -4,7 +4,7 @@ use allot_apimachinery::field::ErrorList;
 use serde_json::{Value, json};
 
 use crate::object::{self, items, string_map};
-use crate::registry::{Builtin, CLUSTER, PROXY, Rules, STATUS, UnsupportedField};
+use crate::registry::{Builtin, CLUSTER, ComputedField, PROXY, Rules, STATUS, UnsupportedField};
 use crate::table::age;
 use crate::table::format::{name, or_none};
 use crate::warnings::addresses;
@@ -29,6 +29,11 @@ pub(super) static NODE: Builtin = Builtin {
         validate_status: Some(|node, _, errors| validation::validate_status(node, errors)),
         warnings,
         selectable: &["spec.unschedulable"],
+        computed_fields: &[ComputedField {
+            name: "spec.unschedulable",
+            reads: &["spec.unschedulable"],
+            value: |node| (node["spec"]["unschedulable"] == true).to_string(),
+        }],
         unsupported_field: UnsupportedField::NotSupported,
         table: Some((
             "Name|Status|Roles|Age|Version|Internal-IP::1|External-IP::1|OS-Image::1|Kernel-Version::1|Container-Runtime::1",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::builtin::core::persistent_volume::{OLD_CLASS, annotation};
+use super::persistent_volume::{OLD_CLASS, annotation};
 use crate::object;
 use crate::registry::{BASE, Builtin, Rules, STATUS};
 use crate::table::age;

@@ -8,6 +8,7 @@ use crate::registry::{
     UnsupportedField,
 };
 use crate::request::Part;
+use crate::strategy::keep_but;
 use crate::{object, warnings};
 
 mod resize;
@@ -37,6 +38,11 @@ pub(super) static POD: Builtin = Builtin {
     rules: Rules {
         pod_template: Some(&[]),
         initialize: Some(initialize),
+        prepare_part: Some(|pod, old, part| match part {
+            Part::EphemeralContainers => keep_but(pod, old, &["spec", "ephemeralContainers"]),
+            Part::Resize => resize::prepare(pod, old),
+            _ => {}
+        }),
         prepare_update: Some(|pod, old, part| {
             if part == Part::Status {
                 strategy::keep_reported(pod, old);
@@ -83,11 +89,18 @@ pub(super) static POD: Builtin = Builtin {
             "status.podIPs",
             "status.nominatedNodeName",
         ],
-        computed_fields: &[ComputedField {
-            name: "status.podIPs",
-            reads: &["status.podIP"],
-            value: |pod| object::text(pod, &["status", "podIP"]).to_owned(),
-        }],
+        computed_fields: &[
+            ComputedField {
+                name: "spec.hostNetwork",
+                reads: &["spec.hostNetwork"],
+                value: |pod| (pod["spec"]["hostNetwork"] == true).to_string(),
+            },
+            ComputedField {
+                name: "status.podIPs",
+                reads: &["status.podIP"],
+                value: |pod| object::text(pod, &["status", "podIP"]).to_owned(),
+            },
+        ],
         unsupported_field: UnsupportedField::NotSupported,
         row_condition: Some(table::completed),
         table: Some((

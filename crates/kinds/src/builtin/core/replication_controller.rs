@@ -4,7 +4,9 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
 use crate::builtin::apps::replica_set;
-use crate::registry::{BASE, Builtin, Generation, Rules, SCALE, STATUS, UnsupportedField};
+use crate::registry::{
+    BASE, Builtin, ComputedField, Generation, Rules, SCALE, STATUS, UnsupportedField,
+};
 use crate::table::format;
 use crate::validate::workloads::{self, endless};
 use crate::validate::{entries, not_negative, pod};
@@ -29,6 +31,16 @@ pub(super) static REPLICATION_CONTROLLER: Builtin = Builtin {
         warnings_create: Some(warnings::new_template),
         orphans_by_default: true,
         selectable: &["status.replicas"],
+        computed_fields: &[ComputedField {
+            name: "status.replicas",
+            reads: &["status.replicas"],
+            value: |controller| {
+                controller["status"]["replicas"]
+                    .as_i64()
+                    .unwrap_or(0)
+                    .to_string()
+            },
+        }],
         unsupported_field: UnsupportedField::NotSupported,
         plain_selector: true,
         table: Some((

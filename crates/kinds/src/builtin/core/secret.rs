@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::{Value, json};
 
-use crate::builtin::core::config_map::{MAX_DATA, immutable};
+use super::config_map::{MAX_DATA, immutable};
 use crate::object;
 use crate::registry::{BASE, Builtin, Rules, UnsupportedField};
 use crate::table::age;

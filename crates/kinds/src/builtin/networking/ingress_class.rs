@@ -5,7 +5,7 @@ use allot_apimachinery::names;
 use serde_json::{Value, json};
 
 use super::NETWORKING;
-use crate::builtin::networking::ingress::validation::reference;
+use super::ingress::validation::reference;
 use crate::object;
 use crate::registry::{Builtin, Generation, Rules};
 use crate::table::age;

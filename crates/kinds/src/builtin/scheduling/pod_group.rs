@@ -5,7 +5,7 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::disabled_fields;
-use crate::builtin::scheduling::validation::{
+use super::validation::{
     MAX_CLAIMS, claim_name, claims, each, immutable, name, policy, shown, too_many,
 };
 use crate::registry::{ALL_METADATA, BASE, Builtin, Rules, STATUS};

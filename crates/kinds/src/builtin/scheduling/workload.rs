@@ -5,9 +5,7 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::disabled_fields;
-use crate::builtin::scheduling::validation::{
-    claims, each, immutable, name, policy, shown, too_many,
-};
+use super::validation::{claims, each, immutable, name, policy, shown, too_many};
 use crate::registry::{BASE, Builtin, Rules};
 use crate::validate::{IMMUTABLE, list, rule, text};
 

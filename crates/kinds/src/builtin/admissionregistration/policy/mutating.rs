@@ -3,8 +3,8 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
+use super::validation::definition;
 use crate::builtin::admissionregistration::matching::{REINVOCATION_POLICIES, compiles};
-use crate::builtin::admissionregistration::policy::validation::definition;
 use crate::expression::{Compiler, ResultType};
 use crate::validate::{list, one_of, text};
 

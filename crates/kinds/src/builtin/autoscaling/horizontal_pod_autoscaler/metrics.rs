@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use crate::builtin::autoscaling::horizontal_pod_autoscaler::validation::reference;
+use super::validation::reference;
 use crate::validate::{list, rule, text};
 
 /// Longest stabilization window, and longest period of a policy.

@@ -6,7 +6,7 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use crate::builtin::batch::job::status::intervals;
+use super::status::intervals;
 use crate::validate::{internal, list, not_negative, rule, text};
 
 const MAX_RULES: usize = 20;

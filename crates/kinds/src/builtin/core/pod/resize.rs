@@ -3,12 +3,40 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
 
+use super::strategy::qos_class;
 use super::validation;
-use crate::builtin::core::pod::strategy::qos_class;
+use crate::strategy::{adopt, keep};
 use crate::validate::{entries, list, text};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 const AMOUNTS: [&str; 2] = ["requests", "limits"];
+
+/// Reverts all of an update but the resources of the pod and of its containers, and their resize policies.
+pub(super) fn prepare(pod: &mut Value, old: &Value) {
+    let mut kept = old.clone();
+    for list in ["containers", "initContainers"] {
+        let of = |pod: &Value| pod["spec"][list].as_array().cloned().unwrap_or_default();
+        let before = of(old);
+        let resized = of(pod).into_iter().map(|new| {
+            // Validation rejects reordered, added or removed containers.
+            match before.iter().find(|it| it["name"] == new["name"]) {
+                None => new,
+                Some(container) => {
+                    let mut container = container.clone();
+                    keep(&mut container, &new, "resources");
+                    keep(&mut container, &new, "resizePolicy");
+                    container
+                }
+            }
+        });
+        let resized = resized.collect::<Vec<_>>();
+        if !resized.is_empty() || !before.is_empty() {
+            kept["spec"][list] = resized.into();
+        }
+    }
+    keep(&mut kept["spec"], &pod["spec"], "resources");
+    adopt(pod, kept);
+}
 
 /// Checks new resources of a pod; everything else in it is as it was.
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
