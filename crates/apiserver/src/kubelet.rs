@@ -17,6 +17,9 @@ mod connection;
 
 use connection::{Endpoint, send, tunnel, upstream_error, wants_upgrade};
 
+/// The collection of the nodes that pods name.
+const NODES: &str = "nodes";
+
 /// Headers that belong to one connection.
 const HOP_BY_HOP: [&str; 7] = [
     "connection",
@@ -166,7 +169,7 @@ async fn pod(call: &Call<'_>) -> Result<Value> {
     let entry = call
         .core
         .backend
-        .get("pods", &call.key())
+        .get(&call.resource.collection, &call.key())
         .await?
         .ok_or_else(|| call.not_found())?;
     Ok(serde_json::from_slice(&entry.value).unwrap_or(Value::Null))
@@ -251,7 +254,7 @@ async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
     // A missing node is told of as one of the resource that was asked for, as upstream does.
     let resource = call.resource.group_resource();
     let paths = ["status.addresses", "status.daemonEndpoints"];
-    let node = call.core.stored_parts("nodes", name, &paths).await?;
+    let node = call.core.stored_parts(NODES, name, &paths).await?;
     let node = node.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
     let addresses = node["status"]["addresses"]
         .as_array()

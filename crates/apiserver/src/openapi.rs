@@ -182,8 +182,8 @@ enum Part {
 /// All documents by name.
 fn parts(registry: &Registry) -> BTreeMap<String, Part> {
     let mut out = BTreeMap::new();
-    let claims = registry.get(allot_model::GROUP, "resourceclaims");
-    let old_claims = claims.is_some_and(|claims| crate::classic::is_shared(claims));
+    // A classic version of any resource comes with that of claims.
+    let old_claims = registry.iter().any(|it| crate::classic::is_shared(it));
     for name in [
         "api",
         "apis",

@@ -25,7 +25,7 @@ const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
 pub async fn pod(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let wrong = || ApiError::bad_request(format!("invalid pod request {:?}", call.name()));
     let (name, port) = split(call.name()).ok_or_else(wrong)?;
-    let pod = stored(call, "pods", name).await?;
+    let pod = stored(call, name).await?;
     let container = |pod: &Value| {
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         let mut ports = containers.filter_map(|it| it["ports"][0]["containerPort"].as_u64());
@@ -68,7 +68,7 @@ fn declares(pod: &Value, port: u16) -> bool {
 pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let wrong = || ApiError::bad_request(format!("invalid service request {:?}", call.name()));
     let (name, asked) = split(call.name()).ok_or_else(wrong)?;
-    let service = stored(call, "services", name).await?;
+    let service = stored(call, name).await?;
     let ports = service["spec"]["ports"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
@@ -110,11 +110,11 @@ fn split(id: &str) -> Option<(&str, &str)> {
     }
 }
 
-async fn stored(call: &Call<'_>, collection: &str, name: &str) -> Result<Value> {
+async fn stored(call: &Call<'_>, name: &str) -> Result<Value> {
     let key = format!("{}/{name}", call.namespace());
     let missing = || ApiError::from(Status::not_found(&call.resource.group_resource(), name));
     call.core
-        .stored(collection, &key)
+        .stored(&call.resource.collection, &key)
         .await?
         .ok_or_else(missing)
 }

@@ -17,31 +17,30 @@ use crate::body::Body;
 use crate::config::AuthorizationMode;
 use crate::context::Call;
 use crate::encode::Respond as _;
-use crate::error::{ApiError, Result};
+use crate::error::Result;
 use crate::identity::User;
 use crate::object::{strings, text};
+use crate::registry::Review;
 
 /// The message for an unknown token.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";
 const AUTHORIZATION: &str = "authorization.k8s.io";
-const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// The answer to a review.
 ///
 /// # Errors
 /// 422 for a review without attributes.
-pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Response<Body>> {
-    let plural = call.resource.plural.as_str();
+pub async fn answer(call: &Call<'_>, asks: Review, object: &Value) -> Result<Response<Body>> {
     let mut review = object.clone();
     let api_version = call.resource.api_version(&call.version);
     let (kind, manager) = (&call.resource.kind, &call.manager);
     crate::managed::own_answered(&api_version, kind, "", manager, &mut review);
-    let status = match (call.resource.group.as_str(), plural) {
-        (AUTHORIZATION, "selfsubjectaccessreviews") => {
+    let status = match asks {
+        Review::SelfSubjectAccess => {
             validate(call, &review, None, None)?;
             access(call, &call.request.user, &object["spec"]).await?
         }
-        (AUTHORIZATION, plural @ ("subjectaccessreviews" | "localsubjectaccessreviews")) => {
+        Review::SubjectAccess | Review::LocalSubjectAccess => {
             let spec = &object["spec"];
             let user = User {
                 name: text(spec, &["user"]).to_owned(),
@@ -49,27 +48,22 @@ pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Response<Body>> {
                 groups: strings(&spec["groups"]),
                 extra: extra(&spec["extra"]),
             };
-            let local = (plural == "localsubjectaccessreviews").then(|| call.namespace());
+            let local = (asks == Review::LocalSubjectAccess).then(|| call.namespace());
             validate(call, &review, Some(&user), local)?;
             access(call, &user, spec).await?
         }
-        (AUTHORIZATION, "selfsubjectrulesreviews") => {
-            rules(call, text(object, &["spec", "namespace"])).await?
-        }
-        (AUTHENTICATION, "tokenreviews") => token(call, object).await?,
-        (AUTHENTICATION, "selfsubjectreviews") => {
-            json!({"userInfo": user_info(&call.request.user)})
-        }
-        _ => return Err(ApiError::no_such_path()),
+        Review::SelfSubjectRules => rules(call, text(object, &["spec", "namespace"])).await?,
+        Review::Token => token(call, object).await?,
+        Review::SelfSubject => json!({"userInfo": user_info(&call.request.user)}),
     };
     review["status"] = status;
-    match plural {
+    match asks {
         // Upstream generates new objects for these two.
-        "selfsubjectrulesreviews" => {
+        Review::SelfSubjectRules => {
             review["spec"] = json!({});
             review["metadata"] = json!({});
         }
-        "selfsubjectreviews" => {
+        Review::SelfSubject => {
             review["metadata"] = json!({"creationTimestamp": crate::object::now()});
         }
         _ => {}

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allot_apimachinery::gvk::{GroupKind, GroupResource};
+use allot_apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use allot_model::features::Release;
 
 mod builtin;
@@ -21,8 +21,8 @@ pub use builtin::{
 pub use custom::of_definition;
 pub use priority::{groups, is_builtin_group, versions};
 pub use rules::{
-    ALL_METADATA, Check, CheckChange, ComputedField, Create, Generation, Layout, MetadataErrors,
-    Row, Rules, Steps, StoredForm, UnsupportedField, anything_changed,
+    ALL_METADATA, Check, CheckChange, ComputedField, Connect, Create, Generation, Layout,
+    MetadataErrors, Review, Row, Rules, Steps, StoredForm, UnsupportedField, anything_changed,
 };
 
 /// One served version of a resource.
@@ -119,11 +119,7 @@ impl Resource {
 
     /// `apiVersion` of a version.
     pub fn api_version(&self, version: &str) -> String {
-        if self.group.is_empty() {
-            version.to_owned()
-        } else {
-            format!("{}/{version}", self.group)
-        }
+        GroupVersion::new(self.group.as_str(), version).to_string()
     }
 
     /// The kind in an invalid object, in the group of the resource.

@@ -11,14 +11,7 @@ use crate::object::{meta, metadata_mut};
 
 /// Volumes, claims and attribute classes are deleted only when a controller has found them unused.
 pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
-    let resource = attributes.resource;
-    let finalizer = if resource.is("", "persistentvolumeclaims") {
-        "kubernetes.io/pvc-protection"
-    } else if resource.is("", "persistentvolumes") {
-        "kubernetes.io/pv-protection"
-    } else if resource.is("storage.k8s.io", "volumeattributesclasses") {
-        "kubernetes.io/vac-protection"
-    } else {
+    let Some(finalizer) = attributes.resource.rules.protection_finalizer else {
         return;
     };
     let list = metadata_mut(object)

@@ -34,7 +34,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     match call.resource.rules.create {
         Create::Store => {}
         Create::Bind => return super::sub::binding::create_top_level(call, object).await,
-        Create::Review => return crate::reviews::answer(&call, &object).await,
+        Create::Review(review) => return crate::reviews::answer(&call, review, &object).await,
     }
     let created = call.store_new(object, None).await?;
     call.stored_response(201, created).await

@@ -26,12 +26,11 @@ pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
         ));
     }
     if let Some(version) = call.request.query.text("resourceVersion") {
-        // Upstream reads events from the store, and everything else from a cache, which has another error.
-        let wanted = match call.resource.plural.as_str() {
-            "events" if call.resource.custom.is_none() => parse_version(version)?,
-            _ => version
-                .parse::<u64>()
-                .map_err(|_| ApiError::unknown(version_error(version)))?,
+        let wanted = if call.resource.rules.reads_from_store {
+            parse_version(version)?
+        } else {
+            let parsed = version.parse::<u64>();
+            parsed.map_err(|_| ApiError::unknown(version_error(version)))?
         };
         let current = call.core.backend.revision();
         if wanted > current {

@@ -1,6 +1,6 @@
 //! The kinds of `authentication.k8s.io`.
 
-use crate::registry::{Builtin, CLUSTER, CREATE, Create, Rules};
+use crate::registry::{Builtin, CLUSTER, CREATE};
 
 mod reviews;
 
@@ -11,9 +11,5 @@ pub(super) const KINDS: &[&Builtin] = &[&reviews::SELF_SUBJECT_REVIEW, &reviews:
 const AUTHENTICATION: Builtin = Builtin {
     group: "authentication.k8s.io",
     verbs: CREATE,
-    rules: Rules {
-        create: Create::Review,
-        ..Rules::DEFAULT
-    },
     ..CLUSTER
 };

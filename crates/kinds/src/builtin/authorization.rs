@@ -1,6 +1,6 @@
 //! The kinds of `authorization.k8s.io`.
 
-use crate::registry::{Builtin, CLUSTER, CREATE, Create, Rules};
+use crate::registry::{Builtin, CLUSTER, CREATE};
 
 mod reviews;
 
@@ -16,9 +16,5 @@ pub(super) const KINDS: &[&Builtin] = &[
 const AUTHORIZATION: Builtin = Builtin {
     group: "authorization.k8s.io",
     verbs: CREATE,
-    rules: Rules {
-        create: Create::Review,
-        ..Rules::DEFAULT
-    },
     ..CLUSTER
 };

@@ -1,5 +1,6 @@
 //! What a built-in kind states of itself.
 
+use allot_apimachinery::gvk::GroupVersion;
 use allot_model::features::Release;
 
 use super::{Resource, Rules, RuntimeConfig, Subresource, Version, collection_name};
@@ -166,11 +167,7 @@ impl Builtin {
         else {
             return String::new();
         };
-        let api = if self.group.is_empty() {
-            version.to_owned()
-        } else {
-            format!("{}/{version}", self.group)
-        };
+        let api = GroupVersion::new(self.group, version);
         let kind = self.kind;
         let end = match *removed {
             "" => String::new(),

@@ -52,6 +52,13 @@ pub struct Rules {
     pub allocates_addresses: bool,
     /// What a create does.
     pub create: Create,
+    /// Where the requests go that are passed on.
+    pub connect: Option<Connect>,
+    /// A get comes from the store; upstream reads other kinds from a cache, which rejects a resource version that is no
+    /// number with another error.
+    pub reads_from_store: bool,
+    /// The finalizer that an object has from its creation on, until a controller has found it unused.
+    pub protection_finalizer: Option<&'static str>,
     /// Objects are namespaces: requests for one carry its name as their namespace.
     pub is_namespace: bool,
     /// Answers of the status subresource can be tables.
@@ -184,6 +191,9 @@ impl Rules {
         names_by_uuid: false,
         allocates_addresses: false,
         create: Create::Store,
+        connect: None,
+        reads_from_store: false,
+        protection_finalizer: None,
         is_namespace: false,
         status_has_table: true,
         defaults: None,
@@ -281,7 +291,35 @@ pub enum Create {
     /// It binds a pod.
     Bind,
     /// It answers with the reviewed object.
-    Review,
+    Review(Review),
+}
+
+/// What a review asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Review {
+    /// Whether a user may do something in the namespace of the request.
+    LocalSubjectAccess,
+    /// Whether the sender may do something.
+    SelfSubjectAccess,
+    /// All that the sender may do in a namespace.
+    SelfSubjectRules,
+    /// Whether a user may do something.
+    SubjectAccess,
+    /// The sender's user.
+    SelfSubject,
+    /// The user of a token.
+    Token,
+}
+
+/// Where the requests go that the server passes on from a subresource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connect {
+    /// To the kubelet of the node.
+    Node,
+    /// To the pod, or for its logs and streams to the kubelet of its node.
+    Pod,
+    /// To an endpoint of the service.
+    Service,
 }
 
 /// Whether `metadata.generation` counts changes.

@@ -9,6 +9,9 @@ use super::request::{Request, Target};
 use crate::error::Result;
 use crate::object::{string_map, strings, text};
 
+/// Their own labels are those that a namespace selector sees; as upstream, whatever the group.
+const NAMESPACES: &str = "namespaces";
+
 /// What has to hold of a request.
 #[derive(Debug)]
 pub(super) struct Criteria {
@@ -124,7 +127,7 @@ impl Criteria {
         if !objects.is_empty() && !labelled(object) && !labelled(old) {
             return Ok(false);
         }
-        let is_namespace = request.target.resource.plural == "namespaces";
+        let is_namespace = request.target.resource.plural == NAMESPACES;
         if request.namespace.is_empty() && !is_namespace {
             return Ok(true);
         }

@@ -16,19 +16,9 @@ use crate::conversion;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::object::meta;
-use crate::registry::Resource;
+use crate::registry::{Create, Resource};
 use crate::scale;
 use crate::versions;
-
-/// Virtual kinds that are not stored: a policy for them could lock out all users.
-const REVIEWS: [(&str, &str); 6] = [
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-    ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "subjectaccessreviews"),
-];
 
 /// A resource in a version, and the kind that it speaks there.
 #[derive(Debug, Clone)]
@@ -152,8 +142,7 @@ impl<'a> Request<'a> {
     /// changeable.
     pub fn is_exempt(&self) -> bool {
         let resource = &self.target.resource;
-        self.is_configuration()
-            || REVIEWS.contains(&(resource.group.as_str(), resource.plural.as_str()))
+        self.is_configuration() || matches!(resource.rules.create, Create::Review(_))
     }
 
     /// The other versions of the resource.
@@ -161,17 +150,11 @@ impl<'a> Request<'a> {
         let requested = &self.target.resource;
         let registry = self.core.registry.load();
         let mut resources = vec![requested.clone()];
-        // The one resource of two groups.
-        if requested.plural == "events" {
-            let other = ["", "events.k8s.io"].map(|group| registry.get(group, "events"));
-            let other = other
-                .into_iter()
-                .flatten()
-                .filter(|it| it.group != requested.group);
-            if matches!(requested.group.as_str(), "" | "events.k8s.io") {
-                resources.extend(other.cloned());
-            }
-        }
+        // Events are one resource of two groups.
+        let shares = |other: &&Arc<Resource>| {
+            other.collection == requested.collection && other.group != requested.group
+        };
+        resources.extend(registry.iter().filter(shares).cloned());
         let mut all = Vec::new();
         for resource in &resources {
             for version in resource.versions.iter().filter(|version| version.served) {

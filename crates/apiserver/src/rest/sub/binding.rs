@@ -15,6 +15,9 @@ use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::object::{self, child_mut, meta, now, text};
 
+/// What a binding of its own, without the path of a pod, binds.
+const PODS: (&str, &str) = ("", "pods");
+
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut binding = call.object_of(&body, "v1", "Binding")?;
     call.check_namespace(&mut binding)?;
@@ -29,7 +32,7 @@ pub(in crate::rest) async fn create_top_level(
     mut binding: Value,
 ) -> Result<Response<Body>> {
     call.admit_sent(Operation::Create, &mut binding).await?;
-    let Some(pods) = call.core.registry.load().get("", "pods").cloned() else {
+    let Some(pods) = call.core.registry.load().get(PODS.0, PODS.1).cloned() else {
         return Err(ApiError::no_such_path());
     };
     let call = Call {
@@ -66,7 +69,7 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
         all => return Err(ApiError::unknown(format!("[{}]", all.join(", ")))),
     }
     call.change(|pod| {
-        let resource = GroupResource::new("", "pods/binding");
+        let resource = GroupResource::new(PODS.0, format!("{}/binding", PODS.1));
         let conflict =
             |why: String| Err(Status::conflict(&resource, meta(pod, "name"), &why).into());
         let uid = meta(binding, "uid");

@@ -11,7 +11,7 @@ use crate::auth::{Ask, Decision, question};
 use crate::body::Body;
 use crate::context::Call;
 use crate::error::{ApiError, Result};
-use crate::registry::Subresource;
+use crate::registry::{Connect, Subresource};
 use crate::{kubelet, proxy};
 
 pub(super) async fn answer(
@@ -42,19 +42,15 @@ pub(super) async fn answer(
         &call.request.warnings,
     )
     .await?;
-    if call.resource.is("", "pods")
-        && matches!(subresource.name.as_str(), "exec" | "attach" | "portforward")
-    {
-        require_create(&call).await?;
-    }
-    match (call.resource.plural.as_str(), subresource.name.as_str()) {
-        ("pods", "log") => kubelet::log(&call).await,
-        ("pods", "exec" | "attach" | "portforward") => {
+    match (call.resource.rules.connect, subresource.name.as_str()) {
+        (Some(Connect::Pod), "log") => kubelet::log(&call).await,
+        (Some(Connect::Pod), "exec" | "attach" | "portforward") => {
+            require_create(&call).await?;
             kubelet::stream(&call, &subresource.name).await
         }
-        ("pods", "proxy") => proxy::pod(&call, body).await,
-        ("services", "proxy") => proxy::service(&call, body).await,
-        ("nodes", "proxy") => kubelet::proxy(&call, body).await,
+        (Some(Connect::Pod), "proxy") => proxy::pod(&call, body).await,
+        (Some(Connect::Service), "proxy") => proxy::service(&call, body).await,
+        (Some(Connect::Node), "proxy") => kubelet::proxy(&call, body).await,
         _ => Err(ApiError::no_such_path()),
     }
 }

@@ -16,6 +16,7 @@ pub(super) static EVENT: Builtin = Builtin {
     short: &["ev"],
     rules: Rules {
         create_on_update: true,
+        reads_from_store: true,
         validate,
         metadata_errors: MetadataErrors::Alone,
         checks_metadata_change: |_| false,

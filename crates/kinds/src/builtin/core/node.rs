@@ -4,7 +4,9 @@ use allot_apimachinery::field::ErrorList;
 use serde_json::{Value, json};
 
 use crate::object::{self, items, string_map};
-use crate::registry::{Builtin, CLUSTER, ComputedField, PROXY, Rules, STATUS, UnsupportedField};
+use crate::registry::{
+    Builtin, CLUSTER, ComputedField, Connect, PROXY, Rules, STATUS, UnsupportedField,
+};
 use crate::table::age;
 use crate::table::format::{name, or_none};
 use crate::warnings::addresses;
@@ -18,6 +20,7 @@ pub(super) static NODE: Builtin = Builtin {
     subresources: &[("proxy", "NodeProxyOptions", "", "", PROXY), STATUS],
     rules: Rules {
         storage_prefix: "minions",
+        connect: Some(Connect::Node),
         initialize: Some(drop_config),
         prepare_update: Some(|node, old, _| {
             if old["status"]["config"].is_null() {

@@ -16,6 +16,7 @@ pub(super) static PERSISTENT_VOLUME: Builtin = Builtin {
     short: &["pv"],
     subresources: &[STATUS],
     rules: Rules {
+        protection_finalizer: Some("kubernetes.io/pv-protection"),
         initialize: Some(|volume| {
             let now = crate::object::now();
             volume["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});

@@ -17,6 +17,7 @@ pub(super) static PERSISTENT_VOLUME_CLAIM: Builtin = Builtin {
     short: &["pvc"],
     subresources: &[STATUS],
     rules: Rules {
+        protection_finalizer: Some("kubernetes.io/pvc-protection"),
         initialize: Some(|claim| {
             claim["status"] = json!({"phase": "Pending"});
             data_sources(claim);

@@ -4,8 +4,8 @@ use allot_apimachinery::field::ErrorList;
 use serde_json::{Value, json};
 
 use crate::registry::{
-    BASE, Builtin, CONNECT, CREATE, ComputedField, GET, Generation, PROXY, RW, Rules, STATUS,
-    UnsupportedField,
+    BASE, Builtin, CONNECT, CREATE, ComputedField, Connect, GET, Generation, PROXY, RW, Rules,
+    STATUS, UnsupportedField,
 };
 use crate::request::Part;
 use crate::strategy::keep_but;
@@ -36,6 +36,7 @@ pub(super) static POD: Builtin = Builtin {
         STATUS,
     ],
     rules: Rules {
+        connect: Some(Connect::Pod),
         pod_template: Some(&[]),
         initialize: Some(initialize),
         prepare_part: Some(|pod, old, part| match part {

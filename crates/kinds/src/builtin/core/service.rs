@@ -5,7 +5,7 @@ use allot_apimachinery::names;
 use serde_json::{Value, json};
 
 use crate::object::{self, items, strings};
-use crate::registry::{BASE, Builtin, PROXY, Rules, STATUS, UnsupportedField};
+use crate::registry::{BASE, Builtin, Connect, PROXY, Rules, STATUS, UnsupportedField};
 use crate::request::Part;
 use crate::table::age;
 use crate::table::format::{self, name, number, or_none};
@@ -25,6 +25,7 @@ pub(super) static SERVICE: Builtin = Builtin {
         storage_prefix: "services/specs",
         create_on_update: true,
         allocates_addresses: true,
+        connect: Some(Connect::Service),
         prepare_update: Some(|service, old, part| {
             if part == Part::Main {
                 type_change::follow_type(service, old);

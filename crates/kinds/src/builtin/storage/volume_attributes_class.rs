@@ -15,6 +15,7 @@ pub(super) static VOLUME_ATTRIBUTES_CLASS: Builtin = Builtin {
     plural: "volumeattributesclasses",
     short: &["vac"],
     rules: Rules {
+        protection_finalizer: Some("kubernetes.io/vac-protection"),
         validate,
         validate_update: Some(validate_update),
         table: Some(("Name|DriverName|Age", row)),
