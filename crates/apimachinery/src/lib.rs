@@ -2,7 +2,7 @@
 //!
 //! The rules of what the API accepts and the texts of its errors live here once: [`quantity::Quantity`], label and
 //! field selectors ([`labels`], [`fields`]), name rules with upstream's texts ([`names`]), field errors ([`field`]),
-//! [`status::Status`], the group/version/kind names ([`gvk`]), cron schedules ([`cron`]) and suggestions for mistyped
+//! [`status::Status`], sums of quantities ([`amounts`]), the group/version/kind names ([`gvk`]), cron schedules ([`cron`]) and suggestions for mistyped
 //! names ([`suggest`]).
 //!
 //! Invariants: no I/O, no clock, no randomness; nothing here panics on input; texts equal those of Kubernetes 1.36. The
@@ -25,6 +25,7 @@
 // Time, randomness and files are inputs; see clippy.toml.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod amounts;
 pub mod conditions;
 pub mod cron;
 pub mod exposition;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use allot_model::validate::TAINT_EFFECTS;
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use tokio::sync::watch;
 
@@ -17,8 +18,6 @@ mod tests;
 const NAME: &str = "unhealthy";
 /// What the API allows for a device.
 const MOST_TAINTS: usize = 16;
-/// The effects of taints on devices.
-const EFFECTS: [&str; 3] = ["None", "NoSchedule", "NoExecute"];
 
 /// What the driver wants to publish, and what has to be published for it.
 type Desired = Option<Arc<Resources>>;
@@ -35,10 +34,10 @@ impl Tainting {
     /// # Errors
     /// The API has no such effect: all slices with such a taint would be rejected when a device becomes unhealthy.
     pub(crate) fn new(driver: &str, effect: String) -> Result<Self, Error> {
-        if !EFFECTS.contains(&effect.as_str()) {
+        if !TAINT_EFFECTS.contains(&effect.as_str()) {
             return Err(Error::Config(format!(
                 "taints for unhealthy devices: {effect:?} is no effect; there are {}",
-                EFFECTS.join(", ")
+                TAINT_EFFECTS.join(", ")
             )));
         }
         Ok(Self {

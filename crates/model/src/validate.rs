@@ -32,6 +32,8 @@ use crate::features::{Feature, Features};
 use crate::kind::Kind;
 use crate::view::View;
 
+pub use claim::TAINT_EFFECTS;
+
 /// Validates a new object.
 pub fn create(kind: Kind, value: &Value, features: &Features) -> ErrorList {
     match kind {

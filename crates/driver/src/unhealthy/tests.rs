@@ -58,11 +58,13 @@ fn regression_an_unknown_effect_is_refused_at_the_start() {
     for effect in ["noschedule", "PreferNoSchedule", ""] {
         let error = Tainting::new("leds.example.com", effect.into()).unwrap_err();
         assert!(
-            error.to_string().contains("no effect; there are None, "),
+            error
+                .to_string()
+                .contains("no effect; there are NoExecute, "),
             "{error}"
         );
     }
-    for effect in EFFECTS {
+    for effect in TAINT_EFFECTS {
         assert!(Tainting::new("leds.example.com", effect.into()).is_ok());
     }
 }

@@ -34,7 +34,7 @@ pub fn of_definition(object: &Value, converter: Option<Arc<dyn Converter>>) -> R
         group: group.to_owned(),
         version: version.to_owned(),
         kind: kind.to_owned(),
-        verbs: words(&["get", "patch", "update"]),
+        verbs: words(super::RW),
     };
     let custom = CustomResource::new(object, converter);
     let mut subresources = Vec::new();

@@ -33,6 +33,27 @@ fn selectors_see_the_same_in_a_part_as_in_the_whole() {
     }
 }
 
+/// An absent field of a custom resource was "false" or "0" where a built-in kind has a field of that name.
+#[test]
+fn regression_absent_fields_of_custom_resources_are_empty() {
+    let fields = json!([{"jsonPath": ".spec.hostNetwork"}, {"jsonPath": ".status.replicas"}]);
+    let definition = json!({
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"kind": "Gadget"}, "versions": [
+            {"name": "v1", "served": true, "storage": true, "selectableFields": fields,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
+        "status": {"acceptedNames": {"plural": "gadgets", "kind": "Gadget", "listKind": "GadgetList"}},
+    });
+    let resource = crate::registry::of_definition(&definition, None);
+    let of = |object: Value| {
+        let attributes = Attributes::of(&resource, &object);
+        let fields = ["spec.hostNetwork", "status.replicas"];
+        fields.map(|field| attributes.field(field).unwrap_or_default().to_owned())
+    };
+    assert_eq!(of(json!({"metadata": {"name": "n"}})), ["", ""]);
+    let set = json!({"spec": {"hostNetwork": false}, "status": {"replicas": 0}});
+    assert_eq!(of(set), ["false", "0"]);
+}
+
 #[test]
 fn what_is_no_object_has_no_parts() {
     let paths = ["a.b"];

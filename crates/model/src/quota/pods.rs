@@ -2,81 +2,43 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use allot_apimachinery::amounts::{self, Amounts};
 use allot_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::{Usage, add};
 use crate::view::View;
 
-type Amounts = BTreeMap<String, Quantity>;
-
-fn amounts(list: &Value) -> Amounts {
-    list.as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, amount)| Some((name.clone(), Quantity::from_json(amount).ok()?)))
-        .collect()
-}
-
-fn plus(total: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        let entry = total.entry(name.clone()).or_default();
-        if let Some(sum) = entry.checked_add(amount) {
-            *entry = sum;
-        }
-    }
-}
-
-fn at_least(total: &mut Amounts, other: &Amounts) {
-    for (name, amount) in other {
-        let entry = total.entry(name.clone()).or_default();
-        if *amount > *entry {
-            *entry = amount.clone();
-        }
-    }
-}
-
 /// What the containers of a pod need of `field` (`requests` or `limits`): all together, or an init container that needs
 /// more on top of the sidecars before it.
 pub fn of_containers(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
     let spec = pod.at("spec");
-    let mut total = Amounts::new();
-    for container in spec.list("containers") {
-        plus(&mut total, &amounts(container.at("resources").at(field)));
-    }
-    let mut sidecars = Amounts::new();
-    let mut init = Amounts::new();
-    for container in spec.list("initContainers") {
-        let mut own = amounts(container.at("resources").at(field));
-        if container.text("restartPolicy") == "Always" {
-            plus(&mut total, &own);
-            plus(&mut sidecars, &own);
-            at_least(&mut init, &sidecars);
-        } else {
-            plus(&mut own, &sidecars);
-            at_least(&mut init, &own);
-        }
-    }
-    at_least(&mut total, &init);
-    total
+    let of = |container: &Value| amounts::from_json(container.at("resources").at(field));
+    let sidecar = |container: &Value| container.text("restartPolicy") == "Always";
+    amounts::at_once(
+        spec.list("containers").iter().map(of),
+        spec.list("initContainers")
+            .iter()
+            .map(|it| (of(it), sidecar(it))),
+    )
 }
 
 /// What a pod needs of `field`: what its containers need, plus overhead; pod-level amounts replace the sums.
 pub fn requests(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
     let spec = pod.at("spec");
     let mut total = of_containers(pod, field);
-    for (name, amount) in amounts(spec.at("resources").at(field)) {
+    for (name, amount) in amounts::from_json(spec.at("resources").at(field)) {
         total.insert(name, amount);
     }
-    let overhead = amounts(spec.at("overhead"));
+    let overhead = amounts::from_json(spec.at("overhead"));
     if field == "requests" {
-        plus(&mut total, &overhead);
+        amounts::add(&mut total, &overhead);
     } else {
         let limited: Amounts = overhead
             .into_iter()
             .filter(|(n, _)| total.contains_key(n))
             .collect();
-        plus(&mut total, &limited);
+        amounts::add(&mut total, &limited);
     }
     total
 }
@@ -118,7 +80,8 @@ pub(super) fn must_be_stated(name: &str) -> bool {
 pub(super) fn silent<'a>(pod: &'a Value, resource: &str) -> BTreeSet<&'a str> {
     let spec = pod.at("spec");
     let (field, name) = resource.split_once('.').unwrap_or(("requests", resource));
-    let own = ["requests", "limits"].map(|field| amounts(spec.at("resources").at(field)));
+    let own =
+        ["requests", "limits"].map(|field| amounts::from_json(spec.at("resources").at(field)));
     if own
         .iter()
         .flat_map(BTreeMap::keys)
@@ -146,9 +109,9 @@ fn is_best_effort(pod: &Value) -> bool {
             .any(|(n, q)| matches!(n.as_str(), "cpu" | "memory") && !q.is_zero())
     };
     let own = pod.at("spec").at("resources");
-    !["requests", "limits"]
-        .into_iter()
-        .any(|field| compute(of_containers(pod, field)) || compute(amounts(own.at(field))))
+    !["requests", "limits"].into_iter().any(|field| {
+        compute(of_containers(pod, field)) || compute(amounts::from_json(own.at(field)))
+    })
 }
 
 fn crosses_namespaces(pod: &Value) -> bool {

@@ -210,7 +210,8 @@ fn expression_error(expression: &str, features: &Features, path: &Path) -> Optio
     }
 }
 
-pub(crate) const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
+/// The effects of taints on devices, in the order of upstream's messages.
+pub const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
 /// Checks a toleration, in a request or in a result.
 pub(crate) fn toleration(toleration: &Value, path: &Path) -> ErrorList {

@@ -1,8 +1,6 @@
 //! Pods and pod templates.
 
-use std::collections::BTreeMap;
-
-use allot_apimachinery::quantity::Quantity;
+use allot_apimachinery::amounts::{self, Amounts};
 use serde_json::{Value, json};
 
 use super::{Object, child, set, text};
@@ -98,57 +96,20 @@ fn host_ports(spec: &mut Object) {
     }
 }
 
-/// What the containers of a pod have at once, of the amounts at a place: those that run, or an earlier one with those that
-/// have been started before it and go on.
-fn aggregate(spec: &Object, place: &str) -> BTreeMap<String, Quantity> {
+/// What the containers of a pod have at once of a field of their resources.
+fn of_containers(spec: &Object, field: &str) -> Amounts {
     let containers = |key: &str| {
         spec.get(key)
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
     };
-    let amounts = |container: &Value| -> Vec<(String, Quantity)> {
-        let found = container.pointer(place).and_then(Value::as_object);
-        let parsed = found.into_iter().flatten().filter_map(|(name, amount)| {
-            let amount = amount.as_str()?.parse().ok()?;
-            Some((name.clone(), amount))
-        });
-        parsed.collect()
-    };
-    let add = |sums: &mut BTreeMap<String, Quantity>, more: Vec<(String, Quantity)>| {
-        for (name, amount) in more {
-            let sum = sums.get(&name).and_then(|sum| sum.checked_add(&amount));
-            sums.insert(name, sum.unwrap_or(amount));
-        }
-    };
-    let (mut running, mut started, mut most) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    for container in containers("containers") {
-        add(&mut running, amounts(container));
-    }
-    for container in containers("initContainers") {
-        let at_once = if container.get("restartPolicy").and_then(Value::as_str) == Some("Always") {
-            add(&mut running, amounts(container));
-            add(&mut started, amounts(container));
-            started.clone()
-        } else {
-            let mut at_once = started.clone();
-            add(&mut at_once, amounts(container));
-            at_once
-        };
-        raise(&mut most, at_once);
-    }
-    raise(&mut running, most);
-    running
-}
-
-/// Takes the greater amount of each.
-fn raise(most: &mut BTreeMap<String, Quantity>, amounts: BTreeMap<String, Quantity>) {
-    for (name, amount) in amounts {
-        let known = most.get(&name);
-        if known.is_none_or(|known| *known < amount) {
-            most.insert(name, amount);
-        }
-    }
+    let amounts = |container: &Value| amounts::from_json(&container["resources"][field]);
+    let sidecar = |container: &Value| container["restartPolicy"] == "Always";
+    amounts::at_once(
+        containers("containers").map(amounts),
+        containers("initContainers").map(|it| (amounts(it), sidecar(it))),
+    )
 }
 
 /// Pod-level limits of huge pages that are left open follow from those of the containers, and pod-level requests, where
@@ -166,7 +127,7 @@ fn pod_level_amounts(spec: &mut Object) {
         return;
     }
     let is_page = |name: &str| name.starts_with("hugepages-");
-    for (name, sum) in aggregate(spec, "/resources/limits") {
+    for (name, sum) in of_containers(spec, "limits") {
         // A request of them says what is wanted.
         if is_page(&name) && !requests.contains_key(&name) {
             limits.entry(name).or_insert_with(|| sum.to_string().into());
@@ -174,7 +135,7 @@ fn pod_level_amounts(spec: &mut Object) {
     }
     let supported = |name: &str| matches!(name, "cpu" | "memory");
     if !limits.is_empty() {
-        for (name, sum) in aggregate(spec, "/resources/requests") {
+        for (name, sum) in of_containers(spec, "requests") {
             if supported(&name) {
                 requests
                     .entry(name)

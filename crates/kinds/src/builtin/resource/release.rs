@@ -6,7 +6,7 @@ use allot_model::classic::{self, Kind};
 use allot_model::features::Release;
 
 use super::RULES;
-use crate::registry::{Resource, RuntimeConfig, Subresource, Version, collection_name};
+use crate::registry::{ALL, RW, Resource, RuntimeConfig, Subresource, Version, collection_name};
 
 /// The release whose classic kinds the default release can serve in addition.
 const LAST_CLASSIC: u8 = 30;
@@ -75,7 +75,7 @@ pub(in crate::builtin) fn resources(config: &RuntimeConfig, release: Release) ->
             group: String::new(),
             version: String::new(),
             kind: kind.name().to_owned(),
-            verbs: owned(&["get", "patch", "update"]),
+            verbs: owned(RW),
         };
         Some(Resource {
             group: GROUP.to_owned(),
@@ -88,16 +88,7 @@ pub(in crate::builtin) fn resources(config: &RuntimeConfig, release: Release) ->
             short_names: Vec::new(),
             categories: Vec::new(),
             namespaced: kind.namespaced(),
-            verbs: owned(&[
-                "create",
-                "delete",
-                "deletecollection",
-                "get",
-                "list",
-                "patch",
-                "update",
-                "watch",
-            ]),
+            verbs: owned(ALL),
             subresources: if kind.has_status() {
                 vec![status]
             } else {

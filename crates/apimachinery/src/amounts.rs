@@ -1,0 +1,74 @@
+//! Amounts of resources by name: sums, maxima, and what is needed of them at once.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::quantity::Quantity;
+
+/// Amounts by the name of the resource, as in `requests` and `limits`.
+pub type Amounts = BTreeMap<String, Quantity>;
+
+/// Reads the members of an object; what is no quantity is left out.
+pub fn from_json(object: &Value) -> Amounts {
+    object
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, amount)| Some((name.clone(), Quantity::from_json(amount).ok()?)))
+        .collect()
+}
+
+/// Adds amounts to others. One that would overflow stays as it is.
+pub fn add(total: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        match total.get_mut(name) {
+            Some(known) => *known = known.checked_add(amount).unwrap_or_else(|| known.clone()),
+            None => {
+                total.insert(name.clone(), amount.clone());
+            }
+        }
+    }
+}
+
+/// Takes the greater amount of each resource.
+pub fn raise(total: &mut Amounts, other: &Amounts) {
+    for (name, amount) in other {
+        if total.get(name).is_none_or(|known| known < amount) {
+            total.insert(name.clone(), amount.clone());
+        }
+    }
+}
+
+/// What is needed at once of `together`, which run beside each other, and `before`, which are started before them in this
+/// order: one of those ends before the next is started unless it `stays`.
+///
+/// ```
+/// use allot_apimachinery::amounts::{at_once, from_json};
+/// use serde_json::json;
+///
+/// let cpu = |amount: &str| from_json(&json!({"cpu": amount}));
+/// let before = [(cpu("1"), true), (cpu("5"), false)];
+/// assert_eq!(at_once([cpu("2"), cpu("2")], before), cpu("6"));
+/// ```
+pub fn at_once(
+    together: impl IntoIterator<Item = Amounts>,
+    before: impl IntoIterator<Item = (Amounts, bool)>,
+) -> Amounts {
+    let (mut total, mut staying, mut most) = (Amounts::new(), Amounts::new(), Amounts::new());
+    for amounts in together {
+        add(&mut total, &amounts);
+    }
+    for (mut amounts, stays) in before {
+        if stays {
+            add(&mut total, &amounts);
+            add(&mut staying, &amounts);
+            raise(&mut most, &staying);
+        } else {
+            add(&mut amounts, &staying);
+            raise(&mut most, &amounts);
+        }
+    }
+    raise(&mut total, &most);
+    total
+}
