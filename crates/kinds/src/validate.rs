@@ -151,6 +151,19 @@ pub(crate) fn int_or_percent(value: &Value, path: &Path, errors: &mut ErrorList)
     }
 }
 
+/// A reference to an object by kind and name.
+pub(crate) fn kind_and_name(reference: &Value, path: &Path, errors: &mut ErrorList) {
+    for key in ["kind", "name"] {
+        let (value, at) = (text(reference, key), path.child(key));
+        if value.is_empty() {
+            errors.push(Error::required(&at, ""));
+        } else {
+            let texts = allot_apimachinery::names::path_segment_name(value);
+            rule(texts, value, &at, errors);
+        }
+    }
+}
+
 /// A path that begins with a domain, such as `example.com/name`.
 pub fn domain_prefixed_path(value: &str, path: &Path, errors: &mut ErrorList) {
     const FORM: &str = "[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+";

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{label_selector, not_negative, pod, text};
 
+/// The field cannot change.
 pub(crate) fn immutable(
     object: &Value,
     old: &Value,
@@ -18,12 +19,20 @@ pub(crate) fn immutable(
     }
 }
 
+/// The selector of a workload cannot change: its pods would be left behind.
+pub(crate) fn immutable_selector(object: &Value, old: &Value, errors: &mut ErrorList) {
+    let at = Path::new("spec").child("selector");
+    immutable(&object["spec"], &old["spec"], "selector", &at, errors);
+}
+
+/// The numbers with these names are not negative.
 pub(crate) fn numbers(object: &Value, keys: &[&str], path: &Path, errors: &mut ErrorList) {
     for key in keys {
         not_negative(&object[*key], &path.child(key), errors);
     }
 }
 
+/// The label selector has no requirement.
 pub(crate) fn is_empty(selector: &Value) -> bool {
     let empty = |key: &str| match &selector[key] {
         Value::Object(map) => map.is_empty(),
@@ -136,6 +145,7 @@ fn percentage(text: &str) -> Option<i64> {
         .then(|| digits.parse().ok())?
 }
 
+/// A percentage of the pods is at most 100%.
 pub(crate) fn at_most_all(value: &Value, path: &Path, errors: &mut ErrorList) {
     let percent = value.as_str().and_then(percentage);
     if percent.is_some_and(|percent| percent > 100) {

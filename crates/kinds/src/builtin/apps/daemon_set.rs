@@ -10,8 +10,8 @@ use crate::request::Part;
 use crate::table::age;
 use crate::table::format::{self, number, with_template};
 use crate::validate::workloads::{
-    self, Counts, amount, at_most_all, endless, immutable, is_empty, template_matches,
-    unknown_strategy, working_selector,
+    self, Counts, amount, at_most_all, endless, is_empty, template_matches, unknown_strategy,
+    working_selector,
 };
 use crate::validate::{int_or_percent, label_selector, not_negative, pod, text};
 
@@ -102,13 +102,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 
 fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     // The change is judged first.
-    immutable(
-        &object["spec"],
-        &old["spec"],
-        "selector",
-        &Path::new("spec").child("selector"),
-        errors,
-    );
+    workloads::immutable_selector(object, old, errors);
     validate(object, errors);
 }
 

@@ -9,8 +9,7 @@ use crate::registry::{Builtin, Rules, SCALE, STATUS};
 use crate::table::age;
 use crate::table::format::{self, number, with_template};
 use crate::validate::workloads::{
-    self, Counts, amount, at_most_all, immutable, matching_template, numbers, selector,
-    unknown_strategy,
+    self, Counts, amount, at_most_all, matching_template, numbers, selector, unknown_strategy,
 };
 use crate::validate::{int_or_percent, not_negative, text};
 use crate::warnings;
@@ -64,13 +63,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 
 fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     validate(object, errors);
-    immutable(
-        &object["spec"],
-        &old["spec"],
-        "selector",
-        &Path::new("spec").child("selector"),
-        errors,
-    );
+    workloads::immutable_selector(object, old, errors);
 }
 
 fn validate_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {

@@ -8,7 +8,7 @@ use crate::object::meta;
 use crate::registry::{Builtin, Rules, SCALE, STATUS};
 use crate::table::age;
 use crate::table::format::{self, number, with_template};
-use crate::validate::workloads::{self, Counts, immutable, matching_template, numbers, selector};
+use crate::validate::workloads::{self, Counts, matching_template, numbers, selector};
 use crate::warnings;
 
 pub(super) static REPLICA_SET: Builtin = Builtin {
@@ -54,13 +54,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 
 fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     validate(object, errors);
-    immutable(
-        &object["spec"],
-        &old["spec"],
-        "selector",
-        &Path::new("spec").child("selector"),
-        errors,
-    );
+    workloads::immutable_selector(object, old, errors);
 }
 
 pub(in crate::builtin) fn row(object: &Value) -> Vec<Value> {

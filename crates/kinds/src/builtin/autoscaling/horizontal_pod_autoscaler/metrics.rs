@@ -4,8 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use super::validation::reference;
-use crate::validate::{list, rule, text};
+use crate::validate::{kind_and_name, list, rule, text};
 
 /// Longest stabilization window, and longest period of a policy.
 const MAX_WINDOW_SECONDS: i64 = 3600;
@@ -67,7 +66,7 @@ fn one(metric: &Value, path: &Path, errors: &mut ErrorList) {
 
 fn source(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
     if key == "object" {
-        reference(
+        kind_and_name(
             &source["describedObject"],
             &path.child("describedObject"),
             errors,

@@ -1,11 +1,10 @@
 //! Validation of horizontal pod autoscalers.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::metrics;
-use crate::validate::{list, not_negative, rule, text};
+use crate::validate::{kind_and_name, list, not_negative, text};
 
 /// Checks an autoscaler.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
@@ -28,7 +27,7 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
         errors.push(Error::invalid(&at, most, detail));
     }
     let (target, at) = (&spec["scaleTargetRef"], path.child("scaleTargetRef"));
-    reference(target, &at, errors);
+    kind_and_name(target, &at, errors);
     let version = text(target, "apiVersion");
     let detail = match version.matches('/').count() {
         0 => "apiVersion must specify API group".to_owned(),
@@ -49,18 +48,6 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
         let rules = &spec["behavior"][direction];
         if rules.is_object() {
             metrics::rules(rules, &path.child("behavior").child(direction), errors);
-        }
-    }
-}
-
-/// An object by kind and name.
-pub(super) fn reference(reference: &Value, path: &Path, errors: &mut ErrorList) {
-    for key in ["kind", "name"] {
-        let (value, at) = (text(reference, key), path.child(key));
-        if value.is_empty() {
-            errors.push(Error::required(&at, ""));
-        } else {
-            rule(names::path_segment_name(value), value, &at, errors);
         }
     }
 }

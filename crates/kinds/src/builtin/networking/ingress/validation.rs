@@ -6,7 +6,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use crate::validate::{ip, list, rule, text, volume};
+use crate::validate::{ip, kind_and_name, list, rule, text, volume};
 
 /// Checks an ingress.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
@@ -197,12 +197,5 @@ pub(in crate::builtin::networking) fn reference(
             errors,
         );
     }
-    for key in ["kind", "name"] {
-        let (value, at) = (text(reference, key), path.child(key));
-        if value.is_empty() {
-            errors.push(Error::required(&at, ""));
-        } else {
-            rule(names::path_segment_name(value), value, &at, errors);
-        }
-    }
+    kind_and_name(reference, path, errors);
 }
