@@ -142,7 +142,7 @@ pub struct Cluster {
     api: tokio::task::JoinHandle<std::io::Result<()>>,
     stop_api: CancellationToken,
     progress: Progress,
-    /// Its directory.
+    /// Where its store, keys and logs are.
     pub directory: PathBuf,
     /// Holds what a cluster in memory needs on disk.
     scratch: Option<tempfile::TempDir>,

@@ -202,7 +202,7 @@ fn wrong(command: &Command) -> Option<String> {
     }
 }
 
-/// All documents below a directory, without the changelog, which also tells of what was there once.
+/// All documents below a directory, without the changelog, which also names what has been removed.
 fn documents(directory: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {

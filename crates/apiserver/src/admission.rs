@@ -104,7 +104,7 @@ impl Attributes<'_> {
 /// A request as its client has sent it, as webhooks and policies see it.
 #[derive(Clone, Copy)]
 pub struct SentRequest<'a> {
-    /// The request.
+    /// User, path and query.
     pub(crate) request: &'a Incoming,
     /// The resource and the version of its path.
     pub(crate) resource: &'a Arc<Resource>,

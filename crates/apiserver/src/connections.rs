@@ -96,7 +96,7 @@ impl Drop for InFlight {
 pub struct ConnectionSlot {
     all: Arc<Connections>,
     id: u64,
-    /// The connection.
+    /// The state that the streams of the connection report to.
     pub connection: Arc<Connection>,
 }
 
@@ -183,7 +183,7 @@ impl Connections {
 
 /// A stream that reports received data to its connection.
 pub struct CountedStream<S> {
-    /// The stream.
+    /// The stream that is read and written.
     pub stream: S,
     /// The connection to notify.
     pub noted: Option<Arc<Connection>>,

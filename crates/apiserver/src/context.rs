@@ -85,9 +85,9 @@ impl Deref for Core {
 pub struct Call<'a> {
     /// The shared server state.
     pub core: &'a Arc<Core>,
-    /// The request.
+    /// User, path, query and headers, as the client has sent them.
     pub request: &'a Incoming,
-    /// The resource.
+    /// The resource that the path names.
     pub resource: Arc<Resource>,
     /// The API version in the request path.
     pub version: String,

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(found, BTreeSet::from(["10.0.0.3:80".parse().unwrap()]));
     }
 
-    /// A tenant who writes slices could let the server connect to any name, also to one of its own loopback interface.
+    /// The author of a slice could make the server connect to any name, also to one of its own loopback interface.
     #[tokio::test]
     async fn regression_names_in_slices_are_no_endpoints() {
         let backend = Embedded::in_memory(Options::default());

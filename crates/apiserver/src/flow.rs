@@ -326,7 +326,7 @@ impl FlowControl {
         }
     }
 
-    /// Takes over the objects that are stored. What can not be read changes nothing.
+    /// Takes over the objects that are stored. What cannot be read changes nothing.
     async fn load(&self, core: &ServerState) {
         let alone = self.loading.lock().await;
         let seen = self.changes.load(Ordering::Acquire);

@@ -251,7 +251,7 @@ async fn endpoint_of_pod(call: &Call<'_>, pod: &Value) -> Result<Endpoint> {
 }
 
 async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
-    // A missing node is told of as one of the resource that was asked for, as upstream does.
+    // As upstream, the error about a missing node names the resource of the request.
     let resource = call.resource.group_resource();
     let paths = ["status.addresses", "status.daemonEndpoints"];
     let node = call.core.stored_parts(NODES, name, &paths).await?;

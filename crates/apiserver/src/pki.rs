@@ -14,7 +14,7 @@ use rcgen::{
 /// A certificate and its key, PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Certificate.
+    /// The certificate, without those of its issuers.
     pub certificate: String,
     /// Private key.
     pub key: String,

@@ -62,7 +62,7 @@ pub(crate) async fn allocate(
 
 /// All services but this one, those included that are about to be stored.
 async fn others(core: &ServerState, pending: &Pending, service: &Value) -> Result<Vec<Value>> {
-    // First those, lest one of them is stored in between and missed.
+    // These come first: one that is stored in between would be missed otherwise.
     let mut others = pending.pending(service);
     let page = core.backend.list(SERVICES, ListOptions::default()).await?;
     let own = key(service);

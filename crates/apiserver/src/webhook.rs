@@ -53,7 +53,7 @@ impl Version {
         }
     }
 
-    /// Its name.
+    /// The version in the `apiVersion` of the review.
     pub fn name(self) -> &'static str {
         match self {
             Version::V1 => "v1",

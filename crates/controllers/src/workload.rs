@@ -50,7 +50,7 @@ pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 /// The alphabet that Kubernetes uses for generated names: no vowels, so no words.
 pub(crate) const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// FNV-1a.
+/// The 32-bit FNV-1a hash of the parts in a row, which names the pods and revisions of a template.
 pub(crate) fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let bytes = parts.into_iter().flatten();
     bytes.fold(0x811c_9dc5, |state, byte| {

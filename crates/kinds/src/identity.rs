@@ -24,11 +24,11 @@ pub const EXTRA_NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// An identity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct User {
-    /// Name.
+    /// The user name, as in `system:node:NAME`.
     pub name: String,
     /// Unique over time, may be empty.
     pub uid: String,
-    /// Groups.
+    /// The groups that role bindings can name.
     pub groups: Vec<String>,
     /// Further attributes.
     pub extra: BTreeMap<String, Vec<String>>,

@@ -17,7 +17,7 @@ pub use known::{Known, ROUNDS};
 
 /// The versions of one resource, and through which subresource it is written.
 pub struct ResourceVersions<'a> {
-    /// The resource.
+    /// The resource whose objects are converted.
     pub resource: &'a Resource,
     /// The subresource, or empty.
     pub subresource: &'a str,

@@ -48,9 +48,9 @@ impl Shape {
 /// A representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MediaType {
-    /// The encoding.
+    /// JSON, YAML or protobuf.
     pub encoding: Encoding,
-    /// The shape.
+    /// The whole object, its metadata only, or a table.
     pub shape: Shape,
 }
 

@@ -71,7 +71,7 @@ pub struct Resource {
     pub storage_version: String,
     /// Kind of an object.
     pub kind: String,
-    /// Kind of a list.
+    /// Kind of a list of objects.
     pub list_kind: String,
     /// Plural name, as in paths.
     pub plural: String,
@@ -85,7 +85,7 @@ pub struct Resource {
     pub namespaced: bool,
     /// Verbs in alphabetical order.
     pub verbs: Vec<String>,
-    /// Subresources.
+    /// What the paths below an object lead to.
     pub subresources: Vec<Subresource>,
     /// The collection in the store; two resources may share it (events).
     pub collection: Arc<str>,

@@ -128,7 +128,7 @@ pub(crate) fn labels(value: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A label selector.
+/// Checks `matchLabels` and `matchExpressions`.
 pub(crate) fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
     if let Ok(selector) = LabelSelector::from_json(selector) {
         errors.extend(selector.validate(path));

@@ -11,7 +11,7 @@ use crate::{object, ordered, versions};
 /// The representation of the stored objects of a resource in one API version.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    /// The resource.
+    /// The resource whose objects are shown.
     pub resource: &'a Resource,
     /// The requested version.
     pub version: &'a str,

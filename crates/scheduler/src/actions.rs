@@ -75,7 +75,7 @@ pub struct VolumeTask {
 /// A pod to bind.
 #[derive(Debug, Clone)]
 pub struct BindJob {
-    /// The pod.
+    /// The pod as it was when its node was chosen.
     pub pod: Arc<PodInfo>,
     /// The node the pod is bound to.
     pub node: Arc<str>,
@@ -99,7 +99,7 @@ pub struct BindJob {
 /// A pod that could not be scheduled, for its condition and an event.
 #[derive(Debug, Clone)]
 pub struct Rejected {
-    /// The pod.
+    /// The pod as it was at the attempt.
     pub pod: Arc<PodInfo>,
     /// `Unschedulable` or `SchedulerError`.
     pub reason: &'static str,

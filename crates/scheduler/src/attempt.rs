@@ -41,7 +41,7 @@ pub type Nominated<'a> = &'a dyn Fn(&str) -> Vec<Arc<PodInfo>>;
 
 /// The pod and everything that was prepared for it.
 pub struct Attempt<'a> {
-    /// The pod.
+    /// The pod for which a node is sought.
     pub pod: &'a Arc<PodInfo>,
     /// Nodes and pods.
     pub snapshot: &'a Snapshot,

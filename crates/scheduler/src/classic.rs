@@ -147,9 +147,9 @@ pub enum Action {
 pub struct Classic {
     /// What the server has.
     pub served: Served,
-    /// Claims.
+    /// The classic claims, as observed and as assumed.
     pub claims: claims::Claims,
-    /// Negotiations.
+    /// The PodSchedulingContexts by their pods.
     pub negotiations: negotiations::Negotiations,
     /// Structured resources and parameters.
     pub structured: structured::Structured,
@@ -168,7 +168,7 @@ impl Classic {
         }
     }
 
-    /// A class.
+    /// The observed ResourceClass of this name.
     pub fn class(&self, name: &str) -> Option<&Arc<ResourceClass>> {
         self.classes.get(name)
     }

@@ -185,9 +185,9 @@ pub struct Config {
     pub parallel_bindings: usize,
     /// Which features of the model are on.
     pub features: allot_model::features::Features,
-    /// Leader election.
+    /// Whether and with which Lease one of several schedulers is elected.
     pub leader_election: LeaderElection,
-    /// The connection.
+    /// Kubeconfig and rate limits of the connection to the API server.
     pub client_connection: ClientConnection,
     /// The time as the API writes it.
     pub clock: Clock,

@@ -14,7 +14,7 @@ use crate::selectors::LabelMap;
 pub struct NodeInfo {
     /// The object; `None` while pods are known for a node that does not exist.
     pub node: Option<Arc<Node>>,
-    /// Its name.
+    /// The name of the Node object, which `spec.nodeName` of pods has.
     pub name: Arc<str>,
     /// Allocatable resources.
     pub allocatable: Resources,
@@ -24,7 +24,7 @@ pub struct NodeInfo {
     pub requested: Resources,
     /// CPU (thousandths) and memory requests of its pods, with defaults for pods that request none.
     pub nonzero_requested: (i64, i64),
-    /// Its pods.
+    /// The pods that are bound or assumed to be on it.
     pub pods: Vec<Arc<PodInfo>>,
     /// Pods on the node per controller, without those that are being deleted.
     pub replicas: FxHashMap<Replicated, i64>,

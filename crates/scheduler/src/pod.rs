@@ -20,7 +20,7 @@ use disks::Disk;
 pub struct Key {
     /// The namespace; empty for cluster-scoped objects.
     pub namespace: Arc<str>,
-    /// The name.
+    /// The name within the namespace.
     pub name: Arc<str>,
 }
 

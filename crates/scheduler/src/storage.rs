@@ -27,9 +27,9 @@ pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// Everything about volumes.
 #[derive(Debug, Clone, Default)]
 pub struct Storage {
-    /// Claims.
+    /// The PersistentVolumeClaims by namespace and name.
     pub claims: FxHashMap<Key, VolumeClaim>,
-    /// Volumes.
+    /// The PersistentVolumes by name, the free ones also by class.
     pub volumes: Volumes,
     /// Storage classes by name.
     pub classes: FxHashMap<String, Class>,

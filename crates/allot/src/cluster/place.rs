@@ -10,9 +10,9 @@ use super::{Args, default_directory};
 /// How often the cluster checks whether its directory still exists.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The directory of a cluster.
+/// Where a cluster keeps its files; of a cluster in memory, a temporary place that ends with it.
 pub struct ClusterDirectory {
-    /// Its directory.
+    /// The path, which `--data-dir` names.
     pub directory: PathBuf,
     /// Holds what a cluster in memory needs on disk.
     pub(super) scratch: Option<tempfile::TempDir>,

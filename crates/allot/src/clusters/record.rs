@@ -57,7 +57,7 @@ pub struct Record {
 /// A process as this machine will never have it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its PID.
+    /// The PID, which another process can get after a reboot or when this one has ended.
     pub pid: i32,
     /// Its start time in clock ticks after boot.
     pub(super) start: u64,

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct Document {
     /// The file, `-` for standard input.
     pub file: PathBuf,
-    /// The object.
+    /// What the document contains, converted from YAML.
     pub object: Value,
     /// The text, to find the line of a field.
     text: String,

@@ -20,9 +20,9 @@ use crate::state::ServerState;
 /// A question: may `user` do this?
 #[derive(Debug, Clone)]
 pub struct Ask<'a> {
-    /// The user.
+    /// The user that asks, after impersonation.
     pub user: &'a User,
-    /// Verb.
+    /// The verb of the API, or the HTTP method in lower case for a path.
     pub verb: &'a str,
     /// It is about a resource; about a path otherwise.
     pub is_resource: bool,
@@ -127,7 +127,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// It is allowed.
+    /// Whether some authorizer allows it; nothing else does.
     pub fn allowed(&self) -> bool {
         matches!(self, Decision::Allow(_))
     }

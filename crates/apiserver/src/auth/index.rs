@@ -17,9 +17,9 @@ use crate::state::ServerState;
 /// One rule of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Verbs.
+    /// The allowed verbs; `*` for all.
     pub verbs: Vec<String>,
-    /// API groups.
+    /// The groups of the resources; `*` for all, empty for the core group.
     pub api_groups: Vec<String>,
     /// Resources, with subresources after a slash.
     pub resources: Vec<String>,

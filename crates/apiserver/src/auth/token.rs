@@ -55,7 +55,7 @@ pub struct Bound {
     pub node: Option<(String, String)>,
     /// Name and uid of a secret.
     pub secret: Option<(String, String)>,
-    /// Audiences.
+    /// The servers for which the token is valid.
     pub audiences: Vec<String>,
     /// Identifies this token.
     pub id: String,

@@ -17,7 +17,7 @@ const EVENT: Duration = Duration::from_millis(5);
 /// What a request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Width {
-    /// Seats.
+    /// The seats of its priority level that it takes while it runs.
     pub(super) seats: usize,
     /// How long it keeps the seats after its answer: its watchers receive the change meanwhile.
     pub(super) after: Duration,
@@ -48,7 +48,7 @@ impl Width {
     }
 }
 
-/// Lists, watches that begin with one, and changes that many watches are told of take more than one seat.
+/// Lists, watches that begin with one, and changes that go to many watches take more than one seat.
 pub(super) fn width(
     core: &ServerState,
     watches: &Watches,

@@ -22,7 +22,7 @@ use level::{GUESS, Level, Waiting};
 /// A level as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LevelSpec {
-    /// Name.
+    /// The name of the PriorityLevelConfiguration.
     pub name: Arc<str>,
     /// Nominal seats.
     pub nominal: usize,
@@ -101,7 +101,7 @@ impl Refusal {
 /// What a level has at the moment, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbers {
-    /// Name.
+    /// The name of the PriorityLevelConfiguration, the label of the metrics.
     pub name: Arc<str>,
     /// Nominal seats.
     pub nominal: usize,

@@ -22,7 +22,7 @@ pub struct Incoming {
     pub method: Method,
     /// The request target as sent by the client.
     pub uri: http::Uri,
-    /// Headers.
+    /// The headers, without the credentials of the user.
     pub headers: HeaderMap,
     /// Query parameters.
     pub query: Query,

@@ -30,7 +30,7 @@ use allot_resourceclaim::POD_CLAIM_NAME_ANNOTATION;
 #[cfg(test)]
 mod tests;
 
-/// A claim.
+/// A ResourceClaim in the version that the API server has, which may be from before 1.31.
 pub(super) type Claim = Versioned<ResourceClaim>;
 /// A template; copied as it is.
 pub(super) type Template = Versioned<TemplateOnly>;

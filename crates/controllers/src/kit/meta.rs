@@ -121,7 +121,7 @@ pub fn node_name(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
-/// A condition of a pod.
+/// The condition of this type in the status of a pod.
 pub fn pod_condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status
         .as_ref()?

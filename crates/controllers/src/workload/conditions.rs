@@ -24,7 +24,7 @@ pub(crate) fn set_condition(
     conditions::set_condition(conditions, condition);
 }
 
-/// Removes a condition.
+/// Removes all conditions of this type.
 pub(crate) fn remove_condition(conditions: &mut Vec<Value>, kind: &str) {
     conditions.retain(|c| c["type"] != kind);
 }

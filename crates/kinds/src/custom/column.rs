@@ -12,7 +12,7 @@ pub struct Column {
     pub kind: String,
     /// Format within the kind.
     pub format: String,
-    /// The description.
+    /// What clients show to explain the column.
     pub description: String,
     /// The priority: 0 is always shown, others only in wide output.
     pub priority: i64,

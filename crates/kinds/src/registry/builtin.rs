@@ -27,7 +27,7 @@ pub struct Builtin {
     pub namespaced: bool,
     /// Verbs in alphabetical order.
     pub verbs: &'static [&'static str],
-    /// Subresources.
+    /// What the paths below an object lead to.
     pub subresources: &'static [Sub],
     /// Group and plural of another resource whose collection holds the objects.
     pub stored_with: Option<(&'static str, &'static str)>,

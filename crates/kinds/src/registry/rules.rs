@@ -376,7 +376,7 @@ pub struct ComputedField {
     pub name: &'static str,
     /// The paths that its value depends on, besides name, namespace and labels.
     pub reads: &'static [&'static str],
-    /// Its value.
+    /// Computes what selectors compare with.
     pub value: fn(&Value) -> String,
 }
 
@@ -396,7 +396,7 @@ pub struct Steps {
 
 /// The columns of a table and the function for its rows.
 pub struct Layout {
-    /// The columns.
+    /// Names, types and descriptions of the columns.
     pub columns: Vec<Column>,
     /// Makes the cells of a row.
     pub row: Cells,

@@ -183,7 +183,7 @@ impl Attempt<'_> {
         feasible
     }
 
-    /// Whether a filter looks at more than the node itself: then several threads are worth their start.
+    /// Whether a filter looks at more than the node itself: then several threads save time.
     fn filters_are_costly(&self) -> bool {
         let Others {
             exclusive,

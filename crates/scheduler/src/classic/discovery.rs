@@ -30,7 +30,7 @@ impl Served {
         }
     }
 
-    /// Claims.
+    /// The resource of claims in the version that is served.
     pub fn claims(&self) -> ApiResource {
         self.resource("ResourceClaim", "resourceclaims")
     }

@@ -27,7 +27,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 pub struct VolumeClaim {
     /// Its identity.
     pub uid: Uid,
-    /// Its version.
+    /// The `resourceVersion`, for writes that expect it.
     pub version: String,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -65,7 +65,7 @@ pub struct ClaimRef {
 /// A volume.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Volume {
-    /// Its version.
+    /// The `resourceVersion`, for writes that expect it.
     pub version: String,
     /// The claim that it is reserved for.
     pub claim: Option<ClaimRef>,
@@ -85,7 +85,7 @@ pub struct Volume {
     pub available: bool,
     /// The nodes from which it can be reached; all when absent.
     pub nodes: Option<Nodes>,
-    /// Its labels.
+    /// The labels that selectors of claims compare.
     pub labels: LabelMap,
     /// Driver and handle of a CSI volume.
     pub csi: Option<(String, String)>,
@@ -104,7 +104,7 @@ pub struct Class {
 /// A volume that takes a place on a node, whether or not a pod there still names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// The node.
+    /// The name of the node.
     pub node: String,
     /// Name of the volume.
     pub volume: String,

@@ -20,7 +20,7 @@ pub enum Arrival {
 /// One workload at one size.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    /// Its name.
+    /// What `--workload` calls it.
     pub name: &'static str,
     /// What it measures.
     pub about: &'static str,

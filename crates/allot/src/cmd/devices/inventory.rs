@@ -62,7 +62,7 @@ impl fmt::Display for State {
 pub struct Device {
     /// The driver that published it.
     pub driver: String,
-    /// Its pool.
+    /// The pool of the driver that it is in.
     pub pool: String,
     /// Its name in the pool.
     pub device: String,
@@ -85,11 +85,11 @@ pub struct Device {
     pub incomplete: Option<String>,
     /// The device classes that it is in.
     pub classes: Vec<String>,
-    /// Capacities.
+    /// Its capacities by name, as published.
     pub capacity: BTreeMap<String, String>,
     /// How much of them is consumed, of a device that can be shared.
     pub consumed: BTreeMap<String, String>,
-    /// Attributes.
+    /// Its attributes by name, their values as text.
     pub attributes: BTreeMap<String, String>,
     /// It can serve several claims at the same time.
     #[serde(skip)]

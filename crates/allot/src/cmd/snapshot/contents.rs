@@ -57,7 +57,7 @@ pub struct About {
 pub struct Hidden {
     /// The resource that may not be listed, `pods` or `resourceslices.resource.k8s.io`.
     pub resource: String,
-    /// Its kind.
+    /// The kind of its objects.
     pub kind: String,
     /// The one namespace in which it is shown.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,15 +13,15 @@ use crate::object::{meta, strings, text};
 /// The part of a policy that determines when it applies.
 #[derive(Debug)]
 pub(super) struct Definition {
-    /// Its name.
+    /// The name of the policy, for messages, metrics and audit annotations.
     pub name: String,
     /// The revision of the object that it was compiled from.
     pub revision: u64,
     /// Whether an error rejects the request (`failurePolicy: Fail`).
     pub fails: bool,
-    /// The kind of its parameters.
+    /// The kind of the objects that bindings refer to as parameters.
     pub param_kind: Option<ParamKind>,
-    /// Its variables.
+    /// `spec.variables` in their order: each can use those before it.
     pub variables: Vec<(String, Expression)>,
     criteria: Criteria,
     conditions: Vec<Expression>,
@@ -30,13 +30,13 @@ pub(super) struct Definition {
 /// A binding: the requests that a policy applies to, and the validation actions.
 #[derive(Debug)]
 pub(super) struct Binding {
-    /// Its name.
+    /// The name of the binding, for messages and audit annotations.
     pub name: String,
     /// The name of the policy.
     pub policy: String,
     /// The requests it matches; all if absent.
     pub criteria: Option<Criteria>,
-    /// The parameters.
+    /// Where the parameters are; none if the policy has no `paramKind`.
     pub params: Option<ParamRef>,
     /// The request fails.
     pub deny: bool,

@@ -51,7 +51,7 @@ pub(super) struct EvaluationContext<'a> {
     pub old: &'a Value,
     /// The namespace, or null.
     pub namespace: &'a Value,
-    /// The request.
+    /// The attributes of the request, as in an AdmissionReview.
     pub request: &'a Value,
     /// The parameters that a binding refers to; absent if the policy has none.
     pub params: Option<&'a Value>,

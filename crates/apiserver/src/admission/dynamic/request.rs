@@ -23,15 +23,15 @@ use crate::versions;
 /// A resource in a version, and the kind that it speaks there.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    /// The resource.
+    /// What the path of the request names, or an equivalent of it.
     pub resource: Arc<Resource>,
-    /// Its version.
+    /// The API version in which rules are matched and objects shown.
     pub version: String,
-    /// Group of the kind.
+    /// Group of the kind, which a subresource has of its own (`autoscaling` for scale).
     pub kind_group: String,
-    /// Version of the kind.
+    /// Version of the kind in that group.
     pub kind_version: String,
-    /// The kind.
+    /// The kind that clients send and get here.
     pub kind: String,
 }
 

@@ -22,7 +22,7 @@ const TIMEOUT_SECONDS: u64 = 10;
 /// The webhooks of one object.
 #[derive(Debug)]
 pub(super) struct Configuration {
-    /// Its name.
+    /// The name of the webhook configuration.
     pub name: String,
     /// The revision of the configuration object.
     pub revision: u64,
@@ -33,7 +33,7 @@ pub(super) struct Configuration {
 /// One webhook.
 #[derive(Debug)]
 pub(super) struct Webhook {
-    /// Its name.
+    /// The name of the webhook in its configuration, for messages and metrics.
     pub name: String,
     /// A failed call rejects the request.
     pub fails: bool,

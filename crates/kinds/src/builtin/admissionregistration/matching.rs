@@ -10,9 +10,9 @@ use super::match_rules;
 use crate::expression::{Compiler, Expression, ResultType};
 use crate::validate::{label_selector, list, one_of, rule, text};
 
-/// `failurePolicy`.
+/// The values of `failurePolicy`.
 pub(super) const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
-/// `reinvocationPolicy`.
+/// The values of `reinvocationPolicy`.
 pub(super) const REINVOCATION_POLICIES: [&str; 2] = ["IfNeeded", "Never"];
 const MAX_CONDITIONS: usize = 64;
 

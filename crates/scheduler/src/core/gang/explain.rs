@@ -51,7 +51,7 @@ pub enum GangOutcome {
 /// A pod of a gang.
 #[derive(Debug)]
 pub struct MemberVerdict {
-    /// Its name.
+    /// The name of the pod, in the namespace of the gang.
     pub name: Arc<str>,
     /// It is on a node, or on its way there.
     pub is_placed: bool,
@@ -64,7 +64,7 @@ pub struct MemberVerdict {
 /// A pod for which there is no place.
 #[derive(Debug)]
 pub struct UnscheduledMember {
-    /// The pod.
+    /// Namespace and name of the pod.
     pub pod: Key,
     /// Why, in the words of its condition.
     pub why: String,

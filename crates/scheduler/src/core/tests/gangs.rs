@@ -199,7 +199,7 @@ fn a_pod_of_an_unknown_group_waits_for_it() {
     fixture.check_decided("p0 to n0 with 1");
 }
 
-/// What it was told of the gang stood in its status for as long as the group did not come back.
+/// The message about its gang stayed in its status until the group came back.
 #[test]
 fn a_pod_whose_group_goes_is_told_that_it_waits_for_it() {
     let mut fixture = Fixture::new(GATES);

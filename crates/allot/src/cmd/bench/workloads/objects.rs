@@ -25,12 +25,12 @@ impl Names {
         format!("bench-{}", self.id)
     }
 
-    /// A node.
+    /// The name of the node with this number.
     pub fn node(&self, i: usize) -> String {
         format!("bench-{}-{i}", self.id)
     }
 
-    /// A slice.
+    /// The name of the ResourceSlice with this number.
     pub fn slice(&self, i: usize) -> String {
         format!("bench-{}-{i}", self.id)
     }
@@ -44,7 +44,7 @@ impl Names {
 pub type Object = (String, Value);
 
 impl Workload {
-    /// A node.
+    /// The node with this number: large enough that only devices are short.
     pub fn node(&self, names: &Names, i: usize) -> Object {
         let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "1000"});
         let node = json!({
@@ -223,7 +223,7 @@ impl Workload {
         ))
     }
 
-    /// A pod.
+    /// The pod with this number, which asks for devices as the workload says.
     pub fn pod(&self, names: &Names, prefix: &str, i: usize) -> Object {
         let mut container = json!({
             "name": "main",
