@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
-use crate::flow_defaults::mandatory;
 use crate::registry::{ALL_METADATA, Builtin, CLUSTER, Generation, Rules, STATUS};
-use crate::validate::{internal, list, text};
+use crate::validate::{list, text};
 
 mod flow_schema;
 mod priority_level_configuration;
@@ -32,40 +31,6 @@ const FLOW: Builtin = Builtin {
     },
     ..CLUSTER
 };
-
-const SCHEMA: (&str, &str, &str) = ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema");
-const LEVEL: (&str, &str, &str) = (
-    "flowcontrol.apiserver.k8s.io",
-    "v1",
-    "PriorityLevelConfiguration",
-);
-
-/// The mandatory objects cannot be changed.
-fn fixed(object: &Value, plural: &str, errors: &mut ErrorList) {
-    let name = text(&object["metadata"], "name");
-    let Some(wanted) = mandatory(plural, name) else {
-        return;
-    };
-    let adjustable = plural == "prioritylevelconfigurations" && name == "exempt";
-    let mut spec = object["spec"].clone();
-    if adjustable {
-        spec["exempt"] = wanted["exempt"].clone();
-    }
-    if spec != wanted {
-        let detail = if adjustable {
-            "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value".to_owned()
-        } else {
-            format!("spec of '{name}' must equal the fixed value")
-        };
-        let kind = if plural == "flowschemas" {
-            SCHEMA
-        } else {
-            LEVEL
-        };
-        let shown = internal::shown(kind, &["spec"], &object["spec"]);
-        errors.push(Error::invalid(&Path::new("spec"), shown, detail));
-    }
-}
 
 /// Checks the conditions in a status.
 fn validate_conditions(object: &Value, errors: &mut ErrorList) {

@@ -3,12 +3,13 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Value, json};
 
-use super::{FLOW, fixed, validate_conditions};
+use super::{FLOW, validate_conditions};
+use crate::flow_defaults::mandatory;
 use crate::object;
 use crate::registry::{Builtin, Rules};
 use crate::table::age;
 use crate::table::format::name;
-use crate::validate::{between, text};
+use crate::validate::{between, internal, text};
 
 pub(super) static PRIORITY_LEVEL_CONFIGURATION: Builtin = Builtin {
     kind: "PriorityLevelConfiguration",
@@ -24,6 +25,11 @@ pub(super) static PRIORITY_LEVEL_CONFIGURATION: Builtin = Builtin {
     ..FLOW
 };
 
+const LEVEL: (&str, &str, &str) = (
+    "flowcontrol.apiserver.k8s.io",
+    "v1",
+    "PriorityLevelConfiguration",
+);
 const MAX_QUEUES: i64 = 10_000_000;
 /// How many bits of a hash choose the queues of a flow.
 const MAX_HASH_BITS: i64 = 60;
@@ -64,8 +70,27 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             errors.push(Error::not_supported(&path.child("type"), kind, &kinds));
         }
     }
-    fixed(object, "prioritylevelconfigurations", errors);
+    validate_mandatory(object, errors);
     validate_conditions(object, errors);
+}
+
+/// The spec of a mandatory level cannot be changed, except for `exempt` of the level of that name.
+fn validate_mandatory(object: &Value, errors: &mut ErrorList) {
+    let name = text(&object["metadata"], "name");
+    let Some(wanted) = mandatory("prioritylevelconfigurations", name) else {
+        return;
+    };
+    let mut spec = object["spec"].clone();
+    let mut detail = format!("spec of '{name}' must equal the fixed value");
+    if name == "exempt" {
+        spec["exempt"] = wanted["exempt"].clone();
+        detail =
+            "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value".to_owned();
+    }
+    if spec != wanted {
+        let shown = internal::shown(LEVEL, &["spec"], &object["spec"]);
+        errors.push(Error::invalid(&Path::new("spec"), shown, detail));
+    }
 }
 
 fn shares(item: &Value, path: &Path, errors: &mut ErrorList) {

@@ -4,9 +4,11 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use crate::builtin::flowcontrol::{SCHEMA, fixed, validate_conditions};
+use crate::builtin::flowcontrol::validate_conditions;
+use crate::flow_defaults::mandatory;
 use crate::validate::{internal, list, rule, text};
 
+const SCHEMA: (&str, &str, &str) = ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema");
 /// Largest matching precedence.
 const MAX_PRECEDENCE: i64 = 10_000;
 const VERBS: [&str; 9] = [
@@ -57,8 +59,19 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     for (index, rules) in list(spec, "rules").iter().enumerate() {
         schema_rules(rules, &path.child("rules").index(index), errors);
     }
-    fixed(object, "flowschemas", errors);
+    validate_mandatory(object, errors);
     validate_conditions(object, errors);
+}
+
+/// The spec of a mandatory schema cannot be changed.
+fn validate_mandatory(object: &Value, errors: &mut ErrorList) {
+    let name = text(&object["metadata"], "name");
+    let wanted = mandatory("flowschemas", name);
+    if wanted.is_some_and(|wanted| object["spec"] != wanted) {
+        let detail = format!("spec of '{name}' must equal the fixed value");
+        let shown = internal::shown(SCHEMA, &["spec"], &object["spec"]);
+        errors.push(Error::invalid(&Path::new("spec"), shown, detail));
+    }
 }
 
 fn schema_rules(rules: &Value, path: &Path, errors: &mut ErrorList) {
