@@ -59,7 +59,7 @@ impl Authority {
     /// The CA from the content of these files.
     ///
     /// # Errors
-    /// If it is no certificate and key.
+    /// If they are no certificate with its key.
     pub fn from_pem(identity: Identity) -> Result<Self, rcgen::Error> {
         let key = KeyPair::from_pem(&identity.key)?;
         let issuer = Issuer::from_ca_cert_pem(&identity.certificate, key)?;
@@ -98,7 +98,7 @@ impl Authority {
     /// A serving certificate for these names and addresses.
     ///
     /// # Errors
-    /// A name that is none.
+    /// A name that is neither a DNS name nor an IP address.
     pub fn server(
         &self,
         name: &str,

@@ -225,7 +225,7 @@ async fn keep_running(
     let mut pause = FIRST_PAUSE;
     loop {
         let started = Instant::now();
-        // The file is exchanged when it is full, which another process would not see.
+        // The file is rotated when it is full, which another process would not notice.
         if crate::logging::file::is_used() {
             command.stderr(Stdio::piped());
         }

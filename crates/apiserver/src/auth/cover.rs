@@ -77,7 +77,7 @@ fn covers(held: &Rule, part: &Rule) -> bool {
         && part.urls.iter().all(url)
 }
 
-/// A path is the one of a rule, or begins as the rule's does before its last star.
+/// A path equals that of a rule, or begins with what the rule has before its last `*`.
 pub(super) fn url_matches(known: &str, path: &str) -> bool {
     known == path || known.ends_with('*') && path.starts_with(known.trim_end_matches('*'))
 }

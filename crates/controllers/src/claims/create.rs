@@ -15,7 +15,7 @@ use crate::kit::api;
 use crate::kit::meta;
 use crate::workload::{ALPHABET, fnv};
 
-/// So many names that others have are passed over before it is an error.
+/// How many names that other claims have are skipped before it is an error.
 const MOST_TAKEN: u8 = 8;
 /// Characters that are added to the base of a name, as many as the API server adds.
 const SUFFIX: usize = 5;

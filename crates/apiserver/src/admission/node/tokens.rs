@@ -69,7 +69,7 @@ pub(super) async fn restrict(
     }
 }
 
-/// Why the node may not have the token for the audience: neither does the pod name it nor do roles allow it.
+/// Why the node may not have the token for the audience: the pod does not name it, and no role allows it.
 async fn audience_fault(
     core: &Admission,
     attributes: &Attributes<'_>,

@@ -60,7 +60,7 @@ impl<'a> Attachments<'a> {
         Ok(())
     }
 
-    /// Adds the volumes attached to a node. No pod there need use them: they may be about to be detached.
+    /// Adds the volumes attached to a node, also those that no pod there uses: they may be about to be detached.
     fn add_attachments(&self, node: &str, to: &mut ByDriver) {
         for name in self.storage.attachments.on(node) {
             let volume = self.storage.volumes.get(name);
