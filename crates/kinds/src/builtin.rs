@@ -70,6 +70,13 @@ pub fn find(group: &str, plural: &str) -> Option<&'static Builtin> {
     all().find(|kind| kind.group == group && kind.plural == plural)
 }
 
+/// The other kinds that are stored in the collection of this one: each group of events has the events of the other one.
+pub fn sharing_collection(group: &str, plural: &str) -> impl Iterator<Item = &'static Builtin> {
+    let collection = find(group, plural).map(Builtin::stored_as);
+    let group = group.to_owned();
+    all().filter(move |kind| Some(kind.stored_as()) == collection && kind.group != group)
+}
+
 /// The built-in resources with the versions that `config` selects, those of `resource.k8s.io` as `release` has them.
 pub fn registry(config: &RuntimeConfig, release: Release) -> Registry {
     let resources = all().map(|kind| kind.resource(config, release));

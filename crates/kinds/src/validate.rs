@@ -1,5 +1,7 @@
 //! Validation of the kinds other than those of `resource.k8s.io`: upstream's rules as far as clients depend on them.
 //!
+//! The rules of a kind are in its file below `builtin`; here is what several kinds share.
+//!
 //! Objects are decoded and defaulted, in the stored version. The caller validates the metadata.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};

@@ -46,3 +46,15 @@ fn kinds_and_groups_are_listed_once() {
         );
     }
 }
+
+#[test]
+fn events_of_both_groups_share_a_collection() {
+    let others = |group: &str, plural: &str| -> Vec<&str> {
+        let others = sharing_collection(group, plural);
+        others.map(|kind| kind.group).collect()
+    };
+    assert_eq!(others("", "events"), ["events.k8s.io"]);
+    assert_eq!(others("events.k8s.io", "events"), [""]);
+    assert!(others("", "pods").is_empty());
+    assert!(others("example.com", "events").is_empty());
+}

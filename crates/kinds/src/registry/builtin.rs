@@ -129,7 +129,7 @@ impl Builtin {
                 }
             })
             .collect();
-        let (group, plural) = self.stored_with.unwrap_or((self.group, self.plural));
+        let (group, plural) = self.stored_as();
         Resource {
             group: self.group.to_owned(),
             storage_version: versions
@@ -160,6 +160,11 @@ impl Builtin {
             rules: &self.rules,
             release,
         }
+    }
+
+    /// Group and plural of the resource whose collection holds the objects.
+    pub fn stored_as(&self) -> (&'static str, &'static str) {
+        self.stored_with.unwrap_or((self.group, self.plural))
     }
 
     fn deprecation(&self, version: &str) -> String {

@@ -12,6 +12,7 @@ use tokio::sync::OnceCell;
 
 use super::super::{Attributes, ObjectForm, Operation, SentRequest};
 use crate::admission::Admission;
+use crate::builtin;
 use crate::conversion;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
@@ -150,11 +151,9 @@ impl<'a> Request<'a> {
         let requested = &self.target.resource;
         let registry = self.core.registry.load();
         let mut resources = vec![requested.clone()];
-        // Events are one resource of two groups.
-        let shares = |other: &&Arc<Resource>| {
-            other.collection == requested.collection && other.group != requested.group
-        };
-        resources.extend(registry.iter().filter(shares).cloned());
+        let others = builtin::sharing_collection(&requested.group, &requested.plural);
+        let others = others.filter_map(|kind| registry.get(kind.group, kind.plural));
+        resources.extend(others.cloned());
         let mut all = Vec::new();
         for resource in &resources {
             for version in resource.versions.iter().filter(|version| version.served) {
