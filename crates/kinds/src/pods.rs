@@ -1,4 +1,4 @@
-//! The server's rules about pods.
+//! Pods and pod templates: the fields of disabled features.
 
 use allot_model::features::{Feature, Features};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Pods and pod templates.
+//! The spec of pods and pod templates.
 
 use std::collections::BTreeSet;
 

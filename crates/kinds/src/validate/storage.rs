@@ -1,4 +1,4 @@
-//! Storage classes, volumes and claims of volumes.
+//! What claims of volumes and volumes share: access modes, sizes, and the spec of a claim, also in a template.
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
