@@ -1,5 +1,7 @@
 //! New resources of a pod that exists.
 
+use std::collections::HashMap;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
 
@@ -17,12 +19,14 @@ pub(super) fn prepare(pod: &mut Value, old: &Value) {
     for list in ["containers", "initContainers"] {
         let of = |pod: &Value| pod["spec"][list].as_array().cloned().unwrap_or_default();
         let before = of(old);
+        let named = before.iter().rev().map(|it| (&it["name"], it));
+        let by_name: HashMap<&Value, &Value> = named.collect();
         let resized = of(pod).into_iter().map(|new| {
             // Validation rejects reordered, added or removed containers.
-            match before.iter().find(|it| it["name"] == new["name"]) {
+            match by_name.get(&new["name"]) {
                 None => new,
                 Some(container) => {
-                    let mut container = container.clone();
+                    let mut container = (*container).clone();
                     keep(&mut container, &new, "resources");
                     keep(&mut container, &new, "resizePolicy");
                     container
