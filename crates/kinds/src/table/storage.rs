@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::format::{access_modes, name, or_none};
+use super::format::{self, access_modes, name, or_none, storage};
 use crate::object::{items, meta, strings, text};
 
 pub(crate) fn storage_class(object: &Value) -> Vec<Value> {
@@ -37,12 +37,12 @@ pub(crate) fn volume(object: &Value) -> Vec<Value> {
     };
     vec![
         name(object),
-        json!(text(spec, &["capacity", "storage"])),
+        json!(storage(&spec["capacity"])),
         json!(access_modes(&spec["accessModes"])),
         json!(text(spec, &["persistentVolumeReclaimPolicy"])),
         json!(phase),
         json!(claim),
-        json!(text(spec, &["storageClassName"])),
+        json!(format::storage_class(object)),
         json!(
             spec["volumeAttributesClassName"]
                 .as_str()
@@ -64,7 +64,7 @@ pub(crate) fn volume_claim(object: &Value) -> Vec<Value> {
     let bound = !text(spec, &["volumeName"]).is_empty();
     let (capacity, modes) = if bound {
         (
-            text(status, &["capacity", "storage"]).to_owned(),
+            storage(&status["capacity"]),
             access_modes(&status["accessModes"]),
         )
     } else {
@@ -76,7 +76,7 @@ pub(crate) fn volume_claim(object: &Value) -> Vec<Value> {
         json!(text(spec, &["volumeName"])),
         json!(capacity),
         json!(modes),
-        json!(text(spec, &["storageClassName"])),
+        json!(format::storage_class(object)),
         json!(
             spec["volumeAttributesClassName"]
                 .as_str()
@@ -137,4 +137,26 @@ pub(crate) fn csi_driver(object: &Value) -> Vec<Value> {
         json!(or_none(strings(&spec["volumeLifecycleModes"]).join(","))),
         age(object),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_show_modes_once_and_the_class_of_the_old_annotation() {
+        let object = json!({
+            "metadata": {
+                "name": "v",
+                "annotations": {"volume.beta.kubernetes.io/storage-class": "old"},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOnce"],
+                "storageClassName": "new",
+            },
+        });
+        let cells = volume(&object);
+        assert_eq!(cells[1..3], [json!("0"), json!("RWO,RWX")]);
+        assert_eq!(cells[6], "old");
+    }
 }

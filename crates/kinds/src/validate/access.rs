@@ -1,6 +1,7 @@
 //! Roles and bindings.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::labels::LabelSelector;
 use allot_apimachinery::names;
 use serde_json::Value;
 
@@ -29,7 +30,14 @@ pub(crate) fn role_or_binding(plural: &str, object: &Value, errors: &mut ErrorLi
                 errors.push(Error::required(&path, detail));
             }
             for (index, selector) in selectors.iter().enumerate() {
-                label_selector(selector, &path.index(index), errors);
+                let at = path.index(index);
+                label_selector(selector, &at, errors);
+                let parsed = LabelSelector::from_json(selector)
+                    .ok()
+                    .and_then(|selector| selector.to_selector().ok());
+                if parsed.is_none() {
+                    errors.push(Error::invalid(&at, &Value::Null, "invalid label selector."));
+                }
             }
         }
         "rolebindings" | "clusterrolebindings" => binding(object, plural == "rolebindings", errors),

@@ -8,7 +8,9 @@ use allot_apimachinery::names;
 use allot_model::validate::meta as meta_rules;
 use serde_json::{Value, json};
 
-use super::{int_or_percent, label_selector, list, not_negative, pod, rule, storage, text};
+use super::{
+    int_or_percent, internal, label_selector, list, not_negative, pod, rule, storage, text,
+};
 
 mod status;
 
@@ -108,7 +110,8 @@ fn selector(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
     label_selector(&spec["selector"], &at, errors);
     if is_empty(&spec["selector"]) {
         let detail = format!("empty selector is invalid for {owner}");
-        errors.push(Error::invalid(&at, &spec["selector"], detail));
+        let shown = internal::selector(&spec["selector"]);
+        errors.push(Error::invalid(&at, shown, detail));
     }
 }
 
@@ -142,11 +145,8 @@ pub(crate) fn template_matches(
 fn matching_template(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
     let Some(selector) = working_selector(spec) else {
         let detail = "invalid label selector";
-        errors.push(Error::invalid(
-            &path.child("selector"),
-            &spec["selector"],
-            detail,
-        ));
+        let shown = internal::selector(&spec["selector"]);
+        errors.push(Error::invalid(&path.child("selector"), shown, detail));
         return;
     };
     template_matches(spec, selector.as_ref(), path, errors);
@@ -404,11 +404,10 @@ fn stateful_set(spec: &Value, is_new: bool, path: &Path, errors: &mut ErrorList)
             errors.extend(meta_rules::labels(metadata, &at.child("labels")));
             errors.extend(meta_rules::annotations(metadata, &at.child("annotations")));
         }
-        None => errors.push(Error::invalid(
-            &path.child("selector"),
-            &spec["selector"],
-            "",
-        )),
+        None => {
+            let shown = internal::selector(&spec["selector"]);
+            errors.push(Error::invalid(&path.child("selector"), shown, ""));
+        }
     }
     endless(spec, "StatefulSet", &at, errors);
 }

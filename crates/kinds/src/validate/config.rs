@@ -6,7 +6,9 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{IMMUTABLE, entries, int_or_percent, label_selector, labels, list, one_of, rule, text};
+use super::{
+    IMMUTABLE, entries, int_or_percent, internal, label_selector, labels, list, one_of, rule, text,
+};
 
 /// Largest payload of a config map or secret, in bytes.
 const MAX_DATA: usize = 1 << 20;
@@ -117,17 +119,31 @@ fn registry_secret(object: &Value, key: &str, errors: &mut ErrorList) {
         return;
     };
     let bytes = base64::engine::general_purpose::STANDARD.decode(encoded);
-    if let Err(error) = allot_schema::decode::decode_json(&bytes.unwrap_or_default(), None) {
-        let hidden = "<secret contents redacted>";
-        errors.push(Error::invalid(&at, hidden, error.to_string()));
-    }
+    let why = match allot_schema::decode::decode_json(&bytes.unwrap_or_default(), None) {
+        Err(error) => error.to_string(),
+        Ok(decoded) => match decoded.value {
+            Value::Object(_) | Value::Null => return,
+            other => {
+                let found = match other {
+                    Value::Bool(_) => "bool",
+                    Value::Number(_) => "number",
+                    Value::String(_) => "string",
+                    _ => "array",
+                };
+                format!(
+                    "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+                )
+            }
+        },
+    };
+    errors.push(Error::invalid(&at, "<secret contents redacted>", why));
 }
 
 pub(crate) fn secret_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     if object["type"] != old["type"] {
         errors.push(Error::invalid(
             &Path::new("type"),
-            &object["type"],
+            text(object, "type"),
             "field is immutable",
         ));
     }
@@ -233,7 +249,8 @@ pub(crate) fn budget(object: &Value, errors: &mut ErrorList) {
     if !least.is_null() && !most.is_null() {
         let shown = format!(
             "{{\"MinAvailable\":{least},\"Selector\":{},\"MaxUnavailable\":{most},\"UnhealthyPodEvictionPolicy\":{}}}",
-            spec["selector"], spec["unhealthyPodEvictionPolicy"]
+            internal::selector(&spec["selector"]),
+            spec["unhealthyPodEvictionPolicy"]
         );
         let detail = "minAvailable and maxUnavailable cannot be both set";
         errors.push(Error::invalid(&path, BadValue::raw(shown), detail));
@@ -268,14 +285,15 @@ const MAX_PRIORITIES: [(&str, i64); 2] =
 pub(crate) fn api_service(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (group, version) = (text(spec, "group"), text(spec, "version"));
-    let (name, wanted) = (
-        text(&object["metadata"], "name"),
-        format!("{version}.{group}"),
-    );
-    if !name.is_empty() && name != wanted {
-        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
-        let at = Path::new("metadata").child("name");
-        errors.push(Error::invalid(&at, name, detail));
+    let wanted = format!("{version}.{group}");
+    for key in ["generateName", "name"] {
+        let name = text(&object["metadata"], key);
+        // Names that no path can have are told of by the check of the metadata alone.
+        if !name.is_empty() && name != wanted && names::path_segment_name(name).is_empty() {
+            let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+            let at = Path::new("metadata").child(key);
+            errors.push(Error::invalid(&at, name, detail));
+        }
     }
     if !group.is_empty() {
         rule(
@@ -379,7 +397,7 @@ pub(crate) fn runtime_class_update(object: &Value, old: &Value, errors: &mut Err
     if object["handler"] != old["handler"] {
         errors.push(Error::invalid(
             &Path::new("handler"),
-            &object["handler"],
+            text(object, "handler"),
             "field is immutable",
         ));
     }

@@ -79,7 +79,11 @@ pub(crate) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) 
         "volumeBindingMode",
     ] {
         if object[key] != old[key] {
-            errors.push(Error::invalid(&Path::new(key), &object[key], IMMUTABLE));
+            let shown = match (key, &object[key]) {
+                ("provisioner", Value::Null) => "".into(),
+                (_, value) => BadValue::from(value),
+            };
+            errors.push(Error::invalid(&Path::new(key), shown, IMMUTABLE));
         }
     }
 }
@@ -156,14 +160,18 @@ pub(crate) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
             let same = ["apiGroup", "kind", "name"]
                 .iter()
                 .all(|key| source[*key] == other[*key]);
-            if same {
-                return;
-            }
-            "must match dataSourceRef"
+            (!same).then_some("must match dataSourceRef")
         } else {
-            "may not be specified when dataSourceRef.namespace is specified"
+            Some("may not be specified when dataSourceRef.namespace is specified")
         };
-        errors.push(Error::invalid(path, BadValue::raw("{}"), detail));
+        if let Some(detail) = detail {
+            errors.push(Error::invalid(path, BadValue::raw("{}"), detail));
+        }
+    }
+    let class = text(spec, "volumeAttributesClassName");
+    if !class.is_empty() {
+        let at = path.child("volumeAttributesClassName");
+        rule(names::dns1123_subdomain(class), class, &at, errors);
     }
 }
 
@@ -275,13 +283,13 @@ pub(crate) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) 
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{shown}"
         );
         errors.push(Error::forbidden(&path, detail));
-        return;
     }
     let amount = |part: &Value| part["storage"].as_str()?.parse::<Quantity>().ok();
     let requested = |object: &Value| amount(&object["spec"]["resources"]["requests"]);
     let (now, before) = (requested(object), requested(old));
     // Down to what there is, as a way out of an expansion that failed.
-    if now < before && now <= amount(&old["status"]["capacity"]) {
+    let least = amount(&old["status"]["capacity"]).unwrap_or(Quantity::ZERO);
+    if now < before && now.is_none_or(|now| now <= least) {
         let at = path.child("resources").child("requests").child("storage");
         let detail = "field can not be less than status.capacity";
         errors.push(Error::forbidden(&at, detail));
@@ -300,6 +308,8 @@ fn follow(object: &mut Value, other: &Value, key: &str) {
 
 /// Validates an update of a volume: its source is immutable, as is its node affinity once it is set.
 pub(crate) fn volume_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    // Upstream validates the volume as a new one, too.
+    volume(object, errors);
     volume(object, errors);
     let source = |volume: &Value| {
         let mut spec = volume["spec"].as_object().cloned().unwrap_or_default();

@@ -13,6 +13,7 @@ pub(super) static JOB: Builtin = Builtin {
     rules: Rules {
         pod_template: Some(&["spec", "template"]),
         prepare_create: Some(jobs::generate_selector),
+        prepare_update: Some(|job, _, _| jobs::label(job)),
         validate: validate::batch::job,
         validate_update: Some(validate::batch::job_update),
         validate_status: Some(validate::batch::job_status),

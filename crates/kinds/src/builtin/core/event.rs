@@ -12,6 +12,7 @@ pub(super) static EVENT: Builtin = Builtin {
     short: &["ev"],
     rules: Rules {
         create_on_update: true,
+        has_no_dependents: true,
         validate: validate::event::validate,
         metadata_errors: MetadataErrors::Alone,
         checks_metadata_change: |_| false,

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::registry::{BASE, Builtin, Rules, STATUS};
+use crate::request::Part;
 use crate::{table, validate, warnings};
 
 pub(super) static PERSISTENT_VOLUME_CLAIM: Builtin = Builtin {
@@ -13,7 +14,12 @@ pub(super) static PERSISTENT_VOLUME_CLAIM: Builtin = Builtin {
     rules: Rules {
         initialize: Some(|claim| {
             claim["status"] = json!({"phase": "Pending"});
-            data_sources(claim);
+            data_sources(claim, &Value::Null);
+        }),
+        prepare_update: Some(|claim, old, part| {
+            if part == Part::Main {
+                data_sources(claim, old);
+            }
         }),
         validate: validate::storage::claim,
         validate_update: Some(validate::storage::claim_update),
@@ -29,24 +35,28 @@ pub(super) static PERSISTENT_VOLUME_CLAIM: Builtin = Builtin {
     ..BASE
 };
 
-/// Keeps the two data source fields of a claim in sync.
-fn data_sources(claim: &mut Value) {
+/// Keeps the two data source fields of a claim in sync; `old` is null for a new claim.
+fn data_sources(claim: &mut Value, old: &Value) {
     let Some(spec) = claim["spec"].as_object_mut() else {
         return;
     };
-    // `dataSource` only allows the kinds that it has always allowed.
-    let source = spec.get("dataSource").unwrap_or(&Value::Null);
-    let part = |key: &str| crate::object::text(source, &[key]);
-    if !matches!(
-        (part("apiGroup"), part("kind")),
-        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-    ) {
-        spec.remove("dataSource");
-    }
+    let has = |spec: &Value, key: &str| spec[key].is_object();
+    let in_use = has(&old["spec"], "dataSource") || has(&old["spec"], "dataSourceRef");
     let in_namespace = |source: &Value| !crate::object::text(source, &["namespace"]).is_empty();
     // Volumes cannot be populated from other namespaces yet.
     if spec.get("dataSourceRef").is_some_and(in_namespace) {
         spec.remove("dataSourceRef");
+    }
+    // `dataSource` alone only allows the kinds that it has always allowed.
+    let source = spec.get("dataSource").unwrap_or(&Value::Null);
+    let part = |key: &str| crate::object::text(source, &[key]);
+    let allowed = matches!(
+        (part("apiGroup"), part("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    );
+    let alone = spec.get("dataSourceRef").is_none_or(Value::is_null);
+    if !in_use && alone && !allowed {
+        spec.remove("dataSource");
     }
     for (from, to) in [
         ("dataSource", "dataSourceRef"),

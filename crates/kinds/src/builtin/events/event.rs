@@ -15,6 +15,7 @@ pub(super) static EVENT: Builtin = Builtin {
     stored_with: Some(("", "events")),
     rules: Rules {
         create_on_update: true,
+        has_no_dependents: true,
         // The conversion from and to the core group's form has normalized it.
         normalize: Some(|_, _| {}),
         stored_form: Some(StoredForm {

@@ -4,7 +4,7 @@ use allot_apimachinery::cron::Schedule;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::super::{not_negative, one_of, text};
+use super::super::{internal, not_negative, one_of, text};
 use super::job_spec;
 
 /// Longest name of a cron job: its jobs get a suffix of eleven characters.
@@ -47,11 +47,8 @@ pub(crate) fn cron_job(object: &Value, create: bool, errors: &mut ErrorList) {
     job_spec(inner, &at, errors);
     if inner["selector"].is_object() {
         let detail = "`selector` will be auto-generated";
-        errors.push(Error::invalid(
-            &at.child("selector"),
-            &inner["selector"],
-            detail,
-        ));
+        let shown = internal::selector(&inner["selector"]);
+        errors.push(Error::invalid(&at.child("selector"), shown, detail));
     }
     if inner["manualSelector"] == true {
         let at = at.child("manualSelector");

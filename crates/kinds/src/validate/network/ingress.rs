@@ -243,7 +243,8 @@ pub(crate) fn class(object: &Value, errors: &mut ErrorList) {
 
 /// Checks a change of a class of ingresses.
 pub(crate) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
-    let (now, before) = (&object["spec"]["controller"], &old["spec"]["controller"]);
+    let controller = |class: &'_ Value| text(&class["spec"], "controller").to_owned();
+    let (now, before) = (controller(object), controller(old));
     if now != before {
         let at = Path::new("spec").child("controller");
         errors.push(Error::invalid(&at, now, IMMUTABLE));
