@@ -52,7 +52,6 @@ impl Versions for ResourceVersions<'_> {
         let mut converted = versions::convert(self.resource, object.clone(), version).ok()?;
         // The way through upstream's structs loses what is empty.
         if found != version
-            && self.resource.custom.is_none()
             && let Some(schema) = self.resource.schema(version)
         {
             allot_schema::decode::normalize(&mut converted, schema);
