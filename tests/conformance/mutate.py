@@ -149,7 +149,7 @@ class Schemas:
             if "enum" in schema and r.random() < 0.8:
                 return r.choice(schema["enum"])
             return self.text(r, key)
-        return r.choice(WRONG)
+        return copy.deepcopy(r.choice(WRONG))
 
     def text(self, r, key):
         known = [x for x in self.words.get(key, {}).values() if isinstance(x, str)]
@@ -257,9 +257,9 @@ class Scenario:
         if how < 0.52:
             del parent[key]
         elif how < 0.57:
-            parent[key] = r.choice(WRONG)
+            parent[key] = copy.deepcopy(r.choice(WRONG))
         elif how < 0.62 and isinstance(value, dict):
-            value[r.choice(["unknown", "Name", "x-y", ""])] = r.choice(WRONG)
+            value[r.choice(["unknown", "Name", "x-y", ""])] = copy.deepcopy(r.choice(WRONG))
         elif isinstance(value, list) and value:
             choice = r.random()
             if choice < 0.5:
@@ -297,7 +297,7 @@ class Scenario:
             ("resourceVersion", r.choice(["1", "0", "x", ""])), ("uid", "11111111-2222-3333-4444-555555555555"), ("generation", 7),
             ("creationTimestamp", r.choice(["2020-01-01T00:00:00Z", "x", None])), ("deletionTimestamp", "2020-01-01T00:00:00Z"),
             ("deletionGracePeriodSeconds", 5), ("selfLink", "/x"), ("managedFields", r.choice([[], [{}], [{"manager": "m"}]])),
-            ("unknown", 1), ("labels", r.choice(WRONG)), ("annotations", r.choice(WRONG)), ("name", r.choice(WRONG)),
+            ("unknown", 1), ("labels", copy.deepcopy(r.choice(WRONG))), ("annotations", copy.deepcopy(r.choice(WRONG))), ("name", copy.deepcopy(r.choice(WRONG))),
         ])
         meta[key] = value
         return body
@@ -477,7 +477,7 @@ class Scenario:
                 if op["op"] in ("copy", "move"):
                     op["from"] = "/metadata/" + r.choice(["name", "labels", "x"])
                 elif op["op"] != "remove":
-                    op["value"] = self.schemas.make(r, self.schemas.at(self.schemas.of(self.resource), at), str(at[-1]), 1) if r.random() < 0.8 else r.choice(WRONG)
+                    op["value"] = self.schemas.make(r, self.schemas.at(self.schemas.of(self.resource), at), str(at[-1]), 1) if r.random() < 0.8 else copy.deepcopy(r.choice(WRONG))
                 ops.append(op)
             self.add("PATCH", path, r.choice([ops, ops, ops, ops, ops, ops[0], [], [{}], None, "x"]), content="application/json-patch+json")
         else:
@@ -529,7 +529,7 @@ class Scenario:
         if isinstance(body, dict) and r.random() < 0.3:
             at = r.choice(list(places(body)) or [("x",)])
             try:
-                get(body, at[:-1])[at[-1]] = r.choice(WRONG)
+                get(body, at[:-1])[at[-1]] = copy.deepcopy(r.choice(WRONG))
             except (KeyError, TypeError):
                 pass
         path = self.resource.path(self.some_name()) + "/" + name

@@ -491,7 +491,79 @@ def eviction(t):
                          ("PATCH", pdb + "/b", {"spec": {"selector": {"matchLabels": {"a": "c"}}, "minAvailable": 1}}, r.choice([MERGE, STRATEGIC]))]))
 
 
-TOPICS = [custom, custom, custom, policy, policy, quota, quota, objects, objects, objects, access, access, eviction]
+ACCEPTS = [None, None, "*/*", "application/json", "application/yaml", "application/yaml;stream=watch", "application/json;stream=watch", "application/json;stream=x", "application/vnd.kubernetes.protobuf",
+           "application/cbor", "text/plain", "text/*", "application/xml", "application/*", "application/json;q=0.1,application/yaml", TABLE, TABLE + ",application/json", mutate.METADATA, "application/json;as=X;g=y;v=z",
+           "application/json;charset=utf-8", "application/jwk-set+json", "foo"]
+CONTENTS = ["application/json", "application/json", "application/json; charset=utf-8", "application/json;x", "application/json;", "APPLICATION/JSON", "application/yaml", "text/yaml", "text/plain", "application/xml", "application/cbor",
+            "application/x-www-form-urlencoded", "/", MERGE, JSON, STRATEGIC, APPLY, "application/apply-patch+cbor"]
+
+
+def paths(t):
+    """what is no object: discovery, health, versions, keys, and paths that do not exist, by all methods"""
+    r = t.r
+    versions = sorted({(x.group, x.version) for x in t.g.resources})
+    for _ in range(r.randint(8, 14)):
+        group, version = r.choice(versions)
+        of_group = "/apis/" + group if group else "/api"
+        path = r.choice([
+            "/api", "/api/", "/apis", "/apis/", of_group, of_group + "/", of_group + "/" + version, of_group + "/" + version + "/", of_group + "/v9", "/apis/x", "/apis/x.example.com/v1", "/apis/x.example.com/v1/y",
+            "/healthz", "/livez", "/readyz", "/healthz/", "/healthz/ping", "/livez/ping", "/readyz/ping", "/readyz/etcd", "/healthz/x", "/livez?exclude=ping", "/livez?verbose&exclude=x", "/readyz?exclude=x&exclude=ping",
+            "/version", "/version/", "/openid/v1/jwks", "/openid/v1/jwks/", "/openid/v1", "/.well-known/openid-configuration", "/openapi", "/openapi/v2", "/openapi/v3", "/openapi/v3/x", "/openapi/v4", "/logs", "/swagger.json", "/x",
+            "/api/v1/x", "/api/v1/namespaces/${ns}/x", "/api/v1/namespaces/${ns}/x/y", "/api/v1/namespaces/${ns}/pods/a/x", "/api/v1/namespaces/${ns}/pods/a/x/y", "/api/v1/namespaces/${ns}/configmaps/a/status",
+            "/api/v1/namespaces/${ns}/pods/a/b/c/d", "/api/v1/watch/pods", "/api/v1/proxy/nodes/a", "/api/v1/namespaces/${ns}/"])
+        method = r.choice(["GET", "GET", "GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
+        t.add(method, path, {} if method in ("POST", "PUT", "PATCH") else None, MERGE if method == "PATCH" else None, r.choice(ACCEPTS))
+        t.steps[-1].pop("saveAs", None)
+        if path.startswith(("/version", "/openapi", "/openid", "/.well", "/api", "/healthz", "/livez", "/readyz")):
+            t.steps[-1]["select"] = ["kind", "message", "reason", "code", "details"]
+
+
+def media(t):
+    """formats of bodies and answers on all kinds of writes"""
+    r = t.r
+    ns = "/api/v1/namespaces/${ns}/configmaps"
+    one = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b"}}
+    t.add("POST", ns, one)
+    for _ in range(r.randint(8, 14)):
+        name = r.choice(["a", "a", "missing"])
+        path, body = ns + "/" + name, {**one, "metadata": {"name": name}}
+        method, path, body = r.choice([
+            ("GET", path, None), ("GET", ns, None), ("POST", ns + "?dryRun=All", {**one, "metadata": {"name": "b"}}), ("PUT", path, body), ("PATCH", path, {"data": {"c": "d"}}), ("PATCH", path + "?fieldManager=m", body),
+            ("DELETE", path + "?dryRun=All", {"kind": "DeleteOptions", "apiVersion": "v1"}), ("DELETE", ns + "?dryRun=All", {"dryRun": ["All"]}), ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {"resourceAttributes": {"verb": "get"}}}),
+            ("POST", "/api/v1/namespaces/${ns}/serviceaccounts/default/token", {"spec": {}}), ("POST", ns + "?dryRun=All", "null"), ("POST", ns, ""), ("PATCH", path, "null"), ("PUT", path, "[]"), ("POST", ns, "{"),
+            ("PATCH", path, {"$patch": r.choice([None, "x", 1, ["a", 1]])})])
+        t.add(method, path, body, r.choice(CONTENTS) if method != "GET" else None, r.choice(ACCEPTS))
+        t.steps[-1].pop("saveAs", None)
+        if "/token" in path:
+            t.steps[-1]["mask"] = ["status.token", "status.expirationTimestamp"]
+
+
+def reviews(t):
+    """reviews of permissions, with all that can be wrong about them"""
+    r = t.r
+    root = "/apis/authorization.k8s.io/v1/"
+
+    def selector():
+        return r.choice([{}, {"rawSelector": r.choice(["a=b", "=", "a in x"])}, {"requirements": [{"key": r.choice(["a", "", "a b"]), "operator": r.choice(["In", "Exists", "X"]), "values": r.choice([[], ["b"], ["b", "c d"]])}]},
+                         {"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "Exists"}]}, {"requirements": []}])
+    for _ in range(r.randint(6, 12)):
+        attributes = {k: v for k, v in (("verb", r.choice(["get", "list", "*"])), ("resource", r.choice(["pods", "secrets", "*"])), ("group", r.choice(["", "apps", "*"])), ("name", "a"), ("subresource", "status"),
+                                        ("namespace", r.choice(["${ns}", "x", ""])), ("fieldSelector", selector()), ("labelSelector", selector())) if t.chance(0.5)}
+        spec = {k: v for k, v in (("resourceAttributes", attributes), ("user", r.choice(["jane", "system:kube-scheduler", ""])), ("groups", r.choice([["system:masters"], []]))) if t.chance(0.8)}
+        if t.chance(0.25):
+            spec["nonResourceAttributes"] = r.choice([{"path": "/version", "verb": "get"}, {}, {"path": "/x"}])
+        kind = r.choice(["selfsubjectaccessreviews", "subjectaccessreviews", "namespaces/${ns}/localsubjectaccessreviews", "namespaces/x/localsubjectaccessreviews"])
+        if kind.startswith("self"):
+            spec = {k: v for k, v in spec.items() if k not in ("user", "groups")}
+        body = {"spec": spec}
+        if t.chance(0.3):
+            body["metadata"] = r.choice([{"name": "a"}, {"labels": {"a": "b"}}, {"uid": "u"}, {"namespace": "x"}, {"namespace": "${ns}"}, {"generateName": "a"}, {"deletionGracePeriodSeconds": 1}, {"resourceVersion": "1"},
+                                         {"finalizers": ["a"]}, {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}]}])
+        t.add("POST", root + kind + r.choice(["", "", "?dryRun=All", "?fieldValidation=Strict", "?fieldManager=m"]), body, accept=r.choice([None, None, None, TABLE, mutate.METADATA, "application/yaml"]))
+        t.steps[-1].pop("saveAs", None)
+
+
+TOPICS = [custom, custom, custom, policy, policy, quota, quota, objects, objects, objects, access, access, eviction, paths, media, reviews]
 
 
 def topic(number, r, generator, only=None):

@@ -29,7 +29,7 @@ pub fn answer(core: &ServerState, request: &Incoming) -> Result<Response<Body>> 
         "" | "index.html" => Vec::new(),
         path => path.split('/').collect(),
     };
-    let reads = matches!(request.method, http::Method::GET | http::Method::HEAD);
+    let reads = request.method == http::Method::GET;
     // The lists of groups, and documents of CRD groups, are returned for any method.
     let builtin = match parts.as_slice() {
         ["api"] => true,

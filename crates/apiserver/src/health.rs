@@ -12,10 +12,12 @@ use crate::body::{Body, text_response};
 use crate::context::Core;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
-use crate::negotiate::{MediaType, only_json};
+use crate::negotiate::{KEY_SET, MediaType, only_json, only_keys};
 use crate::request::Incoming;
 use crate::version;
 
+/// The media type of the metrics: names in it have no other characters than underscores.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// Checks of every endpoint, in kube-apiserver's order. The work of the hooks is done before the first connection is
 /// accepted, so they never fail here; clients request some of them by name.
 const HOOKS: [&str; 30] = [
@@ -110,7 +112,10 @@ fn all(core: &Core, request: &Incoming, endpoint: &str) -> Response<Body> {
 /// # Errors
 /// 405.
 pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>> {
-    let path = request.info.path.as_str();
+    let path = match request.info.path.as_str() {
+        "/openid/v1/jwks/" => "/openid/v1/jwks",
+        path => path,
+    };
     let is_document = matches!(
         path,
         "/version" | "/version/" | "/openid/v1/jwks" | "/.well-known/openid-configuration"
@@ -150,12 +155,19 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
             );
             response.headers_mut().insert(
                 http::header::CONTENT_TYPE,
-                http::HeaderValue::from_static(exposition::CONTENT_TYPE),
+                http::HeaderValue::from_static(METRICS),
             );
             response
         }
         "/openid/v1/jwks" => {
-            value_response(200, &core.authenticator.signer()?.jwks(), MediaType::JSON)
+            only_keys(&request.headers)?;
+            let keys = core.authenticator.signer()?.jwks();
+            let mut response = value_response(200, &keys, MediaType::JSON);
+            let of_keys = http::HeaderValue::from_static(KEY_SET);
+            response
+                .headers_mut()
+                .insert(http::header::CONTENT_TYPE, of_keys);
+            response
         }
         "/.well-known/openid-configuration" => {
             let signer = core.authenticator.signer()?;

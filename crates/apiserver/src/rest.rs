@@ -121,11 +121,13 @@ pub async fn dispatch(
             return Ok(text_response(404, "404 page not found\n"));
         }
     } else {
+        let unknown =
+            !info.subresource.is_empty() && resource.subresource(&info.subresource).is_none();
+        if unknown || !is_in_place(&resource, &info) {
+            return Err(ApiError::no_such_path());
+        }
         if request.method == Method::HEAD || info.verb.is_empty() {
             return Err(ApiError::method_not_allowed());
-        }
-        if !is_in_place(&resource, &info) {
-            return Err(ApiError::no_such_path());
         }
     }
     let verb = info.verb.as_str();
@@ -146,6 +148,11 @@ pub async fn dispatch(
         }
         check_custom(&resource, definition, &info)?;
     } else if info.subresource.is_empty() {
+        // The router looks at what is sent before it looks at what is accepted.
+        if verb == "patch" && !patch::MEDIA_TYPES.contains(&&*body::content_type(&request.headers))
+        {
+            return Err(patch::unknown_media_type());
+        }
         acceptable(
             &request.headers,
             collection_request && request.method == Method::GET,

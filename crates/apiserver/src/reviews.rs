@@ -32,6 +32,18 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 /// 422 for a review without attributes.
 pub async fn answer(call: &Call<'_>, asks: Review, object: &Value) -> Result<Response<Body>> {
     let mut review = object.clone();
+    // As of any new object.
+    if let Some(Value::Object(metadata)) = review.get_mut("metadata") {
+        for key in [
+            "uid",
+            "selfLink",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+        ] {
+            metadata.remove(key);
+        }
+    }
     let api_version = call.resource.api_version(&call.version);
     let (kind, manager) = (&call.resource.kind, &call.manager);
     crate::managed::own_answered(&api_version, kind, "", manager, &mut review);
@@ -127,6 +139,18 @@ fn validate(
         let text = "at least one of user or group must be specified";
         errors.push(Error::invalid(&path.child("user"), "", text));
     }
+    selectors(resource, &path.child("resourceAttributes"), &mut errors);
+    if metadata
+        .as_object()
+        .is_some_and(|metadata| metadata.iter().any(said))
+    {
+        let text = match local {
+            Some(_) => "must be empty except for namespace",
+            None => "must be empty",
+        };
+        let shown = shown_metadata(call, metadata);
+        errors.push(Error::invalid(&Path::new("metadata"), shown, text));
+    }
     if let Some(namespace) = local {
         let asked = text(resource, &["namespace"]);
         if resource.is_object() && asked != namespace {
@@ -142,18 +166,6 @@ fn validate(
             let at = path.child("nonResourceAttributes");
             errors.push(Error::invalid(&at, shown(), text));
         }
-    }
-    selectors(resource, &path.child("resourceAttributes"), &mut errors);
-    if metadata
-        .as_object()
-        .is_some_and(|metadata| metadata.iter().any(said))
-    {
-        let text = match local {
-            Some(_) => "must be empty except for namespace",
-            None => "must be empty",
-        };
-        let shown = shown_metadata(call, metadata);
-        errors.push(Error::invalid(&Path::new("metadata"), shown, text));
     }
     if errors.is_empty() {
         return Ok(());

@@ -246,6 +246,13 @@ impl CustomResource {
     pub fn default(&self, version: &str, object: &mut Value) {
         if let Some(version) = self.version(version) {
             structural::prune_nulls(object, &version.schema);
+        }
+        self.default_applied(version, object);
+    }
+
+    /// Sets defaults in the result of an apply: what it merges is not decoded, so that its nulls stay.
+    pub fn default_applied(&self, version: &str, object: &mut Value) {
+        if let Some(version) = self.version(version) {
             structural::default(object, &version.schema);
         }
     }

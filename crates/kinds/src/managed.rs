@@ -49,7 +49,14 @@ impl Versions for ResourceVersions<'_> {
         if found != version && self.resource.is_converted_by_webhook() {
             return self.conversions.get(object, version);
         }
-        versions::convert(self.resource, object.clone(), version).ok()
+        let mut converted = versions::convert(self.resource, object.clone(), version).ok()?;
+        // The way through upstream's structs loses what is empty.
+        if found != version
+            && let Some(schema) = self.resource.schema(version)
+        {
+            allot_schema::decode::normalize(&mut converted, schema);
+        }
+        Some(converted)
     }
 
     fn reset_fields(&self, _api_version: &str) -> Set {

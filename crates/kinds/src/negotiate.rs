@@ -214,7 +214,8 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
             };
             return Ok(MediaType { encoding, shape });
         }
-        if item.covers("application/yaml") {
+        // Watches have no form in YAML.
+        if item.covers("application/yaml") && item.parameter("stream").is_none() {
             return Ok(MediaType {
                 encoding: Encoding::Yaml,
                 shape,
@@ -261,6 +262,17 @@ pub fn acceptable_log(headers: &HeaderMap) -> Result<()> {
 pub fn only_json(headers: &HeaderMap) -> Result<()> {
     one_of(headers, "application/json")
 }
+
+/// As [`acceptable`] for the public keys of the tokens of service accounts.
+///
+/// # Errors
+/// 406 with the router's words.
+pub fn only_keys(headers: &HeaderMap) -> Result<()> {
+    one_of(headers, KEY_SET)
+}
+
+/// The media type of public keys.
+pub const KEY_SET: &str = "application/jwk-set+json";
 
 fn one_of(headers: &HeaderMap, types: &str) -> Result<()> {
     let known = |item: &Accepted| {

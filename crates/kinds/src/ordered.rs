@@ -37,7 +37,10 @@ fn members<'a>(
         .iter()
         .map(|(name, value)| (name.as_str(), value, structure.field(name)))
         .collect();
-    members.sort_by_key(|(_, _, field)| match field {
+    // The only struct of which a field was declared out of turn.
+    let of_owner = structure.name.ends_with(".OwnerReference");
+    members.sort_by_key(|(name, _, field)| match field {
+        Some(_) if of_owner && *name == "apiVersion" => 0,
         Some(field) if field.proto > 0 => u32::from(field.proto),
         Some(_) => u32::from(u16::MAX),
         None => u32::MAX,

@@ -36,6 +36,14 @@ pub fn default(resource: &Resource, version: &str, object: &mut Value) {
     }
 }
 
+/// As [`default`] for the result of an apply.
+pub fn default_applied(resource: &Resource, version: &str, object: &mut Value) {
+    match &resource.custom {
+        Some(custom) => custom.default_applied(version, object),
+        None => default(resource, version, object),
+    }
+}
+
 /// Brings an admitted and validated object into the form in which it is stored.
 pub fn finish(resource: &Resource, object: &mut Value) {
     if let Some(normalize) = resource.rules.normalize {

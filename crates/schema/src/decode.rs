@@ -314,7 +314,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         let element = match shape {
             Shape::Untyped => Shape::Untyped,
             Shape::Raw => Shape::Raw,
-            Shape::Typed(Type::List(element), _) => element_shape(element),
+            Shape::Typed(Type::List(element), go_type) => element_shape(element, go_type),
             Shape::Typed(Type::Raw | Type::Json | Type::SchemaOrArray, _) => Shape::Raw,
             Shape::Typed(ty, go_type) => {
                 if let Some(text) = scalar::collection_text(ty) {
@@ -359,7 +359,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Struct(structure) => visit_struct(context, map, structure),
             Shape::Typed(Type::Struct(id), _) => visit_struct(context, map, id.get()),
             Shape::Typed(Type::Map(element), _) => {
-                visit_entries(context, map, element_shape(element), true)
+                visit_entries(context, map, element_shape(element, None), true)
             }
             Shape::Typed(Type::Raw | Type::Json, _) => {
                 visit_entries(context, map, Shape::Raw, false)
@@ -384,10 +384,11 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 }
 
-fn element_shape(element: &Type) -> Shape<'_> {
+/// The shape of the elements of a list or map; `go_type` is what Go calls the list, where that tells more.
+fn element_shape<'a>(element: &'a Type, go_type: Option<&'static str>) -> Shape<'a> {
     match element {
         Type::Struct(id) => Shape::Struct(id.get()),
-        ty => Shape::Typed(ty, None),
+        ty => Shape::Typed(ty, go_type.and_then(|name| name.strip_prefix("[]"))),
     }
 }
 

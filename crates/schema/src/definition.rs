@@ -11,6 +11,7 @@ mod internal;
 mod names;
 mod names_accepted;
 mod schema;
+mod shown;
 mod spec;
 mod version;
 

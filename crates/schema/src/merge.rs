@@ -19,8 +19,7 @@ mod sets;
 
 pub use atomics::atomics;
 pub use compare::{Comparison, compare};
-pub use element::go_type;
-pub(crate) use element::go_value;
+pub use element::{go_type, go_value};
 pub use join::merge;
 pub use remove::remove;
 pub use sets::{ensure_named, field_set, reconcile};

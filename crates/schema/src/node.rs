@@ -221,7 +221,7 @@ impl<'a> Map<'a> {
                 match &schema.additional {
                     Additional::Schema(sub) => Some((Node::Structural(sub), false)),
                     Additional::Allowed(true) => Some((Node::Deduced, false)),
-                    _ if schema.preserve_unknown || schema.properties.is_empty() => {
+                    _ if schema.open || schema.properties.is_empty() => {
                         Some((Node::Deduced, false))
                     }
                     _ => None,

@@ -305,9 +305,11 @@ fn kind_of_elements(original: &[Value], patch: &[Value]) -> Result<bool, Error> 
         }
         let this = go_type(item);
         if kind.is_some_and(|kind| kind != this) {
-            return Err(Error::Mismatch(
-                "list element types are not identical".to_owned(),
-            ));
+            let shown = [original, patch].map(|items| go_value(&Value::Array(items.to_vec())));
+            return Err(Error::Mismatch(format!(
+                "list element types are not identical: [{}]",
+                shown.join(" ")
+            )));
         }
         kind = Some(this);
     }
@@ -361,13 +363,29 @@ fn go_map(map: &Map<String, Value>) -> String {
 }
 
 fn bad_patch_type(directive: &Value, map: &Map<String, Value>) -> Error {
-    let directive = directive
-        .as_str()
-        .map_or_else(|| directive.to_string(), str::to_owned);
     Error::Mismatch(format!(
-        "unknown patch type: {directive} in map: {}",
+        "unknown patch type: {} in map: {}",
+        go_text(directive),
         go_map(map)
     ))
+}
+
+/// A value as Go's `%s` prints it: what is no text is told with its type.
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let members = map.iter();
+            let members = members.map(|(key, value)| format!("{key}:{}", go_text(value)));
+            format!("map[{}]", members.collect::<Vec<_>>().join(" "))
+        }
+        other => format!("%!s({}={other})", go_type(other)),
+    }
 }
 
 fn no_merge_key(map: &Map<String, Value>, key: &str) -> Error {

@@ -47,6 +47,8 @@ pub struct Structural {
     pub default: Option<Value>,
     /// `x-kubernetes-preserve-unknown-fields`.
     pub preserve_unknown: bool,
+    /// It, or a schema around it, keeps unknown fields: an apply may name them.
+    pub open: bool,
     /// `x-kubernetes-embedded-resource`.
     pub embedded: bool,
     /// `x-kubernetes-list-type`: `atomic`, `set`, `map`, or empty.
@@ -134,6 +136,11 @@ pub struct Rule {
 impl Structural {
     /// Reads the JSON form (`openAPIV3Schema`); what is not understood is left out, as validation of the CRD reports it.
     pub fn from_json(schema: &Value) -> Self {
+        Self::parse(schema, false)
+    }
+
+    /// As [`Structural::from_json`], below a schema that keeps unknown fields or not.
+    fn parse(schema: &Value, around: bool) -> Self {
         let text = |key: &str| schema[key].as_str().unwrap_or_default().to_owned();
         let flag = |key: &str| schema[key].as_bool().unwrap_or_default();
         let list = |key: &str| -> Vec<Structural> {
@@ -153,6 +160,7 @@ impl Structural {
                 })
                 .unwrap_or_default()
         };
+        let open = around || flag("x-kubernetes-preserve-unknown-fields");
         Self {
             ty: text("type"),
             int_or_string: flag("x-kubernetes-int-or-string"),
@@ -161,20 +169,21 @@ impl Structural {
                 .as_object()
                 .map(|map| {
                     map.iter()
-                        .map(|(name, sub)| (name.clone(), Self::from_json(sub)))
+                        .map(|(name, sub)| (name.clone(), Self::parse(sub, open)))
                         .collect()
                 })
                 .unwrap_or_default(),
             additional: match &schema["additionalProperties"] {
                 Value::Bool(allowed) => Additional::Allowed(*allowed),
-                sub @ Value::Object(_) => Additional::Schema(Box::new(Self::from_json(sub))),
+                sub @ Value::Object(_) => Additional::Schema(Box::new(Self::parse(sub, open))),
                 _ => Additional::Unset,
             },
             items: schema["items"]
                 .is_object()
-                .then(|| Box::new(Self::from_json(&schema["items"]))),
+                .then(|| Box::new(Self::parse(&schema["items"], open))),
             default: schema.get("default").cloned(),
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
+            open,
             embedded: flag("x-kubernetes-embedded-resource"),
             list_type: text("x-kubernetes-list-type"),
             list_map_keys: strings("x-kubernetes-list-map-keys"),

@@ -243,6 +243,9 @@ def main():
                 alias = alias_name(kind, package)
                 if alias and parts[1] in ("str", "i32", "i64", "bool"):
                     parts.append("t=" + alias)
+                element = kind.startswith("[]") and alias_name(kind[2:], package)
+                if element and parts[1] == "[]str":
+                    parts.append("t=[]" + element)
             else:
                 missing.append(name + "." + field)
                 parts.append("o")

@@ -18,12 +18,14 @@ pub(super) fn content_type(headers: &HeaderMap) -> String {
         .get(CONTENT_TYPE)
         .map(header::lossy)
         .map(|value| {
-            value
-                .split(';')
-                .next()
-                .unwrap_or_default()
-                .trim()
-                .to_ascii_lowercase()
+            let mut parts = value.split(';').map(str::trim);
+            let media_type = parts.next().unwrap_or_default();
+            // A malformed header names no type that is known.
+            let well_formed = parts.all(|part| {
+                part.is_empty() || matches!(part.split_once('='), Some((key, _)) if !key.is_empty())
+            });
+            let found = if well_formed { media_type } else { &*value };
+            found.to_ascii_lowercase()
         })
         .filter(|value| !value.is_empty())
         .unwrap_or_else(|| "application/json".to_owned())
@@ -83,6 +85,11 @@ impl Call<'_> {
         if let Some(custom) = self.resource.custom.as_ref().filter(|_| schema.is_none()) {
             return self.custom_object(custom, body, &text, repeated);
         }
+        // As in Go, null is an object without any field.
+        let text = match text.trim_ascii() {
+            b"null" => std::borrow::Cow::Borrowed(&b"{}"[..]),
+            _ => text,
+        };
         let version_name = format!("{api_version}, Kind={kind}");
         let text =
             match crate::classic::without_source(&self.core.registry.load(), group, kind, &text) {

@@ -129,8 +129,11 @@ impl Call<'_> {
         if let Some(warning) = repeated {
             self.request.warnings.add(warning);
         }
-        strategy::default(&self.resource, &self.version, &mut object);
         let is_applied = applied.is_some();
+        match is_applied {
+            true => strategy::default_applied(&self.resource, &self.version, &mut object),
+            false => strategy::default(&self.resource, &self.version, &mut object),
+        }
         let owners = match applied {
             Some(owners) => owners,
             None => {

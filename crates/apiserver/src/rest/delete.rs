@@ -213,18 +213,21 @@ pub(super) fn check_preconditions(
     preconditions: &Preconditions,
 ) -> Result<()> {
     let conflict = |what: &str, wanted: &str, found: &str| {
+        // Those of namespaces are compared before others, in other words.
+        if resource.rules.is_namespace && what == "UID" {
+            let why = format!(
+                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+            );
+            return Err(Status::conflict(&resource.group_resource(), name, &why).into());
+        }
+        let happened = match what {
+            "UID" => "been deleted and then recreated",
+            _ => "been modified",
+        };
         let why = format!(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might \
-             have been deleted and then recreated"
+             have {happened}"
         );
-        let why = if what == "UID" {
-            why
-        } else {
-            format!(
-                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object \
-                 might have been modified"
-            )
-        };
         let kind = GroupResource::new(resource.group.as_str(), resource.kind.as_str());
         Err(Status::conflict(&kind, name, &why).into())
     };

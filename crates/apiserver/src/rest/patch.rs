@@ -19,7 +19,7 @@ use crate::object::{meta, metadata_mut, split_api_version, text};
 use crate::request::Part;
 use crate::{managed, versions, yaml};
 
-pub(super) use parse::{APPLY, MEDIA_TYPES, Patch, Read, STRATEGIC, parse};
+pub(super) use parse::{APPLY, MEDIA_TYPES, Patch, Read, STRATEGIC, parse, unknown_media_type};
 
 pub(super) async fn patch(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     patch_part(call, body, Part::Main).await

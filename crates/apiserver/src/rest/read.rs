@@ -251,7 +251,6 @@ pub(super) async fn respond(
 pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json::Value)> {
     let query = &call.request.query;
     // Upstream reads the selectors with the other parameters, before it compares these.
-    let selectors = Selection::read(query)?;
     let limit = query
         .text("limit")
         .map(parse_int)
@@ -259,6 +258,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
         .unwrap_or(0)
         .max(0);
     query.text("timeoutSeconds").map(parse_int).transpose()?;
+    let selectors = Selection::read(query)?;
     validate_options(query, false)?;
     let selection = Selection::of(&call.resource, &call.version, selectors)?;
     let version = query.text("resourceVersion");

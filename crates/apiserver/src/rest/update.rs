@@ -269,7 +269,10 @@ impl Call<'_> {
             true => None,
             false => set_aside(&mut new, seen, part),
         };
-        strategy::default(&self.resource, &self.version, &mut new);
+        match applied {
+            Some(_) => strategy::default_applied(&self.resource, &self.version, &mut new),
+            None => strategy::default(&self.resource, &self.version, &mut new),
+        }
         put_back(&mut new, spec);
         let owners = match applied {
             Some(owners) => owners,

@@ -1,6 +1,7 @@
 //! The scale subresource of custom resources.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_schema::merge::go_value;
 use serde_json::{Map, Value, json};
 
 use super::text;
@@ -145,10 +146,11 @@ fn accessor(path: &str, value: &Value, wanted: &str) -> String {
     let (shown, found) = match value {
         Value::Null => ("<nil>".to_owned(), "<nil>"),
         Value::Bool(value) => (value.to_string(), "bool"),
+        Value::Number(number) if number.is_i64() => (number.to_string(), "int64"),
         Value::Number(number) => (number.to_string(), "float64"),
         Value::String(text) => (text.clone(), "string"),
-        Value::Array(_) => (value.to_string(), "[]interface {}"),
-        Value::Object(_) => (value.to_string(), "map[string]interface {}"),
+        Value::Array(_) => (go_value(value), "[]interface {}"),
+        Value::Object(_) => (go_value(value), "map[string]interface {}"),
     };
     let path = if path.starts_with('.') {
         path.to_owned()

@@ -35,3 +35,13 @@ fn unknown_shapes_are_skipped() {
     );
     check("*/*", Some(Shape::Whole));
 }
+
+#[test]
+fn nothing_is_a_watch_in_yaml() {
+    check("application/yaml;stream=watch", None);
+    check("application/json;stream=watch", Some(Shape::Whole));
+    check(
+        "application/yaml;stream=watch,application/json;q=0.1",
+        Some(Shape::Whole),
+    );
+}

@@ -149,6 +149,8 @@ pub struct Rules {
     pub delete_by_update: Option<fn(object: &mut Value)>,
     /// Dependents are orphaned if the client sets no propagation policy. kubectl always sets one.
     pub orphans_by_default: bool,
+    /// Objects have no dependents: a propagation policy adds no finalizer.
+    pub has_no_dependents: bool,
     /// Objects end with a phase, in which they stay until `spec.finalizers` is empty.
     pub spec_finalizers: bool,
     /// The grace period in seconds of a deletion, given the requested one.
@@ -234,6 +236,7 @@ impl Rules {
         refuses_delete: None,
         delete_by_update: None,
         orphans_by_default: false,
+        has_no_dependents: false,
         spec_finalizers: false,
         grace_period: None,
         delete_returns_object: |_| false,

@@ -44,7 +44,8 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
         true => Some(Propagation::Orphan),
         false => None,
     };
-    if let Some(wanted) = options.propagation.or(by_default) {
+    let wanted = options.propagation.or(by_default);
+    if let Some(wanted) = wanted.filter(|_| !rules.has_no_dependents) {
         finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
         match wanted {
             Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::object::{meta, string_map, strings};
+use crate::object::{meta, string_map, strings, text};
 
 /// `<none>` for an empty text.
 pub(crate) fn or_none(text: String) -> String {
@@ -64,18 +64,30 @@ pub(crate) fn list_with_more(items: &[String], max: usize) -> String {
 
 /// Abbreviated access modes of a volume.
 pub(crate) fn access_modes(value: &Value) -> String {
-    let modes: Vec<&str> = strings(value)
-        .iter()
-        .map(|mode| match mode.as_str() {
-            "ReadWriteOnce" => "RWO",
-            "ReadOnlyMany" => "ROX",
-            "ReadWriteMany" => "RWX",
-            "ReadWriteOncePod" => "RWOP",
-            _ => "",
-        })
-        .filter(|mode| !mode.is_empty())
-        .collect();
-    modes.join(",")
+    let modes = strings(value);
+    let shown = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let shown = shown
+        .into_iter()
+        .filter(|(mode, _)| modes.iter().any(|found| found == mode));
+    shown.map(|(_, short)| short).collect::<Vec<_>>().join(",")
+}
+
+/// The cell with the amount of storage in a list of resources; none is zero.
+pub(crate) fn storage(resources: &Value) -> String {
+    resources["storage"].as_str().unwrap_or("0").to_owned()
+}
+
+/// The cell with the storage class of a volume or claim: that of the old annotation comes first.
+pub(crate) fn storage_class(object: &Value) -> String {
+    const OLD: &str = "volume.beta.kubernetes.io/storage-class";
+    let said = object["metadata"]["annotations"][OLD].as_str();
+    said.unwrap_or_else(|| text(&object["spec"], &["storageClassName"]))
+        .to_owned()
 }
 
 /// The cell with an object's name.

@@ -46,6 +46,11 @@ pub(crate) fn shown(
     BadValue::raw(out)
 }
 
+/// A label selector.
+pub(crate) fn selector(value: &Value) -> BadValue {
+    shown(("apps", "v1", "Deployment"), &["spec", "selector"], value)
+}
+
 /// The struct in a field, or in the list that it has.
 fn inner(ty: &Type) -> Option<&'static Struct> {
     match ty {

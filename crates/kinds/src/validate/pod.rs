@@ -76,6 +76,9 @@ pub(crate) fn spec(
             errors.push(Error::forbidden(&at, "may not be set for a windows pod"));
         } else {
             resources::pod_level(&spec["resources"], &at, errors);
+            let used = list(&spec["resources"], "claims");
+            let at_claims = at.child("claims");
+            errors.extend(pod_claims::container_claims(used, &claims, &at_claims));
             resources::pod_and_containers(spec, &at, errors);
         }
     }

@@ -13,81 +13,9 @@ const CONTEXT: usize = 3;
 const MAX_CELLS: usize = 1 << 20;
 
 /// One struct on each line: its name, then fields in order. A field is its Go name, a letter for the text of an absent
-/// one (`s` text, `i` number, `b` bool, `n` nil, `v` an empty struct, `e` fields of an embedded struct) and the struct
-/// of a field or of its elements.
-const STRUCTS: &str = "
-PodSpec Volumes:n:Volume InitContainers:n:Container Containers:n:Container EphemeralContainers:n:EphemeralContainer RestartPolicy:s TerminationGracePeriodSeconds:n ActiveDeadlineSeconds:n DNSPolicy:s NodeSelector:n ServiceAccountName:s AutomountServiceAccountToken:n NodeName:s SecurityContext:n:PodSecurityContext ImagePullSecrets:n:LocalObjectReference Hostname:s Subdomain:s SetHostnameAsFQDN:n Affinity:n:Affinity SchedulerName:s Tolerations:n:Toleration HostAliases:n:HostAlias PriorityClassName:s Priority:n PreemptionPolicy:n DNSConfig:n:PodDNSConfig ReadinessGates:n:PodReadinessGate RuntimeClassName:n Overhead:n EnableServiceLinks:n TopologySpreadConstraints:n:TopologySpreadConstraint OS:n:PodOS SchedulingGates:n:PodSchedulingGate ResourceClaims:n:PodResourceClaim Resources:n:ResourceRequirements HostnameOverride:n SchedulingGroup:n
-Container Name:s Image:s Command:n Args:n WorkingDir:s Ports:n:ContainerPort EnvFrom:n:EnvFromSource Env:n:EnvVar Resources:v:ResourceRequirements ResizePolicy:n:ContainerResizePolicy RestartPolicy:n RestartPolicyRules:n VolumeMounts:n:VolumeMount VolumeDevices:n:VolumeDevice LivenessProbe:n:Probe ReadinessProbe:n:Probe StartupProbe:n:Probe Lifecycle:n:Lifecycle TerminationMessagePath:s TerminationMessagePolicy:s ImagePullPolicy:s SecurityContext:n:SecurityContext Stdin:b StdinOnce:b TTY:b
-EphemeralContainer Common:e:Container TargetContainerName:s
-ContainerPort Name:s HostPort:i ContainerPort:i Protocol:s HostIP:s
-EnvVar Name:s Value:s ValueFrom:n:EnvVarSource
-EnvVarSource FieldRef:n:ObjectFieldSelector ResourceFieldRef:n:ResourceFieldSelector ConfigMapKeyRef:n:KeySelector SecretKeyRef:n:KeySelector FileKeyRef:n
-ObjectFieldSelector APIVersion:s FieldPath:s
-ResourceFieldSelector ContainerName:s Resource:s Divisor:q
-KeySelector Name:s Key:s Optional:n
-EnvFromSource Prefix:s ConfigMapRef:n:EnvSource SecretRef:n:EnvSource
-EnvSource Name:s Optional:n
-ResourceRequirements Limits:n Requests:n Claims:n:ResourceClaim
-ResourceClaim Name:s Request:s
-ContainerResizePolicy ResourceName:s RestartPolicy:s
-VolumeMount Name:s ReadOnly:b RecursiveReadOnly:n MountPath:s SubPath:s MountPropagation:n SubPathExpr:s
-VolumeDevice Name:s DevicePath:s
-Probe Handler:e:ProbeHandler InitialDelaySeconds:i TimeoutSeconds:i PeriodSeconds:i SuccessThreshold:i FailureThreshold:i TerminationGracePeriodSeconds:n
-ProbeHandler Exec:n:ExecAction HTTPGet:n:HTTPGetAction TCPSocket:n:TCPSocketAction GRPC:n:GRPCAction
-ExecAction Command:n
-HTTPGetAction Path:s Port:i Host:s Scheme:s HTTPHeaders:n:HTTPHeader
-HTTPHeader Name:s Value:s
-TCPSocketAction Port:i Host:s
-GRPCAction Port:i Service:n
-Lifecycle PostStart:n:LifecycleHandler PreStop:n:LifecycleHandler StopSignal:n
-LifecycleHandler Exec:n:ExecAction HTTPGet:n:HTTPGetAction TCPSocket:n:TCPSocketAction Sleep:n:SleepAction
-SleepAction Seconds:i
-SecurityContext Capabilities:n:Capabilities Privileged:n SELinuxOptions:n:SELinuxOptions WindowsOptions:n RunAsUser:n RunAsGroup:n RunAsNonRoot:n ReadOnlyRootFilesystem:n AllowPrivilegeEscalation:n ProcMount:n SeccompProfile:n:Profile AppArmorProfile:n:Profile
-Capabilities Add:n Drop:n
-SELinuxOptions User:s Role:s Type:s Level:s
-Profile Type:s LocalhostProfile:n
-PodSecurityContext HostNetwork:b HostPID:b HostIPC:b ShareProcessNamespace:n HostUsers:n SELinuxOptions:n:SELinuxOptions WindowsOptions:n RunAsUser:n RunAsGroup:n RunAsNonRoot:n SupplementalGroups:n SupplementalGroupsPolicy:n FSGroup:n FSGroupChangePolicy:n Sysctls:n:Sysctl SeccompProfile:n:Profile AppArmorProfile:n:Profile SELinuxChangePolicy:n
-Sysctl Name:s Value:s
-LocalObjectReference Name:s
-Volume Name:s Source:e:VolumeSource
-VolumeSource HostPath:n:HostPath EmptyDir:n:EmptyDir GCEPersistentDisk:n AWSElasticBlockStore:n GitRepo:n Secret:n:SecretVolume NFS:n:NFS ISCSI:n Glusterfs:n PersistentVolumeClaim:n:ClaimVolume RBD:n Quobyte:n FlexVolume:n Cinder:n CephFS:n Flocker:n DownwardAPI:n:DownwardVolume FC:n AzureFile:n ConfigMap:n:ConfigMapVolume VsphereVolume:n AzureDisk:n PhotonPersistentDisk:n Projected:n:Projected PortworxVolume:n ScaleIO:n StorageOS:n CSI:n Ephemeral:n Image:n
-HostPath Path:s Type:n
-EmptyDir Medium:s SizeLimit:n
-SecretVolume SecretName:s Items:n:KeyToPath DefaultMode:n Optional:n
-ConfigMapVolume Name:s Items:n:KeyToPath DefaultMode:n Optional:n
-KeyToPath Key:s Path:s Mode:n
-NFS Server:s Path:s ReadOnly:b
-ClaimVolume ClaimName:s ReadOnly:b
-DownwardVolume Items:n:DownwardFile DefaultMode:n
-DownwardFile Path:s FieldRef:n:ObjectFieldSelector ResourceFieldRef:n:ResourceFieldSelector Mode:n
-Projected Sources:n:Projection DefaultMode:n
-Projection Secret:n:MapProjection DownwardAPI:n:DownwardProjection ConfigMap:n:MapProjection ServiceAccountToken:n:TokenProjection ClusterTrustBundle:n PodCertificate:n
-MapProjection Name:s Items:n:KeyToPath Optional:n
-DownwardProjection Items:n:DownwardFile
-TokenProjection Audience:s ExpirationSeconds:i Path:s
-Affinity NodeAffinity:n:NodeAffinity PodAffinity:n:PodAffinity PodAntiAffinity:n:PodAffinity
-NodeAffinity RequiredDuringSchedulingIgnoredDuringExecution:n:NodeSelector PreferredDuringSchedulingIgnoredDuringExecution:n:PreferredTerm
-NodeSelector NodeSelectorTerms:n:NodeSelectorTerm
-NodeSelectorTerm MatchExpressions:n:Requirement MatchFields:n:Requirement
-PreferredTerm Weight:i Preference:v:NodeSelectorTerm
-Requirement Key:s Operator:s Values:n
-Toleration Key:s Operator:s Value:s Effect:s TolerationSeconds:n
-HostAlias IP:s Hostnames:n
-PodDNSConfig Nameservers:n Searches:n Options:n:DNSOption
-DNSOption Name:s Value:n
-PodReadinessGate ConditionType:s
-PodOS Name:s
-PodSchedulingGate Name:s
-PodResourceClaim Name:s ResourceClaimName:n ResourceClaimTemplateName:n
-PersistentVolumeClaimSpec AccessModes:n Selector:n Resources:v:VolumeResources VolumeName:s StorageClassName:n VolumeMode:n DataSource:n:ObjectReference DataSourceRef:n:NamespacedReference VolumeAttributesClassName:n
-PersistentVolumeSource GCEPersistentDisk:n AWSElasticBlockStore:n HostPath:n:HostPath Glusterfs:n NFS:n:NFS RBD:n Quobyte:n ISCSI:n FlexVolume:n Cinder:n CephFS:n FC:n Flocker:n AzureFile:n VsphereVolume:n AzureDisk:n PhotonPersistentDisk:n PortworxVolume:n ScaleIO:n Local:n:LocalVolume StorageOS:n CSI:n:CSIVolume
-LocalVolume Path:s FSType:n
-CSIVolume Driver:s VolumeHandle:s ReadOnly:b FSType:s VolumeAttributes:n ControllerPublishSecretRef:n:SecretReference NodeStageSecretRef:n:SecretReference NodePublishSecretRef:n:SecretReference ControllerExpandSecretRef:n:SecretReference NodeExpandSecretRef:n:SecretReference
-SecretReference Name:s Namespace:s
-VolumeResources Limits:n Requests:n
-ObjectReference APIGroup:n Kind:s Name:s
-NamespacedReference APIGroup:n Kind:s Name:s Namespace:n
-";
+/// one (`s` text, `i` number, `q` quantity, `b` bool, `n` nil, `v` an empty struct, `e` fields of an embedded struct),
+/// the struct of a field or of its elements, and its name in the API where that does not follow from the Go name.
+const STRUCTS: &str = include_str!("pod_diff.txt");
 
 /// The change of a pod's spec as upstream shows it, line by line.
 pub(crate) fn diff(before: &Value, after: &Value) -> String {
@@ -198,10 +126,11 @@ fn collect<'a>(members: &mut Vec<Member<'a>>, name: &str, value: &'a Value) {
             continue;
         };
         let kind = parts.next().unwrap_or_default();
+        let name = parts.next().map_or_else(|| json_name(go), str::to_owned);
         if rule == "e" {
             collect(members, kind, value);
         } else {
-            members.push((go, rule, kind, &value[&json_name(go)]));
+            members.push((go, rule, kind, &value[&name]));
         }
     }
 }
@@ -209,7 +138,7 @@ fn collect<'a>(members: &mut Vec<Member<'a>>, name: &str, value: &'a Value) {
 fn shown(out: &mut String, depth: usize, kind: &str, value: &Value) {
     match value {
         Value::Object(_) if fields(kind).is_some() => structure(out, depth, kind, value),
-        Value::Object(map) => plain(out, depth, map),
+        Value::Object(map) => plain(out, depth, kind, map),
         Value::Array(list) => open(out, depth, '[', list.len(), |out, index| {
             shown(out, depth + 1, kind, &list[index]);
         }),
@@ -217,8 +146,12 @@ fn shown(out: &mut String, depth: usize, kind: &str, value: &Value) {
     }
 }
 
-fn plain(out: &mut String, depth: usize, map: &Map<String, Value>) {
-    let members: Vec<_> = map.iter().collect();
+fn plain(out: &mut String, depth: usize, kind: &str, map: &Map<String, Value>) {
+    let mut members: Vec<_> = map.iter().collect();
+    // It has one form inside and outside, with its fields in the order of the struct.
+    if kind == "LabelSelector" {
+        members.reverse();
+    }
     open(out, depth, '{', members.len(), |out, index| {
         let (key, value) = members[index];
         out.push_str(&format!("{}: ", escaped(&json!(key))));

@@ -73,14 +73,18 @@ pub(crate) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
             let same = ["apiGroup", "kind", "name"]
                 .iter()
                 .all(|key| source[*key] == other[*key]);
-            if same {
-                return;
-            }
-            "must match dataSourceRef"
+            (!same).then_some("must match dataSourceRef")
         } else {
-            "may not be specified when dataSourceRef.namespace is specified"
+            Some("may not be specified when dataSourceRef.namespace is specified")
         };
-        errors.push(Error::invalid(path, BadValue::raw("{}"), detail));
+        if let Some(detail) = detail {
+            errors.push(Error::invalid(path, BadValue::raw("{}"), detail));
+        }
+    }
+    let class = text(spec, "volumeAttributesClassName");
+    if !class.is_empty() {
+        let at = path.child("volumeAttributesClassName");
+        rule(names::dns1123_subdomain(class), class, &at, errors);
     }
 }
 

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::labels::{LabelSelector, Selector};
 use serde_json::Value;
 
-use super::{label_selector, not_negative, pod, text};
+use super::{internal, label_selector, not_negative, pod, text};
 
 /// The field cannot change.
 pub(crate) fn immutable(
@@ -52,7 +52,8 @@ pub(crate) fn selector(spec: &Value, owner: &str, path: &Path, errors: &mut Erro
     label_selector(&spec["selector"], &at, errors);
     if is_empty(&spec["selector"]) {
         let detail = format!("empty selector is invalid for {owner}");
-        errors.push(Error::invalid(&at, &spec["selector"], detail));
+        let shown = internal::selector(&spec["selector"]);
+        errors.push(Error::invalid(&at, shown, detail));
     }
 }
 
@@ -86,11 +87,8 @@ pub(crate) fn template_matches(
 pub(crate) fn matching_template(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
     let Some(selector) = working_selector(spec) else {
         let detail = "invalid label selector";
-        errors.push(Error::invalid(
-            &path.child("selector"),
-            &spec["selector"],
-            detail,
-        ));
+        let shown = internal::selector(&spec["selector"]);
+        errors.push(Error::invalid(&path.child("selector"), shown, detail));
         return;
     };
     template_matches(spec, selector.as_ref(), path, errors);

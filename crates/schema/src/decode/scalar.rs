@@ -138,23 +138,32 @@ fn bytes(text: &str) -> Result<String, Error> {
         Ok(bytes) => Ok(engine.encode(bytes)),
         Err(_) => Err(Error::Text(format!(
             "illegal base64 data at input byte {}",
-            corrupt_position(clean.as_bytes())
+            corrupt_position(text.as_bytes())
         ))),
     }
 }
 
-/// Where Go's decoder stops: the first byte that does not belong, or the place where a group of four breaks off.
+/// Where Go's decoder gives up, which passes over line breaks; at the end of the text it counts back only what it has of
+/// the last four characters.
 fn corrupt_position(text: &[u8]) -> usize {
+    let kept: Vec<(usize, u8)> = text
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'))
+        .collect();
     let alphabet = |b: u8| b.is_ascii_alphanumeric() || b == b'+' || b == b'/';
-    match text.iter().position(|b| !alphabet(*b)) {
-        None => text.len() / 4 * 4,
-        Some(at) if text[at] == b'=' => match at % 4 {
-            0 | 1 => at,
-            2 if text.get(at + 1) != Some(&b'=') => text.len().min(at + 1),
-            2 => at + 2,
-            _ => at + 1,
+    // The place of a character in the text; past the end that of the end.
+    let place = |index: usize| kept.get(index).map_or(text.len(), |(place, _)| *place);
+    match kept.iter().position(|(_, b)| !alphabet(*b)) {
+        None => text.len() - kept.len() % 4,
+        Some(at) if kept[at].1 == b'=' => match at % 4 {
+            0 | 1 => place(at),
+            2 if kept.get(at + 1).map(|(_, b)| *b) != Some(b'=') => place(at + 1),
+            2 => place(at + 2),
+            _ => place(at + 1),
         },
-        Some(at) => at,
+        Some(at) => place(at),
     }
 }
 

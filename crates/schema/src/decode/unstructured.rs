@@ -60,12 +60,13 @@ fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<
     if value.is_null() {
         return Ok(());
     }
+    let of_elements = go_type.and_then(|name| name.strip_prefix("[]"));
     match (ty, &mut *value) {
         (Type::Struct(id), value) => return structure(value, id.get()),
         (Type::List(element), Value::Array(items)) => {
             return items
                 .iter_mut()
-                .try_for_each(|item| typed(item, element, None));
+                .try_for_each(|item| typed(item, element, of_elements));
         }
         (Type::List(_) | Type::Bytes, value) => {
             // Bytes come as text, which their own decoder judges.
@@ -81,6 +82,16 @@ fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<
         }
         (Type::Map(_), value) => return Err(format!("cannot restore map from {}", kind(value))),
         _ => {}
+    }
+    // It parses itself, without a name around it.
+    if let (Type::IntOrString, Value::Number(number)) = (ty, &*value)
+        && !number
+            .as_i64()
+            .is_some_and(|whole| i32::try_from(whole).is_ok())
+    {
+        return Err(format!(
+            "json: cannot unmarshal number {number} into Go value of type int32"
+        ));
     }
     let plain = match ty {
         Type::String => "string",

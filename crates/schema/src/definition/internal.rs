@@ -4,9 +4,8 @@ use serde_json::Value;
 
 use super::list;
 
-/// What `spec` says, with the parts that all versions share taken out of them.
+/// The versions of a definition, and which of their parts all share.
 pub(super) struct InternalDefinition<'a> {
-    pub(super) spec: &'a Value,
     pub(super) versions: &'a [Value],
     shared: [bool; 4],
 }
@@ -50,11 +49,7 @@ impl<'a> InternalDefinition<'a> {
             let first = said.next();
             first.is_some_and(|first| said.all(|other| other == first))
         });
-        Self {
-            spec,
-            versions,
-            shared,
-        }
+        Self { versions, shared }
     }
 
     fn said(&self, of: Option<&'a Value>) -> VersionParts<'a> {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     conversion::{self, Authority},
     internal::InternalDefinition,
-    names, schema, text,
+    names, schema, shown, text,
     version::{self, validate_said},
 };
 
@@ -83,7 +83,7 @@ fn validate_group(group: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 fn validate_versions(hub: &InternalDefinition<'_>, path: &Path, errors: &mut ErrorList) {
-    let shown = &hub.spec["versions"];
+    let shown = || shown::versions(hub);
     let mut seen = BTreeSet::new();
     if !hub
         .versions
@@ -91,11 +91,11 @@ fn validate_versions(hub: &InternalDefinition<'_>, path: &Path, errors: &mut Err
         .all(|version| seen.insert(text(version, "name")))
     {
         let detail = "must contain unique version names";
-        errors.push(Error::invalid(path, shown, detail));
+        errors.push(Error::invalid(path, shown(), detail));
     }
     let stored = |version: &&Value| version["storage"] == true;
     if hub.versions.iter().filter(stored).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        errors.push(Error::invalid(path, shown, detail));
+        errors.push(Error::invalid(path, shown(), detail));
     }
 }

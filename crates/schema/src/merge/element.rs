@@ -71,7 +71,7 @@ pub(super) fn has_place(list: List<'_>, item: &Value) -> bool {
 }
 
 /// A value as Go's `%v` prints it.
-pub(crate) fn go_value(value: &Value) -> String {
+pub fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),

@@ -60,7 +60,7 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
         APPLY => parse_apply(call, body),
         other if !custom => {
             tracing::debug!(media_type = other, "unknown patch type");
-            Err(Status::unsupported_media_type("415: Unsupported Media Type").into())
+            Err(unknown_media_type())
         }
         other => {
             let mut known = vec![
@@ -76,6 +76,13 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
             Err(Status::unsupported_media_type(message).into())
         }
     }
+}
+
+/// 415 of the router, for a patch of a built-in object in a format that is none of patches.
+pub(in crate::rest) fn unknown_media_type() -> ApiError {
+    let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
+    status.details = Some(Box::default());
+    status.into()
 }
 
 /// Whether unknown and duplicate fields cause neither errors nor warnings.

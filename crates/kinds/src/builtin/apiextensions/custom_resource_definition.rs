@@ -47,11 +47,13 @@ pub(super) static CUSTOM_RESOURCE_DEFINITION: Builtin = Builtin {
 };
 
 fn validate_create(definition: &Value, errors: &mut ErrorList) {
-    let name = meta(definition, "name");
-    if !name.is_empty() && name != definition::required_name(definition) {
-        let detail = "must be spec.names.plural+\".\"+spec.group";
-        let path = Path::new("metadata").child("name");
-        errors.push(Error::invalid(&path, name, detail));
+    for key in ["generateName", "name"] {
+        let name = meta(definition, key);
+        if !name.is_empty() && name != definition::required_name(definition) {
+            let detail = "must be spec.names.plural+\".\"+spec.group";
+            let path = Path::new("metadata").child(key);
+            errors.push(Error::invalid(&path, name, detail));
+        }
     }
     errors.extend(definition::validate(definition));
 }

@@ -38,14 +38,15 @@ const MAX_PRIORITIES: [(&str, i64); 2] =
 fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (group, version) = (text(spec, "group"), text(spec, "version"));
-    let (name, wanted) = (
-        text(&object["metadata"], "name"),
-        format!("{version}.{group}"),
-    );
-    if !name.is_empty() && name != wanted {
-        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
-        let at = Path::new("metadata").child("name");
-        errors.push(Error::invalid(&at, name, detail));
+    let wanted = format!("{version}.{group}");
+    for key in ["generateName", "name"] {
+        let name = text(&object["metadata"], key);
+        // Names that no path can have are told of by the check of the metadata alone.
+        if !name.is_empty() && name != wanted && names::path_segment_name(name).is_empty() {
+            let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+            let at = Path::new("metadata").child(key);
+            errors.push(Error::invalid(&at, name, detail));
+        }
     }
     if !group.is_empty() {
         rule(

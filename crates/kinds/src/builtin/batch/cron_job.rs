@@ -10,7 +10,7 @@ use crate::object::{self, meta};
 use crate::registry::{Builtin, Rules};
 use crate::table::format::{self, containers};
 use crate::table::{age, since};
-use crate::validate::{not_negative, one_of, text};
+use crate::validate::{internal, not_negative, one_of, text};
 use crate::warnings;
 
 pub(super) static CRON_JOB: Builtin = Builtin {
@@ -81,11 +81,8 @@ fn validate(object: &Value, create: bool, errors: &mut ErrorList) {
     job_spec(inner, &at, errors);
     if inner["selector"].is_object() {
         let detail = "`selector` will be auto-generated";
-        errors.push(Error::invalid(
-            &at.child("selector"),
-            &inner["selector"],
-            detail,
-        ));
+        let shown = internal::selector(&inner["selector"]);
+        errors.push(Error::invalid(&at.child("selector"), shown, detail));
     }
     if inner["manualSelector"] == true {
         let at = at.child("manualSelector");

@@ -21,6 +21,7 @@ pub(super) static JOB: Builtin = Builtin {
     rules: Rules {
         pod_template: Some(&["spec", "template"]),
         prepare_create: Some(selector::generate_selector),
+        prepare_update: Some(|job, _, _| selector::label(job)),
         validate: validation::validate,
         validate_update: Some(validation::validate_update),
         validate_status: Some(status::validate),

@@ -10,7 +10,7 @@ use crate::object::items;
 use crate::registry::{BASE, Builtin, Rules};
 use crate::table::age;
 use crate::table::format::{SHOWN_ENDPOINTS, name, number, or_none};
-use crate::validate::ip::address_warning;
+use crate::validate::ip::{address_text, address_warning};
 use crate::validate::network::{PROTOCOLS, reachable_address};
 use crate::validate::{list, one_of, rule, text, volume};
 use crate::warnings::addresses;
@@ -45,23 +45,24 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             for (place, address) in list(subset, key).iter().enumerate() {
                 let at = path.child(key).index(place);
                 let (found, of) = (text(address, "ip"), at.child("ip"));
-                reachable_address(found, &of, errors);
-                if found.parse::<IpAddr>().is_err() {
-                    // Upstream reports it in two ways.
-                    errors.push(Error::invalid(&of, found, "must be a valid IP address"));
+                let malformed = ip::address_text(found);
+                if let Some(why) = malformed {
+                    errors.push(Error::invalid(&of, found, why));
+                }
+                let host = text(address, "hostname");
+                if !host.is_empty() {
+                    let at = at.child("hostname");
+                    rule(names::dns1123_label(host), host, &at, errors);
                 }
                 if let Some(node) = address["nodeName"].as_str() {
                     let at = at.child("nodeName");
                     rule(names::dns1123_subdomain(node), node, &at, errors);
                 }
-                let host = text(address, "hostname");
-                if !host.is_empty() {
-                    rule(
-                        names::dns1123_label(host),
-                        host,
-                        &at.child("hostname"),
-                        errors,
-                    );
+                // Upstream reports a malformed one in two ways.
+                if found.parse::<IpAddr>().is_err() {
+                    errors.push(Error::invalid(&of, found, "must be a valid IP address"));
+                } else if malformed.is_none() {
+                    reachable_address(found, &of, errors);
                 }
             }
         }

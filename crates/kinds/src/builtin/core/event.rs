@@ -16,6 +16,7 @@ pub(super) static EVENT: Builtin = Builtin {
     short: &["ev"],
     rules: Rules {
         create_on_update: true,
+        has_no_dependents: true,
         reads_from_store: true,
         validate,
         metadata_errors: MetadataErrors::Alone,

@@ -6,7 +6,7 @@ use crate::object::{self, child_mut};
 use crate::registry::{Builtin, CLUSTER, Rules, STATUS};
 use crate::request::Part;
 use crate::table::age;
-use crate::table::format::{access_modes, name};
+use crate::table::format::{access_modes, name, storage, storage_class};
 
 pub(in crate::builtin) mod validation;
 
@@ -80,12 +80,12 @@ fn row(object: &Value) -> Vec<Value> {
     };
     vec![
         name(object),
-        json!(object::text(spec, &["capacity", "storage"])),
+        json!(storage(&spec["capacity"])),
         json!(access_modes(&spec["accessModes"])),
         json!(object::text(spec, &["persistentVolumeReclaimPolicy"])),
         json!(phase),
         json!(claim),
-        json!(object::text(spec, &["storageClassName"])),
+        json!(storage_class(object)),
         json!(
             spec["volumeAttributesClassName"]
                 .as_str()
@@ -121,4 +121,26 @@ fn warnings(object: &Value) -> Vec<String> {
         found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_show_modes_once_and_the_class_of_the_old_annotation() {
+        let object = json!({
+            "metadata": {
+                "name": "v",
+                "annotations": {"volume.beta.kubernetes.io/storage-class": "old"},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOnce"],
+                "storageClassName": "new",
+            },
+        });
+        let cells = row(&object);
+        assert_eq!(cells[1..3], [json!("0"), json!("RWO,RWX")]);
+        assert_eq!(cells[6], "old");
+    }
 }

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::persistent_volume::{OLD_CLASS, annotation};
 use crate::object;
 use crate::registry::{BASE, Builtin, Rules, STATUS};
+use crate::request::Part;
 use crate::table::age;
-use crate::table::format::{access_modes, name};
+use crate::table::format::{access_modes, name, storage, storage_class};
 use crate::warnings::pod::claim_spec;
 
 mod validation;
@@ -20,7 +21,12 @@ pub(super) static PERSISTENT_VOLUME_CLAIM: Builtin = Builtin {
         protection_finalizer: Some("kubernetes.io/pvc-protection"),
         initialize: Some(|claim| {
             claim["status"] = json!({"phase": "Pending"});
-            data_sources(claim);
+            data_sources(claim, &Value::Null);
+        }),
+        prepare_update: Some(|claim, old, part| {
+            if part == Part::Main {
+                data_sources(claim, old);
+            }
         }),
         validate: validation::validate,
         validate_update: Some(validation::validate_update),
@@ -36,24 +42,28 @@ pub(super) static PERSISTENT_VOLUME_CLAIM: Builtin = Builtin {
     ..BASE
 };
 
-/// Keeps the two data source fields of a claim in sync.
-fn data_sources(claim: &mut Value) {
+/// Keeps the two data source fields of a claim in sync; `old` is null for a new claim.
+fn data_sources(claim: &mut Value, old: &Value) {
     let Some(spec) = claim["spec"].as_object_mut() else {
         return;
     };
-    // `dataSource` only allows the kinds that it has always allowed.
-    let source = spec.get("dataSource").unwrap_or(&Value::Null);
-    let part = |key: &str| crate::object::text(source, &[key]);
-    if !matches!(
-        (part("apiGroup"), part("kind")),
-        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-    ) {
-        spec.remove("dataSource");
-    }
+    let has = |spec: &Value, key: &str| spec[key].is_object();
+    let in_use = has(&old["spec"], "dataSource") || has(&old["spec"], "dataSourceRef");
     let in_namespace = |source: &Value| !crate::object::text(source, &["namespace"]).is_empty();
     // Volumes cannot be populated from other namespaces yet.
     if spec.get("dataSourceRef").is_some_and(in_namespace) {
         spec.remove("dataSourceRef");
+    }
+    // `dataSource` alone only allows the kinds that it has always allowed.
+    let source = spec.get("dataSource").unwrap_or(&Value::Null);
+    let part = |key: &str| crate::object::text(source, &[key]);
+    let allowed = matches!(
+        (part("apiGroup"), part("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    );
+    let alone = spec.get("dataSourceRef").is_none_or(Value::is_null);
+    if !in_use && alone && !allowed {
+        spec.remove("dataSource");
     }
     for (from, to) in [
         ("dataSource", "dataSourceRef"),
@@ -78,7 +88,7 @@ fn row(object: &Value) -> Vec<Value> {
     let bound = !object::text(spec, &["volumeName"]).is_empty();
     let (capacity, modes) = if bound {
         (
-            object::text(status, &["capacity", "storage"]).to_owned(),
+            storage(&status["capacity"]),
             access_modes(&status["accessModes"]),
         )
     } else {
@@ -90,7 +100,7 @@ fn row(object: &Value) -> Vec<Value> {
         json!(object::text(spec, &["volumeName"])),
         json!(capacity),
         json!(modes),
-        json!(object::text(spec, &["storageClassName"])),
+        json!(storage_class(object)),
         json!(
             spec["volumeAttributesClassName"]
                 .as_str()

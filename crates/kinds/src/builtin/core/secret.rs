@@ -78,17 +78,31 @@ fn registry_secret(object: &Value, key: &str, errors: &mut ErrorList) {
         return;
     };
     let bytes = base64::engine::general_purpose::STANDARD.decode(encoded);
-    if let Err(error) = allot_schema::decode::decode_json(&bytes.unwrap_or_default(), None) {
-        let hidden = "<secret contents redacted>";
-        errors.push(Error::invalid(&at, hidden, error.to_string()));
-    }
+    let why = match allot_schema::decode::decode_json(&bytes.unwrap_or_default(), None) {
+        Err(error) => error.to_string(),
+        Ok(decoded) => match decoded.value {
+            Value::Object(_) | Value::Null => return,
+            other => {
+                let found = match other {
+                    Value::Bool(_) => "bool",
+                    Value::Number(_) => "number",
+                    Value::String(_) => "string",
+                    _ => "array",
+                };
+                format!(
+                    "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+                )
+            }
+        },
+    };
+    errors.push(Error::invalid(&at, "<secret contents redacted>", why));
 }
 
 fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     if object["type"] != old["type"] {
         errors.push(Error::invalid(
             &Path::new("type"),
-            &object["type"],
+            text(object, "type"),
             "field is immutable",
         ));
     }

@@ -16,7 +16,9 @@ pub(super) static ENDPOINT_SLICE: Builtin = Builtin {
     plural: "endpointslices",
     rules: Rules {
         generation: Generation::FromCreate,
-        spec_changed: anything_changed,
+        spec_changed: |new, old| {
+            anything_changed(new, old) || new["metadata"]["labels"] != old["metadata"]["labels"]
+        },
         prepare_create: Some(drop_topology),
         prepare_update: Some(|slice, old, _| {
             if slice["endpoints"] != old["endpoints"] {

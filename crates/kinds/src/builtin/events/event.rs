@@ -18,6 +18,7 @@ pub(super) static EVENT: Builtin = Builtin {
     stored_with: Some(("", "events")),
     rules: Rules {
         create_on_update: true,
+        has_no_dependents: true,
         reads_from_store: true,
         // The conversion from and to the core group's form has normalized it.
         normalize: Some(|_, _| {}),

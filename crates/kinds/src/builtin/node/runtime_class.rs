@@ -63,7 +63,7 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     if object["handler"] != old["handler"] {
         errors.push(Error::invalid(
             &Path::new("handler"),
-            &object["handler"],
+            text(object, "handler"),
             "field is immutable",
         ));
     }

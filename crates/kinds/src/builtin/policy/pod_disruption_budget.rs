@@ -8,7 +8,7 @@ use crate::object::meta;
 use crate::registry::{BASE, Builtin, Generation, MetadataErrors, Rules, STATUS};
 use crate::table::age;
 use crate::table::format::number;
-use crate::validate::{int_or_percent, label_selector, not_negative, one_of, text};
+use crate::validate::{int_or_percent, internal, label_selector, not_negative, one_of, text};
 
 pub(super) static POD_DISRUPTION_BUDGET: Builtin = Builtin {
     group: "policy",
@@ -52,7 +52,8 @@ fn validate(object: &Value, errors: &mut ErrorList) {
     if !least.is_null() && !most.is_null() {
         let shown = format!(
             "{{\"MinAvailable\":{least},\"Selector\":{},\"MaxUnavailable\":{most},\"UnhealthyPodEvictionPolicy\":{}}}",
-            spec["selector"], spec["unhealthyPodEvictionPolicy"]
+            internal::selector(&spec["selector"]),
+            spec["unhealthyPodEvictionPolicy"]
         );
         let detail = "minAvailable and maxUnavailable cannot be both set";
         errors.push(Error::invalid(&path, BadValue::raw(shown), detail));

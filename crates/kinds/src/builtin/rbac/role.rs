@@ -1,6 +1,7 @@
 //! Roles and cluster roles.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
 
 use super::RBAC;
@@ -41,7 +42,14 @@ fn validate_role(object: &Value, namespaced: bool, errors: &mut ErrorList) {
         errors.push(Error::required(&path, detail));
     }
     for (index, selector) in selectors.iter().enumerate() {
-        label_selector(selector, &path.index(index), errors);
+        let at = path.index(index);
+        label_selector(selector, &at, errors);
+        let parsed = LabelSelector::from_json(selector)
+            .ok()
+            .and_then(|selector| selector.to_selector().ok());
+        if parsed.is_none() {
+            errors.push(Error::invalid(&at, &Value::Null, "invalid label selector."));
+        }
     }
 }
 

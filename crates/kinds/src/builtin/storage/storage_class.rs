@@ -1,6 +1,6 @@
 //! Storage classes.
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::{Value, json};
 
@@ -96,7 +96,11 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         "volumeBindingMode",
     ] {
         if object[key] != old[key] {
-            errors.push(Error::invalid(&Path::new(key), &object[key], IMMUTABLE));
+            let shown = match (key, &object[key]) {
+                ("provisioner", Value::Null) => "".into(),
+                (_, value) => BadValue::from(value),
+            };
+            errors.push(Error::invalid(&Path::new(key), shown, IMMUTABLE));
         }
     }
 }

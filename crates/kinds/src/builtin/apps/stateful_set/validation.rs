@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::validate::workloads::{
     amount, at_most_all, endless, numbers, selector, template_matches, working_selector,
 };
-use crate::validate::{int_or_percent, list, not_negative, pod, rule, storage, text};
+use crate::validate::{int_or_percent, internal, list, not_negative, pod, rule, storage, text};
 
 /// Checks a new stateful set.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
@@ -94,11 +94,10 @@ fn validate_spec(spec: &Value, is_new: bool, path: &Path, errors: &mut ErrorList
             errors.extend(meta_rules::labels(metadata, &at.child("labels")));
             errors.extend(meta_rules::annotations(metadata, &at.child("annotations")));
         }
-        None => errors.push(Error::invalid(
-            &path.child("selector"),
-            &spec["selector"],
-            "",
-        )),
+        None => {
+            let shown = internal::selector(&spec["selector"]);
+            errors.push(Error::invalid(&path.child("selector"), shown, ""));
+        }
     }
     endless(spec, "StatefulSet", &at, errors);
 }

@@ -52,7 +52,10 @@ fn one(metric: &Value, path: &Path, errors: &mut ErrorList) {
     }
     let wanted = SOURCES.iter().find(|(known, _)| *known == kind);
     let wanted = wanted.map_or("", |(_, key)| key);
-    if !wanted.is_empty() && !present.contains(&wanted) {
+    if wanted.is_empty() {
+        // Upstream reports it twice.
+        errors.push(Error::not_supported(&at, kind, &KINDS));
+    } else if !present.contains(&wanted) {
         let detail = "must populate information for the given metric source";
         errors.push(Error::required(&path.child(wanted), detail));
     }

@@ -30,7 +30,9 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     kind_and_name(target, &at, errors);
     let version = text(target, "apiVersion");
     let detail = match version.matches('/').count() {
-        0 => "apiVersion must specify API group".to_owned(),
+        count if count == 0 || version.starts_with('/') && count == 1 => {
+            "apiVersion must specify API group".to_owned()
+        }
         1 => String::new(),
         _ => format!("unexpected GroupVersion string: {version}"),
     };

@@ -14,6 +14,15 @@ fn by_hand(job: &Value) -> bool {
     job["spec"]["manualSelector"] == true
 }
 
+/// A job without labels has those of its pods, also where an update has removed them.
+pub fn label(job: &mut Value) {
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    let has = |labels: &Value| labels.as_object().is_some_and(|labels| !labels.is_empty());
+    if !has(&job["metadata"]["labels"]) && has(labels) {
+        job["metadata"]["labels"] = labels.clone();
+    }
+}
+
 /// Generates labels and selector from name and UID. Labels that the template already has stay.
 pub(super) fn generate_selector(job: &mut Value) {
     if by_hand(job) {
@@ -84,6 +93,7 @@ pub(super) fn validate_selector(job: &Value, errors: &mut ErrorList) {
     }
     if !matches(&expected) {
         let detail = "`selector` not auto-generated";
-        errors.push(Error::invalid(&at, &spec["selector"], detail));
+        let shown = crate::validate::internal::selector(&spec["selector"]);
+        errors.push(Error::invalid(&at, shown, detail));
     }
 }

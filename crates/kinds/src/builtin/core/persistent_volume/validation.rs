@@ -239,6 +239,8 @@ fn secret(reference: &Value, path: &Path, errors: &mut ErrorList) {
 
 /// Validates an update of a volume: its source is immutable, as is its node affinity once it is set.
 pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    // Upstream validates the volume as a new one, too.
+    validate(object, errors);
     validate(object, errors);
     let source = |volume: &Value| {
         let mut spec = volume["spec"].as_object().cloned().unwrap_or_default();

@@ -97,13 +97,13 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{shown}"
         );
         errors.push(Error::forbidden(&path, detail));
-        return;
     }
     let amount = |part: &Value| part["storage"].as_str()?.parse::<Quantity>().ok();
     let requested = |object: &Value| amount(&object["spec"]["resources"]["requests"]);
     let (now, before) = (requested(object), requested(old));
     // Down to what there is, as a way out of an expansion that failed.
-    if now < before && now <= amount(&old["status"]["capacity"]) {
+    let least = amount(&old["status"]["capacity"]).unwrap_or(Quantity::ZERO);
+    if now < before && now.is_none_or(|now| now <= least) {
         let at = path.child("resources").child("requests").child("storage");
         let detail = "field can not be less than status.capacity";
         errors.push(Error::forbidden(&at, detail));
