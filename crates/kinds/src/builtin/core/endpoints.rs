@@ -45,7 +45,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             for (place, address) in list(subset, key).iter().enumerate() {
                 let at = path.child(key).index(place);
                 let (found, of) = (text(address, "ip"), at.child("ip"));
-                let malformed = ip::address_text(found);
+                let malformed = address_text(found);
                 if let Some(why) = malformed {
                     errors.push(Error::invalid(&of, found, why));
                 }
