@@ -2,6 +2,8 @@
 //!
 //! Objects are decoded and defaulted, in the stored version. The caller validates the metadata.
 
+use std::collections::HashMap;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
@@ -88,6 +90,15 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The elements of a list by their names. Of those with the same name it is the first.
+fn by_name<'a>(items: impl IntoIterator<Item = &'a Value>) -> HashMap<&'a str, &'a Value> {
+    let mut found = HashMap::new();
+    for item in items {
+        found.entry(text(item, "name")).or_insert(item);
+    }
+    found
 }
 
 fn entries<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {

@@ -1,5 +1,7 @@
 //! Preparation of objects for create and update: fields that the server sets, and fields that a write cannot change.
 
+use std::collections::HashMap;
+
 use allot_model::features::Features;
 use serde_json::{Map, Value, json};
 
@@ -94,12 +96,16 @@ pub fn prepare_for_update(
             for list in ["containers", "initContainers"] {
                 let of = |pod: &Value| pod["spec"][list].as_array().cloned().unwrap_or_default();
                 let before = of(old);
+                let by_name: HashMap<&Value, &Value> = {
+                    let named = before.iter().rev().map(|it| (&it["name"], it));
+                    named.collect()
+                };
                 let resized = of(object).into_iter().map(|new| {
                     // Validation rejects reordered, added or removed containers.
-                    match before.iter().find(|it| it["name"] == new["name"]) {
+                    match by_name.get(&new["name"]) {
                         None => new,
                         Some(container) => {
-                            let mut container = container.clone();
+                            let mut container = (*container).clone();
                             keep(&mut container, &new, "resources");
                             keep(&mut container, &new, "resizePolicy");
                             container

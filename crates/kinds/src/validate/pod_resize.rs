@@ -21,7 +21,7 @@ pub(crate) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
         None
     };
     if let Some(detail) = refused {
-        *errors = vec![Error::forbidden(&Path::new(""), detail)];
+        *errors = ErrorList::from([Error::forbidden(&Path::new(""), detail)]);
         return;
     }
     pod::validate(object, Some(old), errors);

@@ -51,9 +51,14 @@ pub fn of_containers(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
         if container.text("restartPolicy") == "Always" {
             plus(&mut total, &own);
             plus(&mut sidecars, &own);
-            at_least(&mut init, &sidecars);
         } else {
-            plus(&mut own, &sidecars);
+            // What it does not name is what the sidecars need, which the total has already. There may be thousands of
+            // containers with resources of their own.
+            let before: Amounts = own
+                .keys()
+                .filter_map(|name| Some((name.clone(), sidecars.get(name)?.clone())))
+                .collect();
+            plus(&mut own, &before);
             at_least(&mut init, &own);
         }
     }
