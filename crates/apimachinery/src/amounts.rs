@@ -63,9 +63,14 @@ pub fn at_once(
         if stays {
             add(&mut total, &amounts);
             add(&mut staying, &amounts);
-            raise(&mut most, &staying);
         } else {
-            add(&mut amounts, &staying);
+            // Of what it does not name it needs what stays, which the total has already. There may be thousands of
+            // containers with resources of their own.
+            let same: Amounts = amounts
+                .keys()
+                .filter_map(|name| Some((name.clone(), staying.get(name)?.clone())))
+                .collect();
+            add(&mut amounts, &same);
             raise(&mut most, &amounts);
         }
     }

@@ -6,6 +6,10 @@ use serde_json::Value;
 
 use crate::quote::{go_json, quote};
 
+mod list;
+
+pub use list::{ErrorList, MOST_TEXT, aggregate};
+
 /// The longest name or key in a path, in bytes.
 const MOST_STEP: usize = 2048;
 /// The length after which a path does not grow.
@@ -141,6 +145,7 @@ impl ErrorType {
         }
     }
 
+    /// Whether a message of this kind contains the value.
     fn shows_value(self) -> bool {
         !matches!(
             self,
@@ -267,6 +272,15 @@ impl Error {
             bad_value,
             detail: detail.into(),
         }
+    }
+
+    /// The bytes that the error takes, which is at least the length of its text without quotes.
+    fn size(&self) -> usize {
+        let value = match &self.bad_value {
+            BadValue::Omitted => 0,
+            BadValue::Text(text) | BadValue::Raw(text) => text.len(),
+        };
+        size_of::<Self>() + self.field.len() + value + self.detail.len()
     }
 
     /// The message without the field: `Invalid value: "x": must be y`.
@@ -401,38 +415,6 @@ impl Error {
     /// An internal error.
     pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Internal, path, BadValue::Omitted, detail)
-    }
-}
-
-/// All that is wrong with an object, in the order in which it was found.
-pub type ErrorList = Vec<Error>;
-
-/// The length of the text about errors in one answer, after which they are only counted. The client determines how many
-/// errors there are: an entry of two bytes in a list can cause several with hundreds of bytes each.
-pub const MOST_TEXT: usize = 64 << 10;
-
-/// The text of several errors as upstream's aggregate formats it: a single one unchanged, several in brackets, equal
-/// texts once. `None` without errors. After 64 KiB of text it says how many more there are.
-pub fn aggregate(errors: &[Error]) -> Option<String> {
-    let mut texts: Vec<String> = Vec::new();
-    // The client determines the number of errors.
-    let mut seen = std::collections::HashSet::new();
-    let mut length = 0;
-    for (index, error) in errors.iter().enumerate() {
-        if length > MOST_TEXT {
-            texts.push(format!("and {} more errors", errors.len() - index));
-            break;
-        }
-        let text = error.to_string();
-        length += text.len();
-        if seen.insert(text.clone()) {
-            texts.push(text);
-        }
-    }
-    match texts.len() {
-        0 => None,
-        1 => texts.pop(),
-        _ => Some(format!("[{}]", texts.join(", "))),
     }
 }
 

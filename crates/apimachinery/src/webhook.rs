@@ -13,7 +13,7 @@ pub fn url(path: &Path, text: &str, force_https: bool) -> ErrorList {
         Ok(url) => url,
         Err(problem) => {
             let detail = format!("url must be a valid URL: {problem}{FORM}");
-            return vec![Error::required(path, detail)];
+            return ErrorList::from([Error::required(path, detail)]);
         }
     };
     let mut errors = ErrorList::new();

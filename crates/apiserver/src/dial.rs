@@ -11,6 +11,8 @@ use std::net::IpAddr;
 
 use tokio::net::TcpStream;
 
+use crate::config::Config;
+
 /// The error for an address that is not dialed; the text is upstream's.
 pub(crate) const REFUSED: &str = "address not allowed";
 
@@ -66,6 +68,15 @@ pub(crate) fn is_own(ip: IpAddr) -> bool {
                 | io::ErrorKind::Unsupported
         ),
     }
+}
+
+/// Whether the address may lead to this host: it is [one of its own](is_own), the advertised one, which may be that of
+/// something in front of the host, or one of those that services have, the API server's own among them.
+pub(crate) fn is_host(config: &Config, ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    config.advertise.map(|own| own.ip()) == Some(ip)
+        || config.service_addresses.has(ip)
+        || is_own(ip)
 }
 
 /// The address from which the host would send to another one. Nothing is sent.

@@ -1,6 +1,6 @@
 //! The ready endpoints of services.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use allot_store::{Backend, ListOptions};
@@ -15,7 +15,8 @@ const ENOUGH: usize = 1000;
 /// endpoint, and every request to the service would read all of them.
 const MOST_BYTES: usize = 8 << 20;
 
-/// The addresses and ports of the ready endpoints for a service port, those of the first slices if there are many.
+/// The addresses and ports of the ready endpoints for a service port, those of the first slices if there are many, each
+/// with the pod that the endpoint is said to be.
 ///
 /// A slice can also list names (`addressType: FQDN`), which its author may let resolve to any address. They are no
 /// endpoints, as for kube-apiserver and kube-proxy.
@@ -24,7 +25,7 @@ pub(crate) async fn ready(
     namespace: &str,
     service: &str,
     port: &str,
-) -> Result<BTreeSet<SocketAddr>> {
+) -> Result<BTreeMap<SocketAddr, Option<String>>> {
     let prefix = format!("{namespace}/");
     let options = ListOptions {
         prefix: &prefix,
@@ -32,7 +33,7 @@ pub(crate) async fn ready(
     };
     let slices = "discovery.k8s.io/endpointslices";
     let page = backend.list(slices, options).await?;
-    let (mut found, mut read) = (BTreeSet::new(), 0);
+    let (mut found, mut read) = (BTreeMap::new(), 0);
     for entry in &page.entries {
         let labels = extract(&entry.value, &["metadata.labels"]);
         if labels["metadata"]["labels"]["kubernetes.io/service-name"] != service {
@@ -57,8 +58,12 @@ pub(crate) async fn ready(
             let address: Option<IpAddr> = endpoint["addresses"][0]
                 .as_str()
                 .and_then(|it| it.parse().ok());
-            let address = address.filter(|_| ready);
-            found.extend(address.map(|ip| SocketAddr::new(ip, number)));
+            let target = &endpoint["targetRef"];
+            let pod = target["name"].as_str().filter(|_| target["kind"] == "Pod");
+            if let Some(ip) = address.filter(|_| ready) {
+                let known = found.entry(SocketAddr::new(ip, number)).or_insert(None);
+                *known = known.take().or(pod.map(str::to_owned));
+            }
         }
     }
     Ok(found)
@@ -108,7 +113,10 @@ mod tests {
         assert!(found.is_empty(), "{found:?}");
         // The slices of other services do not count.
         let found = ready(&backend, "team", "small", "p").await.unwrap();
-        assert_eq!(found, BTreeSet::from(["10.0.0.3:80".parse().unwrap()]));
+        assert_eq!(
+            found,
+            BTreeMap::from([("10.0.0.3:80".parse().unwrap(), None)])
+        );
     }
 
     /// The author of a slice could make the server connect to any name, also to one of its own loopback interface.
@@ -126,9 +134,12 @@ mod tests {
             add_of_type(&backend, name, "s", kind, endpoint(address)).await;
         }
         let found = ready(&backend, "team", "s", "p").await.unwrap();
-        assert_eq!(found, BTreeSet::new());
+        assert_eq!(found, BTreeMap::new());
         add_of_type(&backend, "six", "s", "IPv6", endpoint("2001:db8::1")).await;
         let found = ready(&backend, "team", "s", "p").await.unwrap();
-        assert_eq!(found, BTreeSet::from(["[2001:db8::1]:80".parse().unwrap()]));
+        assert_eq!(
+            found,
+            BTreeMap::from([("[2001:db8::1]:80".parse().unwrap(), None)])
+        );
     }
 }

@@ -43,13 +43,13 @@ pub async fn pod(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         let host = format!("{}:{port}", shown(ip));
         unreachable(&host, &error)
     })?;
-    let reach = match declares(&pod, number) {
-        true => Reach::Host,
+    let address = SocketAddr::new(ip, number);
+    match declares(&pod, number) {
+        true => pass(call, address, Reach::Host, body).await,
         // Also on its other addresses what listens may be a process of the host.
-        false if dial::is_own(ip) => return Err(refused()),
-        false => Reach::Network,
-    };
-    pass(call, SocketAddr::new(ip, number), reach, body).await
+        false if dial::is_host(&call.core.config, ip) => Err(refused()),
+        false => pass(call, address, Reach::Network, body).await,
+    }
 }
 
 /// Whether a container of the pod declares the port.
@@ -88,16 +88,39 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         return Err(unavailable(why));
     }
     let found = endpoints::ready(&*call.core.backend, call.namespace(), name, wanted).await?;
-    let Some(address) = found.first() else {
+    if found.is_empty() {
         let why = format!("no endpoints available for service {name:?}");
         return Err(unavailable(why));
-    };
-    // Validation keeps the loopback interface out of EndpointSlices; only the server's own service has it.
-    let reach = match (call.namespace(), name) {
-        ("default", "kubernetes") => Reach::Host,
-        _ => Reach::Network,
-    };
-    pass(call, *address, reach, body).await
+    }
+    let own = (call.namespace(), name) == ("default", "kubernetes");
+    for (address, pod) in found {
+        // Validation keeps the loopback interface out of EndpointSlices; only the server's own service has it.
+        if own && Some(address) == call.core.config.advertise {
+            return pass(call, address, Reach::Host, body).await;
+        }
+        if Reach::Network.allows(address.ip()) && may_be_asked(call, address, pod).await? {
+            return pass(call, address, Reach::Network, body).await;
+        }
+    }
+    Err(ApiError::bad_request(dial::REFUSED))
+}
+
+/// Whether an endpoint is something else than a process of the server's host. There it must be a pod which has this
+/// address and declares the port, as for a request to the pod itself: who writes slices must reach no more.
+async fn may_be_asked(call: &Call<'_>, address: SocketAddr, pod: Option<String>) -> Result<bool> {
+    if !dial::is_host(&call.core.config, address.ip()) {
+        return Ok(true);
+    }
+    let Some(name) = pod else { return Ok(false) };
+    let key = format!("{}/{name}", call.namespace());
+    let pod = call.core.stored("pods", &key).await?;
+    Ok(pod.is_some_and(|pod| {
+        let all = pod["status"]["podIPs"].as_array().into_iter().flatten();
+        let mut all = all.map(|it| text(it, &["ip"]));
+        let has = |it: &str| it.parse() == Ok(address.ip());
+        let own = has(text(&pod, &["status", "podIP"])) || all.any(has);
+        own && declares(&pod, address.port())
+    }))
 }
 
 /// Name and port of `[http:]name[:port]`.

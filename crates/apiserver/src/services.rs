@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use allot_apimachinery::Status;
-use allot_apimachinery::field::{Error, Path};
+use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
 use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
@@ -138,7 +138,7 @@ async fn give_address(
     let at = Path::new("spec").child("clusterIPs");
     Err(invalid(
         service,
-        vec![Error::invalid(&at, &service["spec"]["clusterIPs"], detail)],
+        ErrorList::from([Error::invalid(&at, &service["spec"]["clusterIPs"], detail)]),
     ))
 }
 
@@ -275,7 +275,7 @@ fn list<'a>(service: &'a Value, key: &str) -> &'a [Value] {
     service["spec"][key].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn invalid(service: &Value, errors: allot_apimachinery::field::ErrorList) -> ApiError {
+fn invalid(service: &Value, errors: ErrorList) -> ApiError {
     Status::invalid(
         &GroupKind::new("", "Service"),
         meta(service, "name"),

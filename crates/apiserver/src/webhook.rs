@@ -352,7 +352,7 @@ async fn endpoint(
         .await
         .map_err(|error| error.to_string())?;
     let chosen = rand::random_range(0..endpoints.len().max(1));
-    let address = endpoints.into_iter().nth(chosen);
+    let address = endpoints.into_keys().nth(chosen);
     // Endpoints are addresses, and validation keeps the loopback interface out of EndpointSlices.
     let address = address.map(|it| (it.ip().to_string(), it.port(), Reach::Host));
     address.ok_or_else(|| format!("no endpoints available for service {name:?}"))

@@ -1,6 +1,8 @@
 //! Which objects pods and volumes refer to: what the node authorizer grants to the node of a pod, and what a mirror pod
 //! may not have.
 
+use std::collections::HashMap;
+
 use allot_model::validate::pod::MIRROR_ANNOTATION as MIRROR;
 use serde_json::Value;
 
@@ -159,13 +161,14 @@ pub fn volume_claims(pod: &Value) -> impl Iterator<Item = String> {
 /// The resource claims of a pod: named ones, generated ones, and the one for its extended resources. Status entries
 /// count only if they belong to an entry of the specification.
 pub fn resource_claims(pod: &Value) -> impl Iterator<Item = &str> {
-    let statuses = items(&pod["status"]["resourceClaimStatuses"]);
+    // There may be thousands of both.
+    let statuses = items(&pod["status"]["resourceClaimStatuses"]).iter().rev();
+    let statuses: HashMap<_, _> = statuses.map(|it| (it["name"].as_str(), it)).collect();
     let claims = items(&pod["spec"]["resourceClaims"])
         .iter()
         .map(move |claim| match text(claim, &["resourceClaimName"]) {
             "" => statuses
-                .iter()
-                .find(|status| status["name"] == claim["name"])
+                .get(&claim["name"].as_str())
                 .map_or("", |status| text(status, &["resourceClaimName"])),
             named => named,
         });

@@ -62,7 +62,7 @@ pub fn write(current: &Value, wanted: &Value, declared: Option<&Scale>) -> Resul
         return Err(Status::invalid(
             &GroupKind::new("autoscaling", "Scale"),
             meta(current, "name"),
-            &vec![error],
+            &[error].into(),
         )
         .into());
     }

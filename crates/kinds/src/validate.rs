@@ -4,6 +4,8 @@
 //!
 //! Objects are decoded and defaulted, in the stored version. The caller validates the metadata.
 
+use std::collections::HashMap;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
@@ -65,6 +67,15 @@ pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The elements of a list by their names. Of those with the same name it is the first.
+pub(crate) fn by_name<'a>(items: impl IntoIterator<Item = &'a Value>) -> HashMap<&'a str, &'a Value> {
+    let mut found = HashMap::new();
+    for item in items {
+        found.entry(text(item, "name")).or_insert(item);
+    }
+    found
 }
 
 pub(crate) fn entries<'a>(

@@ -3,6 +3,7 @@
 //! The rules are those of structured-merge-diff: scalars, atomic lists and atomic objects are leaves; sets and associative lists merge by
 //! element; everything else by key.
 
+use allot_apimachinery::field::MOST_TEXT;
 use serde_json::{Map as JsonMap, Value};
 
 use crate::{
@@ -42,13 +43,25 @@ impl Error {
         }
     }
 
+    /// The error as one of what contains the value. The keys around a value may be as long as the body, and each error
+    /// below repeats them: they are cut.
     fn within(mut self, prefix: &str) -> Self {
-        self.path.insert_str(0, prefix);
+        const MOST_STEP: usize = 2048;
+        const MOST_PATH: usize = 4096;
+        let cut = prefix.floor_char_boundary(MOST_STEP);
+        if cut < prefix.len() {
+            self.path.insert(0, '…');
+        }
+        self.path.insert_str(0, &prefix[..cut]);
+        self.path.truncate(self.path.floor_char_boundary(MOST_PATH));
         self
     }
 }
 
-/// Joins errors as upstream prints them.
+/// The number of errors after which no more are looked for. The client determines how many there are.
+const MOST_ERRORS: usize = 1000;
+
+/// Joins errors as upstream prints them, up to 64 KiB; the rest is counted.
 pub fn describe(errors: &[Error]) -> String {
     let mut texts: Vec<String> = errors
         .iter()
@@ -64,7 +77,16 @@ pub fn describe(errors: &[Error]) -> String {
         return texts.remove(0);
     }
     texts.sort_unstable();
-    let lines: Vec<String> = texts.iter().map(|text| format!("  {text}")).collect();
+    let mut lines: Vec<String> = Vec::new();
+    let mut length = 0;
+    for (index, text) in texts.iter().enumerate() {
+        if length > MOST_TEXT {
+            lines.push(format!("  and at least {} more", texts.len() - index));
+            break;
+        }
+        length += text.len();
+        lines.push(format!("  {text}"));
+    }
     format!("errors:\n{}", lines.join("\n"))
 }
 
@@ -160,6 +182,9 @@ fn validate_list(items: &[Value], list: List<'_>, allow_duplicates: bool) -> Vec
     let mut errors = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
+        if errors.len() > MOST_ERRORS {
+            break;
+        }
         let place = if matches!(list.relation, Relation::Atomic) {
             PathElement::Index(index)
         } else {
@@ -192,6 +217,9 @@ fn validate_map(
 ) -> Vec<Error> {
     let mut errors = Vec::new();
     for (key, value) in entries {
+        if errors.len() > MOST_ERRORS {
+            break;
+        }
         let prefix = || format!(".{key}");
         match map.field(key) {
             None => {

@@ -12,6 +12,7 @@ mod default;
 mod embedded;
 mod format;
 mod lists;
+mod patterns;
 mod prune;
 mod validate;
 

@@ -44,13 +44,38 @@ fn aggregates_join_and_deduplicate() {
         Error::required(&Path::new("a"), ""),
         Error::required(&Path::new("b"), ""),
     );
-    assert_eq!(aggregate(&[]), None);
+    assert_eq!(aggregate(&ErrorList::new()), None);
+    assert_eq!(aggregate(&[a.clone()].into()).unwrap(), "a: Required value");
     assert_eq!(
-        aggregate(std::slice::from_ref(&a)).unwrap(),
-        "a: Required value"
-    );
-    assert_eq!(
-        aggregate(&[a.clone(), b, a]).unwrap(),
+        aggregate(&[a.clone(), b, a].into()).unwrap(),
         "[a: Required value, b: Required value]"
     );
+}
+
+#[test]
+fn lists_are_bounded_and_remember_it() {
+    let error = |number: usize| Error::required(&Path::new("ports").index(number), "");
+    let mut errors: ErrorList = (0..300_000).map(error).collect();
+    assert!(errors.is_full());
+    assert!(errors.len() < 20_000, "{}", errors.len());
+    let text = aggregate(&errors).unwrap();
+    assert!(text.len() < 2 * MOST_TEXT, "{}", text.len());
+    assert!(text.contains(", and at least "), "{text}");
+
+    // What was not kept may be what counts.
+    errors.retain(|_| false);
+    assert!(!errors.is_empty());
+    assert_eq!(aggregate(&errors).unwrap(), "and more errors");
+    let mut around = ErrorList::new();
+    around.append(errors);
+    assert!(!around.is_empty());
+}
+
+#[test]
+fn what_fits_is_told_as_it_is() {
+    let error = |number: usize| Error::required(&Path::new("ports").index(number), "");
+    let errors: ErrorList = (0..1000).map(error).collect();
+    assert!(!errors.is_full());
+    let text = aggregate(&errors).unwrap();
+    assert!(text.ends_with("ports[999]: Required value]"), "{text}");
 }

@@ -21,10 +21,10 @@ fn not_found_is_upstreams_object() {
 
 #[test]
 fn invalid_lists_causes_and_aggregates() {
-    let errors = vec![
+    let errors = ErrorList::from([
         Error::required(&Path::new("spec").child("a"), ""),
         Error::invalid(&Path::new("b"), "x", "is bad"),
-    ];
+    ]);
     let status = Status::invalid(
         &GroupKind::new("resource.k8s.io", "DeviceClass"),
         "n",

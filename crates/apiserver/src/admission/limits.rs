@@ -1,8 +1,9 @@
 //! Limit ranges: defaults and bounds for the resources of containers and pods, and bounds for claims of volumes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use allot_apimachinery::Quantity;
+use allot_apimachinery::field::MOST_TEXT;
 use serde_json::{Map, Value};
 
 use super::Admission;
@@ -118,7 +119,7 @@ pub(super) async fn check(
         return Ok(());
     }
     for range in stored_in(core, "limitranges", attributes.namespace).await? {
-        let mut errors = Vec::new();
+        let mut errors = Complaints::default();
         for item in items(&range["spec"]["limits"]) {
             let kind = item["type"].as_str().unwrap_or_default();
             match (attributes.resource.plural.as_str(), kind) {
@@ -151,14 +152,7 @@ pub(super) async fn check(
                 _ => {}
             }
         }
-        // An error that several containers have is reported once.
-        let mut seen = Vec::new();
-        errors.retain(|error| {
-            let new = !seen.contains(error);
-            seen.push(error.clone());
-            new
-        });
-        match errors.as_slice() {
+        match errors.texts.as_slice() {
             [] => {}
             [one] => return Err(forbidden(attributes, one)),
             many => {
@@ -180,13 +174,30 @@ fn pod_total(pod: &Value, field: &str) -> Amounts {
     total
 }
 
+/// What is out of bounds: an error that several containers have once, and no more than an answer tells.
+#[derive(Default)]
+struct Complaints {
+    texts: Vec<String>,
+    known: HashSet<String>,
+    length: usize,
+}
+
+impl Complaints {
+    fn push(&mut self, text: String) {
+        if self.length < MOST_TEXT && self.known.insert(text.clone()) {
+            self.length += text.len();
+            self.texts.push(text);
+        }
+    }
+}
+
 /// Requests and limits.
 struct Resources {
     requests: Amounts,
     limits: Amounts,
 }
 
-fn bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Vec<String>) {
+fn bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Complaints) {
     minima(item, kind, resources, errors);
     let Resources { requests, limits } = resources;
     for (name, most) in amounts(&item["max"]) {
@@ -225,7 +236,7 @@ fn bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Vec<Stri
     }
 }
 
-fn minima(item: &Value, kind: &str, resources: &Resources, errors: &mut Vec<String>) {
+fn minima(item: &Value, kind: &str, resources: &Resources, errors: &mut Complaints) {
     let Resources { requests, limits } = resources;
     for (name, least) in amounts(&item["min"]) {
         let text = format!("minimum {name} usage per {kind} is {least}");
@@ -243,7 +254,7 @@ fn minima(item: &Value, kind: &str, resources: &Resources, errors: &mut Vec<Stri
 }
 
 /// A claim of a volume has no limits.
-fn claim_bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Vec<String>) {
+fn claim_bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Complaints) {
     minima(item, kind, resources, errors);
     for (name, most) in amounts(&item["max"]) {
         let text = format!("maximum {name} usage per {kind} is {most}");

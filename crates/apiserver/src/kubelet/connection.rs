@@ -74,11 +74,7 @@ where
         let stream = TlsConnector::from(client_tls(core.config.kubelet_client.as_ref())?)
             .connect(name, stream)
             .await?;
-        // The advertised address may be that of something in front of this host.
-        let advertised = core.config.advertise.map(|own| own.ip());
-        let is_own =
-            || Some(ip) == advertised || core.config.service_addresses.has(ip) || dial::is_own(ip);
-        if !names_node(&stream, &endpoint.node) && is_own() {
+        if !names_node(&stream, &endpoint.node) && dial::is_host(&core.config, ip) {
             return Err(dial::refused());
         }
         Ok(stream)

@@ -131,7 +131,7 @@ fn dry_run_error(values: &[&str]) -> Option<Error> {
 /// Like [`dry_run_error`]; returns whether this is a dry run.
 fn check_dry_run(values: &[&str], kind: &str) -> Result<bool> {
     match dry_run_error(values) {
-        Some(error) => Err(invalid(kind, &vec![error])),
+        Some(error) => Err(invalid(kind, &[error].into())),
         None => Ok(!values.is_empty()),
     }
 }

@@ -476,7 +476,7 @@ fn decode_as(
 /// 422 about a patch whose result is no object of the kind.
 fn refused(shown: &str, error: &dyn std::fmt::Display) -> ApiError {
     let error = Error::invalid(&Path::new("patch"), shown, error.to_string());
-    Status::invalid(&GroupKind::default(), "", &vec![error]).into()
+    Status::invalid(&GroupKind::default(), "", &[error].into()).into()
 }
 
 /// A custom object that a patch has given another version is invalid.
@@ -488,5 +488,5 @@ fn check_custom_version(call: &Call<'_>, value: &Value) -> Result<()> {
     }
     let error = Error::invalid(&Path::new("apiVersion"), found, format!("must be {wanted}"));
     let kind = GroupKind::new(split_api_version(found).0, text(value, &["kind"]));
-    Err(Status::invalid(&kind, call.name(), &vec![error]).into())
+    Err(Status::invalid(&kind, call.name(), &[error].into()).into())
 }

@@ -234,7 +234,7 @@ impl Call<'_> {
                     self.resource.group.as_str(),
                     self.resource.plural.as_str(),
                 );
-                return Err(Status::invalid(&kind, self.name(), &vec![error]).into());
+                return Err(Status::invalid(&kind, self.name(), &[error].into()).into());
             }
             return Ok(true);
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::Status;
-use allot_apimachinery::field::{Error, Path};
+use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
 use super::{invalid, kind, list, pick};
@@ -169,7 +169,7 @@ fn take(service: &Value, index: usize, port: i64, free: &mut Free<'_>) -> Result
             .child("ports")
             .index(index)
             .child("nodePort");
-        invalid(service, vec![Error::invalid(&at, port, why)])
+        invalid(service, ErrorList::from([Error::invalid(&at, port, why)]))
     })
 }
 

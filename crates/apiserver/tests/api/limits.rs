@@ -6,6 +6,7 @@ mod errors;
 mod flow;
 mod page;
 mod unread;
+mod work;
 
 use std::sync::Arc;
 

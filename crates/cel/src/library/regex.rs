@@ -8,10 +8,16 @@ use crate::{
 
 /// A regular expression in Go's dialect.
 #[derive(Debug, Clone)]
-pub struct Regex(::regex::Regex);
+pub struct Regex {
+    compiled: ::regex::Regex,
+    size: usize,
+}
 
-/// Largest compiled program: enough for all that fits the length limit of an expression.
-const SIZE_LIMIT: usize = 16 << 20;
+/// Sizes of compiled programs, of which the first that is enough is taken, so that it is known how large a program is. The
+/// largest is enough for all that fits the length limit of an expression.
+const SIZES: [usize; 5] = [8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20];
+/// The largest memory that one search may take for the states that it meets.
+const MOST_STATES: usize = 2 << 20;
 /// Highest count of a repetition.
 const MAX_REPEAT: u32 = 1000;
 
@@ -22,20 +28,40 @@ impl Regex {
     /// Go's error, such as ``missing closing ): `a(b` ``.
     pub fn new(pattern: &str) -> Result<Self, String> {
         let translated = translate(pattern)?;
-        let built = ::regex::RegexBuilder::new(&translated)
-            .size_limit(SIZE_LIMIT)
-            .build();
-        built.map(Self).map_err(|_| explain(pattern))
+        for limit in SIZES {
+            let states = (4 * limit).min(MOST_STATES);
+            let built = ::regex::RegexBuilder::new(&translated)
+                .size_limit(limit)
+                .dfa_size_limit(states)
+                .build();
+            match built {
+                // What is derived from the program, and the states of two searches at the same time.
+                Ok(compiled) => {
+                    return Ok(Self {
+                        compiled,
+                        size: 4 * limit + 2 * states,
+                    });
+                }
+                Err(::regex::Error::CompiledTooBig(_)) => {}
+                Err(_) => break,
+            }
+        }
+        Err(explain(pattern))
+    }
+
+    /// The memory that the expression may take, roughly. It is kept between searches.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     /// Whether there is a match anywhere in the text.
     pub fn is_match(&self, text: &str) -> bool {
-        self.0.is_match(text)
+        self.compiled.is_match(text)
     }
 
     /// The first match, or the empty string.
     pub(crate) fn find<'a>(&self, text: &str) -> Value<'a> {
-        Value::string(self.0.find(text).map_or("", |found| found.as_str()))
+        Value::string(self.compiled.find(text).map_or("", |found| found.as_str()))
     }
 
     /// The matches; at most `limit`, if it is not negative.
@@ -43,7 +69,7 @@ impl Regex {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         // Unlike Rust, Go does not report an empty match right after another match; both skip it.
         strings(
-            self.0
+            self.compiled
                 .find_iter(text)
                 .take(limit)
                 .map(|found| found.as_str()),

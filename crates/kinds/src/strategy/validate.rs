@@ -38,7 +38,7 @@ pub fn validate_create(features: &Features, resource: &Resource, object: &Value)
     }
     let mut found = validate::create(rules, object);
     match rules.metadata_errors {
-        MetadataErrors::First | MetadataErrors::Alone => errors.extend(found),
+        MetadataErrors::First | MetadataErrors::Alone => errors.append(found),
         MetadataErrors::WithName => {
             for error in found {
                 match error.field.as_str() {
@@ -52,7 +52,9 @@ pub fn validate_create(features: &Features, resource: &Resource, object: &Value)
                 .iter()
                 .take_while(|error| error.field.starts_with("involvedObject"))
                 .count();
-            found.splice(before..before, errors);
+            let rest = found.split_off(before);
+            found.append(errors);
+            found.append(rest);
             return found;
         }
     }
@@ -102,7 +104,7 @@ pub fn validate_update(
         &old["metadata"],
         &path,
     ));
-    generic.extend(validate_kind_update(features, resource, object, old, part));
+    generic.append(validate_kind_update(features, resource, object, old, part));
     generic
 }
 
@@ -139,6 +141,6 @@ fn validate_kind_update(
     {
         check(object, &mut errors);
     }
-    errors.extend(validate::update(rules, object, old, part));
+    errors.append(validate::update(rules, object, old, part));
     errors
 }

@@ -40,6 +40,8 @@ pub(crate) fn validate_all(
     if containers.is_empty() {
         errors.push(Error::required(&path.child("containers"), ""));
     }
+    let served = containers.iter().chain(list(spec, "initContainers"));
+    let served: BTreeSet<&str> = served.map(|it| text(it, "name")).collect();
     for (key, items) in [
         ("containers", containers),
         ("initContainers", list(spec, "initContainers")),
@@ -72,7 +74,7 @@ pub(crate) fn validate_all(
                         restart::only_for_sidecars(container, &of, errors);
                     }
                 }
-                _ => helper(container, spec, &of, errors),
+                _ => helper(container, &served, &of, errors),
             }
         }
         if key == "containers" {
@@ -151,13 +153,11 @@ fn hooks_and_probes(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut 
     }
 }
 
-/// An ephemeral container has a container of the pod as its target, and no fields of serving containers.
-fn helper(container: &Value, spec: &Value, path: &Path, errors: &mut ErrorList) {
+/// An ephemeral container has one of the served containers of the pod as its target, and none of their fields.
+fn helper(container: &Value, served: &BTreeSet<&str>, path: &Path, errors: &mut ErrorList) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     let target = text(container, "targetContainerName");
-    let lists = ["containers", "initContainers"].map(|key| list(spec, key));
-    let mut others = lists.into_iter().flatten();
-    if !target.is_empty() && !others.any(|it| text(it, "name") == target) {
+    if !target.is_empty() && !served.contains(target) {
         errors.push(Error::not_found(&path.child("targetContainerName"), target));
     }
     for key in [

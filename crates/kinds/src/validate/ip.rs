@@ -2,6 +2,7 @@
 //! beyond their length. New objects must not have them; an object may keep existing ones. Valid but not canonical
 //! values cause a warning.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
@@ -121,21 +122,32 @@ pub(crate) fn range(text: &str, path: &Path, errors: &mut ErrorList) {
 /// Lets an object keep values that were valid before.
 pub(crate) fn forgive(errors: &mut ErrorList, old: &Value) {
     const NEW: [&str; 5] = [IP_ZEROS, IP_MAPPED, CIDR_ZEROS, CIDR_MAPPED, CIDR_BITS];
+    // Collected for the first error that asks: most objects have none, and each may have thousands.
+    let known = std::cell::OnceCell::new();
     errors.retain(|error| {
         let had = match &error.bad_value {
-            BadValue::Text(text) => NEW.contains(&&*error.detail) && has(old, text),
+            BadValue::Text(text) if NEW.contains(&&*error.detail) => known
+                .get_or_init(|| {
+                    let mut known = HashSet::new();
+                    collect(old, &mut known);
+                    known
+                })
+                .contains(text.as_str()),
             _ => false,
         };
         !had
     });
 }
 
-fn has(value: &Value, wanted: &str) -> bool {
+/// All texts in a value.
+fn collect<'a>(value: &'a Value, texts: &mut HashSet<&'a str>) {
     match value {
-        Value::String(text) => text == wanted,
-        Value::Array(items) => items.iter().any(|it| has(it, wanted)),
-        Value::Object(map) => map.values().any(|it| has(it, wanted)),
-        _ => false,
+        Value::String(text) => {
+            texts.insert(text);
+        }
+        Value::Array(items) => items.iter().for_each(|it| collect(it, texts)),
+        Value::Object(map) => map.values().for_each(|it| collect(it, texts)),
+        _ => {}
     }
 }
 

@@ -1,10 +1,13 @@
 //! Annotations of pods and pod templates that have rules: mirror pods, what a deletion costs, and the profiles that are
 //! fields today.
 
+use std::cell::LazyCell;
+use std::collections::HashMap;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value, json};
 
-use super::{list, security, text};
+use super::{by_name, list, security, text};
 
 use allot_model::validate::pod::MIRROR_ANNOTATION as MIRROR;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -30,11 +33,9 @@ fn is_cost(value: &str) -> bool {
     canonical && value.parse::<i32>().is_ok()
 }
 
-fn has_container(spec: &Value, name: &str) -> bool {
-    ["containers", "initContainers", "ephemeralContainers"]
-        .iter()
-        .flat_map(|key| list(spec, key))
-        .any(|container| text(container, "name") == name)
+fn containers(spec: &Value) -> HashMap<&str, &Value> {
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    by_name(lists.iter().flat_map(|key| list(spec, key)))
 }
 
 fn seccomp(profile: &str, path: &Path, errors: &mut ErrorList) {
@@ -80,11 +81,12 @@ pub(crate) fn check(
             seccomp(value, &path.child(key), errors);
         }
     }
+    let containers = LazyCell::new(|| containers(spec));
     for (key, value) in of(metadata) {
         let Some(container) = key.strip_prefix(APP_ARMOR_PREFIX) else {
             continue;
         };
-        if !has_container(spec, container) {
+        if !containers.contains_key(container) {
             errors.push(Error::invalid(
                 &path.key(key),
                 container,

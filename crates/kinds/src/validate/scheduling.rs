@@ -1,6 +1,6 @@
 //! Affinity, tolerations, taints, spread.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
@@ -214,9 +214,11 @@ fn label_keys(term: &Value, path: &Path, errors: &mut ErrorList) {
     );
     let labels = super::entries(selector, "matchLabels").map(|(key, _)| key.as_str());
     let mut selected: BTreeSet<&str> = labels.collect();
+    let places = keys.iter().enumerate();
+    let last: HashMap<_, _> = places.map(|(index, key)| (key.as_str(), index)).collect();
     for expression in list(selector, "matchExpressions") {
         let key = text(expression, "key");
-        if let Some(index) = keys.iter().rposition(|it| it == key)
+        if let Some(index) = last.get(&Some(key)).copied()
             && selected.contains(key)
         {
             // Upstream's path lacks the name of the list.
@@ -225,10 +227,11 @@ fn label_keys(term: &Value, path: &Path, errors: &mut ErrorList) {
         }
         selected.insert(key);
     }
+    let others: HashSet<_> = others.iter().map(Value::as_str).collect();
     for (index, key) in keys
         .iter()
         .enumerate()
-        .filter(|(_, it)| others.contains(it))
+        .filter(|(_, it)| others.contains(&it.as_str()))
     {
         let at = path.child("matchLabelKeys").index(index);
         let detail = "exists in both matchLabelKeys and mismatchLabelKeys";

@@ -194,10 +194,10 @@ fn claim_status(claim: &Value, old: &Value) -> ErrorList {
 
     let driver_path = path.child("driverName");
     let mut errors = match status.text("driverName") {
-        "" if allocated => vec![Error::required(
+        "" if allocated => ErrorList::from([Error::required(
             &driver_path,
             "must be specified when `allocation` is set",
-        )],
+        )]),
         "" => ErrorList::new(),
         driver => names::driver(driver, &driver_path),
     };
@@ -301,7 +301,7 @@ fn allocation(allocation: &Value, path: &Path) -> ErrorList {
 
 fn consumers(consumers: &[Value], path: &Path) -> ErrorList {
     if consumers.len() > RESERVED_FOR {
-        return vec![too_long(path, RESERVED_FOR)];
+        return ErrorList::from([too_long(path, RESERVED_FOR)]);
     }
     let check = |consumer: &Value, path: &Path| {
         ["resource", "name", "uid"]
@@ -318,7 +318,7 @@ fn consumers(consumers: &[Value], path: &Path) -> ErrorList {
 /// A set of node names.
 fn nodes(nodes: &[Value], path: &Path) -> ErrorList {
     if nodes.len() > NODES {
-        return vec![too_long(path, NODES)];
+        return ErrorList::from([too_long(path, NODES)]);
     }
     let check =
         |node: &Value, path: &Path| names::subdomain(node.as_str().unwrap_or_default(), path);

@@ -22,10 +22,10 @@ pub(super) fn capacity(
     }
     let path = path.child("requestPolicy");
     if !shared {
-        return vec![Error::forbidden(
+        return ErrorList::from([Error::forbidden(
             &path,
             "allowMultipleAllocations must be true",
-        )];
+        )]);
     }
     let total = quantity(capacity.at("value")).unwrap_or_default();
     policy(capacity.at("requestPolicy"), &total, features, &path)
@@ -42,23 +42,23 @@ fn policy(policy: &Value, total: &Quantity, features: &Features, path: &Path) ->
     match (!values.is_empty(), policy.has("validRange")) {
         (true, true) => {
             let text = r#"exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time"#;
-            vec![Error::forbidden(path, text)]
+            ErrorList::from([Error::forbidden(path, text)])
         }
         (true, false) => match default {
-            None => vec![Error::required(
+            None => ErrorList::from([Error::required(
                 &default_path,
                 "required when validValues is defined",
-            )],
+            )]),
             Some(default) => {
                 let path = path.child("validValues");
                 valid_values(values, &default, total, features, &path)
             }
         },
         (false, true) => match default {
-            None => vec![Error::required(
+            None => ErrorList::from([Error::required(
                 &default_path,
                 "required when validRange is defined",
-            )],
+            )]),
             Some(default) => valid_range(
                 policy.at("validRange"),
                 &default,
@@ -98,11 +98,11 @@ fn valid_values(
         if value <= *total {
             return ErrorList::new();
         }
-        vec![Error::invalid(
+        ErrorList::from([Error::invalid(
             path,
             value.to_string(),
             format!("option is larger than capacity value: {total}"),
-        )]
+        )])
     };
     // Without the feature upstream compares whole numbers here, so that 1 and 1500m are different but 1500m and 2 are not.
     let fractional = features.enabled(Feature::DRAFractionalCapacityRange);
@@ -146,10 +146,10 @@ fn valid_range(
 ) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(min) = quantity(range.at("min")) else {
-        return vec![Error::required(
+        return ErrorList::from([Error::required(
             &path.child("min"),
             "required when validRange is defined",
-        )];
+        )]);
     };
     let max = quantity(range.at("max"));
     let mut complain = |member: &str, value: &Quantity, text: String| {

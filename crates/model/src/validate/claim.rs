@@ -179,7 +179,7 @@ pub(crate) fn selectors(
     list(selectors, limits::SELECTORS, path, |selector, path| {
         let path = path.child("cel");
         if !selector.has("cel") {
-            return vec![Error::required(&path, "")];
+            return ErrorList::from([Error::required(&path, "")]);
         }
         if stored {
             return ErrorList::new();
@@ -314,7 +314,7 @@ impl<'a> RequestNames<'a> {
         let mut segments = name.split('/');
         let (request, alternative) = (segments.next().unwrap_or_default(), segments.next());
         if segments.next().is_some() {
-            return vec![Error::invalid(path, name, TEXT)];
+            return ErrorList::from([Error::invalid(path, name, TEXT)]);
         }
         let mut errors = names::label(request, path);
         if let Some(alternative) = alternative {

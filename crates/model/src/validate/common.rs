@@ -16,7 +16,7 @@ pub(crate) fn list(
     mut check: impl FnMut(&Value, &Path) -> ErrorList,
 ) -> ErrorList {
     if items.len() > max {
-        return vec![Error::too_many(path, items.len(), max)];
+        return ErrorList::from([Error::too_many(path, items.len(), max)]);
     }
     items
         .iter()
@@ -63,7 +63,7 @@ pub(crate) fn map(
     check: impl Fn(&Value, &Path) -> ErrorList,
 ) -> ErrorList {
     if entries.len() > max {
-        return vec![Error::too_many(path, entries.len(), max)];
+        return ErrorList::from([Error::too_many(path, entries.len(), max)]);
     }
     let mut errors = ErrorList::new();
     for (key, item) in entries.iter() {

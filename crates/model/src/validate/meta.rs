@@ -311,7 +311,7 @@ fn no_new_finalizers(new: &[Value], old: &[Value], path: &Path) -> ErrorList {
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         shown.join(", ")
     );
-    vec![Error::forbidden(path, text)]
+    ErrorList::from([Error::forbidden(path, text)])
 }
 
 fn managed_fields(entries: &[Value], path: &Path) -> ErrorList {

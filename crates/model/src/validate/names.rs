@@ -26,7 +26,7 @@ pub(crate) fn label_value(value: &str, path: &Path) -> ErrorList {
 /// A driver name follows the rules of CSI drivers: upper case is tolerated.
 pub(crate) fn driver(value: &str, path: &Path) -> ErrorList {
     if value.is_empty() {
-        return vec![Error::required(path, "")];
+        return ErrorList::from([Error::required(path, "")]);
     }
     let mut errors = ErrorList::new();
     if value.len() > limits::DRIVER_NAME {
@@ -43,7 +43,7 @@ pub(crate) fn driver(value: &str, path: &Path) -> ErrorList {
 /// A pool name is one or more DNS subdomains separated by slashes.
 pub(crate) fn pool(value: &str, path: &Path) -> ErrorList {
     if value.is_empty() {
-        return vec![Error::required(path, "")];
+        return ErrorList::from([Error::required(path, "")]);
     }
     let mut errors = ErrorList::new();
     if value.len() > limits::POOL_NAME {
@@ -55,7 +55,7 @@ pub(crate) fn pool(value: &str, path: &Path) -> ErrorList {
 
 pub(crate) fn device_class(value: &str, path: &Path) -> ErrorList {
     if value.is_empty() {
-        vec![Error::required(path, "")]
+        ErrorList::from([Error::required(path, "")])
     } else {
         subdomain(value, path)
     }
@@ -68,7 +68,7 @@ pub(crate) fn qualified(value: &str, path: &Path) -> ErrorList {
         (Some(identifier), None, _) => c_identifier(identifier, path),
         (Some(domain), Some(identifier), None) => {
             let mut errors = match domain {
-                "" => vec![Error::invalid(path, "", "the domain must not be empty")],
+                "" => ErrorList::from([Error::invalid(path, "", "the domain must not be empty")]),
                 _ => driver(domain, path),
             };
             match identifier {
@@ -104,15 +104,15 @@ fn c_identifier(value: &str, path: &Path) -> ErrorList {
 /// A share ID: an RFC 4122 UUID in lower case with dashes.
 pub(crate) fn uid(value: &str, path: &Path) -> ErrorList {
     if let Err(text) = parse_uuid(value.as_bytes()) {
-        return vec![Error::invalid(
+        return ErrorList::from([Error::invalid(
             path,
             value,
             format!("error validating uid: {text}"),
-        )];
+        )]);
     }
     if value.len() != 36 || value.bytes().any(|byte| byte.is_ascii_uppercase()) {
         let text = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters";
-        return vec![Error::invalid(path, value, text)];
+        return ErrorList::from([Error::invalid(path, value, text)]);
     }
     ErrorList::new()
 }

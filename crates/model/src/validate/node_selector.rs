@@ -12,10 +12,10 @@ pub(crate) fn node_selector(selector: &Value, path: &Path) -> ErrorList {
     let path = path.child("nodeSelectorTerms");
     let terms = selector.list("nodeSelectorTerms");
     if terms.is_empty() {
-        return vec![Error::required(
+        return ErrorList::from([Error::required(
             &path,
             "must have at least one node selector term",
-        )];
+        )]);
     }
     let mut errors = ErrorList::new();
     for (index, term) in terms.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::view::View;
 pub(super) fn configuration(config: &Value, path: &Path, stored: bool) -> ErrorList {
     let opaque_path = path.child("opaque");
     if !config.has("opaque") {
-        return vec![Error::required(&opaque_path, "")];
+        return ErrorList::from([Error::required(&opaque_path, "")]);
     }
     let opaque = config.at("opaque");
     let mut errors = names::driver(opaque.text("driver"), &opaque_path.child("driver"));
@@ -26,17 +26,17 @@ pub(super) fn configuration(config: &Value, path: &Path, stored: bool) -> ErrorL
 /// Checks a `RawExtension` that must be a JSON object of limited size.
 pub(super) fn raw_object(raw: &Value, path: &Path, stored: bool) -> ErrorList {
     if raw.is_null() {
-        return vec![Error::required(path, "")];
+        return ErrorList::from([Error::required(path, "")]);
     }
     if !stored && json_len(raw) > limits::OPAQUE_PARAMETERS {
-        return vec![Error::too_long(path, limits::OPAQUE_PARAMETERS)];
+        return ErrorList::from([Error::too_long(path, limits::OPAQUE_PARAMETERS)]);
     }
     if !raw.is_object() {
-        return vec![Error::invalid(
+        return ErrorList::from([Error::invalid(
             path,
             "<value omitted>",
             "must be a valid JSON object",
-        )];
+        )]);
     }
     ErrorList::new()
 }

@@ -72,14 +72,12 @@ fn claim_source(claim: &Value, path: &Path) -> ErrorList {
         )
     };
     let mut errors = match (by_name, by_template) {
-        (Some(_), Some(_)) => {
-            vec![complain(
-                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
-            )]
-        }
-        (None, None) => vec![complain(
+        (Some(_), Some(_)) => ErrorList::from([complain(
+            "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+        )]),
+        (None, None) => ErrorList::from([complain(
             "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
-        )],
+        )]),
         _ => ErrorList::new(),
     };
     if let Some(name) = by_name {
@@ -186,6 +184,16 @@ pub fn extended_resource_claim_status(status: &Value, spec: &Value, path: &Path)
             "at least one request mapping is required",
         ));
     }
+    let mut containers = BTreeMap::new();
+    for container in spec
+        .list("initContainers")
+        .iter()
+        .chain(spec.list("containers"))
+    {
+        containers
+            .entry(container.text("name"))
+            .or_insert(container);
+    }
     let mut seen = BTreeSet::new();
     for (index, mapping) in mappings.iter().enumerate() {
         let idx = mappings_path.index(index);
@@ -194,11 +202,7 @@ pub fn extended_resource_claim_status(status: &Value, spec: &Value, path: &Path)
             mapping.text("resourceName"),
             mapping.text("requestName"),
         );
-        let mut containers = spec
-            .list("initContainers")
-            .iter()
-            .chain(spec.list("containers"));
-        match containers.find(|candidate| candidate.text("name") == container) {
+        match containers.get(container) {
             None => {
                 let text = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
                 errors.push(Error::invalid(&idx.child("containerName"), container, text));

@@ -163,7 +163,7 @@ fn minimum(value: i64, minimum: i64, path: &Path) -> Option<Error> {
 /// A DNS subdomain in any case.
 fn driver(value: &str, path: &Path) -> ErrorList {
     if value.is_empty() {
-        return vec![Error::required(path, "")];
+        return ErrorList::from([Error::required(path, "")]);
     }
     let mut errors = ErrorList::new();
     if value.len() > rules::DNS_SUBDOMAIN_MAX {

@@ -218,13 +218,13 @@ fn result(result: &Value, names: &RequestNames<'_>, path: &Path) -> ErrorList {
 fn config(config: &Value, names: &RequestNames<'_>, path: &Path) -> ErrorList {
     let source_path = path.child("source");
     let mut errors = match config.text("source") {
-        "" => vec![Error::required(&source_path, "")],
+        "" => ErrorList::from([Error::required(&source_path, "")]),
         "FromClaim" | "FromClass" => ErrorList::new(),
-        source => vec![claim::not_supported(
+        source => ErrorList::from([claim::not_supported(
             &source_path,
             source,
             &["FromClaim", "FromClass"],
-        )],
+        )]),
     };
     errors.extend(names.references(config.list("requests"), &path.child("requests")));
     errors.extend(opaque::configuration(config, path, false));

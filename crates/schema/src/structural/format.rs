@@ -1,33 +1,11 @@
 //! String formats and patterns.
 
-use std::{collections::HashMap, net::IpAddr, sync::OnceLock};
+use std::net::IpAddr;
 
 use allot_apimachinery::names;
-use allot_cel::Regex;
 use base64::Engine as _;
-use parking_lot::Mutex;
 
-/// Whether the text matches a pattern anywhere. A pattern that cannot be compiled matches nothing.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
-    // A long text takes a long pattern its time, which others must not wait for.
-    compiled(pattern).is_some_and(|regex| regex.is_match(text))
-}
-
-fn compiled(pattern: &str) -> Option<Regex> {
-    static COMPILED: OnceLock<Mutex<HashMap<String, Option<Regex>>>> = OnceLock::new();
-    let known = COMPILED.get_or_init(Mutex::default);
-    if let Some(regex) = known.lock().get(pattern) {
-        return regex.clone();
-    }
-    let regex = Regex::new(pattern).ok();
-    let mut known = known.lock();
-    if known.len() > 4096 {
-        // Patterns come from definitions that users write; they must not grow without bound.
-        known.clear();
-    }
-    known.insert(pattern.to_owned(), regex.clone());
-    regex
-}
+use super::patterns::matches;
 
 /// The formats that texts are held to, without dashes.
 const KNOWN: [&str; 26] = [

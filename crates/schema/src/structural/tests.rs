@@ -312,14 +312,10 @@ fn regression_a_long_key_is_not_repeated_without_a_bound() {
         let errors = validate(&object, &schema, &Path::root());
         assert!(!errors.is_empty(), "{value}");
         assert!(size(&errors) < 16 << 20, "{value}: {}", size(&errors));
-        let last = errors.last().unwrap().to_string();
-        assert!(
-            last.ends_with("there are more errors, which are not listed"),
-            "{value}"
-        );
-        // Without the key there are just as many errors, and all are found.
+        assert!(errors.is_full(), "{value}");
+        // Without the key there are just as many errors, and more than an answer tells are kept.
         let object = json!({"values":{"k":each(value)}});
-        assert!(validate(&object, &schema, &Path::root()).len() >= 20_000);
+        assert!(validate(&object, &schema, &Path::root()).len() >= 1000);
     }
     let object = json!({"sets":{&key:each(json!(["a", "a"]))}});
     let errors = validate_lists(&object, &schema, &Path::root());

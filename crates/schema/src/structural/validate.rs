@@ -9,7 +9,7 @@ use allot_apimachinery::{
 };
 use serde_json::{Map, Value};
 
-use super::{Additional, Pair, Structural, format};
+use super::{Additional, Pair, Structural, format, patterns};
 use outcome::{Budget, Fault, Kind, Outcome};
 
 mod number;
@@ -476,7 +476,7 @@ fn check_string(text: &str, schema: &Structural, at: &At<'_>) -> Outcome {
     } else if let Some(min) = checks.min_length.filter(|min| length < *min) {
         let words = format!("should be at least {min} chars long");
         at.fault(Kind::Other, text, &words)
-    } else if !checks.pattern.is_empty() && !format::matches(&checks.pattern, text) {
+    } else if !checks.pattern.is_empty() && !patterns::matches(&checks.pattern, text) {
         if at.budget.is_spent() {
             return Outcome::of(Fault::untold());
         }

@@ -47,7 +47,10 @@ pub(in crate::admission) async fn field_errors(
                 text(kind, &["kind"]),
                 text(kind, &["apiVersion"])
             );
-            Ok(vec![Error::forbidden(&place.child("paramKind"), why)])
+            Ok(ErrorList::from([Error::forbidden(
+                &place.child("paramKind"),
+                why,
+            )]))
         }
         "validatingadmissionpolicybindings" | "mutatingadmissionpolicybindings"
             if !(same("paramRef") && same("policyName")) && spec["paramRef"].is_object() =>
@@ -67,7 +70,10 @@ pub(in crate::admission) async fn field_errors(
                 "user {} does not have \"get\" permission on the object referenced by paramRef",
                 shown(user)
             );
-            Ok(vec![Error::forbidden(&place.child("paramRef"), why)])
+            Ok(ErrorList::from([Error::forbidden(
+                &place.child("paramRef"),
+                why,
+            )]))
         }
         _ => Ok(ErrorList::new()),
     }

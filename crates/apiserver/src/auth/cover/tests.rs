@@ -85,3 +85,28 @@ fn paths_are_covered_by_prefixes() {
         &[r#"{NonResourceURLs:["*"], Verbs:["*"]}"#],
     );
 }
+
+/// A rule of a few kilobytes with a thousand groups, resources and verbs has a thousand million parts.
+#[test]
+fn regression_a_rule_with_many_parts_costs_a_bounded_amount_of_work() {
+    let many =
+        |letter: char| -> Vec<String> { (0..1000).map(|it| format!("{letter}{it}")).collect() };
+    let wanted = Rule {
+        verbs: many('v'),
+        api_groups: many('g'),
+        resources: many('r'),
+        ..Rule::default()
+    };
+    let found = missing(&[rule("get|-|pods")], std::slice::from_ref(&wanted));
+    assert!(
+        found.more && found.parts.len() < 20_000,
+        "{}",
+        found.parts.len()
+    );
+    let text = describe(found).join("\n");
+    assert!(text.len() < 2 * MOST_TEXT, "{}", text.len());
+    assert!(text.ends_with("\nand more"), "{text}");
+    // Even what is held is not compared without an end.
+    let found = missing_within(&[rule("*|*|*")], &[wanted], 1_000_000);
+    assert!(found.parts.is_empty() && !found.is_empty());
+}

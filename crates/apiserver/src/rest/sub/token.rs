@@ -39,7 +39,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         let path = Path::new("metadata").child("name");
         let text = "must match the service account name if specified";
         let error = Error::invalid(&path, sent, text);
-        return Err(Status::invalid(&kind(), call.name(), &vec![error]).into());
+        return Err(Status::invalid(&kind(), call.name(), &[error].into()).into());
     }
     let account = call
         .core

@@ -160,3 +160,64 @@ async fn redirects_are_not_followed() {
     let nobody = futures::poll!(std::pin::pin!(inner.accept()));
     assert!(nobody.is_pending());
 }
+
+/// An address of the host at which others reach it leads to its processes as the loopback interface does.
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_on_the_servers_host_are_ports_that_their_pods_declare() {
+    // Without a route to others the host has no such address.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    let own = socket
+        .connect("192.0.2.1:9")
+        .and_then(|()| socket.local_addr());
+    let Some(own) = own.ok().map(|own| own.ip()).filter(|ip| !ip.is_loopback()) else {
+        return;
+    };
+    let listener = TcpListener::bind((own, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nserved";
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    let server = Server::in_memory().await.unwrap();
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    assert_eq!(admin(&server, "POST", services, service).await.0, 201);
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let to = async |address: &str, target: Value| {
+        let slice = json!({
+            "metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "s"}},
+            "addressType": "IPv4", "ports": [{"name": "", "port": port}],
+            "endpoints": [{"addresses": [address], "targetRef": target}],
+        });
+        let (code, body) = admin(&server, "POST", slices, slice).await;
+        assert_eq!(code, 201, "{body}");
+        let found = get(&server, &format!("{services}/s/proxy/")).await;
+        admin(&server, "DELETE", &format!("{slices}/s"), Value::Null).await;
+        found
+    };
+    let address = own.to_string();
+    let refused = (400, REFUSED.to_owned());
+    let pod = |name: &str| json!({"kind": "Pod", "namespace": "default", "name": name});
+    assert_eq!(to(&address, Value::Null).await, refused);
+    // The address of another service, the API server's among them.
+    assert_eq!(to("10.96.0.1", Value::Null).await, refused);
+    assert_eq!(to(&address, pod("missing")).await, refused);
+    let container =
+        |port: u16| json!([{"name": "c", "image": "i", "ports": [{"containerPort": port}]}]);
+    for (name, port, at, expected) in [
+        ("elsewhere", port, "10.0.0.7", refused.clone()),
+        ("undeclared", 1, &*address, refused.clone()),
+        ("declared", port, &*address, (200, "served".to_owned())),
+    ] {
+        let spec = json!({"containers": container(port)});
+        let created = json!({"metadata": {"name": name}, "spec": spec});
+        let (code, body) = admin(&server, "POST", PODS, created).await;
+        assert_eq!(code, 201, "{body}");
+        let status = json!({"status": {"podIP": at}});
+        admin(&server, "PATCH", &format!("{PODS}/{name}/status"), status).await;
+        assert_eq!(to(&address, pod(name)).await, expected, "{name}");
+    }
+}

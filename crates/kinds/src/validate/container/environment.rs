@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{list, rule, text};
+use super::super::{by_name, list, rule, text};
 
 /// Checks the variables that are set one by one.
 pub(crate) fn environment(variables: &[Value], path: &Path, errors: &mut ErrorList) {
@@ -124,7 +124,7 @@ fn file_key(file: &Value, path: &Path, errors: &mut ErrorList) {
 
 /// Variables in files are read from volumes that begin empty.
 pub(in crate::validate) fn volumes_of_files(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    let volumes = list(spec, "volumes");
+    let volumes = by_name(list(spec, "volumes"));
     for key in ["initContainers", "containers", "ephemeralContainers"] {
         for (index, container) in list(spec, key).iter().enumerate() {
             for (place, variable) in list(container, "env").iter().enumerate() {
@@ -138,7 +138,7 @@ pub(in crate::validate) fn volumes_of_files(spec: &Value, path: &Path, errors: &
                     .child("fileKeyRef")
                     .child("volumeName");
                 let name = text(file, "volumeName");
-                match volumes.iter().find(|volume| text(volume, "name") == name) {
+                match volumes.get(name) {
                     None => errors.push(Error::not_found(&at, name)),
                     Some(volume) if !volume["emptyDir"].is_object() => {
                         let detail = "referenced volume must be of type emptyDir";

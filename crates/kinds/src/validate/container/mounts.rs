@@ -8,6 +8,11 @@ use serde_json::Value;
 use super::super::{list, text};
 use super::Pod;
 
+/// What the elements of a list have in a field.
+fn texts<'a>(items: &'a [Value], key: &str) -> BTreeSet<&'a str> {
+    items.iter().map(|item| text(item, key)).collect()
+}
+
 /// Validates the volume mounts of a container.
 pub(crate) fn mounts(
     container: &Value,
@@ -15,11 +20,9 @@ pub(crate) fn mounts(
     path: &Path,
     errors: &mut ErrorList,
 ) {
-    let (mounts, devices) = (
-        list(container, "volumeMounts"),
-        list(container, "volumeDevices"),
-    );
-    let is_device = |key: &str, value: &str| devices.iter().any(|it| text(it, key) == value);
+    let mounts = list(container, "volumeMounts");
+    let [device_names, device_paths] =
+        ["name", "devicePath"].map(|key| texts(list(container, "volumeDevices"), key));
     let mut points: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, mount) in mounts.iter().enumerate() {
         let at = path.index(index);
@@ -41,11 +44,11 @@ pub(crate) fn mounts(
                 "must be unique",
             ));
         }
-        if is_device("name", name) {
+        if device_names.contains(name) {
             let detail = "must not already exist in volumeDevices";
             errors.push(Error::invalid(&at.child("name"), name, detail));
         }
-        if is_device("devicePath", point) {
+        if device_paths.contains(point) {
             let detail = "must not already exist as a path in volumeDevices";
             errors.push(Error::invalid(&at.child("mountPath"), point, detail));
         }
@@ -109,10 +112,8 @@ fn propagation(mount: &Value, container: &Value, path: &Path, errors: &mut Error
 
 /// Checks the volumes that a container has as devices.
 pub(crate) fn devices(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut ErrorList) {
-    let mounted = |key: &str, value: &str| {
-        let mut mounts = list(container, "volumeMounts").iter();
-        !value.is_empty() && mounts.any(|mount| text(mount, key) == value)
-    };
+    let [mounted, mount_points] =
+        ["name", "mountPath"].map(|key| texts(list(container, "volumeMounts"), key));
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for (index, device) in list(container, "volumeDevices").iter().enumerate() {
         let at = path.index(index);
@@ -149,11 +150,11 @@ pub(crate) fn devices(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mu
         } else {
             paths.insert(place);
         }
-        if mounted("name", name) {
+        if !name.is_empty() && mounted.contains(name) {
             let detail = "must not already exist in volumeMounts";
             invalid("name", name, detail, errors);
         }
-        if mounted("mountPath", place) {
+        if !place.is_empty() && mount_points.contains(place) {
             let detail = "must not already exist as a path in volumeMounts";
             invalid("devicePath", place, detail, errors);
         }

@@ -20,10 +20,10 @@ fn model(
     if holder.has(member) {
         return check(holder.at(member), &path.child(member));
     }
-    vec![Error::required(
+    ErrorList::from([Error::required(
         path,
         "exactly one structured model field must be set",
-    )]
+    )])
 }
 
 pub(super) fn slice(slice: &Value) -> ErrorList {
@@ -110,13 +110,13 @@ fn attributes(attributes: &[Value], path: &Path) -> ErrorList {
 fn selector(resources: &Value, path: &Path) -> ErrorList {
     let path = path.child("selector");
     match resources.text("selector") {
-        "" => vec![Error::required(&path, "")],
+        "" => ErrorList::from([Error::required(&path, "")]),
         expression if expression.len() > limits::CEL_EXPRESSION => {
-            vec![Error::too_long(&path, limits::CEL_EXPRESSION)]
+            ErrorList::from([Error::too_long(&path, limits::CEL_EXPRESSION)])
         }
         expression => match allot_cel::named_resources::compile(expression) {
             Ok(_) => ErrorList::new(),
-            Err(error) => vec![Error::invalid(&path, expression, error.to_string())],
+            Err(error) => ErrorList::from([Error::invalid(&path, expression, error.to_string())]),
         },
     }
 }

@@ -197,7 +197,7 @@ fn version_value(text: &str, path: &Path) -> ErrorList {
 pub(super) fn counters(item: &Value, name: &str, max: usize, path: &Path) -> ErrorList {
     let name_path = path.child(name);
     let mut errors = match item.text(name) {
-        "" => vec![Error::required(&name_path, "")],
+        "" => ErrorList::from([Error::required(&name_path, "")]),
         text => names::label(text, &name_path),
     };
     let counters = item.entries("counters");

@@ -9,17 +9,17 @@ use allot_apimachinery::quote::quote;
 pub(super) fn interface_address(value: &str, path: &Path) -> ErrorList {
     let Some((address, prefix)) = parse_sloppy(value) else {
         let text = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
-        return vec![Error::invalid(path, value, text)];
+        return ErrorList::from([Error::invalid(path, value, text)]);
     };
     let canonical = canonical(address, prefix);
     if value == canonical {
         return ErrorList::new();
     }
-    vec![Error::invalid(
+    ErrorList::from([Error::invalid(
         path,
         value,
         format!("must be in canonical form ({})", quote(&canonical)),
-    )]
+    )])
 }
 
 /// Reads an address and its prefix length; IPv4 octets may have leading zeros, as upstream tolerates for old data.

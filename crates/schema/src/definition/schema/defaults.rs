@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
             match aggregate(&wrong) {
                 Some(text) => {
                     let detail = format!("must result in valid metadata: {text}");
-                    vec![Error::invalid(path, value, detail)]
+                    ErrorList::from([Error::invalid(path, value, detail)])
                 }
                 None => ErrorList::new(),
             }

@@ -11,7 +11,7 @@ pub fn structural_errors(schema: &Value, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     invariants(schema, Level::Root, path, &mut errors);
     complete(schema, Some(schema), path, path, &mut errors);
-    errors.sort_by_cached_key(ToString::to_string);
+    errors.sort_by_text();
     errors
 }
 
@@ -172,7 +172,9 @@ fn value_checks(schema: &Value, skip: Skip, path: &Path, errors: &mut ErrorList)
         nested(&schema["not"], nothing, &path.child("not"), errors);
     }
     let pattern = text(schema, "pattern");
-    if let Err(problem) = Regex::new(pattern) {
+    if !pattern.is_empty()
+        && let Err(problem) = Regex::new(pattern)
+    {
         let detail = format!(
             "must be a valid regular expression, but isn't: error parsing regexp: {problem}"
         );

@@ -110,7 +110,7 @@ pub(super) fn validate_update(object: &Value, old: &Value, part: Part, errors: &
         // Stored values are not validated again.
         found.retain(|error| error.field != certificate.to_string());
     }
-    errors.append(&mut found);
+    errors.append(found);
     let path = Path::new("status").child("conditions");
     let of = |status: &Value, kind: &str| -> Vec<Value> {
         let all = list(status, "conditions").iter();

@@ -55,7 +55,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
         None
     };
     if let Some(detail) = refused {
-        *errors = vec![Error::forbidden(&Path::new(""), detail)];
+        *errors = ErrorList::from([Error::forbidden(&Path::new(""), detail)]);
         return;
     }
     validation::validate(object, Some(old), errors);

@@ -8,7 +8,7 @@ use allot_apimachinery::quote::go_json;
 use allot_model::validate::pod as pod_claims;
 use serde_json::{Value, json};
 
-use crate::validate::{IMMUTABLE, between, ip, list, pod_annotations, rule, text};
+use crate::validate::{IMMUTABLE, between, by_name, ip, list, pod_annotations, rule, text};
 
 const STATUSES: [(&str, &str); 3] = [
     ("containerStatuses", "containers"),
@@ -134,20 +134,20 @@ fn endings(
     path: &Path,
     errors: &mut ErrorList,
 ) {
+    let containers = by_name(list(&old["spec"], of));
+    let now = list(&object["status"], key).iter();
+    let going_on = by_name(now.filter(|now| !now["state"]["terminated"].is_object()));
     for (index, before) in list(&old["status"], key).iter().enumerate() {
         let ended = &before["state"]["terminated"];
         if !ended.is_object() {
             continue;
         }
-        let goes_on = list(&object["status"], key)
-            .iter()
-            .any(|now| now["name"] == before["name"] && !now["state"]["terminated"].is_object());
+        let name = text(before, "name");
         let code = ended["exitCode"].as_i64().unwrap_or_default();
-        let mut containers = list(&old["spec"], of).iter();
-        let container = containers.find(|it| it["name"] == before["name"]);
+        let container = containers.get(name);
         let allowed = of != "ephemeralContainers"
             && container.is_some_and(|it| restarts(it, &old["spec"], code));
-        if goes_on && !allowed {
+        if going_on.contains_key(name) && !allowed {
             let at = path.child(key).index(index).child("state");
             let detail = "may not be transitioned to non-terminated state";
             errors.push(Error::forbidden(&at, detail));

@@ -1,5 +1,7 @@
 //! Preparation of pods: QoS class, labels in selectors, what a status update keeps, grace period of a deletion.
 
+use std::collections::{HashMap, VecDeque};
+
 use serde_json::{Value, json};
 
 /// The quality-of-service class that follows from requests and limits: pod-level ones if set, else those of its
@@ -102,18 +104,19 @@ pub(super) fn keep_reported(pod: &mut Value, old: &Value) {
         status[SEEN] = before[SEEN].clone();
     }
     // Conditions of one type are matched by their order.
-    let mut known: Vec<&Value> = before["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut known: HashMap<&str, VecDeque<&Value>> = HashMap::new();
+    for condition in before["conditions"].as_array().into_iter().flatten() {
+        let kind = condition["type"].as_str().unwrap_or_default();
+        let same = known.entry(kind).or_default();
+        same.push_back(condition);
+    }
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
-        let same = |it: &&Value| it["type"] == condition["type"];
-        let Some(index) = known.iter().position(same) else {
+        let kind = condition["type"].as_str().unwrap_or_default();
+        let same = known.get_mut(kind);
+        let Some(earlier) = same.and_then(VecDeque::pop_front) else {
             continue;
         };
-        let earlier = known.remove(index);
         if number(condition) == 0 && number(earlier) != 0 {
             condition[SEEN] = earlier[SEEN].clone();
         }

@@ -1,11 +1,13 @@
 //! What may change in a pod that exists.
 
+use std::collections::HashSet;
+
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_model::validate::pod as pod_claims;
 use serde_json::{Map, Value, json};
 
 use super::validation;
-use crate::validate::{between, entries, list, pod_annotations, pod_diff, text};
+use crate::validate::{between, by_name, entries, list, pod_annotations, pod_diff, text};
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -91,10 +93,10 @@ fn images(containers: &[Value], path: &Path, errors: &mut ErrorList) {
 
 /// Scheduling gates can only be removed.
 fn gates(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
-    let old = list(before, "schedulingGates");
+    let old = by_name(list(before, "schedulingGates"));
     for (index, gate) in list(spec, "schedulingGates").iter().enumerate() {
-        if !old.contains(gate) {
-            let name = text(gate, "name");
+        let name = text(gate, "name");
+        if !old.contains_key(name) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.push(Error::forbidden(
@@ -131,17 +133,14 @@ fn deadline(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) -
 }
 
 fn additions_only(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
-    let new = list(spec, "tolerations");
-    let without_seconds = |toleration: &Value| {
-        let mut map = toleration.as_object().cloned().unwrap_or_default();
-        map.remove("tolerationSeconds");
-        map
-    };
-    let kept = list(before, "tolerations").iter().all(|old| {
-        new.iter()
-            .any(|t| without_seconds(t) == without_seconds(old))
-    });
-    if !kept {
+    let without_seconds =
+        |toleration| ["key", "operator", "value", "effect"].map(|field| text(toleration, field));
+    let new: HashSet<_> = list(spec, "tolerations")
+        .iter()
+        .map(without_seconds)
+        .collect();
+    let mut old = list(before, "tolerations").iter().map(without_seconds);
+    if !old.all(|toleration| new.contains(&toleration)) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(Error::forbidden(&path.child("tolerations"), detail));
     }
@@ -213,21 +212,21 @@ pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut Error
     const KEY: &str = "ephemeralContainers";
     if old["metadata"]["annotations"][pod_claims::MIRROR_ANNOTATION].is_string() {
         let detail = "static pods do not support ephemeral containers";
-        *errors = vec![Error::forbidden(&Path::new(""), detail)];
+        *errors = ErrorList::from([Error::forbidden(&Path::new(""), detail)]);
         return;
     }
     validation::validate(object, Some(old), errors);
     pod_annotations::check_update(object, old, errors);
     let path = Path::new("spec").child(KEY);
+    let now = by_name(list(&object["spec"], KEY));
     for before in list(&old["spec"], KEY) {
         let name = text(before, "name");
-        let mut now = list(&object["spec"], KEY).iter();
-        match now.find(|now| now["name"] == before["name"]) {
+        match now.get(name) {
             None => {
                 let detail = format!("existing ephemeral containers {name:?} may not be removed\n");
                 errors.push(Error::forbidden(&path, detail));
             }
-            Some(now) if now != before => {
+            Some(now) if *now != before => {
                 let shown = pod_diff::of("EphemeralContainer", before, now);
                 let detail =
                     format!("existing ephemeral containers {name:?} may not be changed\n{shown}");

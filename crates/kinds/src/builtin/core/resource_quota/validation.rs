@@ -167,11 +167,18 @@ fn misfits(spec: &Value, scope: &str) -> usize {
 fn scopes(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();
     for scope in list(spec, "scopes") {
+        // Each error shows all scopes.
+        if errors.is_full() {
+            return;
+        }
         let scope = scope.as_str().unwrap_or_default();
         if !is_scope(scope) {
             errors.push(Error::invalid(path, &spec["scopes"], "unsupported scope"));
         }
         for _ in 0..misfits(spec, scope) {
+            if errors.is_full() {
+                return;
+            }
             let detail = "unsupported scope applied to resource";
             errors.push(Error::invalid(path, &spec["scopes"], detail));
         }
@@ -191,12 +198,19 @@ fn contrary(spec: &Value, seen: &BTreeSet<&str>, path: &Path, errors: &mut Error
 fn selector(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();
     for requirement in list(&spec["scopeSelector"], "matchExpressions") {
+        // Each error shows the whole selector.
+        if errors.is_full() {
+            return;
+        }
         let scope = text(requirement, "scopeName");
         if !is_scope(scope) {
             let at = path.child("scopeName");
             errors.push(Error::invalid(&at, scope, "unsupported scope"));
         }
         for _ in 0..misfits(spec, scope) {
+            if errors.is_full() {
+                return;
+            }
             let detail = "unsupported scope applied to resource";
             let selector = &spec["scopeSelector"];
             let shown = internal::shown(

@@ -256,6 +256,9 @@ fn check_ports(ports: &[Value], headless: bool, path: &Path, errors: &mut ErrorL
     let mut seen_names = BTreeSet::new();
     let mut seen_ports = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
         let at = path.index(index);
         let name = text(port, "name");
         if ports.len() > 1 && name.is_empty() {
