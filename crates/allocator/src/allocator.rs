@@ -5,7 +5,7 @@ use crate::attempt::{Attempt, PoolPart, Scratch, pools_of};
 use crate::claims::Claims;
 use crate::cluster::Cluster;
 use crate::free_devices::{self, FreeDevices, WHOLE};
-use crate::memo::{Answer, Fit, Fits, Memo, PlaceOf};
+use crate::memo::{Answer, Fit, Fits, KnownFit, Memo, PlaceOf};
 use crate::node::Node;
 use crate::observer::Observer;
 use crate::outcome::{Error, Limits, Outcome, Policy};
@@ -153,6 +153,31 @@ impl Allocator {
         limits: &Limits<'_>,
     ) -> Outcome<()> {
         self.fit(cluster, node, claims, limits, Fit::outcome)
+    }
+
+    /// As [`Allocator::probe`], for callers that keep the answer of each node: that saves the search for it. `known` is
+    /// what the last call left for the node, whatever its claims were.
+    pub fn probe_known(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        claims: &Claims,
+        limits: &Limits<'_>,
+        known: &mut Option<KnownFit>,
+    ) -> Outcome<()> {
+        let of = (claims, self.policy);
+        if !self.forgetful
+            && let Some(fit) = known.as_ref().and_then(|k| k.get(of, cluster, node))
+            && fit.steps <= limits.steps
+        {
+            self.steps = fit.steps;
+            self.remembered += 1;
+            return fit.outcome();
+        }
+        self.fit(cluster, node, claims, limits, |fit| {
+            *known = Some(KnownFit::new(of, node, *fit));
+            fit.outcome()
+        })
     }
 
     /// Like [`Allocator::probe`], with the policy's preference for the allocation on the node: higher is better. Cached

@@ -70,6 +70,7 @@ pub use cluster::{
 };
 pub use features::Features;
 pub use holder::Holder;
+pub use memo::KnownFit;
 pub use node::Node;
 pub use outcome::{Error, ErrorKind, Limits, Outcome, Policy};
 pub use selector::SelectorCache;

@@ -16,6 +16,7 @@ use crate::pool::{PoolInfo, ViewRef, ViewState};
 
 mod fits;
 
+pub use fits::KnownFit;
 pub(crate) use fits::{Fit, Fits};
 
 /// Limit of cached answers.

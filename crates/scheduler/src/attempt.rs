@@ -25,11 +25,14 @@ use crate::pod::PodInfo;
 use crate::sources::Sources;
 use crate::status::{Code, Rejection};
 
+mod memo;
 mod nearest;
 mod place;
 mod score;
+mod signature;
 mod trial;
 
+pub use memo::NodeMemo;
 pub use nearest::Rank;
 pub(crate) use nearest::{MOST_CHECKS, MOST_CHECKS_IN_GANG};
 pub(crate) use trial::Trial;
@@ -59,6 +62,7 @@ pub struct Attempt<'a> {
     devices: Option<PodDevices>,
     classic: Option<PodClaims>,
     sources: &'a Sources,
+    memo: Option<&'a NodeMemo>,
     /// Time spent on choosing among nodes that will do, in nanoseconds.
     scoring: AtomicU64,
 }
@@ -164,8 +168,16 @@ impl<'a> Attempt<'a> {
             devices,
             classic,
             sources,
+            memo: None,
             scoring: AtomicU64::new(0),
         })
+    }
+
+    /// Uses answers about nodes that earlier attempts left, and leaves its own.
+    #[must_use]
+    pub fn with_memo(mut self, memo: &'a NodeMemo) -> Self {
+        self.memo = Some(memo);
+        self
     }
 
     /// Time that was spent on choosing among nodes that will do.
@@ -202,6 +214,11 @@ impl<'a> Attempt<'a> {
         self.run_filters(node, others, &mut |outcome| outcome)
     }
 
+    /// The filters that look at nothing but the node.
+    fn filter_node(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        self.run_node_filters(node, &mut |outcome| outcome)
+    }
+
     /// The rejections of a node by all filters but DynamicResources, one for each plugin.
     fn rejections(&self, node: &NodeInfo) -> Vec<Rejection> {
         let mut rejections = Vec::new();
@@ -219,6 +236,16 @@ impl<'a> Attempt<'a> {
         &self,
         node: &NodeInfo,
         others: &Others,
+        check: &mut impl FnMut(Result<(), Rejection>) -> Result<(), Rejection>,
+    ) -> Result<(), Rejection> {
+        self.run_node_filters(node, check)?;
+        self.run_other_filters(node, others, check)
+    }
+
+    /// The filters that come first: they look at the node alone.
+    fn run_node_filters(
+        &self,
+        node: &NodeInfo,
         check: &mut impl FnMut(Result<(), Rejection>) -> Result<(), Rejection>,
     ) -> Result<(), Rejection> {
         let (pod, on) = (self.pod, |p| self.profile.filters.contains(p));
@@ -245,6 +272,17 @@ impl<'a> Attempt<'a> {
         if on(Plugin::VolumeRestrictions) {
             check(volumes::disks::filter(pod, node))?;
         }
+        Ok(())
+    }
+
+    /// The filters that look at more than the node, and the last.
+    fn run_other_filters(
+        &self,
+        node: &NodeInfo,
+        others: &Others,
+        check: &mut impl FnMut(Result<(), Rejection>) -> Result<(), Rejection>,
+    ) -> Result<(), Rejection> {
+        let on = |p| self.profile.filters.contains(p);
         if let Some(exclusive) = &others.exclusive {
             check(exclusive.filter())?;
         }
@@ -261,7 +299,7 @@ impl<'a> Attempt<'a> {
             check(spread.filter(node))?;
         }
         if let Some(interpod) = &others.interpod {
-            check(interpod.filter(pod, node, self.snapshot))?;
+            check(interpod.filter(self.pod, node, self.snapshot))?;
         }
         if let (Some(claims), Some(classic)) = (&self.classic, self.dra.classic) {
             check(claims.filter(node, classic))?;

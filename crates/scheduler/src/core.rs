@@ -19,6 +19,7 @@ use k8s_openapi::api::storage::v1::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::actions::Action;
+use crate::attempt::NodeMemo;
 use crate::cache::Cache;
 use crate::classic::Classic;
 use crate::config::{Config, Profile};
@@ -181,6 +182,7 @@ pub struct Core {
     /// Bindings that wait for a watch to show their claims, for binding conditions, or for volumes.
     waiting: Waiting,
     next_start: usize,
+    node_memo: NodeMemo,
     actions: Vec<Action>,
 }
 
@@ -214,6 +216,7 @@ impl Core {
             bindings: FxHashMap::default(),
             waiting: Waiting::default(),
             next_start: 0,
+            node_memo: NodeMemo::default(),
             actions: Vec::new(),
             metrics,
             config,

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
-    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Excess, Features, Limits,
-    Policy, SelectorCache,
+    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Excess, Features, KnownFit,
+    Limits, Policy, SelectorCache,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::node::NodeInfo;
 use crate::sources::Sources;
@@ -98,6 +98,26 @@ struct Search {
     work: Work,
 }
 
+/// Asks about one node after the other, for the same claims. Nothing else can be asked meanwhile.
+pub struct Prober<'p> {
+    allocator: &'p DeviceAllocator,
+    cluster: &'p Cluster,
+    request: &'p AllocationRequest,
+    search: MutexGuard<'p, Search>,
+}
+
+impl Prober<'_> {
+    /// As [`DeviceAllocator::probe`]. `known` is what an earlier call left for the node.
+    pub fn probe(&mut self, node: &NodeInfo, known: &mut Option<KnownFit>) -> Outcome {
+        let search = &mut *self.search;
+        let found = self.allocator.limited(search, |allocator, limits| {
+            let node = &node.device_node;
+            allocator.probe_known(self.cluster, node, &self.request.0, limits, known)
+        });
+        outcome(&mut search.work, found, |()| Outcome::Allocated(Vec::new()))
+    }
+}
+
 impl DeviceAllocator {
     /// An allocator for clusters with these features.
     pub fn new(features: Features, sources: Sources) -> Self {
@@ -156,10 +176,11 @@ impl DeviceAllocator {
         request: &AllocationRequest,
         node: &NodeInfo,
     ) -> Outcome {
-        let found = self.limited(|allocator, limits| {
+        let search = &mut *self.search.lock();
+        let found = self.limited(search, |allocator, limits| {
             allocator.allocate(cluster, &node.device_node, &request.0, limits)
         });
-        self.outcome(found, |found| {
+        outcome(&mut search.work, found, |found| {
             let mut share_id = || self.sources.share_id();
             found
                 .results(&request.0, &mut share_id)
@@ -174,10 +195,21 @@ impl DeviceAllocator {
         request: &AllocationRequest,
         node: &NodeInfo,
     ) -> Outcome {
-        let found = self.limited(|allocator, limits| {
-            allocator.probe(cluster, &node.device_node, &request.0, limits)
-        });
-        self.outcome(found, |()| Outcome::Allocated(Vec::new()))
+        self.prober(cluster, request).probe(node, &mut None)
+    }
+
+    /// For asking about many nodes.
+    pub fn prober<'p>(
+        &'p self,
+        cluster: &'p Cluster,
+        request: &'p AllocationRequest,
+    ) -> Prober<'p> {
+        Prober {
+            allocator: self,
+            cluster,
+            request,
+            search: self.search.lock(),
+        }
     }
 
     /// The preference of the placement policy for the allocation on a node; `None` if there is none.
@@ -187,7 +219,8 @@ impl DeviceAllocator {
         request: &AllocationRequest,
         node: &NodeInfo,
     ) -> Option<i64> {
-        let found = self.limited(|allocator, limits| {
+        let search = &mut *self.search.lock();
+        let found = self.limited(search, |allocator, limits| {
             allocator.preference(cluster, &node.device_node, &request.0, limits)
         });
         match found {
@@ -199,9 +232,9 @@ impl DeviceAllocator {
     /// Calls the allocator within the limits, and counts its work.
     fn limited<A>(
         &self,
+        search: &mut Search,
         ask: impl FnOnce(&mut Allocator, &Limits<'_>) -> allot_allocator::Outcome<A>,
     ) -> allot_allocator::Outcome<A> {
-        let mut search = self.search.lock();
         // Most searches end before they read the clock; the timeout starts with the first read.
         let (timeout, asked) = (search.timeout, OnceLock::new());
         let late = || {
@@ -217,25 +250,6 @@ impl DeviceAllocator {
         search.work.nodes += 1;
         search.work.steps += steps;
         outcome
-    }
-
-    fn outcome<A>(
-        &self,
-        outcome: allot_allocator::Outcome<A>,
-        allocated: impl FnOnce(A) -> Outcome,
-    ) -> Outcome {
-        match outcome {
-            allot_allocator::Outcome::Allocated(found) => allocated(found),
-            allot_allocator::Outcome::DoesNotFit => Outcome::NoFit,
-            allot_allocator::Outcome::Failed(error) => match error.kind {
-                ErrorKind::Node => Outcome::NodeError(error.text),
-                ErrorKind::Fatal => Outcome::Error(error.text),
-            },
-            allot_allocator::Outcome::GaveUp { .. } | allot_allocator::Outcome::Interrupted => {
-                self.search.lock().work.gave_up += 1;
-                Outcome::GaveUp
-            }
-        }
     }
 
     /// How near a node comes to satisfying the request, and how many device checks that took.
@@ -264,6 +278,25 @@ impl DeviceAllocator {
         let node = &node.device_node;
         let (_, explanation) = search.allocator.explain(cluster, node, &request.0, &limits);
         explanation
+    }
+}
+
+fn outcome<A>(
+    work: &mut Work,
+    outcome: allot_allocator::Outcome<A>,
+    allocated: impl FnOnce(A) -> Outcome,
+) -> Outcome {
+    match outcome {
+        allot_allocator::Outcome::Allocated(found) => allocated(found),
+        allot_allocator::Outcome::DoesNotFit => Outcome::NoFit,
+        allot_allocator::Outcome::Failed(error) => match error.kind {
+            ErrorKind::Node => Outcome::NodeError(error.text),
+            ErrorKind::Fatal => Outcome::Error(error.text),
+        },
+        allot_allocator::Outcome::GaveUp { .. } | allot_allocator::Outcome::Interrupted => {
+            work.gave_up += 1;
+            Outcome::GaveUp
+        }
     }
 }
 

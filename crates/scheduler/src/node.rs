@@ -1,6 +1,7 @@
 //! A node with the pods on it, kept up to date by deltas.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use rustc_hash::FxHashMap;
@@ -38,6 +39,13 @@ pub struct NodeInfo {
     pub images: Arc<FxHashMap<String, i64>>,
     /// The node as the allocator sees it.
     pub device_node: Arc<allot_allocator::Node>,
+    generation: u64,
+}
+
+/// A number that no other state of a node has.
+fn next_generation() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 static NO_LABELS: LabelMap = LabelMap::new();
@@ -59,7 +67,13 @@ impl NodeInfo {
             ports: Vec::new(),
             images: Arc::default(),
             device_node: Arc::default(),
+            generation: next_generation(),
         }
+    }
+
+    /// Changes with every change of the node; no two different states of nodes have the same, and none has zero.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Takes over a new version of the object.
@@ -85,6 +99,7 @@ impl NodeInfo {
             self.device_node = Arc::new(device_node);
         }
         self.node = Some(node);
+        self.generation = next_generation();
     }
 
     /// Labels of the node.
@@ -135,12 +150,14 @@ impl NodeInfo {
             *self.replicas.entry(owner).or_default() += 1;
         }
         self.pods.push(pod);
+        self.generation = next_generation();
     }
 
     /// Removes a pod; returns it if it was on the node.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let at = self.pods.iter().position(|p| &*p.uid == uid)?;
         let pod = self.pods.swap_remove(at);
+        self.generation = next_generation();
         self.requested.sub(&pod.requests);
         self.nonzero_requested.0 -= pod.nonzero.0;
         self.nonzero_requested.1 -= pod.nonzero.1;

@@ -137,10 +137,11 @@ impl Simulation {
 
     /// The answer to the write comes before the watch shows it.
     fn claim_written(&mut self, pod: &Uid, in_flight: &Uid, claim: ResourceClaim) {
+        let claim = Arc::new(claim);
         self.deliver(Input::ClaimWritten {
             pod: pod.clone(),
             in_flight: in_flight.clone(),
-            claim: Arc::new(claim.clone()),
+            claim: claim.clone(),
         });
         self.show_claim(claim);
     }
@@ -336,11 +337,12 @@ impl Simulation {
     }
 
     fn released(&mut self, claim: &ResourceClaim, pod: Option<Uid>, now: Option<ResourceClaim>) {
+        let now = now.map(Arc::new);
         self.deliver(Input::Released {
             key: key_of(claim),
             uid: uid_of(claim).into(),
             pod,
-            claim: now.clone().map(Arc::new),
+            claim: now.clone(),
         });
         if let Some(now) = now {
             match consumers(&now).is_empty() && now.metadata.deletion_timestamp.is_some() {

@@ -150,11 +150,11 @@ impl Simulation {
     }
 
     /// Stores a claim and shows it to the scheduler.
-    pub(crate) fn show_claim(&mut self, claim: ResourceClaim) {
-        self.objects
-            .claims
-            .insert(key_of(&claim), Arc::new(claim.clone()));
-        self.deliver(Input::Claim(Observed::Applied(Box::new(claim))));
+    pub(crate) fn show_claim(&mut self, claim: impl Into<Arc<ResourceClaim>>) {
+        let claim = claim.into();
+        let shown = Box::new((*claim).clone());
+        self.objects.claims.insert(key_of(&claim), claim);
+        self.deliver(Input::Claim(Observed::Applied(shown)));
     }
 
     pub(crate) fn remove_claim(&mut self, key: &Key) {

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::event_queue::Event;
 use crate::history::{End, Record};
-use crate::objects::LivePod;
+use crate::objects::{LivePod, stored};
 use crate::simulation::Simulation;
 use crate::workload::Arrival;
 
@@ -45,8 +45,8 @@ impl Simulation {
         pod.metadata.creation_timestamp = Some(Time(self.wall()));
         self.resolve_priority(&mut pod)?;
         self.name_claims(&mut pod);
-        let info = Arc::new(PodInfo::observed(pod.clone()));
-        self.remember(&pod, &info, false);
+        let (pod, info) = stored(pod);
+        self.remember(pod.clone(), &info, false);
         let uid = info.uid.clone();
         if let Some(live) = self.objects.pods.get_mut(&uid) {
             (live.duration, live.job) = (duration, job);
@@ -81,9 +81,9 @@ impl Simulation {
     }
 
     /// Begins to keep a pod.
-    pub(crate) fn remember(&mut self, pod: &Pod, info: &PodInfo, found: bool) {
+    pub(crate) fn remember(&mut self, pod: Arc<Pod>, info: &PodInfo, found: bool) {
         let spec = info.spec();
-        let claims = claims_of(pod);
+        let claims = claims_of(&pod);
         let whole = pod.spec.as_ref();
         let deadline = whole.and_then(|s| s.active_deadline_seconds);
         let deadline = deadline.and_then(|s| u64::try_from(s).ok());
@@ -96,7 +96,7 @@ impl Simulation {
         self.records.push(record);
         let live = LivePod {
             key: info.key.clone(),
-            pod: kept(pod, info),
+            pod,
             node,
             claims,
             duration: None,
@@ -225,19 +225,11 @@ impl Simulation {
     /// Stores a new state of a pod and shows it to the scheduler.
     pub(crate) fn show_pod(&mut self, uid: &Uid, mut pod: Pod) {
         pod.metadata.resource_version = Some(self.objects.next_version());
-        let info = Arc::new(PodInfo::observed(pod.clone()));
+        let (pod, info) = stored(pod);
         if let Some(live) = self.objects.pods.get_mut(uid) {
-            live.pod = kept(&pod, &info);
+            live.pod = pod;
         }
         self.deliver(Input::Pod(Observed::Applied(Box::new(info))));
-    }
-}
-
-/// What is stored of a pod: all of it, of which the scheduler's own copy lacks parts once it is on a node.
-fn kept(pod: &Pod, info: &PodInfo) -> Arc<Pod> {
-    match info.node_name() {
-        Some(_) => Arc::new(pod.clone()),
-        None => info.pod.clone(),
     }
 }
 

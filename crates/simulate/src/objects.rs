@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_scheduler::pod::{Key, Uid};
+use allot_scheduler::pod::{Key, PodInfo, Uid};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use rustc_hash::FxHashMap;
@@ -50,6 +50,15 @@ pub(crate) struct Objects {
     pub(crate) finished: BTreeMap<Key, Value>,
     pub(crate) claims: FxHashMap<Key, Arc<ResourceClaim>>,
     pub(crate) templates: FxHashMap<Key, ResourceClaimTemplate>,
+}
+
+/// A pod as it is stored, and as the scheduler sees it: its copy of a pod on a node lacks parts.
+pub(crate) fn stored(pod: Pod) -> (Arc<Pod>, Arc<PodInfo>) {
+    let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref());
+    let is_bound = node.is_some_and(|node| !node.is_empty());
+    let whole = is_bound.then(|| Arc::new(pod.clone()));
+    let info = Arc::new(PodInfo::observed(pod));
+    (whole.unwrap_or_else(|| info.pod.clone()), info)
 }
 
 pub(crate) fn identity(object: &Value) -> Identity {

@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::claims::{Claims, SHAPES};
-use crate::cluster::{ChangeStamp, NodePlace};
+use crate::cluster::{ChangeStamp, Cluster, NodePlace};
 use crate::node::Node;
 use crate::outcome::{Outcome, Policy};
 
@@ -34,6 +34,36 @@ impl Fit {
             true => Outcome::Allocated(()),
             false => Outcome::DoesNotFit,
         }
+    }
+}
+
+/// What [`Allocator::probe_known`](crate::Allocator::probe_known) found on a node, for the next pod with the same claims.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownFit {
+    id: (u64, Policy),
+    node: u64,
+    fit: Fit,
+}
+
+impl KnownFit {
+    pub(crate) fn new((claims, policy): (&Claims, Policy), node: &Node, fit: Fit) -> Self {
+        Self {
+            id: (claims.shape, policy),
+            node: node.id(),
+            fit,
+        }
+    }
+
+    /// The answer, if nothing has changed that it depends on.
+    pub(crate) fn get(
+        &self,
+        (claims, policy): (&Claims, Policy),
+        cluster: &Cluster,
+        node: &Node,
+    ) -> Option<&Fit> {
+        let place = self.fit.place.as_ref()?;
+        let same = self.id == (claims.shape, policy) && self.node == node.id();
+        (same && cluster.changed_at(place)? == self.fit.changed).then_some(&self.fit)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use allot_allocator::{
-    Allocator, ClaimShapes, Claims, Cluster, Features, Holder, Limits, Node, Outcome,
+    Allocator, ClaimShapes, Claims, Cluster, Features, Holder, KnownFit, Limits, Node, Outcome,
     SelectorCache, TaintRule,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceSlice};
@@ -104,6 +104,8 @@ struct Asking {
     allocator: Allocator,
     shapes: ClaimShapes,
     nodes: Vec<Node>,
+    /// What it found last, by claim and node. Two of the claims share a place.
+    known: [Vec<Option<KnownFit>>; 2],
     selectors: SelectorCache,
 }
 
@@ -117,6 +119,7 @@ impl Asking {
             allocator: Allocator::new(),
             shapes: ClaimShapes::default(),
             nodes: (0..=NODES).map(node).collect(),
+            known: [vec![None; NODES + 1], vec![None; NODES + 1]],
             selectors: SelectorCache::new(),
         }
     }
@@ -127,7 +130,8 @@ impl Asking {
     fn answers(&mut self, cluster: &Cluster) -> Vec<String> {
         let classes = vec![make::read(json!({"metadata": {"name": "gpu"}, "spec": {}}))];
         let mut found = Vec::new();
-        for (count, mode) in [(1, "ExactCount"), (5, "ExactCount"), (0, "All")] {
+        let all = [(1, "ExactCount"), (5, "ExactCount"), (0, "All")];
+        for (at, (count, mode)) in all.into_iter().enumerate() {
             let mut exactly = json!({"deviceClassName": "gpu", "allocationMode": mode});
             if count > 0 {
                 exactly["count"] = json!(count);
@@ -138,7 +142,8 @@ impl Asking {
             let mut claims = Claims::prepare(features, selectors, &classes, [&claim]);
             self.shapes.recognize(&mut claims);
             let limits = Limits::default();
-            for node in &self.nodes {
+            let known = self.known[at % 2].iter_mut();
+            for (node, known) in self.nodes.iter().zip(known) {
                 let told = |outcome: Outcome| match outcome {
                     Outcome::Allocated(found) => {
                         let results = found.results(&claims, &mut || "share".into());
@@ -147,12 +152,18 @@ impl Asking {
                     other => format!("{other:?}"),
                 };
                 let answer = told(Allocator::new().allocate(cluster, node, &claims, &limits));
-                let fits = match self.allocator.probe(cluster, node, &claims, &limits) {
-                    Outcome::Allocated(()) => answer.starts_with('['),
-                    other => answer == format!("{other:?}"),
-                };
-                assert!(fits, "whether {claim:?} fits on {node:?}: {answer}");
-                let again = told(self.allocator.allocate(cluster, node, &claims, &limits));
+                let (allocator, limits) = (&mut self.allocator, &limits);
+                for fits in [
+                    allocator.probe_known(cluster, node, &claims, limits, known),
+                    allocator.probe(cluster, node, &claims, limits),
+                ] {
+                    let same = match fits {
+                        Outcome::Allocated(()) => answer.starts_with('['),
+                        other => answer == format!("{other:?}"),
+                    };
+                    assert!(same, "whether {claim:?} fits on {node:?}: {answer}");
+                }
+                let again = told(allocator.allocate(cluster, node, &claims, limits));
                 assert_eq!(again, answer, "the same allocator");
                 found.push(answer);
             }

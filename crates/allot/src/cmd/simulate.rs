@@ -104,6 +104,9 @@ pub struct Args {
     bench: bool,
     #[command(flatten)]
     size: bench::Size,
+    /// Measure how the start of a scheduler and an attempt depend on the number of objects: 1, 10 and 100 thousand
+    #[arg(long)]
+    bench_growth: bool,
     /// Write a trace in the format of openb into a folder instead, drawn by the seed
     #[arg(long, value_name = "FOLDER")]
     generate: Option<PathBuf>,
@@ -165,6 +168,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     if args.bench {
         return bench::run(&args.size, args.policy.map(Policy::from));
+    }
+    if args.bench_growth {
+        return bench::growth();
     }
     anyhow::ensure!(
         args.from.is_some() || args.trace.is_some() || !args.file.is_empty(),

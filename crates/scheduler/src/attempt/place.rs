@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::{Attempt, FitError, Nominated, Others, Placement};
+use super::memo::NodeAnswers;
+use super::{Attempt, Changed, FitError, Nominated, Others, Placement};
 use crate::framework::Plugin;
-use crate::node::NodeInfo;
 use crate::status::{Code, Rejection};
 
 /// From this number of nodes on, filtering uses several threads.
@@ -64,11 +64,13 @@ impl Attempt<'_> {
                 });
             }
         }
-        let feasible = self.feasible(&order, wanted, nominated, &mut rejections);
+        let mut known = self.memo.and_then(|memo| memo.answers_for(self));
+        let known = &mut known;
+        let feasible = self.feasible(&order, wanted, nominated, known, &mut rejections);
         let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::Inconclusive);
         if !feasible.is_empty() && !rejections.iter().any(|(_, r)| failed(r)) {
             let begin = self.sources.elapsed();
-            let best = self.best(&feasible, &mut rejections);
+            let best = self.best(&feasible, known, &mut rejections);
             let taken = self.sources.elapsed().saturating_sub(begin);
             let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
             self.scoring.fetch_add(taken, Ordering::Relaxed);
@@ -137,11 +139,13 @@ impl Attempt<'_> {
         order: &Order,
         wanted: usize,
         nominated: Nominated<'_>,
+        known: &mut Option<NodeAnswers<'_>>,
         rejections: &mut Rejections,
     ) -> Vec<usize> {
         let mut feasible = Vec::with_capacity(wanted.min(order.len()));
         let (mut next, mut end) = (0, 0);
         let mut filtered = Vec::new();
+        let mut checks = self.devices.as_ref().map(|d| d.checks(&self.dra));
         while next < order.len() {
             if next == end {
                 // Most often nearly all nodes fit: filtering more than are wanted would be wasted. If most do not, all may
@@ -153,7 +157,7 @@ impl Attempt<'_> {
                 };
                 end = order.len().min(next + chunk);
                 let together = self.snapshot.nodes.len() >= PARALLEL_FROM
-                    && (most_reject || self.filters_are_costly());
+                    && (most_reject && known.is_none() || self.filters_are_costly());
                 filtered = match together {
                     true => self.filter_together(order, next..end, nominated),
                     false => Vec::new(),
@@ -165,9 +169,14 @@ impl Attempt<'_> {
             let node = &self.snapshot.nodes[at];
             let outcome = match filtered.pop() {
                 Some(Some(outcome)) => outcome,
-                _ => self.filter(node, nominated),
+                _ => self.filter_known(at, nominated, known),
             };
-            let Err(rejection) = outcome.and_then(|()| self.check_devices(node)) else {
+            let outcome = outcome.and_then(|()| match (&mut checks, known.as_mut()) {
+                (Some(checks), Some(known)) => checks.check(node, known.devices(at)),
+                (Some(checks), None) => checks.check(node, &mut None),
+                (None, _) => Ok(()),
+            });
+            let Err(rejection) = outcome else {
                 feasible.push(at);
                 if feasible.len() >= wanted {
                     return feasible;
@@ -181,6 +190,27 @@ impl Attempt<'_> {
             }
         }
         feasible
+    }
+
+    /// As [`Attempt::filter`], with what is known about the node.
+    fn filter_known(
+        &self,
+        at: usize,
+        nominated: Nominated<'_>,
+        known: &mut Option<NodeAnswers<'_>>,
+    ) -> Result<(), Rejection> {
+        let node = &self.snapshot.nodes[at];
+        let Some(known) = known else {
+            return self.filter(node, nominated);
+        };
+        let expected = nominated(&node.name);
+        if !expected.is_empty() {
+            Changed::with(self, node, &expected).filter()?;
+        }
+        match &known.of(at, self).rejection {
+            Some(rejection) => Err((**rejection).clone()),
+            None => self.run_other_filters(node, &self.others, &mut |outcome| outcome),
+        }
     }
 
     /// Whether a filter looks at more than the node itself: then several threads save time.
@@ -216,13 +246,5 @@ impl Attempt<'_> {
             alone.then(|| self.filter_with(node, &self.others))
         };
         nodes.par_iter().with_min_len(128).map(judge).collect()
-    }
-
-    /// Whether devices are available for the pod on a node; devices that drivers allocate are not checked here.
-    fn check_devices(&self, node: &NodeInfo) -> Result<(), Rejection> {
-        match &self.devices {
-            Some(devices) => devices.check(node, &self.dra),
-            None => Ok(()),
-        }
     }
 }

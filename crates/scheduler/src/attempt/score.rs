@@ -1,16 +1,55 @@
 //! Which of the nodes that fit is the best, and what the pod gets there.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use allot_allocator::Policy;
 
+use super::memo::{NodeAnswers, NodeScores};
 use super::place::Rejections;
 use super::{Attempt, Placement};
 use crate::dra::{Counts, NodeDevices, PodDevices};
 use crate::framework::Plugin;
 use crate::node::NodeInfo;
+use crate::plugins::fit::FitArgs;
 use crate::plugins::image::ImageLocality;
 use crate::plugins::{fit, interpod, normalize, spread, taints};
+
+/// Scores nodes by the plugins that look at nothing but a node, and for extended resources at its devices.
+pub(super) struct NodeScorer<'s> {
+    attempt: &'s Attempt<'s>,
+    fit: Cow<'s, FitArgs>,
+    fit_counts: Option<Counts<'s>>,
+    balanced_counts: Option<Counts<'s>>,
+    is_best_effort: bool,
+}
+
+impl NodeScorer<'_> {
+    pub(super) fn scores(&self, node: &NodeInfo) -> NodeScores {
+        let (attempt, pod, profile) = (self.attempt, self.attempt.pod, self.attempt.profile);
+        let mut scores = NodeScores::default();
+        for (plugin, weight) in &profile.weights {
+            match plugin {
+                Plugin::TaintToleration => scores.taints = taints::score(pod.tolerations(), node),
+                Plugin::NodeAffinity if attempt.prefers_nodes() => {
+                    let own = attempt.affinity.score(node);
+                    scores.affinity = own + profile.added_affinity.score(node);
+                }
+                Plugin::NodeResourcesFit => {
+                    let devices = |r: &str, n: &NodeInfo| self.fit_counts.as_ref()?.of(r, n);
+                    scores.resources += fit::score(pod, node, &self.fit, &devices) * weight;
+                }
+                Plugin::NodeResourcesBalancedAllocation if !self.is_best_effort => {
+                    let devices = |r: &str, n: &NodeInfo| self.balanced_counts.as_ref()?.of(r, n);
+                    let score = fit::balanced(pod, node, &profile.balanced, &devices);
+                    scores.resources += score * weight;
+                }
+                _ => {}
+            }
+        }
+        scores
+    }
+}
 
 /// The score of a node where the allocation failed.
 const TRIED: i64 = i64::MIN;
@@ -20,11 +59,12 @@ impl Attempt<'_> {
     pub(super) fn best(
         &self,
         feasible: &[usize],
+        known: &mut Option<NodeAnswers<'_>>,
         rejections: &mut Rejections,
     ) -> Option<Placement> {
         let mut scores = match feasible.len() {
             0 | 1 => vec![0; feasible.len()],
-            _ => self.scores(feasible),
+            _ => self.scores(feasible, known),
         };
         if let Some(plugin) = self.devices.as_ref().filter(|_| feasible.len() > 1) {
             self.add_preferences(plugin, feasible, &mut scores);
@@ -114,52 +154,52 @@ impl Attempt<'_> {
         self.devices.as_ref()?.counts(scored, &self.dra)
     }
 
+    /// Prepares the scores by the plugins that look at nothing but a node.
+    pub(super) fn node_scorer(&self) -> NodeScorer<'_> {
+        let fit = self.profile.fit_args();
+        NodeScorer {
+            fit_counts: self.counts(&fit.resources),
+            balanced_counts: self.counts(&self.profile.balanced),
+            is_best_effort: fit::is_best_effort(self.pod, &self.profile.balanced),
+            attempt: self,
+            fit,
+        }
+    }
+
+    /// Whether nodes differ in the score of NodeAffinity.
+    fn prefers_nodes(&self) -> bool {
+        self.affinity.has_preferences() || self.profile.added_affinity.has_preferences()
+    }
+
     /// Weighted scores of nodes by all plugins but DynamicResources.
-    fn scores(&self, nodes: &[usize]) -> Vec<i64> {
-        let mut total = vec![0i64; nodes.len()];
+    fn scores(&self, nodes: &[usize], known: &mut Option<NodeAnswers<'_>>) -> Vec<i64> {
         let (pod, snapshot, profile) = (self.pod, self.snapshot, self.profile);
-        let each = |f: &dyn Fn(&NodeInfo) -> i64| {
-            nodes
-                .iter()
-                .map(|i| f(&snapshot.nodes[*i]))
-                .collect::<Vec<_>>()
-        };
+        let scorer = self.node_scorer();
+        let own = nodes.iter().map(|at| match known {
+            Some(known) => known.of(*at, self).scores,
+            None => scorer.scores(&snapshot.nodes[*at]),
+        });
+        let own: Vec<NodeScores> = own.collect();
+        let mut total: Vec<i64> = own.iter().map(|own| own.resources).collect();
         for (plugin, weight) in &profile.weights {
             let scores = match plugin {
                 Plugin::TaintToleration => {
-                    let mut s = each(&|n| taints::score(pod.tolerations(), n));
+                    let mut s: Vec<i64> = own.iter().map(|own| own.taints).collect();
                     normalize(&mut s, true);
                     Some(s)
                 }
-                Plugin::NodeAffinity
-                    if self.affinity.has_preferences()
-                        || profile.added_affinity.has_preferences() =>
-                {
-                    let added = &profile.added_affinity;
-                    let mut s = each(&|n| self.affinity.score(n) + added.score(n));
+                Plugin::NodeAffinity if self.prefers_nodes() => {
+                    let mut s: Vec<i64> = own.iter().map(|own| own.affinity).collect();
                     normalize(&mut s, false);
                     Some(s)
                 }
-                Plugin::NodeResourcesFit => {
-                    let args = profile.fit_args();
-                    let counts = self.counts(&args.resources);
-                    let devices = |r: &str, n: &NodeInfo| counts.as_ref()?.of(r, n);
-                    Some(each(&|n| fit::score(pod, n, &args, &devices)))
-                }
-                Plugin::NodeResourcesBalancedAllocation
-                    if !fit::is_best_effort(pod, &profile.balanced) =>
-                {
-                    let counts = self.counts(&profile.balanced);
-                    let devices = |r: &str, n: &NodeInfo| counts.as_ref()?.of(r, n);
-                    Some(each(&|n| {
-                        fit::balanced(pod, n, &profile.balanced, &devices)
-                    }))
-                }
                 Plugin::ImageLocality if !snapshot.image_nodes.is_empty() => {
                     let images = ImageLocality::new(pod);
-                    Some(each(&|n| {
-                        images.score(n, &snapshot.image_nodes, snapshot.nodes.len())
-                    }))
+                    let score = |at: &usize| {
+                        let node = &snapshot.nodes[*at];
+                        images.score(node, &snapshot.image_nodes, snapshot.nodes.len())
+                    };
+                    Some(nodes.iter().map(score).collect())
                 }
                 Plugin::PodTopologySpread => {
                     spread::scores(pod, &self.affinity, snapshot, nodes, &profile.spread)

@@ -142,7 +142,7 @@ impl Core {
         };
         metrics.point(Point::PreFilter, &profile.name, end, self.since(begin));
         let attempt = match prepared {
-            Ok(attempt) => attempt,
+            Ok(attempt) => attempt.with_memo(&self.node_memo),
             Err(rejection) if rejection.code == Code::Error => {
                 let plugin = rejection.plugin.name();
                 let message = format!("running PreFilter plugin {plugin:?}: {rejection}");

@@ -220,6 +220,11 @@ impl PodDevices {
             .is_some_and(|s| s.resources.iter().any(|(r, _)| r == resource))
     }
 
+    /// Whether devices provide extended resources of the pod.
+    pub fn has_extended(&self) -> bool {
+        self.extended.is_some()
+    }
+
     fn open(&self) -> impl Iterator<Item = &PodClaim> {
         self.claims.iter().filter(|c| c.allocation.is_none())
     }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use allot_reflector::Observed;
 use allot_scheduler::core::Input;
-use allot_scheduler::pod::PodInfo;
 use allot_scheduler::watched;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;
 
 use super::Simulation;
-use crate::objects::identity;
+use crate::objects::{identity, stored};
 use crate::prepare::text;
 use crate::show::{self, Seen, parsed};
 
@@ -72,8 +71,8 @@ impl Simulation {
                 continue;
             }
             self.name_claims(&mut pod);
-            let info = Arc::new(PodInfo::observed(pod.clone()));
-            self.remember(&pod, &info, true);
+            let (pod, info) = stored(pod);
+            self.remember(pod, &info, true);
             items.push(info);
         }
         self.deliver(Input::Pod(Observed::Listed {

@@ -1,6 +1,7 @@
 //! How fast a simulation is, and how much memory it takes.
 
 use std::io::Write as _;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use allot_allocator::Policy;
@@ -86,6 +87,103 @@ pub fn run(size: &Size, policy: Option<Policy>) -> anyhow::Result<()> {
         writeln!(out, "{} MiB of memory at most", peak / 1024)?;
     }
     Ok(())
+}
+
+/// Objects of the cluster in each row of the table.
+const GROWTH: [usize; 3] = [1000, 10_000, 100_000];
+/// Pods that arrive there.
+const ARRIVALS: usize = 2000;
+
+/// Prints how the start of a scheduler and the life of a pod with its claim depend on the number of pods and claims that
+/// are there, ten of each to a node, in processor time.
+pub fn growth() -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "objects  nodes    start  an object     a pod")?;
+    for objects in GROWTH {
+        let (pods, nodes) = (objects / 2, objects / 20);
+        let mut cluster = cluster(nodes, 16);
+        cluster.extend((0..pods).flat_map(|at| running(at, nodes)));
+        let (config, mut workload) = (Config::default(), Workload::default());
+        let mut rows = String::from("at,duration,count,name,class,cpu\n");
+        for second in 0..ARRIVALS / RATE {
+            rows.push_str(&format!("{second},1,{RATE},p{second},{CLASS},100m\n"));
+        }
+        let (features, start) = (config.features.clone(), Timestamp::UNIX_EPOCH);
+        trace::add(&mut workload, &rows, "default", &features, start)?;
+        let begin = processor_time();
+        let mut simulation = Simulation::new(config, Options::default(), cluster)?;
+        let started = processor_time().saturating_sub(begin);
+        simulation.add_workload(workload)?;
+        let begin = processor_time();
+        simulation.run()?;
+        let taken = processor_time().saturating_sub(begin);
+        let placed = simulation.report().summary.placed;
+        anyhow::ensure!(
+            placed == ARRIVALS,
+            "{placed} of {ARRIVALS} pods were placed"
+        );
+        let each = |time: Duration, count: usize| time.as_secs_f64() * 1e6 / count as f64;
+        writeln!(
+            out,
+            "{objects:>7} {nodes:>6} {:>6.2} s {:>7.1} µs {:>6.0} µs",
+            started.as_secs_f64(),
+            each(started, objects),
+            each(taken, ARRIVALS),
+        )?;
+    }
+    Ok(())
+}
+
+/// The processor time of this thread, which other programs do not change; the time that passes, where the system does not
+/// tell.
+fn processor_time() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split_whitespace().next().and_then(|n| n.parse().ok());
+    let passed = || START.get_or_init(Instant::now).elapsed();
+    nanoseconds.map_or_else(passed, Duration::from_nanos)
+}
+
+/// A pod that runs, and its claim.
+fn running(at: usize, nodes: usize) -> [Value; 2] {
+    let (pod, claim, node) = (
+        format!("running-{at}"),
+        format!("claim-{at}"),
+        format!("node-{}", at % nodes),
+    );
+    let device = format!("device-{}", at / nodes);
+    let request = json!({"name": "r", "exactly": {
+        "deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 1,
+    }});
+    let result = json!({"request": "r", "driver": DRIVER, "pool": node, "device": device});
+    [
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": pod, "namespace": "default", "uid": pod},
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}],
+                "resourceClaims": [{"name": "d", "resourceClaimName": claim}],
+            },
+            "status": {"phase": "Running"},
+        }),
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "name": claim,
+                "namespace": "default",
+                "uid": claim,
+                "finalizers": ["resource.kubernetes.io/delete-protection"],
+            },
+            "spec": {"devices": {"requests": [request]}},
+            "status": {
+                "allocation": {"devices": {"results": [result]}},
+                "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
+            },
+        }),
+    ]
 }
 
 /// Nodes with as many devices each.

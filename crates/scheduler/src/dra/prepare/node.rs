@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use allot_allocator::KnownFit;
 use allot_resourceclaim::consumers;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
@@ -10,7 +11,7 @@ use super::extended::ExtendedResourceRequest;
 use super::{
     DraContext, ExtendedResourceClaimOnNode, NodeDevices, PLUGIN, PodDevices, alternatives,
 };
-use crate::device_allocator::{AllocationRequest, Outcome};
+use crate::device_allocator::{AllocationRequest, Outcome, Prober};
 use crate::dra::claims::uid_of;
 use crate::dra::node_allocatable::Mappings;
 use crate::node::NodeInfo;
@@ -20,7 +21,54 @@ use crate::status::{NOT_AVAILABLE, Rejection};
 /// Upstream's text for a node without the devices.
 const NO_FIT: &str = "cannot allocate all claims";
 
+/// Whether there are devices for a pod, on one node after the other.
+pub struct NodeChecks<'c> {
+    devices: &'c PodDevices,
+    cx: &'c DraContext<'c>,
+    /// If only the free devices of a node matter, for the same request on all nodes.
+    prober: Option<Prober<'c>>,
+}
+
+impl NodeChecks<'_> {
+    /// As [`PodDevices::check`]. `known` is what an earlier call left for the node, for this pod or another.
+    ///
+    /// # Errors
+    /// As [`PodDevices::filter`].
+    pub fn check(
+        &mut self,
+        node: &NodeInfo,
+        known: &mut Option<KnownFit>,
+    ) -> Result<(), Rejection> {
+        let (devices, cx) = (self.devices, self.cx);
+        let (Some(prober), Some(request)) = (&mut self.prober, &devices.request) else {
+            return devices.check(node, cx);
+        };
+        if devices.claims.iter().any(|c| c.is_unavailable(node)) {
+            return Err(Rejection::unresolvable(PLUGIN, NOT_AVAILABLE));
+        }
+        match prober.probe(node, known) {
+            Outcome::Allocated(_) => Ok(()),
+            other => {
+                let request = Held::Borrowed(request);
+                devices.allocated(other, &request, node, cx).map(drop)
+            }
+        }
+    }
+}
+
 impl PodDevices {
+    /// Checks nodes one after the other. Until that is over no devices can be searched.
+    pub fn checks<'c>(&'c self, cx: &'c DraContext<'c>) -> NodeChecks<'c> {
+        let request = self.request.as_ref();
+        let is_simple = self.extended.is_none() && cx.node_allocatable.is_none_or(|m| m.is_empty());
+        let request = request.filter(|_| is_simple);
+        NodeChecks {
+            devices: self,
+            cx,
+            prober: request.map(|request| cx.allocator.prober(cx.claims.cluster(), request)),
+        }
+    }
+
     /// Finds devices for the pod on a node.
     pub fn filter(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
         let mut devices = self.allocate(node, cx)?;
