@@ -343,7 +343,7 @@ impl Runtime for Process {
             }
         }
         let cgroups = self.cgroups;
-        // They may hold millions of files, and nobody waits for their removal.
+        // They may hold millions of files, and what is recovered does not depend on it.
         tokio::task::spawn_blocking(move || {
             for directory in left {
                 discard(&directory, cgroups);
