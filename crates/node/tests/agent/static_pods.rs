@@ -286,8 +286,10 @@ async fn regression_manifests_that_cannot_be_read_end_nothing() {
     let mirror = cluster.get(&pod_path("web-n1")).await;
     assert_eq!(mirror["metadata"]["uid"], web["metadata"]["uid"]);
 
-    std::fs::remove_file(&directory).expect("the link");
-    std::fs::rename(&aside, &directory).expect("the directory");
+    // At once: if there is no directory, there are no static pods.
+    let link = cluster.root().join("link");
+    std::os::unix::fs::symlink(&aside, &link).expect("a link");
+    std::fs::rename(&link, &directory).expect("another link");
     write(&directory, "more", json!({"containers": [service("more")]}));
     cluster.until(&pod_path("more-n1"), "Running", runs).await;
     let after = cluster.until(&pod_path("web-n1"), "Running", runs).await;
