@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// An API server and a node whose HTTPS API is asked.
 pub(super) struct Setup {
     pub(super) client: Client,
-    authority: Authority,
+    pub(super) authority: Authority,
     address: SocketAddr,
     _stop: DropGuard,
     _directory: tempfile::TempDir,
@@ -140,7 +140,7 @@ impl Setup {
         )
     }
 
-    async fn connect(
+    pub(super) async fn connect(
         &self,
         identity: Option<Identity>,
     ) -> tokio_rustls::client::TlsStream<TcpStream> {

@@ -55,7 +55,6 @@ async fn containers_are_measured_by_their_cgroups() {
         "container_cpu_usage_seconds_total",
         "container_memory_usage_bytes",
         "container_memory_working_set_bytes",
-        "container_memory_rss",
         "container_processes",
     ];
     until("the container is measured", || async {
