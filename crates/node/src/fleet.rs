@@ -66,7 +66,9 @@ pub(crate) async fn run(
         mirrors: Default::default(),
         ended: Default::default(),
         synced: Default::default(),
+        manifests_known: Default::default(),
         shutdown: shutdown.clone(),
+        workers: Default::default(),
         config: config.clone(),
     });
     let mut tasks = JoinSet::new();

@@ -50,6 +50,8 @@ pub(crate) struct Files {
     pub(crate) volumes: BTreeMap<String, Ready>,
     /// Its image at a runtime that has images of its own.
     pub(crate) delegated: Option<crate::runtime::Image>,
+    /// The images of such a runtime that are volumes, by the volume's name.
+    pub(crate) delegated_volumes: BTreeMap<String, crate::runtime::Image>,
 }
 
 impl Files {

@@ -22,13 +22,16 @@
 //! ```
 
 use std::os::unix::fs::DirBuilderExt as _;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 mod claims;
 mod config;
@@ -68,6 +71,14 @@ use plugins::Plugins;
 use pods::Node;
 use runtime::{Cri, CriSettings, DynRuntime, Process, Simulated};
 
+/// The socket of the container runtime at an endpoint, which is `unix:///PATH` or a path.
+///
+/// # Errors
+/// The endpoint is something else.
+pub fn cri_socket(endpoint: &str) -> Result<std::path::PathBuf, Error> {
+    runtime::cri_socket(endpoint).map_err(Error::Runtime)
+}
+
 /// Runs one node until `shutdown`. Containers keep running after that, and the next run adopts them, unless the node is
 /// [ephemeral](Config::ephemeral).
 ///
@@ -94,6 +105,34 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     let made = private.recursive(true).mode(0o750).create(&pods);
     made.map_err(|source| io(&pods, source))?;
     let runtime = make_runtime(&config).await?;
+    // Its own, so that an error ends the workers of pods as well.
+    let stop = shutdown.child_token();
+    let (workers, mut tasks) = (TaskTracker::new(), JoinSet::new());
+    let served = async {
+        let parts = assemble(client, &config, &runtime, stop.clone(), workers.clone()).await?;
+        serve(parts, &mut tasks).await
+    };
+    // However it ends, nothing of an ephemeral node is left.
+    let served = AssertUnwindSafe(served).catch_unwind().await;
+    stop.cancel();
+    end(&config, &*runtime, tasks, workers).await;
+    served.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The parts of a node that its tasks share.
+struct Parts {
+    node: Arc<Node>,
+    plugins: Arc<Plugins>,
+    api: Arc<resource_api::ResourceApi>,
+}
+
+async fn assemble(
+    client: Client,
+    config: &Config,
+    runtime: &DynRuntime,
+    shutdown: CancellationToken,
+    workers: TaskTracker,
+) -> Result<Parts, Error> {
     let simulated = config.runtime == RuntimeKind::Simulated;
     let plugins = Arc::new(Plugins::of(config.clone()));
     let api = Arc::new(resource_api::ResourceApi::new(client.clone()));
@@ -104,37 +143,31 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         simulated,
     )?;
     let events = Recorder::new(client.clone(), config.node_name.clone());
-    let images = open_images(&client, &config, &*runtime, &events).await?;
+    let images = open_images(&client, config, &**runtime, &events).await?;
     let node = Arc::new(Node {
         client: client.clone(),
-        runtime: Arc::clone(&runtime),
-        images: images.clone(),
-        delegated: images::Delegated::of(&runtime, client.clone(), events.clone(), &config)?
+        runtime: Arc::clone(runtime),
+        images,
+        delegated: images::Delegated::of(runtime, client.clone(), events.clone(), config)?
             .map(Arc::new),
         claims,
-        events: events.clone(),
-        services: pods::Services::new(client.clone(), config.api_server),
+        events,
+        services: pods::Services::new(client, config.api_server),
         pods: Default::default(),
         mirrors: Default::default(),
         ended: Default::default(),
         synced: Default::default(),
-        shutdown: shutdown.clone(),
+        manifests_known: Default::default(),
+        shutdown,
+        workers,
         config: config.clone(),
     });
-
-    let mut tasks = JoinSet::new();
-    serve(Arc::clone(&node), plugins, api, &mut tasks).await?;
-    end(&config, &*runtime, tasks).await;
-    Ok(())
+    Ok(Parts { node, plugins, api })
 }
 
 /// Starts everything that a node does, and waits for `shutdown`.
-async fn serve(
-    node: Arc<Node>,
-    plugins: Arc<Plugins>,
-    api: Arc<resource_api::ResourceApi>,
-    tasks: &mut JoinSet<()>,
-) -> Result<(), Error> {
+async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
+    let Parts { node, plugins, api } = parts;
     let (client, config, runtime) = (&node.client, &node.config, &node.runtime);
     let (events, shutdown) = (&node.events, &node.shutdown);
     let simulated = config.runtime == RuntimeKind::Simulated;
@@ -247,9 +280,18 @@ async fn serve(
 }
 
 /// Ends the tasks, and what an ephemeral node runs.
-async fn end(config: &Config, runtime: &dyn runtime::Runtime, mut tasks: JoinSet<()>) {
+async fn end(
+    config: &Config,
+    runtime: &dyn runtime::Runtime,
+    mut tasks: JoinSet<()>,
+    workers: TaskTracker,
+) {
+    /// How long a worker may take with what it has begun, such as the start of a container.
+    const BEGUN: Duration = Duration::from_secs(2);
     tasks.shutdown().await;
     if config.ephemeral {
+        workers.close();
+        let _ = tokio::time::timeout(BEGUN, workers.wait()).await;
         stop_all(runtime).await;
         let pods = std::fs::read_dir(config.root_dir.join("pods"));
         for pod in pods.into_iter().flatten().flatten() {
@@ -295,10 +337,13 @@ pub async fn run_fleet(
     if nodes.len() > 1 && nodes.iter().all(alike) {
         return fleet::run(client, nodes, shutdown).await;
     }
-    let runs = nodes
-        .into_iter()
-        .map(|config| run(client.clone(), config, shutdown.clone()));
-    futures::future::try_join_all(runs).await.map(drop)
+    // The others end in order too, so that no container of an ephemeral node is left.
+    let stop = shutdown.child_token();
+    let runs = nodes.into_iter().map(|config| {
+        let (run, stop) = (run(client.clone(), config, stop.clone()), stop.clone());
+        async move { run.await.inspect_err(|_| stop.cancel()) }
+    });
+    futures::future::join_all(runs).await.into_iter().collect()
 }
 
 /// The images of the node, if its containers run from images.

@@ -6,6 +6,8 @@ pub(crate) struct Memory {
     pub(crate) total: u64,
     /// What programs could get without swapping.
     pub(crate) available: u64,
+    /// Swap space in use.
+    pub(crate) swap: u64,
 }
 
 impl Memory {
@@ -23,6 +25,10 @@ impl Memory {
         Some(Self {
             total: bytes("MemTotal:")?,
             available: bytes("MemAvailable:")?,
+            // A kernel without swap does not tell it.
+            swap: bytes("SwapTotal:")
+                .unwrap_or(0)
+                .saturating_sub(bytes("SwapFree:").unwrap_or(0)),
         })
     }
 }
@@ -33,10 +39,11 @@ mod tests {
 
     #[test]
     fn the_kernels_figures_are_bytes() {
-        let text = "MemTotal:  100 kB\nMemFree:  20 kB\nMemAvailable:  40 kB\n";
+        let text = "MemTotal:  100 kB\nMemFree:  20 kB\nMemAvailable:  40 kB\nSwapTotal:  9 kB\nSwapFree:  4 kB\n";
         let expected = Memory {
             total: 100 << 10,
             available: 40 << 10,
+            swap: 5 << 10,
         };
         assert_eq!(Memory::parse(text), Some(expected));
         assert_eq!(Memory::parse(""), None);

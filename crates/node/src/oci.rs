@@ -14,6 +14,7 @@ use crate::spec::{ContainerSpec, Isolation};
 pub(crate) mod capabilities;
 pub(crate) mod cgroup;
 mod devices;
+pub(crate) mod measure;
 mod mounts;
 pub(crate) use mounts::is_proc;
 pub(crate) mod seccomp;

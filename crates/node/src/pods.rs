@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use allot_apimachinery::quantity::Quantity;
 use allot_reflector::{Collection, Observed};
@@ -13,18 +13,22 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce, mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::claims::Claims;
 use crate::config::Config;
 use crate::events::Recorder;
 use crate::images::{Delegated, Images};
+use crate::manifests::is_hash;
 use crate::memory::Memory;
 use crate::runtime::{DynRuntime, Found};
 use static_pods::StaticPods;
 
 mod env;
 mod etc;
+mod garbage;
 mod handler;
 mod hooks;
 mod launch;
@@ -34,6 +38,7 @@ mod message;
 mod mirrors;
 pub(crate) mod network;
 mod probes;
+mod record;
 mod security;
 mod services;
 mod state;
@@ -87,7 +92,12 @@ pub(crate) struct Node {
     /// The worker of a static pod has ended.
     pub(crate) ended: Notify,
     pub(crate) shutdown: CancellationToken,
-    /// Set once every pod that the API server and the manifests had at the start was seen.
+    /// Whether the manifests of static pods were read. Before that, what is of no known pod may be of one of them.
+    pub(crate) manifests_known: AtomicBool,
+    /// The workers of pods.
+    pub(crate) workers: TaskTracker,
+    /// Set once every pod that the API server and the manifests had at the start was seen. Manifests that cannot be read
+    /// are not waited for.
     pub(crate) synced: SetOnce<()>,
 }
 
@@ -129,13 +139,16 @@ impl Node {
         }
     }
 
-    /// Removes containers that have ended. Their directories may hold millions of files: other pods do not wait for it.
-    async fn remove_containers(self: &Arc<Self>, ids: Vec<String>) {
+    /// Removes containers that have ended, or that were never started. Their directories may hold millions of files, so that
+    /// this is done apart; the result can be awaited.
+    fn discard_containers(self: &Arc<Self>, ids: Vec<String>) -> JoinHandle<()> {
         let node = Arc::clone(self);
-        let removing = tokio::task::spawn_blocking(move || {
-            ids.iter().for_each(|id| node.remove_container(id));
-        });
-        if let Err(error) = removing.await {
+        tokio::task::spawn_blocking(move || ids.iter().for_each(|id| node.remove_container(id)))
+    }
+
+    /// Removes containers that have ended, and waits for it.
+    async fn remove_containers(self: &Arc<Self>, ids: Vec<String>) {
+        if let Err(error) = self.discard_containers(ids).await {
             tracing::warn!(%error, "containers were not removed");
         }
     }
@@ -155,6 +168,11 @@ impl Node {
     pub(crate) fn has_own_network(&self, pod: &Pod) -> bool {
         let complete = self.runtime.complete();
         complete.is_some_and(|it| !it.addresses(&pod.uid().unwrap_or_default()).is_empty())
+    }
+
+    /// Whether a UID may be that of a static pod that is not known yet.
+    fn may_be_static(&self, uid: &str) -> bool {
+        is_hash(uid) && !self.manifests_known.load(Ordering::Acquire)
     }
 
     /// Whether a pod is from a manifest on the node.
@@ -202,6 +220,8 @@ pub(crate) enum PodEvent {
     Synced(Vec<String>),
     /// The static pods, all of them.
     Static(Vec<Pod>),
+    /// The manifests cannot be read, so that static pods may run which are not known.
+    Unreadable,
 }
 
 /// Watches the pods that a field selector selects, usually those of one node, with the ones to keep.
@@ -288,7 +308,7 @@ pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEven
             .or_default()
             .push(container);
     }
-    let mut own = StaticPods::of(node.config.pod_manifest_path.is_some());
+    let mut own = StaticPods::of(&node);
     let mut listed = false;
     loop {
         let event = tokio::select! {
@@ -317,12 +337,12 @@ pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEven
                 listed = true;
             }
             Some(PodEvent::Static(pods)) => own.replace(&node, pods, &mut found),
+            Some(PodEvent::Unreadable) => own.cannot_be_read(),
         }
-        if listed && own.are_known() && node.synced.set(()).is_ok() {
-            tokio::spawn(collect_garbage(
-                Arc::clone(&node),
-                std::mem::take(&mut found),
-            ));
+        if listed && own.were_looked_for() && node.synced.set(()).is_ok() {
+            let orphans = found.extract_if(|uid, _| !node.may_be_static(uid));
+            let orphans = orphans.collect();
+            tokio::spawn(garbage::collect(Arc::clone(&node), orphans));
         }
     }
 }
@@ -364,7 +384,8 @@ fn start(node: &Arc<Node>, update: Update, origin: Origin, recovered: Vec<Found>
     let node = Arc::clone(node);
     // Here and not in the task: once all pods were seen, the running containers are known.
     let worker = worker::Worker::new(Arc::clone(&node), origin, receiver, containers, recovered);
-    tokio::spawn(async move {
+    let workers = node.workers.clone();
+    workers.spawn(async move {
         worker.run().await;
         node.pods.lock().remove(&uid);
         if of_file {
@@ -379,57 +400,4 @@ fn delete(node: &Arc<Node>, uid: &str) {
         entry.update.send_modify(|update| update.deleted = true);
     }
     node.mirrors.deleted(node, uid);
-}
-
-/// Removes the remains of pods that were deleted while the agent was not running: containers, claims, directories.
-/// Claims of pods without a worker are checked again every minute.
-async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) {
-    let stops = orphans.values().flatten().map(|container| {
-        let node = Arc::clone(&node);
-        async move {
-            tracing::info!(
-                pod = container.owner.pod_name,
-                "stopping a container whose pod is gone"
-            );
-            node.runtime
-                .stop(container.running.id.clone(), Duration::from_secs(2))
-                .await;
-            node.remove_containers(vec![container.running.id.clone()])
-                .await;
-        }
-    });
-    futures::future::join_all(stops).await;
-    if let Some(complete) = node.runtime.complete() {
-        for uid in complete.known() {
-            if !node.pods.lock().contains_key(&uid) {
-                complete.close(&uid).await;
-                complete.forget(&uid);
-            }
-        }
-    }
-    for entry in std::fs::read_dir(node.config.root_dir.join("pods"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let uid = entry.file_name().to_string_lossy().into_owned();
-        if !node.pods.lock().contains_key(&uid) {
-            unmount_all(&entry.path());
-            remove_tree(entry.path()).await;
-        }
-    }
-    loop {
-        for uid in node.claims.pods() {
-            if node.pods.lock().contains_key(&uid) {
-                continue;
-            }
-            if let Err(error) = node.claims.unprepare(&uid).await {
-                tracing::warn!(pod = uid, %error, "claims of a deleted pod are not unprepared yet");
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(60)) => {}
-            () = node.shutdown.cancelled() => return,
-        }
-    }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -21,6 +22,7 @@ mod signal;
 mod simulated;
 
 pub use complete::{Complete, Condition, Connection, Image, Measured, Output, Request};
+pub(crate) use cri::socket as cri_socket;
 pub use cri::{Cri, Settings as CriSettings};
 pub use process::Process;
 pub use simulated::Simulated;
@@ -140,6 +142,14 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Removes a container that has exited.
     fn remove(&self, id: &str);
+
+    /// Measures the containers of this node; none if nothing counts what they use.
+    ///
+    /// # Errors
+    /// The runtime does not answer.
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+        std::future::ready(Ok(Vec::new())).boxed()
+    }
 
     /// Executes a command in a running container.
     ///

@@ -212,6 +212,9 @@ async fn route(
 ) -> Result<Response<Body>, Refusal> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let query = Query::parse(request.uri().query().unwrap_or_default());
+    if let (&Method::GET, ["healthz"] | ["healthz", "ping"]) = (request.method(), &*parts) {
+        return Ok(text(StatusCode::OK, "ok"));
+    }
     // An agent that has just started would deny pods that run.
     let _ = tokio::time::timeout(FIRST_PODS, node.synced.wait()).await;
     match (request.method(), parts.as_slice()) {
@@ -235,10 +238,13 @@ async fn route(
             OPEN_METRICS,
             node.claims.metrics().into(),
         )),
-        (&Method::GET, ["healthz"] | ["healthz", "ping"]) => Ok(text(StatusCode::OK, "ok")),
         (&Method::GET, ["pods"]) => Ok(json(pod_list(&node))),
         (&Method::GET, ["metrics", "resource"]) => {
             let body = usage::resources(&node).await;
+            Ok(with_body(StatusCode::OK, PROMETHEUS, body.into()))
+        }
+        (&Method::GET, ["metrics", "cadvisor"]) => {
+            let body = usage::cadvisor(&node).await;
             Ok(with_body(StatusCode::OK, PROMETHEUS, body.into()))
         }
         (&Method::GET, ["stats", "summary"]) => match usage::summary(&node).await {

@@ -28,5 +28,9 @@ mod pulls;
 mod runtime;
 #[path = "agent/static_pods.rs"]
 mod static_pods;
+#[path = "agent/streams.rs"]
+mod streams;
+#[path = "agent/usage.rs"]
+mod usage;
 #[path = "agent/volumes.rs"]
 mod volumes;

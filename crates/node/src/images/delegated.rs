@@ -1,14 +1,14 @@
 //! Images of a runtime that pulls them itself. The kubelet's rules around a pull are those of [`Manager`], as for a node's own
 //! images.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 use allot_images::backoff::Backoff;
 use allot_images::collect::{Collectable, Usage};
 use allot_images::manager::{Event, Fetched, Policy, Request, Source, Waiting};
-use allot_images::{Credential, Error, Manager, Reference};
+use allot_images::{Credential, Error, Keyring, Manager, Reference};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::{Client, ResourceExt};
@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::garbage::Garbage;
-use super::{credentials, record_event, refuse, secrets};
+use super::{Files, credentials, image_volumes, record_event, refuse, secrets};
 use crate::config::Config;
 use crate::events::Recorder;
 use crate::runtime::{Complete, DynRuntime, Image};
@@ -67,21 +67,43 @@ impl Delegated {
         }))
     }
 
-    /// Ensures that the image of a container exists and that the pod may use it, and pulls it if one of both is not so or
-    /// the pull policy requires it.
+    /// Ensures that the images of a container exist and that the pod may use them: its own and those of its image volumes.
+    /// Pulls one if it may not be used as it is, or the pull policy requires it.
     ///
     /// # Errors
     /// The container's waiting state, with the kubelet's reasons and messages.
-    pub(crate) async fn ensure(&self, pod: &Pod, container: &Container) -> Result<Image, Waiting> {
-        let name = container.image.as_deref().unwrap_or_default();
+    pub(crate) async fn ensure(&self, pod: &Pod, container: &Container) -> Result<Files, Waiting> {
         let keyring = secrets::keyring(&self.client, &self.events, pod)
             .await
             .map_err(|message| refuse(&self.events, pod, container, "ErrImagePull", message))?;
+        let mut volumes = BTreeMap::new();
+        for (volume, reference, policy) in image_volumes(pod, container) {
+            let image = self.one(pod, container, &keyring, reference, policy);
+            volumes.insert(volume.to_owned(), image.await?);
+        }
+        let name = container.image.as_deref().unwrap_or_default();
+        let policy = container.image_pull_policy.as_deref();
+        let image = self.one(pod, container, &keyring, name, policy).await?;
+        Ok(Files {
+            delegated: Some(image),
+            delegated_volumes: volumes,
+            ..Files::default()
+        })
+    }
+
+    async fn one(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        keyring: &Keyring,
+        name: &str,
+        policy: Option<&str>,
+    ) -> Result<Image, Waiting> {
         let request = Request {
             pod_uid: pod.metadata.uid.as_deref().unwrap_or_default(),
             image: name,
-            policy: Policy::of(container.image_pull_policy.as_deref(), name),
-            credentials: &credentials(&keyring, name),
+            policy: Policy::of(policy, name),
+            credentials: &credentials(keyring, name),
         };
         let mut record = |event: Event| record_event(&self.events, pod, container, event);
         self.manager.ensure(&request, &mut record).await

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// The directories of a cgroup in all hierarchies.
-fn directories(path: &Path) -> Vec<PathBuf> {
+pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
     let relative = path.strip_prefix("/").unwrap_or(path);
     let root = Path::new(ROOT);
     let mut all = vec![root.join(relative)];

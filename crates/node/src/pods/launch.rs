@@ -63,11 +63,11 @@ pub(super) async fn container_spec(
     // The environment of a simulated container is not used.
     let services = match node.pretends() {
         true => Vec::new(),
-        false => match node.services.environment(pod).await {
-            // Without the API server there are none.
-            Err(_) if node.is_static(pod) => Vec::new(),
-            services => services.map_err(config)?,
-        },
+        false => {
+            let waits = !node.is_static(pod);
+            let services = node.services.environment(pod, waits).await;
+            services.map_err(config)?
+        }
     };
     let own = env::environment(&downward, container, &mut sources, services)
         .await
@@ -76,7 +76,11 @@ pub(super) async fn container_spec(
     let delegated = given.files.delegated.clone();
     let request = match delegated {
         None => None,
-        Some(image) => Some(Box::new(delegate(node, pod, container, image, &own)?)),
+        Some(image) => {
+            let mut request = delegate(node, pod, container, image, &own)?;
+            request.volumes.clone_from(&given.files.delegated_volumes);
+            Some(Box::new(request))
+        }
     };
     let (args, (edits, network)) = match &request {
         Some(_) => Default::default(),
@@ -190,6 +194,7 @@ fn delegate(
         pod: Arc::new(pod.clone()),
         container: container.clone(),
         image,
+        volumes: BTreeMap::new(),
         command,
         args,
         cdi_devices: devices(node, pod, container)?,

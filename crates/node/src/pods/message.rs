@@ -86,13 +86,43 @@ fn end_of(log: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text
-        .lines()
-        .skip(usize::from(from > 0))
-        .filter_map(|line| line.splitn(4, ' ').nth(3))
-        .collect();
+    // A part of a line is followed by the next one, or by nothing.
+    let parts = |line| {
+        let mut fields = str::splitn(line, 4, ' ').skip(2);
+        let end = if fields.next()?.starts_with('P') {
+            ""
+        } else {
+            "\n"
+        };
+        Some([fields.next()?, end])
+    };
+    let lines = text.lines().skip(usize::from(from > 0));
+    let lines: Vec<[&str; 2]> = lines.filter_map(parts).collect();
     let last = &lines[lines.len().saturating_sub(LOG.1)..];
-    let text: String = last.iter().flat_map(|line| [line, "\n"]).collect();
+    let text: String = last.iter().flatten().copied().collect();
     let cut = text.ceil_char_boundary(text.len().saturating_sub(LOG.0));
     Ok(text[cut..].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that ends without a newline says nothing more than a kubelet shows.
+    #[test]
+    fn regression_parts_of_lines_have_no_newline() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log = directory.path().join("0.log");
+        let check = |lines: &[&str], expected: &str| {
+            let lines = lines
+                .iter()
+                .map(|line| format!("2026-01-01T00:00:00Z stdout {line}\n"));
+            fs::write(&log, lines.collect::<String>()).expect("a file");
+            assert_eq!(end_of(&log).expect("a log"), expected);
+        };
+        check(&["F one", "F two words"], "one\ntwo words\n");
+        check(&["P DONE"], "DONE");
+        check(&["P a ", "F b", "P c"], "a b\nc");
+        check(&[], "");
+    }
 }

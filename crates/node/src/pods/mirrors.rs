@@ -5,14 +5,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::Node;
 use crate::error::api_message;
@@ -23,6 +27,8 @@ use crate::rules;
 const MIRROR: &str = allot_model::validate::pod::MIRROR_ANNOTATION;
 /// First and longest pause after a request that failed.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Maximum number of requests at the same time.
+const TOGETHER: usize = 8;
 /// Deadline of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -107,45 +113,110 @@ impl Mirrors {
         self.changed.notify_one();
     }
 
-    /// Mirrors to delete, by UID, and static pods that need one.
-    fn compare(&self, node: &Node) -> (Vec<(String, Mirror)>, Vec<Arc<Pod>>) {
+    /// Mirrors to delete, and static pods that need one.
+    fn compare(&self, node: &Node) -> Vec<Work> {
+        let manifests_known = node.manifests_known.load(Ordering::Acquire);
         let (known, pods) = (self.known.lock(), node.pods.lock());
         let excess = known.iter().filter(|(_, mirror)| {
             // Until the containers have ended, the mirror of a removed manifest stays.
             let of = pods.get(&mirror.hash).filter(|entry| entry.is_static());
-            mirror.ending || !of.is_some_and(|entry| mirror.is_of(&entry.update.borrow().pod))
+            let run = of.is_some_and(|entry| mirror.is_of(&entry.update.borrow().pod));
+            mirror.ending || (manifests_known && !run)
         });
-        let excess = excess.map(|(uid, mirror)| (uid.clone(), mirror.clone()));
+        let excess = excess.map(|(uid, mirror)| Work::Remove(uid.clone(), mirror.clone()));
         let run = pods.values().filter(|entry| entry.is_static());
         let run = run.map(|entry| entry.update.borrow().clone());
         let missing = run.filter(|update| {
             !update.deleted && !known.values().any(|mirror| mirror.is_of(&update.pod))
         });
-        let missing = missing.map(|update| update.pod);
-        (excess.collect(), missing.collect())
+        let missing = missing.map(|update| Work::Create(update.pod));
+        excess.chain(missing).collect()
+    }
+}
+
+/// What has to be done with a mirror.
+enum Work {
+    /// To delete it, by its UID.
+    Remove(String, Mirror),
+    /// To create that of a static pod.
+    Create(Arc<Pod>),
+}
+
+impl Work {
+    /// A UID: that of the mirror, or of the static pod.
+    fn key(&self) -> String {
+        match self {
+            Self::Remove(uid, _) => uid.clone(),
+            Self::Create(pod) => pod.uid().unwrap_or_default(),
+        }
+    }
+
+    /// Returns the key, and whether it succeeded.
+    async fn carry_out(self, node: &Node) -> (String, bool) {
+        let key = self.key();
+        let done = match self {
+            Self::Remove(uid, mirror) => in_time(&mirror.name, remove(node, uid, &mirror)).await,
+            Self::Create(pod) => in_time(&pod.name_any(), create(node, &pod)).await,
+        };
+        (key, done)
+    }
+}
+
+/// The pauses before a request is repeated, each by itself: its length, and its end.
+#[derive(Debug, Default)]
+struct Pauses(HashMap<String, (Duration, Instant)>);
+
+impl Pauses {
+    fn note(&mut self, key: String, succeeded: bool, now: Instant) {
+        let before = self.0.get(&key).map_or(Duration::ZERO, |(pause, _)| *pause);
+        let (pause, end) = match succeeded {
+            // The watch has not told it yet.
+            true => (Duration::ZERO, now + RETRY.0),
+            false => {
+                let pause = (before * 2).clamp(RETRY.0, RETRY.1);
+                (pause, now + pause)
+            }
+        };
+        self.0.insert(key, (pause, end));
+    }
+
+    fn is_over(&self, key: &str, now: Instant) -> bool {
+        self.0.get(key).is_none_or(|(_, end)| *end <= now)
+    }
+
+    /// When the next of those ends that have not ended yet.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        let ends = self.0.values().map(|(_, end)| *end);
+        ends.filter(|end| *end > now).min()
     }
 }
 
 /// Creates the mirrors of static pods, and deletes those of others.
 pub(crate) async fn keep(node: Arc<Node>) {
     node.synced.wait().await;
-    let mut pause = RETRY.0;
+    let mut pauses = Pauses::default();
+    let mut under_way = FuturesUnordered::new();
+    let mut keys = HashSet::new();
     loop {
-        let (excess, missing) = node.mirrors.compare(&node);
-        let mut failed = false;
-        for (uid, mirror) in excess {
-            failed |= !in_time(&mirror.name, remove(&node, uid, &mirror)).await;
+        let all = node.mirrors.compare(&node);
+        let wanted: HashSet<String> = all.iter().map(Work::key).collect();
+        pauses.0.retain(|key, _| wanted.contains(key));
+        let now = Instant::now();
+        for work in all {
+            let key = work.key();
+            if under_way.len() < TOGETHER && pauses.is_over(&key, now) && keys.insert(key) {
+                under_way.push(work.carry_out(&node));
+            }
         }
-        for pod in missing {
-            failed |= !in_time(&pod.name_any(), create(&node, &pod)).await;
-        }
+        let next = pauses.next(now);
         tokio::select! {
+            Some((key, succeeded)) = under_way.next() => {
+                keys.remove(&key);
+                pauses.note(key, succeeded, Instant::now());
+            }
             () = node.mirrors.changed.notified() => {}
-            () = tokio::time::sleep(pause), if failed => pause = (pause * 2).min(RETRY.1),
+            () = tokio::time::sleep_until(next.unwrap_or(now)), if next.is_some() => {}
             () = node.shutdown.cancelled() => return,
-        }
-        if !failed {
-            pause = RETRY.0;
         }
     }
 }
@@ -203,4 +274,29 @@ async fn create(node: &Node, pod: &Pod) -> Result<(), kube::Error> {
         events.pod(pod, None, Kind::Warning, "FailedMirrorPod", message);
     }
     created.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mirror that is refused is not written again for each change of another one.
+    #[test]
+    fn regression_mirrors_pause_each_by_itself() {
+        let mut pauses = Pauses::default();
+        let mut now = Instant::now();
+        for expected in [1, 2, 4, 8, 10, 10] {
+            pauses.note("refused".to_owned(), false, now);
+            let pause = Duration::from_secs(expected);
+            assert_eq!(pauses.next(now), Some(now + pause));
+            assert!(!pauses.is_over("refused", now));
+            assert!(pauses.is_over("other", now));
+            now += pause;
+            assert!(pauses.is_over("refused", now));
+        }
+        assert_eq!(pauses.next(now), None);
+        pauses.note("refused".to_owned(), true, now);
+        pauses.note("refused".to_owned(), false, now);
+        assert_eq!(pauses.next(now), Some(now + RETRY.0));
+    }
 }

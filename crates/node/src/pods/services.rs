@@ -38,14 +38,25 @@ impl Services {
         }
     }
 
-    /// The variables for the containers of a pod.
-    pub(super) async fn environment(&self, pod: &Pod) -> Result<Vec<(String, String)>, Problem> {
+    /// The variables for the containers of a pod. A pod that needs no API server does not wait for the list: it gets those
+    /// of the services that are known already.
+    pub(super) async fn environment(
+        &self,
+        pod: &Pod,
+        waits: bool,
+    ) -> Result<Vec<(String, String)>, Problem> {
         let watch = || async { Store::new(Api::all(self.client.clone())) };
         let store = self.watched.get_or_init(watch).await;
-        let Ok(services) = tokio::time::timeout(FIRST_LIST, store.all()).await else {
-            return Err(
-                "services have not yet been read at least once, cannot construct envvars".into(),
-            );
+        let patience = if waits { FIRST_LIST } else { Duration::ZERO };
+        let services = match tokio::time::timeout(patience, store.all()).await {
+            Ok(services) => services,
+            Err(_) if !waits => Vec::new(),
+            Err(_) => {
+                return Err(
+                    "services have not yet been read at least once, cannot construct envvars"
+                        .into(),
+                );
+            }
         };
         let spec = pod.spec.as_ref();
         let links = spec.and_then(|spec| spec.enable_service_links) != Some(false);

@@ -10,7 +10,8 @@ use crate::runtime::Running;
 use crate::shim::spec::Exit;
 
 /// First and longest back-off before a restart.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+pub(super) const BACKOFF: (Duration, Duration) =
+    (Duration::from_secs(10), Duration::from_secs(300));
 /// A container that ran this long starts with a fresh back-off.
 const CALM: Duration = Duration::from_secs(600);
 

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use inotify::WatchMask;
@@ -25,7 +26,8 @@ const PERIOD: Duration = Duration::from_secs(20);
 /// When the agent saw a static pod first.
 const SEEN: &str = "kubernetes.io/config.seen";
 
-/// Reads the manifests at the start and when they change, and sends the pods.
+/// Reads the manifests at the start and when they change, and sends the pods. If they cannot be read, the pods stay as they
+/// are.
 pub(crate) async fn source(path: PathBuf, node: String, sender: mpsc::Sender<PodEvent>) {
     let mut known: Option<Manifests> = None;
     let mut told = None;
@@ -66,6 +68,9 @@ pub(crate) async fn source(path: PathBuf, node: String, sender: mpsc::Sender<Pod
         };
         if let Some(fault) = fault.as_ref().filter(|fault| told.as_ref() != Some(*fault)) {
             tracing::error!(path = %path.display(), fault, "manifests of static pods cannot be read");
+            if known.is_none() && sender.send(PodEvent::Unreadable).await.is_err() {
+                return;
+            }
         }
         told = fault;
         match &mut changes {
@@ -78,23 +83,31 @@ pub(crate) async fn source(path: PathBuf, node: String, sender: mpsc::Sender<Pod
 }
 
 /// The static pods that should run.
-#[derive(Default)]
 pub(super) struct StaticPods {
-    /// `None` until the files were read.
-    wanted: Option<Vec<Pod>>,
+    wanted: Vec<Pod>,
+    /// Whether it was tried to read the files.
+    looked: bool,
 }
 
 impl StaticPods {
     /// Of a node that has a path for manifests, or has none.
-    pub(super) fn of(configured: bool) -> Self {
+    pub(super) fn of(node: &Node) -> Self {
+        let none = node.config.pod_manifest_path.is_none();
+        node.manifests_known.store(none, Ordering::Release);
         Self {
-            wanted: (!configured).then(Vec::new),
+            wanted: Vec::new(),
+            looked: none,
         }
     }
 
-    /// Whether the files were read: before that, containers may be those of static pods.
-    pub(super) fn are_known(&self) -> bool {
-        self.wanted.is_some()
+    /// Whether there is no reason to wait for them.
+    pub(super) fn were_looked_for(&self) -> bool {
+        self.looked
+    }
+
+    /// What the files define is not known: what runs goes on.
+    pub(super) fn cannot_be_read(&mut self) {
+        self.looked = true;
     }
 
     /// The files define these pods now.
@@ -134,8 +147,11 @@ impl StaticPods {
             };
             start(node, update, Origin::File, recovered);
         }
-        self.wanted = Some(pods);
+        self.wanted = pods;
         self.start(node, found);
+        // After the start: what has a worker by now is in use.
+        node.manifests_known.store(true, Ordering::Release);
+        self.looked = true;
     }
 
     /// Starts the pods whose names are free.
@@ -146,7 +162,7 @@ impl StaticPods {
             pods.map(|entry| full_name(&entry.update.borrow().pod))
                 .collect()
         };
-        for pod in self.wanted.iter().flatten() {
+        for pod in &self.wanted {
             if taken.contains(&full_name(pod)) {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use serde_json::{Value, json};
 
 use super::state::{ContainerState, Phase, Terminated};
@@ -408,6 +408,26 @@ fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Val
     if let Some(id) = id.filter(|id| !id.is_empty()) {
         status["containerID"] = json!(uri(id));
     }
+    let mounts = container.volume_mounts.iter().flatten();
+    let mounts: Vec<Value> = mounts.map(|it| mount_status(input, it)).collect();
+    if !mounts.is_empty() {
+        status["volumeMounts"] = json!(mounts);
+    }
+    status
+}
+
+/// How a volume is mounted. Runtimes differ in what they make of `IfPossible`: those of others have to be told so.
+fn mount_status(input: &Input<'_>, mount: &VolumeMount) -> Value {
+    let mut status = json!({"name": mount.name, "mountPath": mount.mount_path});
+    if mount.read_only == Some(true) {
+        let recursive = match mount.recursive_read_only.as_deref() {
+            Some("Enabled") => true,
+            Some("IfPossible") => input.runtime == "process",
+            _ => false,
+        };
+        status["readOnly"] = json!(true);
+        status["recursiveReadOnly"] = json!(if recursive { "Enabled" } else { "Disabled" });
+    }
     status
 }
 
@@ -421,5 +441,53 @@ fn default_phase(input: &Input<'_>, init: bool) -> Phase {
     {
         true => Phase::waiting("PodInitializing", ""),
         false => Phase::waiting("ContainerCreating", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kubelet shows the mounts of each container, with what became of `recursiveReadOnly`.
+    #[test]
+    fn regression_the_mounts_of_containers_are_in_their_status() {
+        let mounts = json!([
+            {"name": "a", "mountPath": "/a"},
+            {"name": "b", "mountPath": "/b", "readOnly": true},
+            {"name": "c", "mountPath": "/c", "readOnly": true, "recursiveReadOnly": "Enabled"},
+            {"name": "d", "mountPath": "/d", "readOnly": true, "recursiveReadOnly": "IfPossible"},
+        ]);
+        let container = json!({"name": "c", "image": "app", "volumeMounts": mounts});
+        let pod = json!({"spec": {"containers": [container, {"name": "d", "image": "app"}]}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let found = |runtime| {
+            let input = Input {
+                pod: &pod,
+                containers: &HashMap::new(),
+                runtime,
+                address: "127.0.0.1",
+                own: &[],
+                sandbox: false,
+                ending: false,
+                failed: None,
+                now: Timestamp::UNIX_EPOCH,
+                start: Timestamp::UNIX_EPOCH,
+                since: &HashMap::new(),
+            };
+            status(&input)["containerStatuses"].clone()
+        };
+        let all = found("process");
+        assert_eq!(
+            all[0]["volumeMounts"],
+            json!([
+                {"name": "a", "mountPath": "/a"},
+                {"name": "b", "mountPath": "/b", "readOnly": true, "recursiveReadOnly": "Disabled"},
+                {"name": "c", "mountPath": "/c", "readOnly": true, "recursiveReadOnly": "Enabled"},
+                {"name": "d", "mountPath": "/d", "readOnly": true, "recursiveReadOnly": "Enabled"},
+            ])
+        );
+        assert!(all[1].get("volumeMounts").is_none());
+        let delegated = &found("containerd")[0]["volumeMounts"];
+        assert_eq!(delegated[3]["recursiveReadOnly"], "Disabled");
     }
 }

@@ -118,10 +118,8 @@ async fn one(
         return host_path(&own, host.type_.as_deref().unwrap_or_default());
     }
     if volume.image.is_some() {
-        if contents.node.delegated.is_some() {
-            return Err("volumes from images are not supported with this container runtime".into());
-        }
-        if contents.node.config.images.mode == ImageMode::Host {
+        if contents.node.delegated.is_none() && contents.node.config.images.mode == ImageMode::Host
+        {
             return Err("images are not pulled on this node".into());
         }
         return Ok(PathBuf::new());
@@ -267,7 +265,12 @@ pub(super) fn mounts(
             .map(|text| env.expand(text, &mut room))
             .transpose()?;
         let (mut source, mut layers, mut options) = (PathBuf::new(), Vec::new(), Vec::new());
-        if volume.image {
+        if volume.image && files.delegated.is_some() {
+            // The runtime mounts it.
+            if !files.delegated_volumes.contains_key(&mount.name) {
+                return Err(format!("volume {:?} has no image", mount.name));
+            }
+        } else if volume.image {
             let ready = files.volumes.get(&mount.name);
             let ready = ready.ok_or_else(|| format!("volume {:?} has no image", mount.name))?;
             layers.clone_from(&ready.rootfs.lower);

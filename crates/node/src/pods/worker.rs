@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::record::Record;
 use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{ephemeral, initialized, is_sidecar, restart_policy};
 use super::volumes::{Tokens, Volume};
@@ -22,6 +23,8 @@ use crate::runtime::{self, Found, Running};
 
 /// Back-off between attempts to set up a pod, or to write its status.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// First pause after a status that could not be written.
+const REPORT: Duration = Duration::from_secs(1);
 /// For containers of a pod whose object was deleted already.
 const FORCED_GRACE: Duration = Duration::from_secs(2);
 
@@ -53,6 +56,10 @@ pub(super) struct Worker {
     since: HashMap<String, (String, Timestamp)>,
     /// The patch of the status that was sent last.
     sent: Option<Value>,
+    /// The pause after the next failure to send it.
+    report_pause: Duration,
+    /// Of a static pod: what the next agent would find.
+    recorded: Option<Record>,
     /// Probes of the containers that run, by name.
     probes: HashMap<String, JoinSet<()>>,
     /// Notified when a probe or pull has a result.
@@ -105,7 +112,15 @@ impl Worker {
         recovered: Vec<Found>,
     ) -> Self {
         let pod = Arc::clone(&updates.borrow().pod);
-        let status = pod.status.clone().unwrap_or_default();
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let record = match origin {
+            Origin::Api => None,
+            Origin::File => Record::read(&node.pod_dir(uid)),
+        };
+        let status = match &record {
+            Some(record) => record.status(),
+            None => pod.status.clone().unwrap_or_default(),
+        };
         let since = status.conditions.iter().flatten().filter_map(|condition| {
             let time = condition.last_transition_time.as_ref()?.0;
             Some((condition.type_.clone(), (condition.status.clone(), time)))
@@ -126,13 +141,18 @@ impl Worker {
                 .map_or_else(Timestamp::now, |time| time.0),
             since: since.collect(),
             sent: None,
+            report_pause: REPORT,
+            recorded: None,
             probes: HashMap::new(),
             news: Arc::default(),
             failed: None,
             sizes: None,
             node,
         };
-        worker.adopt(&pod, recovered);
+        worker.adopt(&pod, status, recovered);
+        if let Some(record) = record {
+            record.continue_backoff(&mut worker.containers.lock());
+        }
         worker.watch_adopted(&pod);
         worker
     }

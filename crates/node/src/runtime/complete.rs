@@ -1,6 +1,6 @@
 //! Runtimes that manage pods and images themselves, such as CRI runtimes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::DropGuard;
+
+use crate::oci::measure::Figures;
 
 /// An image in the runtime's image store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct Request {
     pub container: Container,
     /// The container's image.
     pub image: Image,
+    /// Images that are volumes, by the volume's name.
+    pub volumes: BTreeMap<String, Image>,
     /// Overrides the image's entrypoint; empty if the container does not set `command`.
     pub command: Vec<String>,
     /// Overrides the image's default arguments; empty if the container does not set `args`.
@@ -55,7 +59,7 @@ pub struct Output {
     pub text: Vec<u8>,
 }
 
-/// What a container uses, as far as the runtime tells.
+/// What a container uses, as far as the kernel or the runtime tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
     /// ID of the container.
@@ -66,16 +70,12 @@ pub struct Measured {
     pub container: String,
     /// When it was measured.
     pub at: Timestamp,
-    /// Nanoseconds of processor time since its start.
-    pub cpu_nanoseconds: Option<u64>,
+    /// Its cgroup; empty if only the runtime knows it.
+    pub cgroup: String,
     /// Billionths of a processor, recently.
     pub cpu_nanocores: Option<u64>,
-    /// Bytes of memory that cannot be reclaimed.
-    pub working_set: Option<u64>,
-    /// Bytes of memory with caches.
-    pub memory: Option<u64>,
-    /// Bytes of anonymous memory.
-    pub rss: Option<u64>,
+    /// What is measured since its start, and its memory.
+    pub figures: Figures,
 }
 
 /// The condition of the runtime.
@@ -157,9 +157,6 @@ pub trait Complete: Send + Sync {
         args: Vec<String>,
         limit: Duration,
     ) -> BoxFuture<'static, Result<Output, String>>;
-
-    /// Measures the containers of this node.
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>>;
 
     /// Connects to a port of a pod from within its network namespace.
     fn dial(&self, pod_uid: &str, port: u16) -> BoxFuture<'static, std::io::Result<Connection>>;

@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -30,6 +31,7 @@ use crate::config::LogLimits;
 use crate::shim::spec::{Exit, Isolation};
 use crate::spdy::channel;
 use calls::Calls;
+pub(crate) use calls::socket;
 use devices::Devices;
 use orphans::{Creating, Creation};
 use removals::{Removal, Removals};
@@ -99,6 +101,8 @@ struct Known {
     stdin: bool,
     /// Whether it has a terminal.
     tty: bool,
+    /// When it was first found to be killed for a reason that the runtime has not told.
+    killed: Option<Instant>,
 }
 
 impl Cri {
@@ -107,7 +111,7 @@ impl Cri {
     /// # Errors
     /// The endpoint is invalid.
     pub fn new(settings: Settings) -> Result<Self, String> {
-        let socket = calls::socket(&settings.endpoint)?;
+        let socket = socket(&settings.endpoint)?;
         let waiting = format!(
             "container runtime at {} has not answered yet",
             settings.endpoint
@@ -240,6 +244,10 @@ impl Runtime for Cri {
         if self.inner.containers.lock().contains_key(id) {
             self.inner.remove(Removal::Container(id.to_owned()));
         }
+    }
+
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+        async move { self.inner.usage().await }.boxed()
     }
 
     fn exec(
@@ -384,10 +392,6 @@ impl Complete for Cri {
             })
         }
         .boxed()
-    }
-
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
-        async move { self.inner.usage().await }.boxed()
     }
 
     fn dial(&self, pod_uid: &str, port: u16) -> BoxFuture<'static, std::io::Result<Connection>> {

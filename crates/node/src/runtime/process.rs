@@ -18,10 +18,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
 
-use super::{Exec, Found, Running, Runtime, Start, StartError, ended};
+use super::{Exec, Found, Measured, Running, Runtime, Start, StartError, ended};
 use crate::error::Error;
 use crate::oci;
-use crate::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, State};
+use crate::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Owner, State};
 use crate::shim::terminal;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
@@ -41,6 +41,8 @@ pub struct Process {
 
 #[derive(Debug, Clone)]
 struct Container {
+    owner: Owner,
+    cgroup: PathBuf,
     state: State,
     /// The signal that asks its program to terminate.
     stop: i32,
@@ -149,7 +151,6 @@ impl Process {
             Answer::Failed(reason) => {
                 let _ = child.start_kill();
                 let _ = child.wait().await;
-                self.remove(id);
                 return Err(StartError::Failed(reason));
             }
         };
@@ -180,6 +181,8 @@ impl Process {
         self.containers.lock().insert(
             spec.id.clone(),
             Container {
+                owner: spec.owner.clone(),
+                cgroup: oci::cgroups_path(spec),
                 state,
                 stop: stop.unwrap_or(libc::SIGTERM),
                 exit: exit.clone(),
@@ -263,6 +266,21 @@ impl Process {
     }
 }
 
+/// Removes what is left of a container that has ended.
+fn discard(directory: &Path, cgroups: bool) {
+    if cgroups && let Ok(spec) = spec::read::<ContainerSpec>(&directory.join(spec::SPEC)) {
+        // Left behind by a helper that was killed.
+        let cgroup = oci::cgroups_path(&spec);
+        oci::cgroup::kill(&cgroup);
+        oci::cgroup::remove(&cgroup);
+    }
+    if let Err(error) = allot_images::remove_tree(directory)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
+    }
+}
+
 /// What the shim wrote down; when it was killed, so was the container.
 fn how_it_ended(directory: &Path) -> Exit {
     spec::read(&directory.join(spec::EXIT)).unwrap_or_else(|_| Exit {
@@ -316,14 +334,21 @@ impl Runtime for Process {
             .into_iter()
             .flatten()
             .flatten();
-        let mut found = Vec::new();
+        let (mut found, mut left) = (Vec::new(), Vec::new());
         for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
             match self.adopt(&name, &entry.path()) {
                 Some(container) => found.push(container),
-                None => self.remove(&name),
+                None => left.push(entry.path()),
             }
         }
+        let cgroups = self.cgroups;
+        // They may hold millions of files, and what is recovered does not depend on it.
+        tokio::task::spawn_blocking(move || {
+            for directory in left {
+                discard(&directory, cgroups);
+            }
+        });
         std::future::ready(found).boxed()
     }
 
@@ -352,20 +377,34 @@ impl Runtime for Process {
 
     fn remove(&self, id: &str) {
         self.containers.lock().remove(id);
-        let directory = self.directory.join(id);
-        if self.cgroups
-            && let Ok(spec) = spec::read::<ContainerSpec>(&directory.join(spec::SPEC))
-        {
-            // Left behind by a helper that was killed.
-            let cgroup = oci::cgroups_path(&spec);
-            oci::cgroup::kill(&cgroup);
-            oci::cgroup::remove(&cgroup);
-        }
-        if let Err(error) = allot_images::remove_tree(&directory)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
-        }
+        discard(&self.directory.join(id), self.cgroups);
+    }
+
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+        let running: Vec<(String, Container)> = match self.cgroups {
+            true => {
+                let containers = self.containers.lock();
+                let running = containers
+                    .iter()
+                    .filter(|(_, it)| it.exit.borrow().is_none());
+                running.map(|(id, it)| (id.clone(), it.clone())).collect()
+            }
+            false => Vec::new(),
+        };
+        let measure = move || {
+            let all = running.into_iter().map(|(id, container)| Measured {
+                id,
+                pod_uid: container.owner.pod_uid,
+                container: container.owner.container,
+                at: Timestamp::now(),
+                cgroup: container.cgroup.to_string_lossy().into_owned(),
+                cpu_nanocores: None,
+                figures: oci::measure::measure(&container.cgroup),
+            });
+            all.collect()
+        };
+        let measured = tokio::task::spawn_blocking(measure);
+        async move { measured.await.map_err(|error| error.to_string()) }.boxed()
     }
 
     fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<tokio::net::UnixStream>> {

@@ -137,7 +137,8 @@ pub(super) fn serve(
         ));
     }
     let ports = channels::ports(query).map_err(Refusal::bad_request)?;
-    let known = [TUNNEL, websocket::CHANNELS[1], websocket::CHANNELS[2]];
+    let [_, plain, base64, _, _, none] = websocket::CHANNELS;
+    let known = [TUNNEL, plain, base64, none];
     websocket::upgrade(request, &known, move |stream, protocol| async move {
         if protocol == TUNNEL {
             forward::run(tunnel(stream), target).await;

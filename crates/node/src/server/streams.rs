@@ -65,15 +65,20 @@ impl RequestedStreams {
 }
 
 /// A client that is connected.
-pub(super) enum Client {
-    /// Over WebSocket.
+pub(super) struct Client {
+    connection: Connection,
+    /// The result is a Status and not a text.
+    status: bool,
+}
+
+enum Connection {
     Socket(websocket::Socket),
-    /// Over SPDY.
-    Spdy {
-        session: spdy::Session,
-        /// The result is a Status and not a text.
-        status: bool,
-    },
+    Spdy(spdy::Session),
+}
+
+/// Whether the result is a Status in this version, and not a text.
+fn tells_status(protocol: &str) -> bool {
+    protocol.starts_with("v4.") || protocol.starts_with("v5.")
 }
 
 /// Whether the client asks to upgrade to this protocol.
@@ -96,8 +101,9 @@ where
         return spdy::upgrade(request, &SPDY, move |connection, protocol| async move {
             match spdy::Session::accept(connection, &wanted.channels(protocol)).await {
                 Some(session) => {
-                    let status = protocol == "v4.channel.k8s.io";
-                    run(Client::Spdy { session, status }).await;
+                    let connection = Connection::Spdy(session);
+                    let status = tells_status(protocol);
+                    run(Client { connection, status }).await;
                 }
                 None => tracing::debug!("the client did not open its streams"),
             }
@@ -115,7 +121,9 @@ where
             let mut socket = websocket::Socket::new(stream, protocol);
             // Signals to the client that the connection is complete.
             let _ = socket.send(channel::STDOUT, &[]).await;
-            run(Client::Socket(socket)).await;
+            let connection = Connection::Socket(socket);
+            let status = tells_status(protocol);
+            run(Client { connection, status }).await;
         },
     )
 }
@@ -123,17 +131,17 @@ where
 impl Client {
     /// Sends data on a channel; an error means that the client disconnected.
     pub(super) async fn send(&mut self, channel: u8, data: &[u8]) -> Result<(), ()> {
-        match self {
-            Client::Socket(socket) => socket.send(channel, data).await,
-            Client::Spdy { session, .. } => session.send(channel, data).await,
+        match &mut self.connection {
+            Connection::Socket(socket) => socket.send(channel, data).await,
+            Connection::Spdy(session) => session.send(channel, data).await,
         }
     }
 
     /// The next data and its channel; `None` when the client disconnected. Cancel-safe.
     pub(super) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
-        match self {
-            Client::Socket(socket) => socket.receive().await,
-            Client::Spdy { session, .. } => session.receive().await,
+        match &mut self.connection {
+            Connection::Socket(socket) => socket.receive().await,
+            Connection::Spdy(session) => session.receive().await,
         }
     }
 
@@ -171,18 +179,21 @@ impl Client {
 
     /// Reports the result and closes the connection.
     pub(super) async fn finish(mut self, result: &Value) {
-        let text = match &self {
-            Client::Spdy { status: false, .. } => {
-                let failed = result["status"] != "Success";
-                let message = result["message"].as_str().filter(|_| failed);
-                message.unwrap_or_default().to_owned()
-            }
-            _ => result.to_string(),
+        let failed = result["status"] != "Success";
+        let text = match self.status {
+            true => Some(result.to_string()),
+            // Before v4 only failures were told.
+            false => result["message"]
+                .as_str()
+                .filter(|_| failed)
+                .map(str::to_owned),
         };
-        let _ = self.send(channel::ERROR, text.as_bytes()).await;
-        match self {
-            Client::Socket(socket) => socket.close().await,
-            Client::Spdy { session, .. } => session.close().await,
+        if let Some(text) = text {
+            let _ = self.send(channel::ERROR, text.as_bytes()).await;
+        }
+        match self.connection {
+            Connection::Socket(socket) => socket.close().await,
+            Connection::Spdy(session) => session.close().await,
         }
     }
 }

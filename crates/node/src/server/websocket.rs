@@ -17,11 +17,15 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::{Body, Refusal};
 
-/// Versions, best first. v4 reports the result as a Status, v5 can end standard input; the base64 form is for browsers.
-pub(super) const CHANNELS: [&str; 3] = [
+/// Versions, best first. v4 reports the result as a Status and those before it as text, v5 can end standard input; the
+/// base64 form is for browsers. The last one is that of clients that name none.
+pub(super) const CHANNELS: [&str; 6] = [
     "v5.channel.k8s.io",
     "v4.channel.k8s.io",
     "v4.base64.channel.k8s.io",
+    "channel.k8s.io",
+    "base64.channel.k8s.io",
+    "",
 ];
 
 /// A WebSocket connection.
@@ -34,7 +38,7 @@ pub(super) struct Socket {
 }
 
 /// Answers the upgrade with the first of the known protocols that the client offers, and passes it and the connection
-/// to `run`.
+/// to `run`. A client that offers none offers the empty one.
 pub(super) fn upgrade<F>(
     request: Request<Incoming>,
     known: &[&'static str],
@@ -49,12 +53,16 @@ where
             "unable to upgrade: the request has no Sec-WebSocket-Key",
         ));
     };
-    let offered: Vec<&str> = headers
+    let mut offered: Vec<&str> = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(',').map(str::trim))
+        .filter(|protocol| !protocol.is_empty())
         .collect();
+    if offered.is_empty() {
+        offered.push("");
+    }
     let Some(&protocol) = known.iter().find(|protocol| offered.contains(protocol)) else {
         return Err(Refusal::bad_request(format!(
             "unable to upgrade: none of the protocols {offered:?} is supported"
@@ -68,7 +76,9 @@ where
     out.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     out.insert(UPGRADE, HeaderValue::from_static("websocket"));
     out.insert(SEC_WEBSOCKET_ACCEPT, accept);
-    out.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    if !protocol.is_empty() {
+        out.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    }
     tokio::spawn(async move {
         match hyper::upgrade::on(request).await {
             Ok(upgraded) => {

@@ -23,9 +23,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An API server and a node whose HTTPS API is asked.
-struct Setup {
-    client: Client,
-    authority: Authority,
+pub(super) struct Setup {
+    pub(super) client: Client,
+    pub(super) authority: Authority,
     address: SocketAddr,
     _stop: DropGuard,
     _directory: tempfile::TempDir,
@@ -35,12 +35,16 @@ struct Setup {
 impl Setup {
     /// `finds` says that the node has to find the authority of clients in the cluster.
     async fn start(finds: bool) -> Self {
+        Self::with(RuntimeKind::Simulated, finds).await
+    }
+
+    pub(super) async fn with(runtime: RuntimeKind, finds: bool) -> Self {
         let server = Server::in_memory().await.expect("a server in memory");
         let client = Client::new(server.client_service(User::admin()), "default");
         let authority = Authority::generate("test").expect("an authority");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut config = Config::new("n1", directory.path());
-        config.runtime = RuntimeKind::Simulated;
+        config.runtime = runtime;
         config.shim = vec![env!("CARGO_BIN_EXE_allot-node-shim").into()];
         let localhost = Ipv4Addr::LOCALHOST.into();
         let serving = authority.server("n1", &["localhost".to_owned()], &[localhost]);
@@ -81,7 +85,7 @@ impl Setup {
     }
 
     /// Lets a user do something with a subresource of nodes.
-    async fn allow(&self, user: &str, verbs: &[&str], subresource: &str) {
+    pub(super) async fn allow(&self, user: &str, verbs: &[&str], subresource: &str) {
         let name = format!("{user}-{subresource}");
         let rule = json!({"apiGroups": [""], "resources": [format!("nodes/{subresource}")], "verbs": verbs});
         let role = json!({"metadata": {"name": name}, "rules": [rule]});
@@ -106,7 +110,7 @@ impl Setup {
     }
 
     /// Sends a request as a user; returns code and body.
-    async fn ask(&self, who: &Who<'_>, method: Method, path: &str) -> (u16, String) {
+    pub(super) async fn ask(&self, who: &Who<'_>, method: Method, path: &str) -> (u16, String) {
         let identity = match who {
             Who::Certificate(user, groups) => {
                 Some(self.authority.client(user, groups).expect("a certificate"))
@@ -136,7 +140,7 @@ impl Setup {
         )
     }
 
-    async fn connect(
+    pub(super) async fn connect(
         &self,
         identity: Option<Identity>,
     ) -> tokio_rustls::client::TlsStream<TcpStream> {
@@ -171,7 +175,7 @@ impl Setup {
     }
 }
 
-async fn post(client: &Client, path: &str, body: Value) -> Value {
+pub(super) async fn post(client: &Client, path: &str, body: Value) -> Value {
     let request = Request::post(path)
         .header("content-type", "application/json")
         .body(body.to_string().into_bytes())
@@ -181,7 +185,7 @@ async fn post(client: &Client, path: &str, body: Value) -> Value {
 }
 
 /// How a client authenticates.
-enum Who<'a> {
+pub(super) enum Who<'a> {
     Nobody,
     Certificate(&'a str, &'a [&'a str]),
     Token(&'a str),
@@ -321,6 +325,20 @@ async fn the_kubelet_api_is_for_those_who_may_use_the_node() {
             denied("nobody", "get", "metrics"),
         ),
         (&scraper, Method::GET, "/metrics", 200, "# EOF".to_owned()),
+        (
+            &scraper,
+            Method::GET,
+            "/metrics/cadvisor",
+            200,
+            "machine_memory_bytes ".to_owned(),
+        ),
+        (
+            &nobody,
+            Method::GET,
+            "/metrics/cadvisor",
+            403,
+            denied("nobody", "get", "metrics"),
+        ),
         (
             &scraper,
             Method::GET,

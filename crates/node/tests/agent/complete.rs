@@ -391,3 +391,23 @@ async fn full_logs_are_rotated() {
         "{kept:?}"
     );
 }
+
+/// A runtime learns of the exit and of why the kernel killed the program from different sources.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_the_reason_of_an_exit_may_be_known_late() {
+    let (fake, cluster, _directory) = start().await;
+    let spec = json!({"restartPolicy": "Never", "containers": [app(json!({}))]});
+    cluster.pod("p", spec).await;
+    cluster.until_phase("p", "Running").await;
+    let id = fake.running("c").expect("a container");
+    {
+        let mut state = fake.state.lock().expect("a state");
+        state.late_reason = Some("OOMKilled".into());
+        state.end(&id, 137, "Error");
+    }
+    let pod = cluster.until_phase("p", "Failed").await;
+    let end = &status(&pod, "c")["state"]["terminated"];
+    assert_eq!(end["reason"], "OOMKilled");
+    let left = fake.state.lock().expect("a state").late_reason.clone();
+    assert_eq!(left, None, "the agent asked before");
+}

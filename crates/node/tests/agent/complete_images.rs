@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::complete::{app, start};
 use super::harness::{pod_path, status};
+use super::runtime::Fake;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn images_are_pulled_with_the_secrets_of_the_pod() {
@@ -84,12 +85,51 @@ async fn regression_a_private_image_on_the_node_is_for_pods_that_could_pull_it()
     }
 }
 
+/// Adds an image to a runtime.
+fn add_image(fake: &Fake, name: &str, id: &str) {
+    let image = v1::Image {
+        id: id.into(),
+        size: 7,
+        ..Default::default()
+    };
+    let mut state = fake.state.lock().expect("a state");
+    state.images.insert(name.to_owned(), image);
+}
+
+/// A pod with an image as a volume.
+fn with_data() -> Value {
+    let mounts = json!([{"name": "v", "mountPath": "/data", "subPath": "sub"}]);
+    let image = json!({"reference": "data:1", "pullPolicy": "IfNotPresent"});
+    json!({"containers": [app(json!({"volumeMounts": mounts}))], "volumes": [{"name": "v", "image": image}]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_can_be_a_volume_of_the_runtime() {
+    let (fake, cluster, _directory) = start().await;
+    cluster.pod("p", with_data()).await;
+    // It is pulled first, as that of a container.
+    let message = cluster.until_event("p", "Pulling").await;
+    assert_eq!(message, "Pulling image \"data:1\"");
+    add_image(&fake, "docker.io/library/data:1", "sha256:data");
+    cluster.until_phase("p", "Running").await;
+    let id = fake.running("c").expect("a container");
+    let state = fake.state.lock().expect("a state");
+    let mounts = &state.containers[&id].config.mounts;
+    let mount = mounts.iter().find(|it| it.container_path == "/data");
+    let mount = mount.expect("a mount of the volume");
+    let image = mount.image.as_ref().expect("an image");
+    assert_eq!(image.image, "sha256:data");
+    assert_eq!((&*mount.image_sub_path, &*mount.host_path), ("sub", ""));
+    assert!(mount.readonly);
+    let others = mounts.iter().filter(|it| it.container_path != "/data");
+    assert_eq!(others.filter(|it| it.image.is_some()).count(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn images_that_nobody_uses_are_removed_when_the_disk_is_full() {
     let (fake, mut cluster, directory) = start().await;
-    cluster
-        .pod("p", json!({"containers": [app(json!({}))]}))
-        .await;
+    add_image(&fake, "docker.io/library/data:1", "sha256:data");
+    cluster.pod("p", with_data()).await;
     cluster.until_phase("p", "Running").await;
     {
         let mut state = fake.state.lock().expect("a state");
@@ -127,5 +167,5 @@ async fn images_that_nobody_uses_are_removed_when_the_disk_is_full() {
     .await;
     let state = fake.state.lock().expect("a state");
     let kept: Vec<&str> = state.images.values().map(|it| it.id.as_str()).collect();
-    assert_eq!(kept, ["sha256:app", "sha256:pause"]);
+    assert_eq!(kept, ["sha256:app", "sha256:data", "sha256:pause"]);
 }

@@ -34,7 +34,7 @@ pub struct Cluster {
     pub runtime: Option<PathBuf>,
     /// Manifests of static pods for the next agent.
     pub manifests: Option<PathBuf>,
-    agent: Option<(CancellationToken, JoinHandle<()>)>,
+    agent: Option<(CancellationToken, JoinHandle<Result<(), allot_node::Error>>)>,
     _server: Server,
 }
 
@@ -114,8 +114,7 @@ impl Cluster {
         let config = self.config();
         let stop = CancellationToken::new();
         let work = allot_node::run(self.client.clone(), config, stop.clone());
-        let task = tokio::spawn(async move { work.await.expect("the agent runs") });
-        self.agent = Some((stop, task));
+        self.agent = Some((stop, tokio::spawn(work)));
         self.until("/api/v1/nodes/n1", "ready", |node| {
             let conditions = node["status"]["conditions"]
                 .as_array()
@@ -134,11 +133,24 @@ impl Cluster {
             let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
             Err::<http::Response<kube::client::Body>, _>(error)
         });
-        let client = Client::new(nowhere, "default");
+        self.start_agent_of(Client::new(nowhere, "default"), false);
+    }
+
+    /// Starts an agent of another API server. One that is ephemeral leaves no containers.
+    pub fn start_agent_of(&mut self, client: Client, ephemeral: bool) {
+        let mut config = self.config();
+        config.ephemeral = ephemeral;
         let stop = CancellationToken::new();
-        let work = allot_node::run(client, self.config(), stop.clone());
-        let task = tokio::spawn(async move { work.await.expect("the agent runs") });
-        self.agent = Some((stop, task));
+        let work = allot_node::run(client, config, stop.clone());
+        self.agent = Some((stop, tokio::spawn(work)));
+    }
+
+    /// Waits until the agent ends by itself; returns why.
+    pub async fn agent_error(&mut self) -> String {
+        let (_, task) = self.agent.take().expect("an agent");
+        let ended = tokio::time::timeout(PATIENCE, task).await;
+        let ended = ended.expect("the agent ends").expect("no panic");
+        ended.expect_err("an error").to_string()
     }
 
     /// How the next agent is set up.
@@ -163,7 +175,8 @@ impl Cluster {
     pub async fn stop_agent(&mut self) {
         if let Some((stop, task)) = self.agent.take() {
             stop.cancel();
-            task.await.expect("the agent ends");
+            let ended = task.await.expect("the agent ends");
+            ended.expect("the agent runs");
         }
     }
 

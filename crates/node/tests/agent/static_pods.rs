@@ -1,10 +1,14 @@
 //! Static pods: from the files of the node to containers, and to their mirrors on the API server.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use allot_testing::wait::until_true;
-use http::Method;
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::harness::{Cluster, pod_path, shell, status};
 
@@ -219,4 +223,116 @@ async fn mirror_pods_of_clients_are_removed_and_never_run() {
     assert_eq!(cluster.log("forged", "c", 0), "");
     let after = cluster.get(&pod_path("web-n1")).await;
     assert_eq!(after["metadata"]["uid"], web["metadata"]["uid"]);
+}
+
+/// The counters began again with each agent, and so did the back-off: a container that fails was started at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_restarts_of_static_pods_outlive_the_agent() {
+    let (mut cluster, directory) = cluster().await;
+    cluster.start_agent().await;
+    let spec = json!({"containers": [shell("echo failed; exit 1")]});
+    write(&directory, "web", spec);
+    let path = pod_path("web-n1");
+    let waits = |pod: &Value, pause: &str| {
+        let waiting = &status(pod, "c")["state"]["waiting"];
+        let message = waiting["message"].as_str().unwrap_or_default();
+        message.starts_with(&format!("back-off {pause} "))
+    };
+    let first = cluster
+        .until(&path, "waiting for 10 s", |pod| waits(pod, "10s"))
+        .await;
+    cluster.stop_agent().await;
+    // This one has only what its predecessor left on the node.
+    cluster.start_agent_alone();
+    cluster.stop_agent().await;
+    cluster.start_agent().await;
+    let next = cluster
+        .until(&path, "waiting for 20 s", |pod| waits(pod, "20s"))
+        .await;
+    assert_eq!(next["status"]["startTime"], first["status"]["startTime"]);
+    assert_eq!(status(&next, "c")["restartCount"], 2);
+    for attempt in 0..=2 {
+        assert_eq!(cluster.log("web-n1", "c", attempt), "failed\n");
+    }
+}
+
+/// What the manifests say is not known if they cannot be read: their pods go on, and the node does its other work.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_manifests_that_cannot_be_read_end_nothing() {
+    let (mut cluster, directory) = cluster().await;
+    cluster.start_agent().await;
+    write(&directory, "web", json!({"containers": [service("up")]}));
+    let web = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    let other = json!({"terminationGracePeriodSeconds": 0, "containers": [service("other")]});
+    let uid = cluster.pod("other", other).await;
+    cluster.until(&pod_path("other"), "Running", runs).await;
+    cluster.stop_agent().await;
+    let aside = cluster.root().join("aside");
+    std::fs::rename(&directory, &aside).expect("the directory");
+    std::os::unix::fs::symlink(&directory, &directory).expect("a link to itself");
+    let now = "?gracePeriodSeconds=0";
+    cluster.delete(&format!("{}{now}", pod_path("other"))).await;
+
+    cluster.start_agent().await;
+    let pods = cluster.root().join("pods");
+    until_true("the remains of the deleted pod are removed", || {
+        !pods.join(&uid).exists()
+    })
+    .await;
+    let hash = web["metadata"]["annotations"][HASH].as_str();
+    assert!(pods.join(hash.expect("a hash")).exists());
+    let containers = std::fs::read_dir(cluster.root().join("containers"));
+    assert_eq!(containers.expect("a directory").count(), 1);
+    let mirror = cluster.get(&pod_path("web-n1")).await;
+    assert_eq!(mirror["metadata"]["uid"], web["metadata"]["uid"]);
+
+    // At once: if there is no directory, there are no static pods.
+    let link = cluster.root().join("link");
+    std::os::unix::fs::symlink(&aside, &link).expect("a link");
+    std::fs::rename(&link, &directory).expect("another link");
+    write(&directory, "more", json!({"containers": [service("more")]}));
+    cluster.until(&pod_path("more-n1"), "Running", runs).await;
+    let after = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    assert_eq!(container_id(&after), container_id(&web));
+    assert_eq!(cluster.log("web-n1", "c", 0), "up\n");
+}
+
+/// An API server that has nothing, and refuses the node when that is notified.
+fn refusing(refuse: Arc<Notify>) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let refuse = Arc::clone(&refuse);
+        async move {
+            let (code, reason) = match request.uri().path() {
+                "/api/v1/nodes/n1" => {
+                    refuse.notified().await;
+                    (422, "Invalid")
+                }
+                _ => (404, "NotFound"),
+            };
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "reason": reason, "message": "no", "code": code});
+            let body = Body::from(status.to_string().into_bytes());
+            let response = Response::builder().status(code).body(body);
+            response.map_err(std::io::Error::other)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// An ephemeral node left what it ran when it ended with an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_node_that_fails_leaves_no_containers() {
+    let (mut cluster, directory) = cluster().await;
+    write(&directory, "web", json!({"containers": [service("up")]}));
+    let refuse = Arc::new(Notify::new());
+    cluster.start_agent_of(refusing(Arc::clone(&refuse)), true);
+    cluster.until_logged("web-n1", &["c"]).await;
+    refuse.notify_one();
+    let error = cluster.agent_error().await;
+    assert!(
+        error.starts_with("node \"n1\" cannot be registered"),
+        "{error}"
+    );
+    let containers = std::fs::read_dir(cluster.root().join("containers"));
+    assert_eq!(containers.expect("a directory").count(), 0);
 }

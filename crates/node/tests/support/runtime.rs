@@ -49,6 +49,8 @@ pub struct State {
     pub config: String,
     /// Names of calls that are carried out, but whose next answer does not arrive.
     pub lost: Vec<String>,
+    /// What it says from the second question on about why a container has ended.
+    pub late_reason: Option<String>,
     /// Whether removals of sandboxes do not end.
     pub stuck: bool,
     /// Names of calls that change something.

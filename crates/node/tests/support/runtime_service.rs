@@ -290,11 +290,18 @@ impl RuntimeService for Server {
         request: Request<v1::ContainerStatusRequest>,
     ) -> Answer<v1::ContainerStatusResponse> {
         let id = request.into_inner().container_id;
-        let state = self.state();
+        let mut state = self.state();
         let found = state.containers.get(&id);
         let found = found.ok_or_else(|| Status::not_found("no such container"))?;
+        let status = found.status.clone();
+        if status.state() == v1::ContainerState::ContainerExited
+            && let Some(reason) = state.late_reason.take()
+            && let Some(container) = state.containers.get_mut(&id)
+        {
+            container.status.reason = reason;
+        }
         Ok(Response::new(v1::ContainerStatusResponse {
-            status: Some(found.status.clone()),
+            status: Some(status),
         }))
     }
 

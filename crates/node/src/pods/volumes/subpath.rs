@@ -21,7 +21,9 @@ pub(crate) fn mount_all(
     container: &str,
     mounts: &mut [Mount],
 ) -> Result<(), String> {
-    for (index, mount) in mounts.iter_mut().enumerate() {
+    // An image has no directory here: its runtime opens the path.
+    let of_node = |(_, mount): &(usize, &mut Mount)| !mount.source.as_os_str().is_empty();
+    for (index, mount) in mounts.iter_mut().enumerate().filter(of_node) {
         let Some(path) = mount.sub_path.take() else {
             continue;
         };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 
 use super::super::state::{ContainerState, Health, Phase, Terminated};
@@ -12,8 +12,9 @@ use crate::runtime::{Found, Running};
 use crate::shim::spec::Exit;
 
 impl Worker {
-    /// Continues where an earlier agent stopped: with recovered containers, and the status of the others.
-    pub(super) fn adopt(&mut self, pod: &Pod, recovered: Vec<Found>) {
+    /// Continues where an earlier agent stopped: with recovered containers, and what it reported of the others.
+    pub(super) fn adopt(&mut self, pod: &Pod, status: PodStatus, recovered: Vec<Found>) {
+        let mut replaced = Vec::new();
         let mut newest: HashMap<String, Found> = HashMap::new();
         for found in recovered {
             let name = found.owner.container.clone();
@@ -28,10 +29,10 @@ impl Worker {
                 }
             };
             if let Some(older) = older {
-                self.node.remove_container(&older.running.id);
+                replaced.push(older.running.id);
             }
         }
-        let status = pod.status.clone().unwrap_or_default();
+        self.node.discard_containers(replaced);
         let reported = status
             .container_statuses
             .into_iter()
@@ -138,6 +139,9 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
         state.phase = Phase::Terminated(ended(ContainerStateTerminated {
             exit_code: 137,
             reason: Some("ContainerStatusUnknown".to_owned()),
+            message: Some(
+                "The container could not be located when the pod was terminated".to_owned(),
+            ),
             started_at: running.started_at,
             ..ContainerStateTerminated::default()
         }));

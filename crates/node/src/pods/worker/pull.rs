@@ -49,13 +49,7 @@ impl Worker {
             let of = container.clone();
             let task = tokio::spawn(async move {
                 let result = match (images, delegated) {
-                    (_, Some(delegated)) => {
-                        let image = delegated.ensure(&pod, &of).await;
-                        image.map(|image| Files {
-                            delegated: Some(image),
-                            ..Files::default()
-                        })
-                    }
+                    (_, Some(delegated)) => delegated.ensure(&pod, &of).await,
                     (Some(images), None) => images.ensure(&pod, &of).await,
                     (None, None) => Ok(Files::default()),
                 };

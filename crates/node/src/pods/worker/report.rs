@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::Origin;
+use super::super::record::Record;
 use super::super::state::ContainerState;
 use super::super::status::{self, Input};
-use super::{RETRY, Wake, Worker, grace};
+use super::{REPORT, RETRY, Wake, Worker, grace};
 use crate::error::api_message;
 
 impl Worker {
@@ -61,10 +62,6 @@ impl Worker {
             self.unprepare_claims(pod).await;
             self.ready = false;
         }
-        let uid = match self.origin {
-            Origin::Api => pod.uid(),
-            Origin::File => Some(self.node.mirrors.uid_of(pod)?),
-        };
         let address = self.node.config.address.to_string();
         let own = self.node.addresses(pod);
         let mut status = {
@@ -86,6 +83,13 @@ impl Worker {
             // The phase of a terminated pod does not change.
             status["phase"] = json!(pod.status.as_ref().and_then(|status| status.phase.clone()));
         }
+        let uid = match self.origin {
+            Origin::Api => pod.uid(),
+            Origin::File => {
+                self.record(pod, &status);
+                Some(self.node.mirrors.uid_of(pod)?)
+            }
+        };
         let patch = json!({"metadata": {"uid": uid}, "status": status});
         if self.sent.as_ref() == Some(&patch) {
             return None;
@@ -104,19 +108,9 @@ impl Worker {
             .await
         {
             Ok(_) => {
-                for condition in patch["status"]["conditions"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                {
-                    let text =
-                        |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-                    let time = text("lastTransitionTime")
-                        .parse()
-                        .unwrap_or_else(|_| Timestamp::now());
-                    self.since.insert(text("type"), (text("status"), time));
-                }
+                self.remember_conditions(&patch["status"]);
                 self.sent = Some(patch);
+                self.report_pause = REPORT;
                 None
             }
             // Another pod of that name by now, or none: the watch will report it.
@@ -124,9 +118,36 @@ impl Worker {
             Err(error) => {
                 let error = api_message(&error);
                 tracing::warn!(pod = pod.name_any(), error, "pod status was not updated");
-                Some(Instant::now() + RETRY.0 * 2)
+                let at = Instant::now() + self.report_pause;
+                self.report_pause = (self.report_pause * 2).min(RETRY.1);
+                Some(at)
             }
         }
+    }
+
+    /// Remembers since when conditions are as they were reported.
+    fn remember_conditions(&mut self, status: &Value) {
+        for condition in status["conditions"].as_array().into_iter().flatten() {
+            let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+            let time = text("lastTransitionTime").parse();
+            let time = time.unwrap_or_else(|_| Timestamp::now());
+            self.since.insert(text("type"), (text("status"), time));
+        }
+    }
+
+    /// Writes down for the next agent what is known of a static pod, if that changed.
+    fn record(&mut self, pod: &Pod, status: &Value) {
+        let record = Record::of(status, &self.containers.lock());
+        let recorded = self.recorded.as_ref();
+        if recorded.is_some_and(|recorded| recorded.tells_what(&record)) {
+            return;
+        }
+        let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
+        if let Err(error) = record.write(&directory) {
+            tracing::warn!(pod = pod.name_any(), error, "static pod was not recorded");
+        }
+        self.remember_conditions(status);
+        self.recorded = Some(record);
     }
 }
 

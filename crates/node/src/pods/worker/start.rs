@@ -21,6 +21,7 @@ impl Worker {
     /// Starts a container if the restart policy and its back-off permit.
     pub(super) async fn ensure(&mut self, pod: &Pod, container: &Container, policy: &str) -> Wake {
         let now = Instant::now();
+        let mut ended = None;
         let restart = {
             let mut containers = self.containers.lock();
             let state = containers.entry(container.name.clone()).or_default();
@@ -40,9 +41,7 @@ impl Worker {
                         (end.exit.finished.as_second() - started.as_second()).max(0)
                     });
                     let wait = state.plan_restart(now, Duration::from_secs(ran as u64));
-                    if !end.id.is_empty() {
-                        self.node.remove_container(&end.id);
-                    }
+                    ended = (!end.id.is_empty()).then(|| end.id.clone());
                     state.last = Some(end);
                     let whose = format!(
                         "{}_{}({})",
@@ -61,6 +60,9 @@ impl Worker {
                 Phase::Waiting { .. } => None,
             }
         };
+        if let Some(id) = ended {
+            self.node.discard_containers(vec![id]);
+        }
         if let Some(whose) = restart {
             let message = format!(
                 "Back-off restarting failed container {} in pod {whose}",
@@ -122,7 +124,7 @@ impl Worker {
             match images.hold(&id, &files, &directory).await {
                 Ok(root) => spec.root = root,
                 Err(message) => {
-                    self.node.remove_container(&id);
+                    self.node.discard_containers(vec![id]);
                     return self.obstacle(pod, container, "CreateContainerError", message);
                 }
             }
@@ -137,7 +139,7 @@ impl Worker {
         };
         let result = self.node.runtime.start(start).await;
         if result.is_err() {
-            self.node.remove_container(&id);
+            self.node.discard_containers(vec![id]);
         }
         match result {
             Ok(running) => {

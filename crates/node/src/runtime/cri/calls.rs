@@ -71,7 +71,7 @@ pub(super) struct Calls {
 }
 
 /// Parses the socket path of an endpoint, which is either `unix:///path` or a path.
-pub(super) fn socket(endpoint: &str) -> Result<PathBuf, String> {
+pub(crate) fn socket(endpoint: &str) -> Result<PathBuf, String> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
     match path.starts_with('/') {
         true => Ok(path.into()),

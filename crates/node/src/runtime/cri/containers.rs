@@ -83,6 +83,7 @@ impl Inner {
             exit: sender,
             stdin: spec.stdin,
             tty: spec.tty,
+            killed: None,
         };
         self.containers.lock().insert(id.clone(), known);
         let start = v1::StartContainerRequest {
@@ -132,7 +133,7 @@ impl Inner {
                 Err(failure) if !failure.is_missing() => {
                     tracing::warn!(container = id, %failure, "container was not stopped yet");
                 }
-                _ => self.settle(id).await,
+                _ => self.settle(id, true).await,
             }
             // Wait for the exit, or until the next attempt is due.
             let _ = tokio::time::timeout(follow::PERIOD, ended(&mut exit)).await;

@@ -19,6 +19,8 @@ use crate::shim::spec::Exit;
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which the runtime's status is queried.
 const CONDITION: Duration = Duration::from_secs(5);
+/// Exit code of a program that got SIGKILL.
+const KILLED: i32 = 137;
 /// Delay before resubscribing after the event stream has ended.
 const EVENTS: Duration = Duration::from_secs(5);
 /// Maximum number of containers whose exits are queried at once.
@@ -145,22 +147,23 @@ impl Inner {
         let ended = running.iter().filter(|id| !up.contains(id.as_str()));
         let ended = futures::stream::iter(ended);
         ended
-            .for_each_concurrent(TOGETHER, |id| self.settle(id))
+            .for_each_concurrent(TOGETHER, |id| self.settle(id, false))
             .await;
         self.remove_orphaned_containers(&listed);
         Ok(())
     }
 
-    /// Records the exit of a container, if it has exited.
-    pub(super) async fn settle(&self, id: &str) {
+    /// Records the exit of a container, if it has exited. `asked`: the agent has stopped it.
+    pub(super) async fn settle(&self, id: &str, asked: bool) {
         let exit = match self.status(id).await {
             Ok(Some(status)) => match exit(&status) {
+                Some(exit) if !asked && self.may_be_explained(id, &exit) => return,
                 Some(exit) => exit,
                 None => return,
             },
             // The runtime no longer knows the container, so its exit code is unknown.
             Ok(None) => Exit {
-                code: 137,
+                code: KILLED,
                 finished: Timestamp::now(),
                 oom_killed: false,
             },
@@ -175,6 +178,19 @@ impl Inner {
                 news
             });
         }
+    }
+
+    /// Whether the runtime may still say that a container was killed for its memory. It learns of the exit and of that from
+    /// different sources, and reports the exit first if it learns of it first.
+    fn may_be_explained(&self, id: &str, exit: &Exit) -> bool {
+        if exit.code != KILLED || exit.oom_killed {
+            return false;
+        }
+        let mut containers = self.containers.lock();
+        let Some(known) = containers.get_mut(id) else {
+            return false;
+        };
+        known.killed.get_or_insert_with(Instant::now).elapsed() < PERIOD
     }
 }
 

@@ -8,6 +8,7 @@ use allot_protos::cri_v1 as v1;
 
 use super::Inner;
 use super::calls::Failure;
+use super::translate::annotation;
 use crate::runtime::Image;
 
 impl Inner {
@@ -44,7 +45,15 @@ impl Inner {
         // Runtimes differ in how a container names its image.
         let names = containers.into_iter().flat_map(|container| {
             let spec = container.image.unwrap_or_default();
-            [container.image_id, container.image_ref, spec.image]
+            let volumes = container.annotations.get(annotation::IMAGES);
+            let mut names = vec![container.image_id, container.image_ref, spec.image];
+            names.extend(
+                volumes
+                    .into_iter()
+                    .flat_map(|ids| ids.split(','))
+                    .map(str::to_owned),
+            );
+            names
         });
         let names: BTreeSet<String> = names.collect();
         let used = images.into_iter().filter(|image| {

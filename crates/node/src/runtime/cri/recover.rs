@@ -112,6 +112,7 @@ impl Inner {
             exit: sender,
             stdin: has(annotation::STDIN),
             tty: has(annotation::TTY),
+            killed: None,
         };
         self.containers.lock().insert(container.id.clone(), known);
         Found {

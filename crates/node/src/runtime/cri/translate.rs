@@ -5,15 +5,14 @@ use std::path::Path;
 
 use allot_protos::cri_v1 as v1;
 use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Container, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile,
-    SecurityContext,
+    AppArmorProfile, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
 };
 use kube::ResourceExt;
 use v1::security_profile::ProfileType;
 
 use crate::oci;
 use crate::rules;
-use crate::runtime::Request;
+use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, Limits, Mount};
 
 #[cfg(test)]
@@ -38,6 +37,8 @@ pub(super) mod annotation {
     pub(crate) const STDIN: &str = "allot.dev/stdin";
     /// `true` if the container has a terminal.
     pub(crate) const TTY: &str = "allot.dev/tty";
+    /// IDs of the images that are volumes of a container, separated by commas.
+    pub(crate) const IMAGES: &str = "allot.dev/image-volumes";
 }
 
 /// Sandbox parameters that do not come from the pod object.
@@ -229,11 +230,15 @@ pub(super) fn container(
     } = request;
     let mut labels = labels(pod, place.directory);
     labels.insert(label::CONTAINER.into(), container.name.clone());
-    let annotations = HashMap::from([
+    let mut annotations = HashMap::from([
         (annotation::RESTARTS.into(), spec.owner.attempt.to_string()),
         (annotation::STDIN.into(), spec.stdin.to_string()),
         (annotation::TTY.into(), spec.tty.to_string()),
     ]);
+    if !request.volumes.is_empty() {
+        let images: Vec<&str> = request.volumes.values().map(|it| it.id.as_str()).collect();
+        annotations.insert(annotation::IMAGES.into(), images.join(","));
+    }
     let variables = spec.env.iter().filter_map(|line| line.split_once('='));
     let envs = variables.map(|(key, value)| v1::KeyValue {
         key: key.to_owned(),
@@ -245,16 +250,12 @@ pub(super) fn container(
             name: container.name.clone(),
             attempt: spec.owner.attempt,
         }),
-        image: Some(v1::ImageSpec {
-            image: image.id.clone(),
-            user_specified_image: image.reference.clone(),
-            ..v1::ImageSpec::default()
-        }),
+        image: Some(image_spec(image)),
         command: request.command.clone(),
         args: request.args.clone(),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: envs.collect(),
-        mounts: spec.mounts.iter().map(|it| mount(container, it)).collect(),
+        mounts: spec.mounts.iter().map(|it| mount(request, it)).collect(),
         labels,
         annotations,
         log_path: rules::log_name(&container.name, spec.owner.attempt),
@@ -269,12 +270,21 @@ pub(super) fn container(
     })
 }
 
-fn mount(container: &Container, mount: &Mount) -> v1::Mount {
-    let mut asked = container.volume_mounts.iter().flatten();
-    let recursive = asked.any(|asked| {
-        Path::new(&asked.mount_path) == mount.target
-            && asked.recursive_read_only.as_deref() == Some("Enabled")
-    });
+fn image_spec(image: &Image) -> v1::ImageSpec {
+    v1::ImageSpec {
+        image: image.id.clone(),
+        user_specified_image: image.reference.clone(),
+        ..v1::ImageSpec::default()
+    }
+}
+
+fn mount(request: &Request, mount: &Mount) -> v1::Mount {
+    let mut asked = request.container.volume_mounts.iter().flatten();
+    let asked = asked.find(|asked| Path::new(&asked.mount_path) == mount.target);
+    let recursive =
+        asked.is_some_and(|asked| asked.recursive_read_only.as_deref() == Some("Enabled"));
+    let image = asked.and_then(|asked| request.volumes.get(&asked.name));
+    let sub_path = mount.sub_path.as_deref().filter(|_| image.is_some());
     let propagation = match mount.follow {
         true => v1::MountPropagation::PropagationHostToContainer,
         false => v1::MountPropagation::PropagationPrivate,
@@ -286,6 +296,8 @@ fn mount(container: &Container, mount: &Mount) -> v1::Mount {
         selinux_relabel: false,
         propagation: propagation as i32,
         recursive_read_only: recursive,
+        image: image.map(image_spec),
+        image_sub_path: sub_path.map_or_else(String::new, |it| it.to_string_lossy().into_owned()),
     }
 }
 

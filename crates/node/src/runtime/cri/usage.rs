@@ -4,6 +4,7 @@ use allot_protos::cri_v1 as v1;
 
 use super::translate::label;
 use super::{Inner, follow, time};
+use crate::oci::measure::Figures;
 use crate::runtime::Measured;
 
 impl Inner {
@@ -33,11 +34,17 @@ fn measured(stats: v1::ContainerStats) -> Option<Measured> {
         pod_uid: attributes.labels.get(label::POD_UID)?.clone(),
         container: attributes.metadata?.name,
         id: attributes.id,
-        cpu_nanoseconds: value(cpu.usage_core_nano_seconds),
+        cgroup: String::new(),
         cpu_nanocores: value(cpu.usage_nano_cores),
-        working_set: value(memory.working_set_bytes),
-        memory: value(memory.usage_bytes),
-        rss: value(memory.rss_bytes),
+        figures: Figures {
+            cpu: value(cpu.usage_core_nano_seconds),
+            working_set: value(memory.working_set_bytes),
+            memory: value(memory.usage_bytes),
+            rss: value(memory.rss_bytes),
+            page_faults: value(memory.page_faults),
+            major_page_faults: value(memory.major_page_faults),
+            ..Figures::default()
+        },
     })
 }
 
@@ -69,6 +76,7 @@ mod tests {
         });
         let found = measured(stats).expect("figures");
         assert_eq!((found.id.as_str(), found.pod_uid.as_str()), ("1", "u"));
-        assert_eq!((found.working_set, found.cpu_nanoseconds), (Some(5), None));
+        let figures = &found.figures;
+        assert_eq!((figures.working_set, figures.cpu), (Some(5), None));
     }
 }

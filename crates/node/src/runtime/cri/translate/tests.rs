@@ -38,6 +38,7 @@ fn request(of_pod: &Value, of_container: &Value, user: &str) -> Request {
             size: 1,
             pinned: false,
         },
+        volumes: Default::default(),
         command: vec!["run".into()],
         args: vec!["fast".into()],
         cdi_devices: vec!["a/b=c".into()],

@@ -1,0 +1,131 @@
+//! The remains of pods that were deleted while no agent ran, or whose removal failed: containers, sandboxes, claims and
+//! directories.
+//!
+//! The manifest of a static pod may be put back at any time, and then its pod has the same UID and the same directories as
+//! before. What is removed is first made unreachable under its name, while no pod can start.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Node, network, remove_tree, unmount_all};
+use crate::runtime::Found;
+
+/// How often remains are looked for.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Containers that are stopped get this long.
+const GRACE: Duration = Duration::from_secs(2);
+/// Directories that are being removed begin with this.
+const REMOVED: &str = ".removed-";
+
+/// Removes remains until the agent ends. `orphans` are containers of pods that are not there any more. Static
+/// pods are left alone for as long as they are not known.
+pub(super) async fn collect(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) {
+    let stops = orphans.into_values().flatten().map(|container| {
+        let node = Arc::clone(&node);
+        async move {
+            tracing::info!(
+                pod = container.owner.pod_name,
+                "stopping a container whose pod is gone"
+            );
+            let id = container.running.id;
+            node.runtime.stop(id.clone(), GRACE).await;
+            node.remove_containers(vec![id]).await;
+        }
+    });
+    futures::future::join_all(stops).await;
+    let all = async {
+        // Each waits for others: the runtime, the file system, drivers.
+        tokio::join!(
+            repeated(|| sandboxes(&node)),
+            repeated(|| directories(&node)),
+            repeated(|| claims(&node)),
+        )
+    };
+    tokio::select! {
+        _ = all => {}
+        () = node.shutdown.cancelled() => {}
+    }
+}
+
+async fn repeated<F: Future<Output = ()>>(work: impl Fn() -> F) {
+    loop {
+        work().await;
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Whether nothing runs of a pod, and nothing will.
+fn is_gone(node: &Node, uid: &str) -> bool {
+    !node.may_be_static(uid) && !node.pods.lock().contains_key(uid)
+}
+
+async fn sandboxes(node: &Node) {
+    let Some(complete) = node.runtime.complete() else {
+        return;
+    };
+    for uid in complete.known() {
+        if !is_gone(node, &uid) {
+            continue;
+        }
+        complete.close(&uid).await;
+        let pods = node.pods.lock();
+        if !pods.contains_key(&uid) {
+            complete.forget(&uid);
+        }
+    }
+}
+
+async fn directories(node: &Node) {
+    // The directory of logs is named after namespace, name and UID; none of them has an underscore.
+    let of_logs = |name: &str| name.rsplit('_').next().unwrap_or_default().to_owned();
+    let root = &node.config.root_dir;
+    sweep(node, &root.join("pods"), str::to_owned).await;
+    sweep(node, &root.join("logs"), of_logs).await;
+}
+
+async fn sweep(node: &Node, parent: &Path, uid_of: impl Fn(&str) -> String) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Of an agent that ended meanwhile.
+        if name.starts_with(REMOVED) {
+            remove(&entry.path()).await;
+            continue;
+        }
+        let uid = uid_of(&name);
+        if !is_gone(node, &uid) {
+            continue;
+        }
+        let aside = parent.join(format!("{REMOVED}{name}"));
+        let moved = {
+            let pods = node.pods.lock();
+            // It may have been started since.
+            (!pods.contains_key(&uid)).then(|| std::fs::rename(entry.path(), &aside))
+        };
+        match moved {
+            None => {}
+            Some(Ok(())) => remove(&aside).await,
+            Some(Err(error)) => {
+                tracing::warn!(directory = %entry.path().display(), %error, "was not removed");
+            }
+        }
+    }
+}
+
+async fn remove(directory: &Path) {
+    network::remove(directory);
+    unmount_all(directory);
+    remove_tree(directory.to_owned()).await;
+}
+
+async fn claims(node: &Node) {
+    for uid in node.claims.pods() {
+        if node.pods.lock().contains_key(&uid) {
+            continue;
+        }
+        if let Err(error) = node.claims.unprepare(&uid).await {
+            tracing::warn!(pod = uid, %error, "claims of a deleted pod are not unprepared yet");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Streams of containers, as clients of all versions ask for them.
+
+use allot_node::RuntimeKind;
+use allot_testing::wait::{PATIENCE, until};
+use futures::StreamExt as _;
+use http::Request;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::access::{Setup, post};
+use super::harness::{pod_path, shell};
+
+/// What a client gets of a program by WebSocket, with the protocol that the node chose: messages without their channels,
+/// by channel.
+async fn exec(setup: &Setup, script: &str, protocol: Option<&str>) -> (String, [String; 4]) {
+    let identity = setup.authority.client("user", &[]).expect("a certificate");
+    let mut stream = setup.connect(Some(identity)).await;
+    let offer = protocol.map(|it| format!("sec-websocket-protocol: {it}\r\n"));
+    let path = format!("/exec/default/p/c?output=1&error=1&command=sh&command=-c&command={script}");
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: n1\r\nconnection: Upgrade\r\nupgrade: websocket\r\n{}\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        offer.unwrap_or_default()
+    );
+    stream.write_all(head.as_bytes()).await.expect("written");
+    let mut answer = String::new();
+    while !answer.ends_with("\r\n\r\n") {
+        let byte = tokio::time::timeout(PATIENCE, stream.read_u8()).await;
+        let byte = byte.expect("an answer in time").expect("an answer");
+        answer.push(char::from(byte));
+    }
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    let chosen = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("sec-websocket-protocol: "));
+    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
+    let mut all: [String; 4] = Default::default();
+    loop {
+        let message = tokio::time::timeout(PATIENCE, socket.next()).await;
+        let (channel, text) = match message.expect("a message in time") {
+            Some(Ok(Message::Binary(data))) => {
+                let (channel, data) = data.split_first().expect("a channel");
+                (*channel, String::from_utf8_lossy(data).into_owned())
+            }
+            Some(Ok(Message::Text(text))) => {
+                let (channel, data) = text.split_at(1);
+                (channel.as_bytes()[0] - b'0', data.to_owned())
+            }
+            Some(Ok(Message::Close(_))) | None => break,
+            other => panic!("{other:?}"),
+        };
+        all[usize::from(channel)].push_str(&text);
+    }
+    (chosen.unwrap_or_default().to_owned(), all)
+}
+
+/// Clients that name no protocol, or one of before v4, were refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_old_web_socket_protocols_are_understood() {
+    let setup = Setup::with(RuntimeKind::Process, false).await;
+    setup.allow("user", &["get", "create"], "proxy").await;
+    let account = json!({"metadata": {"name": "default"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    post(&setup.client, accounts, account).await;
+    let container = shell("sleep 300");
+    let spec = json!({"nodeName": "n1", "automountServiceAccountToken": false,
+        "terminationGracePeriodSeconds": 0, "containers": [container]});
+    let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+    post(&setup.client, "/api/v1/namespaces/default/pods", pod).await;
+    let get = async || {
+        let request = Request::get(pod_path("p")).body(Vec::new());
+        let found = setup.client.request::<Value>(request.expect("a request"));
+        found.await.ok()
+    };
+    until("the pod runs", || async {
+        match get().await {
+            Some(pod) if pod["status"]["phase"] == "Running" => Ok(()),
+            found => Err(found),
+        }
+    })
+    .await;
+    for protocol in [None, Some("channel.k8s.io")] {
+        let (chosen, [_, out, error, result]) = exec(&setup, "echo%20hi", protocol).await;
+        assert_eq!(chosen, protocol.unwrap_or_default());
+        assert_eq!((&*out, &*error, &*result), ("hi\n", "", ""));
+    }
+    let (_, [_, out, _, result]) = exec(&setup, "exit%203", Some("channel.k8s.io")).await;
+    assert_eq!(out, "");
+    assert!(result.contains("exit code 3"), "{result}");
+    assert!(!result.contains('{'), "{result}");
+    // "hi" and a newline.
+    let (_, [_, out, _, _]) = exec(&setup, "echo%20hi", Some("base64.channel.k8s.io")).await;
+    assert_eq!(out, "aGkK");
+    let (_, [_, out, _, result]) = exec(&setup, "echo%20hi", Some("v4.channel.k8s.io")).await;
+    assert_eq!(out, "hi\n");
+    assert!(result.contains("\"status\":\"Success\""), "{result}");
+
+    let request = Request::delete(format!("{}?gracePeriodSeconds=1", pod_path("p")));
+    let request = request.body(Vec::new()).expect("a request");
+    let deleted = setup.client.request::<Value>(request).await;
+    deleted.expect("the pod is deleted");
+    until("the pod is gone", || async {
+        match get().await {
+            None => Ok(()),
+            found => Err(found),
+        }
+    })
+    .await;
+}
