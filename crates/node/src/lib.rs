@@ -46,6 +46,7 @@ mod oci;
 mod plugins;
 mod podresources;
 mod pods;
+mod processes;
 mod register;
 pub mod remains;
 mod resource_api;

@@ -267,9 +267,7 @@ impl Container {
                 break;
             }
         }
-        if let Some(made) = &self.made {
-            made.end_others(&self.spec);
-        }
+        create::end_others(&self.spec);
         // Output from before the end; a process that escaped may hold the pipe open, or write to it, indefinitely.
         for (fd, lines) in &mut self.streams {
             let attached = &mut self.attached;
