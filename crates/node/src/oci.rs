@@ -15,6 +15,7 @@ pub(crate) mod capabilities;
 pub(crate) mod cgroup;
 mod devices;
 mod mounts;
+mod paths;
 pub(crate) use mounts::is_proc;
 pub(crate) mod seccomp;
 #[cfg(test)]

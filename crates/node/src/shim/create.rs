@@ -65,7 +65,7 @@ pub(super) fn create(
     stage::enter(spec)?;
     let staged = stage::prepare(spec, directory)?;
     let account = stage::account(spec, &staged.root)?;
-    stage::working_directory(spec, &staged.root);
+    stage::working_directory(spec, &staged);
     let oci = oci::build(spec, &staged, &account)?;
     let bundle = directory.join("bundle");
     std::fs::create_dir_all(&bundle).map_err(|error| format!("{}: {error}", bundle.display()))?;
