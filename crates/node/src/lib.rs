@@ -232,6 +232,7 @@ async fn serve(
         client.clone(),
         config.clone(),
         Arc::clone(runtime),
+        node.images.clone(),
         port,
         object,
     ));
