@@ -75,7 +75,7 @@ pub(crate) fn descendants(of: Vec<i32>) -> Vec<ProcessHandle> {
 /// Kills processes, and waits for their end.
 pub(crate) fn kill(processes: &[ProcessHandle], deadline: Instant) {
     for process in processes {
-        // One that may not be killed is waited for in vain.
+        // One that may not be killed is waited for until the deadline.
         let _ = process.signal(Signal::KILL);
     }
     wait(
