@@ -22,6 +22,7 @@ use crate::shim::spec::{ImageConfig, RootFs};
 mod delegated;
 mod garbage;
 mod reach;
+mod reported;
 mod secrets;
 
 pub(crate) use delegated::Delegated;

@@ -49,6 +49,7 @@ mod oci;
 mod plugins;
 mod podresources;
 mod pods;
+mod processes;
 mod register;
 pub mod remains;
 mod resource_api;
@@ -264,6 +265,7 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         client.clone(),
         config.clone(),
         Arc::clone(runtime),
+        node.images.clone(),
         port,
         object,
     ));

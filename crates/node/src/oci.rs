@@ -16,6 +16,7 @@ pub(crate) mod cgroup;
 mod devices;
 pub(crate) mod measure;
 mod mounts;
+mod paths;
 pub(crate) use mounts::is_proc;
 pub(crate) mod seccomp;
 #[cfg(test)]

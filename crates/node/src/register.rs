@@ -1,6 +1,7 @@
 //! The Node object and its Lease.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use crate::config::{Config, RuntimeKind};
 use crate::error::Error;
 use crate::error::api_message;
+use crate::images::Images;
 use crate::memory::Memory;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 use crate::runtime::{Condition, DynRuntime, Runtime};
@@ -251,6 +253,7 @@ pub(crate) async fn heartbeat(
     client: Client,
     config: Config,
     runtime: DynRuntime,
+    images: Option<Arc<Images>>,
     port: Option<u16>,
     node: Node,
 ) {
@@ -283,9 +286,20 @@ pub(crate) async fn heartbeat(
             }
         };
         let reported = json!({"conditions": conditions(&facts, Some(&before))});
-        if due || differs(&before, &reported) {
+        let images = match &images {
+            Some(images) => images.reported().await,
+            None => None,
+        };
+        let other = images
+            .as_ref()
+            .is_some_and(|images| has_other_images(&before, images));
+        if due || other || differs(&before, &reported) {
             due = false;
-            let patch = json!({"status": status(&config, &facts, Some(&before))});
+            let mut status = status(&config, &facts, Some(&before));
+            if let Some(images) = images {
+                status["images"] = images;
+            }
+            let patch = json!({"status": status});
             let params = PatchParams::default();
             if let Err(error) = nodes
                 .patch_status(&config.node_name, &params, &Patch::Strategic(patch))
@@ -311,6 +325,15 @@ async fn changed(condition: &mut Option<tokio::sync::watch::Receiver<Condition>>
     if news.is_err() {
         std::future::pending().await
     }
+}
+
+/// The images in the API are not those of the node.
+fn has_other_images(before: &Node, images: &Value) -> bool {
+    let known = before
+        .status
+        .as_ref()
+        .and_then(|status| status.images.as_ref());
+    serde_json::to_value(known.cloned().unwrap_or_default()).is_ok_and(|known| known != *images)
 }
 
 /// A condition that the agent reports is another one in the API.

@@ -4,45 +4,21 @@
 //! directory in their arguments, also if the directory was deleted. Each process is held by a file descriptor before it
 //! is inspected, so that a later process with the same PID is never affected.
 
-use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 
 use crate::oci;
-use crate::shim::spec::{self, ContainerSpec, State};
+use crate::processes::{self, ProcessHandle};
+use crate::spec::{self, ContainerSpec, State};
 
 /// How long a killed process may take to end.
 const KILLED: Duration = Duration::from_secs(10);
 /// Limit of passes for processes that were forked while others were killed.
 const LOOKS: usize = 100;
-
-/// A process that is held by a descriptor: signals reach only this process.
-#[derive(Debug)]
-struct ProcessHandle {
-    pid: Pid,
-    fd: OwnedFd,
-}
-
-impl ProcessHandle {
-    fn open(pid: i32) -> Option<Self> {
-        let pid = Pid::from_raw(pid)?;
-        let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        Some(Self { pid, fd })
-    }
-
-    fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
-        match pidfd_send_signal(&self.fd, signal) {
-            // It has ended.
-            Err(rustix::io::Errno::SRCH) => Ok(()),
-            other => other,
-        }
-    }
-}
 
 /// A running container without an agent.
 #[derive(Debug)]
@@ -72,7 +48,7 @@ impl Remaining {
 pub fn find(directory: &Path) -> Vec<Remaining> {
     let resolved = directory.canonicalize().ok();
     let mut found = BTreeMap::<PathBuf, Vec<ProcessHandle>>::new();
-    for pid in processes() {
+    for pid in processes::all() {
         let Some(held) = ProcessHandle::open(pid) else {
             continue;
         };
@@ -114,11 +90,6 @@ fn container_of(pid: i32) -> Option<PathBuf> {
     }
 }
 
-fn processes() -> impl Iterator<Item = i32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
 /// Ends containers: politely, and after `grace` by force. Returns what could not be ended, with the reason.
 pub fn end(containers: Vec<Remaining>, grace: Duration) -> Vec<String> {
     // Before any process ends: orphaned descendants cannot be found any longer.
@@ -126,7 +97,7 @@ pub fn end(containers: Vec<Remaining>, grace: Duration) -> Vec<String> {
     if !grace.is_zero() {
         containers.iter().for_each(ask);
         let helpers = containers.iter().flat_map(|it| &it.helpers);
-        wait(helpers, grace);
+        processes::wait(helpers, grace);
     }
     let mut failed = Vec::new();
     for (container, family) in containers.iter().zip(&families) {
@@ -152,30 +123,8 @@ fn ask(container: &Remaining) {
 /// All descendants of a container's shims. The shim is their subreaper, so all of the container's processes are
 /// included.
 fn family(container: &Remaining) -> Vec<ProcessHandle> {
-    let mut children = HashMap::<i32, Vec<i32>>::new();
-    for pid in processes() {
-        if let Some(parent) = parent(pid) {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    let helpers = container.helpers.iter();
-    let mut open: Vec<i32> = helpers.map(|it| it.pid.as_raw_nonzero().get()).collect();
-    let mut all = Vec::new();
-    while let Some(pid) = open.pop() {
-        for child in children.remove(&pid).unwrap_or_default() {
-            // Alive, and then still the child of that parent: no later process with the same PID.
-            all.extend(ProcessHandle::open(child).filter(|_| parent(child) == Some(pid)));
-            open.push(child);
-        }
-    }
-    all
-}
-
-fn parent(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name in parentheses and may contain anything.
-    let rest = &stat[stat.rfind(')')? + 2..];
-    rest.split(' ').nth(1)?.parse().ok()
+    let helpers = container.helpers.iter().map(ProcessHandle::pid);
+    processes::descendants(helpers.collect())
 }
 
 fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
@@ -192,17 +141,17 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
         for held in &more {
             held.signal(Signal::KILL).map_err(text)?;
         }
-        if wait(more.iter(), Duration::from_millis(20)) {
+        if processes::wait(more.iter(), Duration::from_millis(20)) {
             break;
         }
     }
     // Now the helper writes down how its container ended, and ends.
-    if !wait(container.helpers.iter(), Duration::from_secs(1)) {
+    if !processes::wait(container.helpers.iter(), Duration::from_secs(1)) {
         for helper in &container.helpers {
             helper.signal(Signal::KILL).map_err(text)?;
         }
     }
-    let ended = wait(container.helpers.iter(), KILLED);
+    let ended = processes::wait(container.helpers.iter(), KILLED);
     let cgroup = container.spec.as_ref().map(oci::cgroups_path);
     let cgroup = cgroup.or_else(|| {
         let id = container.directory.file_name()?.to_str()?.to_owned();
@@ -219,30 +168,6 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
         true => Ok(()),
         false => Err("it was killed and does not end".to_owned()),
     }
-}
-
-/// Waits until all have ended; false when some have not at the end of that time.
-fn wait<'a>(processes: impl Iterator<Item = &'a ProcessHandle>, limit: Duration) -> bool {
-    let deadline = Instant::now() + limit;
-    let mut open: Vec<&ProcessHandle> = processes.collect();
-    while !open.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        let mut watched: Vec<PollFd<'_>> = open
-            .iter()
-            .map(|held| PollFd::new(&held.fd, PollFlags::IN))
-            .collect();
-        if matches!(poll(&mut watched, Some(&timeout)), Ok(0)) {
-            return false;
-        }
-        let over: Vec<bool> = watched.iter().map(|it| !it.revents().is_empty()).collect();
-        let mut over = over.into_iter();
-        open.retain(|_| !over.next().unwrap_or(false));
-    }
-    true
 }
 
 /// Unmounts the mounts below a directory in this process's mount namespace. Returns the mount points, and the failures
@@ -302,6 +227,5 @@ mod tests {
     fn this_process_is_not_a_container() {
         let pid = std::process::id() as i32;
         assert_eq!(container_of(pid), None);
-        assert!(parent(pid).is_some());
     }
 }

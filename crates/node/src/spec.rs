@@ -171,6 +171,34 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// Bytes of a reserved file.
+const RESERVED: usize = 512;
+
+/// Creates a file that [`fill`] can write to when the disk is full. Until then it has blanks, which are no value.
+///
+/// # Errors
+/// Errors of the file system, with the path.
+pub fn reserve(path: &Path) -> Result<(), String> {
+    allot_cdi::file::write_atomic(path, &[b' '; RESERVED], 0o600)
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Writes a value into the place that is reserved for it.
+///
+/// # Errors
+/// Errors of the file system, with the path; the value is too long.
+pub fn fill<T: Serialize>(path: &Path, value: &T) -> Result<(), String> {
+    let fail = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mut bytes = serde_json::to_vec(value).map_err(|error| fail(error.into()))?;
+    if bytes.len() > RESERVED {
+        return Err(fail(std::io::ErrorKind::FileTooLarge.into()));
+    }
+    bytes.resize(RESERVED, b' ');
+    let file = std::fs::OpenOptions::new().write(true).open(path);
+    file.and_then(|mut file| std::io::Write::write_all(&mut file, &bytes))
+        .map_err(fail)
+}
+
 /// Start time of a process in clock ticks after boot; `None` when there is no such process (any longer).
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -2,6 +2,8 @@
 
 #[path = "shim/attacks.rs"]
 mod attacks;
+#[path = "shim/dev.rs"]
+mod dev;
 #[path = "shim/harness.rs"]
 mod harness;
 #[path = "shim/images.rs"]
@@ -10,5 +12,9 @@ mod images;
 mod limits;
 #[path = "support/programs.rs"]
 mod programs;
+#[path = "shim/seccomp.rs"]
+mod seccomp;
 #[path = "shim/security.rs"]
 mod security;
+#[path = "shim/volumes.rs"]
+mod volumes;

@@ -1,13 +1,27 @@
 //! Cgroups of containers, as far as libcontainer does not manage them.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::processes::{self, ProcessHandle};
 
 const ROOT: &str = "/sys/fs/cgroup";
+
+/// How long killed processes may take to end.
+const KILLED: Duration = Duration::from_secs(10);
+
+/// Processes that are held at the same time: each takes a descriptor.
+const HELD: usize = 256;
 
 /// The directories of a cgroup in all hierarchies.
 pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
     let relative = path.strip_prefix("/").unwrap_or(path);
+    // The one above is of all containers.
+    if relative.components().count() < 2 {
+        return Vec::new();
+    }
     let root = Path::new(ROOT);
     let mut all = vec![root.join(relative)];
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
@@ -41,30 +55,45 @@ pub(crate) fn oom_kills(path: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// Kills the remaining processes of a cgroup.
+/// Kills the remaining processes of a cgroup, and waits until they have ended. Processes that fork as fast as they can are
+/// kept from that first: one by one they would not be caught.
 pub(crate) fn kill(path: &Path) {
-    /// Passes over the cgroup; processes forked meanwhile are found in the next one.
-    const LOOKS: usize = 100;
-    for _ in 0..LOOKS {
-        let processes: Vec<i32> = directories(path)
-            .iter()
-            .filter_map(|directory| fs::read_to_string(directory.join("cgroup.procs")).ok())
-            .flat_map(|text| {
-                text.lines()
-                    .filter_map(|it| it.parse().ok())
-                    .collect::<Vec<_>>()
-            })
-            .collect();
-        if processes.is_empty() {
-            return;
-        }
-        for pid in processes
-            .into_iter()
-            .filter_map(rustix::process::Pid::from_raw)
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let all = directories(path);
+    for directory in &all {
+        // Each exists in some hierarchies and versions of the kernel only.
+        for (file, content) in [("pids.max", "0"), ("cgroup.kill", "1")] {
+            let file = fs::OpenOptions::new()
+                .write(true)
+                .open(directory.join(file));
+            let _ = file.and_then(|mut file| file.write_all(content.as_bytes()));
         }
     }
+    let deadline = Instant::now() + KILLED;
+    while kill_members(&all, deadline) {
+        if Instant::now() >= deadline {
+            eprintln!("{}: processes do not end", path.display());
+            return;
+        }
+    }
+}
+
+/// Kills processes that cgroups have now, and waits for their end; false without any.
+fn kill_members(directories: &[PathBuf], deadline: Instant) -> bool {
+    let texts = directories
+        .iter()
+        .filter_map(|directory| fs::read_to_string(directory.join("cgroup.procs")).ok());
+    let mut members: Vec<i32> = texts
+        .flat_map(|text| {
+            let numbers = text.lines().filter_map(|it| it.parse().ok());
+            numbers.collect::<Vec<i32>>()
+        })
+        .collect();
+    members.sort_unstable();
+    members.dedup();
+    let members = members.into_iter().take(HELD);
+    let held: Vec<ProcessHandle> = members.filter_map(ProcessHandle::open).collect();
+    processes::kill(&held, deadline);
+    !held.is_empty()
 }
 
 /// Removes a cgroup whose processes have ended. If it does not exist or cannot be removed, that is no error: nothing

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::paths::{is_below, target_of};
 use crate::spec::staged::{Hierarchy, Staged};
 use crate::spec::{ContainerSpec, Isolation};
 
@@ -20,9 +21,25 @@ fn is_node(spec: &ContainerSpec, path: &str, kind: &str) -> bool {
 /// Device nodes to create, besides those that every container has.
 pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, String> {
     let mut all: Vec<Value> = Vec::new();
+    let volumes: Vec<PathBuf> = spec
+        .mounts
+        .iter()
+        .filter_map(|mount| target_of(mount).ok())
+        // The host's own, which is not mounted.
+        .filter(|target| target != Path::new("/dev"))
+        .collect();
+    // libcontainer creates nodes by their paths: what controls a volume could lead them to the host.
+    let in_volume = |path: &Path| volumes.iter().any(|volume| is_below(path, volume));
     for (node, found) in spec.devices.iter().zip(&staged.devices) {
         if !is_node(spec, &node.path, found.kind) {
             continue;
+        }
+        let path = Path::new(&node.path);
+        if path.components().any(|it| it == Component::ParentDir) || in_volume(path) {
+            return Err(format!(
+                "{}: cannot be a device of the container",
+                node.path
+            ));
         }
         all.push(json!({
             "path": node.path,
@@ -37,7 +54,13 @@ pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Stri
     if spec.security.privileged {
         of_the_host(Path::new("/dev"), &mut all);
         let mut seen = std::collections::HashSet::new();
-        all.retain(|device| seen.insert(device["path"].to_string()));
+        all.retain(|device| {
+            let path = device["path"].as_str().unwrap_or_default();
+            // Those in a volume are there already. One at the place of another is none.
+            !in_volume(Path::new(path))
+                && !volumes.iter().any(|volume| volume == Path::new(path))
+                && seen.insert(path.to_owned())
+        });
     }
     Ok(json!(all))
 }

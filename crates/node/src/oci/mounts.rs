@@ -1,21 +1,78 @@
 //! File systems and volumes of a container.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::devices;
+use super::paths::{is_below, refused, target_of};
 use crate::spec::staged::{Hierarchy, Staged};
 use crate::spec::{ContainerSpec, Isolation, Mount};
 
-/// Everything that is mounted below the root directory, in order.
+/// Directories that are the container's own in every container, whatever its image and its volumes have there.
+const OWN: [&str; 3] = ["/sys", "/proc", DEV];
+
+/// It comes last: libcontainer creates device nodes and links by their paths below it, when everything is mounted. Nothing
+/// that another process controls may be in the way.
+const DEV: &str = "/dev";
+
+/// Everything that is mounted below the root directory, in order. A link can lead a volume to one of the container's own
+/// directories: that is mounted afterwards, and covers the volume.
 pub(super) fn all(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, String> {
-    let mut all = system(spec, staged);
+    let mut volumes: Vec<(&Mount, PathBuf, &PathBuf)> = Vec::new();
     for (mount, source) in spec.mounts.iter().zip(&staged.mounts) {
-        all.push(volume(mount, source)?);
+        volumes.push((mount, target_of(mount)?, source));
+    }
+    let below = |own: Option<&'static str>| {
+        volumes.iter().filter(move |(_, target, _)| {
+            let found = OWN.iter().find(|it| target.starts_with(it));
+            found.copied() == own
+        })
+    };
+    let mut all = Vec::new();
+    for (mount, target, source) in below(None) {
+        all.push(volume(mount, target, source)?);
+    }
+    let system = system(spec, staged);
+    for own in OWN {
+        let is_own = |mount: &&Value| {
+            let target = mount["destination"].as_str().unwrap_or_default();
+            Path::new(target).starts_with(own)
+        };
+        all.extend(system.iter().filter(is_own).cloned());
+        for (mount, target, source) in below(Some(own)) {
+            if own == DEV && is_of_the_host(spec, target, source) {
+                continue;
+            }
+            if own == DEV {
+                check_dev(spec, target)?;
+            }
+            all.push(volume(mount, target, source)?);
+        }
     }
     all.extend(devices::binds(spec, staged));
     Ok(all)
+}
+
+/// Whether a privileged container mounts the host's devices where it has them already.
+fn is_of_the_host(spec: &ContainerSpec, target: &Path, source: &Path) -> bool {
+    let identity = |path: &Path| {
+        let found = rustix::fs::stat(path).ok()?;
+        Some((found.st_dev, found.st_ino))
+    };
+    let all = spec.security.privileged && target == Path::new(DEV);
+    all && identity(source).is_some_and(|own| identity(Path::new(DEV)) == Some(own))
+}
+
+/// A volume below `/dev` must not be that directory, nor lie in another volume: links there can lead to `/dev` itself.
+fn check_dev(spec: &ContainerSpec, target: &Path) -> Result<(), String> {
+    let mut others = spec.mounts.iter().filter_map(|other| target_of(other).ok());
+    let nested = others.any(|other| is_below(target, &other) && is_below(&other, Path::new(DEV)));
+    let shared = spec.security.host_ipc && is_below(target, Path::new("/dev/shm"));
+    match target == Path::new(DEV) || nested || shared {
+        true => Err(refused(target)),
+        false => Ok(()),
+    }
 }
 
 fn system(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
@@ -122,12 +179,9 @@ pub(crate) fn is_proc(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 == PROC)
 }
 
-fn volume(mount: &Mount, source: &Path) -> Result<Value, String> {
-    let target = Path::new("/").join(&mount.target);
-    let names = target.components().count() > 1;
-    let up = target.components().any(|it| it.as_os_str() == "..");
-    if !names || up || hides_proc(&target, source) {
-        return Err(format!("{}: cannot be mounted on", mount.target.display()));
+fn volume(mount: &Mount, target: &Path, source: &Path) -> Result<Value, String> {
+    if hides_proc(target, source) {
+        return Err(refused(target));
     }
     let mut options = vec!["rbind".to_owned()];
     if mount.read_only {

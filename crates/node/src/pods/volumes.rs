@@ -136,7 +136,9 @@ async fn one(
         if memory::is_wanted(empty) {
             contents.memory(volume, empty, &path)?;
         }
-        for_group(contents.downward.pod, &path, false)?;
+        if let Some(group) = group(contents.downward.pod) {
+            give(&path, group, false).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
         return Ok(path);
     }
     if !content::comes_from_api(volume) {
@@ -144,27 +146,26 @@ async fn one(
     }
     let files = contents.of(volume).await?;
     make_dir(&path, 0o755)?;
-    writer::write(&path, files.entries())?;
-    // Containers cannot change these files, so that they can be walked through.
-    for_group(contents.downward.pod, &path, true)?;
+    let group = group(contents.downward.pod);
+    writer::write(&path, files.entries(), group)?;
+    if let Some(group) = group {
+        give(&path, group, false).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     Ok(path)
 }
 
-/// Gives a volume to the pod's `fsGroup`, with the permissions that a kubelet adds. An agent that is not root has one
-/// group, which is that of the volumes already.
-fn for_group(pod: &Pod, path: &Path, deep: bool) -> Result<(), Problem> {
-    let spec = pod.spec.as_ref();
-    let context = spec.and_then(|spec| spec.security_context.as_ref());
-    let group = context.and_then(|context| context.fs_group);
-    let Some(group) = group.and_then(|group| u32::try_from(group).ok()) else {
-        return Ok(());
-    };
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    give(path, group, deep).map_err(|error| format!("{}: {error}", path.display()))
+/// The pod's `fsGroup`, which its volumes are given to. An agent that is not root has one group, which is that of the volumes
+/// already.
+fn group(pod: &Pod) -> Option<u32> {
+    let context = pod.spec.as_ref()?.security_context.as_ref()?;
+    let group = u32::try_from(context.fs_group?).ok()?;
+    rustix::process::geteuid().is_root().then_some(group)
 }
 
+/// Permissions that the group of a volume has, of directories and of files, as with a kubelet.
+const GROUP: (u32, u32) = (0o2550, 0o440);
+
+/// `deep`: with all that is in it. Only where containers cannot change it meanwhile.
 fn give(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
     std::os::unix::fs::lchown(path, None, Some(group))?;
     let metadata = fs::symlink_metadata(path)?;
@@ -172,7 +173,7 @@ fn give(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
         return Ok(());
     }
     let mode = metadata.permissions().mode() & 0o7777;
-    let more = if metadata.is_dir() { 0o2550 } else { 0o440 };
+    let more = if metadata.is_dir() { GROUP.0 } else { GROUP.1 };
     fs::set_permissions(path, fs::Permissions::from_mode(mode | more))?;
     if deep && metadata.is_dir() {
         for entry in fs::read_dir(path)? {

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
@@ -15,11 +16,11 @@ use rustix::process::Pid;
 
 use super::program::{Program, Role};
 use super::spec::staged::{Hierarchy, Staged};
-use super::spec::{self, ContainerSpec};
+use super::spec::{self, ContainerSpec, Isolation};
 use super::stage;
 use super::supervise::pipe;
 use super::{devices, sys, terminal};
-use crate::oci;
+use crate::{oci, processes};
 
 /// Name of the container in the directory that is its own.
 const NAME: &str = "c";
@@ -64,7 +65,7 @@ pub(super) fn create(
     stage::enter(spec)?;
     let staged = stage::prepare(spec, directory)?;
     let account = stage::account(spec, &staged.root)?;
-    stage::working_directory(spec, &staged.root);
+    stage::working_directory(spec, &staged);
     let oci = oci::build(spec, &staged, &account)?;
     let bundle = directory.join("bundle");
     std::fs::create_dir_all(&bundle).map_err(|error| format!("{}: {error}", bundle.display()))?;
@@ -147,22 +148,28 @@ impl RunningContainer {
         spec.cgroups && oci::cgroup::oom_kills(&oci::cgroups_path(spec)) > 0
     }
 
-    /// Kills what remains when the program has ended: without its own PID namespace that can be any process.
-    pub(super) fn end_others(&self, spec: &ContainerSpec) {
-        if spec.cgroups {
-            oci::cgroup::kill(&oci::cgroups_path(spec));
-        }
-    }
-
     /// Removes libcontainer's state outside of this process's mounts, and runs the poststop hooks.
     pub(super) fn clean_up(mut self, spec: &ContainerSpec) {
-        self.end_others(spec);
+        end_others(spec);
         if !spec.cgroups {
             stage::forget_cgroups(spec);
         }
         if let Err(error) = self.container.delete(true) {
             eprintln!("clean up: {}", chain(&error));
         }
+    }
+}
+
+/// Kills what remains when the program of a container has ended: without its own PID namespace that can be any process.
+pub(super) fn end_others(spec: &ContainerSpec) {
+    /// How long killed processes may take to end.
+    const KILLED: Duration = Duration::from_secs(10);
+    if spec.cgroups {
+        oci::cgroup::kill(&oci::cgroups_path(spec));
+    }
+    let shared = spec.security.host_pid || spec.isolation == Isolation::None;
+    if shared && !processes::kill_descendants(KILLED) {
+        eprintln!("processes of the container do not end");
     }
 }
 

@@ -52,7 +52,11 @@ impl Log {
             self.rotate()
                 .unwrap_or_else(|error| eprintln!("log: {error}"));
         }
-        self.file.write_all(lines)?;
+        if let Err(error) = self.file.write_all(lines) {
+            // What was written of them, as on a full disk, would be the beginning of the next line.
+            let _ = self.file.set_len(self.size);
+            return Err(error);
+        }
         self.size += lines.len() as u64;
         Ok(())
     }
@@ -60,8 +64,8 @@ impl Log {
     /// Puts the full file aside, begins another one, and removes the oldest ones.
     fn rotate(&mut self) -> io::Result<()> {
         put_aside(&self.path)?;
-        self.size = 0;
         self.file = Self::begin(&self.path)?;
+        self.size = 0;
         remove_oldest(&self.path, LOG_FILES)
     }
 }

@@ -103,6 +103,7 @@ pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> 
         let targets: Vec<&Path> = spec.mounts.iter().map(|it| it.target.as_path()).collect();
         host::fill(&root, &targets)?;
     }
+    check_dev(&root)?;
     let mut mounts = Vec::new();
     for (number, mount) in spec.mounts.iter().enumerate() {
         let place = stage.join(format!("mount-{number}"));
@@ -124,13 +125,38 @@ pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> 
     })
 }
 
-/// Creates the working directory, as container runtimes do. If that fails the program is not started.
-pub(super) fn working_directory(spec: &ContainerSpec, root: &Path) {
+/// Refuses an image whose `/dev` is a link: libcontainer mounts on what it leads to inside of the root directory, but creates
+/// links and device nodes below that path as it is, where it leads to the host.
+fn check_dev(root: &Path) -> Result {
+    match fs::symlink_metadata(root.join("dev")) {
+        Ok(found) if !found.is_dir() => Err("/dev of the image is not a directory".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Creates the working directory, as container runtimes do, also in a volume. If that fails the program is not started.
+pub(super) fn working_directory(spec: &ContainerSpec, staged: &Staged) {
     let Some(cwd) = spec.cwd.as_deref().filter(|cwd| cwd.starts_with('/')) else {
         return;
     };
+    let volumes = spec.mounts.iter().zip(&staged.mounts);
+    let above = volumes.filter_map(|(mount, source)| {
+        let target = Path::new("/").join(&mount.target);
+        let below = Path::new(cwd).strip_prefix(&target).ok()?;
+        Some((target.components().count(), mount, source, below))
+    });
+    let (root, path) = match above.max_by_key(|(depth, ..)| *depth) {
+        None => (&staged.root, Path::new(cwd)),
+        Some((_, mount, source, below)) if !mount.read_only && mount.layers.is_empty() => {
+            (source, below)
+        }
+        Some(_) => return,
+    };
+    if path.as_os_str().is_empty() {
+        return;
+    }
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    let _ = pathrs::Root::open(root).and_then(|root| root.mkdir_all(cwd, &mode));
+    let _ = pathrs::Root::open(root).and_then(|root| root.mkdir_all(path, &mode));
 }
 
 /// Removes what stood in for cgroups that cannot be written.

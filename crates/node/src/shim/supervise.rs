@@ -24,7 +24,7 @@ pub(super) fn run(directory: &Path) -> i32 {
         Ok((container, state)) => {
             answer(&Answer::Started(state));
             let exit = container.supervise();
-            match spec::write(&directory.join(spec::EXIT), &exit) {
+            match spec::fill(&directory.join(spec::EXIT), &exit) {
                 Ok(()) => 0,
                 Err(error) => {
                     eprintln!("{error}");
@@ -87,6 +87,8 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     // Orphans of a container without a PID namespace are reparented to this process and not to the host's init.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let log = Log::open(&spec.log).map_err(|error| format!("{}: {error}", spec.log.display()))?;
+    // How a container ends is known also when its own log fills the disk.
+    spec::reserve(&directory.join(spec::EXIT))?;
     let mut attached = Attached::new(directory);
     let (inside, outside) = stdio(&spec)?;
     let (pid, made, master) = match spec.isolation {
@@ -265,9 +267,7 @@ impl Container {
                 break;
             }
         }
-        if let Some(made) = &self.made {
-            made.end_others(&self.spec);
-        }
+        create::end_others(&self.spec);
         // Output from before the end; a process that escaped may hold the pipe open, or write to it, indefinitely.
         for (fd, lines) in &mut self.streams {
             let attached = &mut self.attached;

@@ -281,3 +281,24 @@ async fn a_program_is_asked_to_end_by_the_images_signal() {
         "interrupted\n"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_reports_its_images() {
+    let Some((cluster, registry)) = with_registry(settings(ImageMode::Require)).await else {
+        return;
+    };
+    let built = plain();
+    let name = registry.push(&built, "v1");
+    let digest = format!("{}/some/app@{}", registry.authority, built.digest());
+    cluster
+        .pod("p", json!({"containers": [container(&name)]}))
+        .await;
+    let reported = |node: &Value| {
+        let images = node["status"]["images"].as_array().into_iter().flatten();
+        let mut images = images.filter(|image| image["names"] == json!([digest, name]));
+        images.any(|image| image["sizeBytes"].as_u64() > Some(0))
+    };
+    cluster
+        .until("/api/v1/nodes/n1", "with the image", reported)
+        .await;
+}

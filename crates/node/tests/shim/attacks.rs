@@ -9,7 +9,7 @@ use allot_node::shim::spec::{ContainerSpec, Mount};
 
 use super::harness::{As, Container, check, machine};
 
-fn mount(source: &Path, target: &str) -> Mount {
+pub fn mount(source: &Path, target: &str) -> Mount {
     Mount {
         source: source.to_owned(),
         target: target.into(),
@@ -19,7 +19,7 @@ fn mount(source: &Path, target: &str) -> Mount {
 }
 
 /// A directory that every user can use.
-fn volume() -> tempfile::TempDir {
+pub fn volume() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -335,6 +335,30 @@ fn what_a_program_leaves_behind_does_not_keep_its_container() {
     let change = |spec: &mut ContainerSpec| spec.security.host_pid = true;
     let (exit, _) = Container::start(As::Root, machine, script, change).end();
     assert_eq!(exit.code, 7);
+}
+
+/// Without cgroups nothing but their parents tells which processes of the host's namespace are a container's.
+#[test]
+fn what_a_program_leaves_behind_ends_without_cgroups() {
+    let Some(machine) = machine(As::Root) else {
+        return;
+    };
+    // No other process has this number in its arguments.
+    let mark = format!("1000{}", std::process::id());
+    let script = format!("(setsid sleep {mark} &); setsid sh -c 'sleep {mark}; true' & exit 7");
+    let change = |spec: &mut ContainerSpec| {
+        spec.security.host_pid = true;
+        spec.cgroups = false;
+    };
+    let (exit, _) = Container::start(As::Root, machine, &script, change).end();
+    assert_eq!(exit.code, 7);
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let left = processes.filter(|process| {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0)
+            .any(|argument| argument == mark.as_bytes())
+    });
+    assert_eq!(left.count(), 0);
 }
 
 #[test]

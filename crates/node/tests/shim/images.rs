@@ -11,7 +11,7 @@ use super::harness::{As, Container, check, machine};
 use super::programs;
 
 /// A directory that every user can read.
-fn open_directory() -> tempfile::TempDir {
+pub fn open_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     directory
@@ -47,7 +47,7 @@ fn base() -> PathBuf {
 }
 
 /// A layer with these files.
-fn layer(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub fn layer(files: &[(&str, &str)]) -> tempfile::TempDir {
     let directory = open_directory();
     for (name, content) in files {
         let path = directory.path().join(name);
@@ -59,7 +59,7 @@ fn layer(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// Runs a script on layers, the topmost first, above the one with the programs.
-fn on(layers: &[&Path]) -> impl Fn(&mut ContainerSpec) + use<> {
+pub fn on(layers: &[&Path]) -> impl Fn(&mut ContainerSpec) + use<> {
     layers.iter().for_each(|layer| give(layer));
     let mut lower: Vec<PathBuf> = layers.iter().map(|it| (*it).to_owned()).collect();
     lower.push(base());
@@ -154,7 +154,7 @@ fn an_image_can_be_a_read_only_volume() {
 }
 
 /// A path on the host that no container may reach, whichever user runs it.
-fn canary() -> tempfile::TempDir {
+pub fn canary() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let passwd = "root:x:0:0::/root:\nevil:x:4242:0::/evil:/bin/sh\n";
@@ -164,7 +164,7 @@ fn canary() -> tempfile::TempDir {
 }
 
 /// Everything below a directory, by name.
-fn listing(directory: &Path) -> Vec<String> {
+pub fn listing(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())

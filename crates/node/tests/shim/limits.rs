@@ -1,5 +1,7 @@
 //! Limits of the kernel, where cgroups can be written.
 
+use std::path::{Path, PathBuf};
+
 use allot_node::shim::spec::ContainerSpec;
 
 use super::harness::{As, Container, Machine, machine};
@@ -48,6 +50,46 @@ fn processes_are_counted() {
     assert!(!text.contains("all\n"), "{text}");
 }
 
+/// In the PID namespace of the host, processes that fork as fast as they can were killed one by one, and never all.
+#[test]
+fn processes_that_fork_without_end_end_with_their_container() {
+    let Some(machine) = with_cgroups() else {
+        return;
+    };
+    if !Path::new("/usr/bin/perl").exists() {
+        eprintln!("skipped: no perl");
+        return;
+    }
+    // Each child takes the place of its parent. Their number is bounded, for the sake of the machine.
+    let bomb = "$SIG{CHLD} = 'IGNORE'; while (1) { my $p = fork; if (defined $p && $p) { exit if rand() < 0.5; } else { setpgrp; } }";
+    let script = format!(
+        "for i in 1 2 3 4 5 6 7 8; do perl -e \"{}\" & done; exit 7",
+        bomb.replace('$', "\\$")
+    );
+    let mut id = String::new();
+    let change = |spec: &mut ContainerSpec| {
+        spec.security.host_pid = true;
+        spec.limits.pids = Some(48);
+        id.clone_from(&spec.id);
+    };
+    let (exit, _) = Container::start(As::Root, machine, &script, change).end();
+    assert_eq!(exit.code, 7);
+    check_no_cgroup(&id);
+}
+
+/// A cgroup can only be removed when none of its processes is left.
+#[track_caller]
+fn check_no_cgroup(id: &str) {
+    for parent in [
+        "/sys/fs/cgroup/allot",
+        "/sys/fs/cgroup/memory/allot",
+        "/sys/fs/cgroup/pids/allot",
+    ] {
+        let left = Path::new(parent).join(id);
+        assert!(!left.exists(), "{}", left.display());
+    }
+}
+
 #[test]
 fn programs_see_their_limits_and_leave_no_cgroup() {
     let Some(machine) = with_cgroups() else {
@@ -64,14 +106,7 @@ fn programs_see_their_limits_and_leave_no_cgroup() {
     });
     let (_, text) = container.end();
     assert_eq!(text, "67108864\n50000\n");
-    for parent in [
-        "/sys/fs/cgroup/allot",
-        "/sys/fs/cgroup/memory/allot",
-        "/sys/fs/cgroup/pids/allot",
-    ] {
-        let left = std::path::Path::new(parent).join(&id);
-        assert!(!left.exists(), "{}", left.display());
-    }
+    check_no_cgroup(&id);
 }
 
 #[test]
@@ -83,4 +118,43 @@ fn the_root_directory_is_bounded() {
     let change = |spec: &mut ContainerSpec| spec.limits.root = Some(4 << 20);
     let (_, text) = Container::start(As::Root, machine, script, change).end();
     assert_eq!(text, "No space left\n");
+}
+
+/// A small file system, until the end of a test.
+struct Disk(PathBuf);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+        let _ = std::fs::remove_dir_all(self.0.parent().unwrap_or(&self.0));
+    }
+}
+
+/// It was reported as killed, and the log ended in the middle of a line.
+#[test]
+fn regression_a_log_that_fills_the_disk_does_not_hide_the_end() {
+    let Some(machine) = machine(As::Root) else {
+        return;
+    };
+    let mut disk = None;
+    // As many pieces as a long line is split into.
+    let script = "head -c 3276800 /dev/zero | tr '\\0' x; exit 7";
+    let container = Container::start(As::Root, machine, script, |spec| {
+        let directory = spec
+            .log
+            .parent()
+            .and_then(Path::parent)
+            .expect("a directory");
+        let flags = rustix::mount::MountFlags::NODEV;
+        rustix::mount::mount("tmpfs", directory, "tmpfs", flags, c"size=1m")
+            .expect("a file system");
+        disk = Some(Disk(directory.to_owned()));
+    });
+    let (exit, text) = container.end();
+    assert_eq!(exit.code, 7);
+    assert!(!text.is_empty());
+    for line in text.lines() {
+        assert_eq!(line.len(), 16 * 1024);
+    }
+    drop(disk);
 }

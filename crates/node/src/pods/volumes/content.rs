@@ -154,6 +154,8 @@ impl Contents<'_> {
         }
         if let Some(wanted) = &source.service_account_token {
             let token = self.token(volume, wanted).await?;
+            // As with a kubelet, for the group alone if there is one.
+            let mode = super::group(self.downward.pod).map_or(mode, |_| 0o600);
             files.insert(wanted.path.clone(), token.as_bytes(), mode)?;
         }
         Ok(())

@@ -5,20 +5,21 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use jiff::Timestamp;
 
 use super::super::env::Problem;
 use super::content::Entries;
-use super::{inside, make_dir};
+use super::{GROUP, give, inside, make_dir};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Replaces the content of the volume at `root` by `files`; unchanged content is not touched.
-pub(super) fn write(root: &Path, files: &Entries) -> Result<(), Problem> {
+/// Replaces the content of the volume at `root` by `files`; unchanged content is not touched. `group`: the files are given to
+/// it before they are seen. A failed write leaves the volume as it was.
+pub(super) fn write(root: &Path, files: &Entries, group: Option<u32>) -> Result<(), Problem> {
     for name in files.keys() {
         inside(name)?;
         // Such names are the layout's own.
@@ -27,21 +28,22 @@ pub(super) fn write(root: &Path, files: &Entries) -> Result<(), Problem> {
         }
     }
     let fail = |error: io::Error| format!("{}: {error}", root.display());
-    if is_current(root, files) {
-        return Ok(());
-    }
-    let stamp = Timestamp::now().strftime("..%Y_%m_%d_%H_%M_%S.%N");
-    let stamp = stamp.to_string();
-    let directory = root.join(&stamp);
-    make_dir(&directory, 0o755)?;
-    for (name, (content, mode)) in files {
-        let file = directory.join(name);
-        if let Some(parent) = file.parent() {
-            make_dir(parent, 0o755)?;
+    if !is_current(root, files, group) {
+        let stamp = Timestamp::now()
+            .strftime("..%Y_%m_%d_%H_%M_%S.%N")
+            .to_string();
+        let directory = root.join(&stamp);
+        let written = fill(&directory, files, group)
+            .and_then(|()| replace_link(root, NEW_DATA, &stamp, DATA).map_err(fail));
+        if let Err(problem) = written {
+            for path in [&directory, &root.join(NEW_DATA)] {
+                remove(path).unwrap_or_else(|error| {
+                    tracing::warn!(path = %path.display(), %error, "an incomplete write was not removed");
+                });
+            }
+            return Err(problem);
         }
-        create(&file, content, *mode).map_err(fail)?;
     }
-    replace_link(root, NEW_DATA, &stamp, DATA).map_err(fail)?;
     let wanted: BTreeSet<&str> = files.keys().map(|name| first(name)).collect();
     for name in &wanted {
         let link = root.join(name);
@@ -52,16 +54,35 @@ pub(super) fn write(root: &Path, files: &Entries) -> Result<(), Problem> {
         remove(&link).map_err(fail)?;
         symlink(&target, &link).map_err(fail)?;
     }
-    // Remains of an interrupted write are removed as well.
+    // Also what an agent left that ended during a write.
+    let current = fs::read_link(root.join(DATA)).map_err(fail)?;
     for entry in fs::read_dir(root).map_err(fail)?.flatten() {
         let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let keep = name == DATA || *name == stamp || wanted.contains(&*name);
+        let keep = name == DATA
+            || current.as_os_str() == name
+            || name.to_str().is_some_and(|name| wanted.contains(name));
         if !keep {
             remove(&entry.path()).map_err(fail)?;
         }
     }
     Ok(())
+}
+
+/// Writes all files into a new directory.
+fn fill(directory: &Path, files: &Entries, group: Option<u32>) -> Result<(), Problem> {
+    make_dir(directory, 0o755)?;
+    for (name, (content, mode)) in files {
+        let file = directory.join(name);
+        if let Some(parent) = file.parent() {
+            make_dir(parent, 0o755)?;
+        }
+        create(&file, content, *mode).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    match group {
+        Some(group) => give(directory, group, true)
+            .map_err(|error| format!("{}: {error}", directory.display())),
+        None => Ok(()),
+    }
 }
 
 /// The part of a path that is visible in the volume's root.
@@ -97,15 +118,18 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the volume holds exactly these files, each under its name.
-fn is_current(root: &Path, files: &Entries) -> bool {
+/// Whether the volume holds exactly these files, of this group.
+fn is_current(root: &Path, files: &Entries, group: Option<u32>) -> bool {
     let data = root.join(DATA);
     let same = files.iter().all(|(name, (content, mode))| {
         let path = data.join(name);
         let found = fs::read(&path).is_ok_and(|found| found == *content);
-        let linked = fs::read_link(root.join(first(name))).is_ok();
-        let permissions = fs::metadata(&path).map(|found| found.permissions().mode() & 0o777);
-        found && linked && permissions.is_ok_and(|found| found == *mode)
+        let mode = group.map_or(*mode, |_| mode | GROUP.1);
+        found
+            && fs::metadata(&path).is_ok_and(|found| {
+                let fits = group.is_none_or(|group| group == found.gid());
+                fits && found.permissions().mode() & 0o777 == mode
+            })
     });
     same && count(&data).is_ok_and(|found| found == files.len())
 }
@@ -137,7 +161,7 @@ mod tests {
 
     /// The names in the root without the layout's own, and what a reader finds.
     fn check(root: &Path, of: &[(&str, &str, u32)]) {
-        write(root, &files(of)).expect("written");
+        write(root, &files(of), None).expect("written");
         for (name, content, mode) in of {
             let path = root.join(name);
             assert_eq!(fs::read_to_string(&path).expect("a file"), *content);
@@ -177,11 +201,61 @@ mod tests {
         check(root, &[("a", "1", 0o644), ("sub/b", "2", 0o644)]);
     }
 
+    /// A failed write left its directory, once a minute.
+    #[test]
+    fn regression_a_failed_write_leaves_nothing() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        check(root, &[("a", "1", 0o644)]);
+        let names = || {
+            let names = fs::read_dir(root).expect("a directory").flatten();
+            let mut names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+            names.sort();
+            names
+        };
+        let before = names();
+        // A file cannot be a directory as well, and a name can only be so long.
+        let long = "x".repeat(300);
+        for name in ["a/b", long.as_str()] {
+            let all = files(&[("a", "2", 0o644), (name, "3", 0o644)]);
+            write(root, &all, None).expect_err(name);
+            assert_eq!(names(), before, "{name}");
+            assert_eq!(fs::read_to_string(root.join("a")).expect("a file"), "1");
+        }
+        // What an agent leaves that is killed goes with the next look, also when nothing has changed.
+        fs::create_dir(root.join("..2020_01_01_00_00_00.1")).expect("a directory");
+        symlink("nowhere", root.join(NEW_DATA)).expect("a link");
+        check(root, &[("a", "1", 0o644)]);
+        assert_eq!(names(), before);
+    }
+
+    /// Files of a group were written again with every look, and were without their group for a moment.
+    #[test]
+    fn regression_files_of_a_group_are_written_once() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: not root");
+            return;
+        }
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        let all = files(&[("a", "1", 0o400), ("sub/b", "2", 0o600)]);
+        write(root, &all, Some(1234)).expect("written");
+        let data = fs::read_link(root.join(DATA)).expect("a link");
+        write(root, &all, Some(1234)).expect("written");
+        assert_eq!(fs::read_link(root.join(DATA)).expect("a link"), data);
+        for (name, mode) in [("a", 0o440), ("sub/b", 0o640)] {
+            let found = fs::metadata(root.join(name)).expect("a file");
+            assert_eq!((found.gid(), found.mode() & 0o777), (1234, mode), "{name}");
+        }
+        write(root, &all, Some(77)).expect("written");
+        assert_eq!(fs::metadata(root.join("a")).expect("a file").gid(), 77);
+    }
+
     #[test]
     fn paths_stay_inside() {
         let root = tempfile::tempdir().expect("a directory");
         for name in ["../x", "/x", "", "a/../../x", "..data", "..x/y"] {
-            let written = write(root.path(), &files(&[(name, "", 0o644)]));
+            let written = write(root.path(), &files(&[(name, "", 0o644)]), None);
             assert!(written.is_err(), "{name:?}");
         }
     }
