@@ -31,6 +31,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 mod claims;
+mod cni;
 mod config;
 mod error;
 mod events;
@@ -57,8 +58,10 @@ mod spdy;
 pub mod spec;
 mod watching;
 
+pub use cni::{Bridge, BridgeError, remove_bridge};
 pub use config::{
-    CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits, RuntimeKind, SimulatedSlices, Tls,
+    CNI_BIN_DIRS, CNI_CONF_DIR, CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits,
+    NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,
 };
 pub use error::Error;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
@@ -114,6 +117,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         claims,
         events: events.clone(),
         services: pods::Services::new(client.clone(), config.api_server),
+        sandboxes: pods::Sandboxes::open(&config.root_dir, &config.network, runtime.isolation()),
         pods: Default::default(),
         mirrors: Default::default(),
         ended: Default::default(),
@@ -124,7 +128,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
 
     let mut tasks = JoinSet::new();
     serve(Arc::clone(&node), plugins, api, &mut tasks).await?;
-    end(&config, &*runtime, tasks).await;
+    end(&node, tasks).await;
     Ok(())
 }
 
@@ -145,8 +149,13 @@ async fn serve(
         let name = config.node_name.clone();
         tasks.spawn(pods::static_source(path, name, sender.clone()));
     }
+    tasks.spawn({
+        let node = Arc::clone(&node);
+        async move { node.sandboxes.follow(node.config.heartbeat).await }
+    });
     let port = server::start(&node, tasks).await?;
-    let facts = register::Facts::of(&**runtime, port);
+    let condition = node.condition();
+    let facts = register::Facts::of(&**runtime, condition.as_ref(), port);
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: slices that are published from now on stay. Slices of simulated drivers are
@@ -231,6 +240,7 @@ async fn serve(
         client.clone(),
         config.clone(),
         Arc::clone(runtime),
+        condition,
         port,
         object,
     ));
@@ -247,11 +257,16 @@ async fn serve(
 }
 
 /// Ends the tasks, and what an ephemeral node runs.
-async fn end(config: &Config, runtime: &dyn runtime::Runtime, mut tasks: JoinSet<()>) {
+async fn end(node: &Node, mut tasks: JoinSet<()>) {
     tasks.shutdown().await;
-    if config.ephemeral {
-        stop_all(runtime).await;
-        let pods = std::fs::read_dir(config.root_dir.join("pods"));
+    if node.config.ephemeral {
+        stop_all(&*node.runtime).await;
+        for uid in node.sandboxes.known() {
+            if let Err(error) = node.sandboxes.detach(&uid, &node.pod_dir(&uid)).await {
+                tracing::warn!(pod = uid, error, "the network of a pod was not removed");
+            }
+        }
+        let pods = std::fs::read_dir(node.config.root_dir.join("pods"));
         for pod in pods.into_iter().flatten().flatten() {
             pods::unmount_all(&pod.path());
         }

@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claims;
 use crate::config::Config;
-use crate::events::Recorder;
+use crate::events::{Kind, Recorder};
 use crate::images::{Delegated, Images};
 use crate::memory::Memory;
-use crate::runtime::{DynRuntime, Found};
+use crate::runtime::{Condition, DynRuntime, Found};
 use static_pods::StaticPods;
 
 mod env;
@@ -34,6 +34,7 @@ mod message;
 mod mirrors;
 pub(crate) mod network;
 mod probes;
+mod sandbox;
 mod security;
 mod services;
 mod state;
@@ -43,6 +44,7 @@ mod volumes;
 mod worker;
 
 pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
+pub(crate) use sandbox::{Sandboxes, leave as leave_networks};
 pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
 pub(crate) use static_pods::source as static_source;
@@ -81,6 +83,8 @@ pub(crate) struct Node {
     pub(crate) claims: Claims,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
+    /// Networks of pods; unused where the runtime brings them.
+    pub(crate) sandboxes: Sandboxes,
     /// Pods by UID, for the HTTPS API and PodResources.
     pub(crate) pods: Mutex<HashMap<String, Entry>>,
     pub(crate) mirrors: Mirrors,
@@ -140,21 +144,35 @@ impl Node {
         }
     }
 
-    /// Addresses of a pod; those of the node where it shares the node's network.
+    /// Addresses of a pod; those of the node where it shares the node's network. None while its network is not made.
     pub(crate) fn addresses(&self, pod: &Pod) -> Vec<String> {
-        let complete = self.runtime.complete();
         let uid = pod.uid().unwrap_or_default();
-        let own = complete.map_or_else(Vec::new, |complete| complete.addresses(&uid));
-        match own.is_empty() {
-            true => vec![self.config.address.to_string()],
-            false => own.iter().map(ToString::to_string).collect(),
+        let own = match self.runtime.complete() {
+            Some(complete) => Some(complete.addresses(&uid)).filter(|own| !own.is_empty()),
+            None => self.sandboxes.addresses(pod),
+        };
+        match own {
+            None => vec![self.config.address.to_string()],
+            Some(own) => own.iter().map(ToString::to_string).collect(),
         }
     }
 
     /// Whether a pod has a network of its own.
     pub(crate) fn has_own_network(&self, pod: &Pod) -> bool {
-        let complete = self.runtime.complete();
-        complete.is_some_and(|it| !it.addresses(&pod.uid().unwrap_or_default()).is_empty())
+        match self.runtime.complete() {
+            Some(complete) => !complete
+                .addresses(&pod.uid().unwrap_or_default())
+                .is_empty(),
+            None => self.sandboxes.is_open(pod),
+        }
+    }
+
+    /// How the runtime is, and the network of the pods; `None` where pods are simulated.
+    pub(crate) fn condition(&self) -> Option<watch::Receiver<Condition>> {
+        match self.runtime.complete() {
+            Some(complete) => Some(complete.condition()),
+            None => (!self.pretends()).then(|| self.sandboxes.condition()),
+        }
     }
 
     /// Whether a pod is from a manifest on the node.
@@ -381,7 +399,39 @@ fn delete(node: &Arc<Node>, uid: &str) {
     node.mirrors.deleted(node, uid);
 }
 
-/// Removes the remains of pods that were deleted while the agent was not running: containers, claims, directories.
+/// Takes the networks of pods away that are gone. What fails is tried again a minute later.
+async fn detach_orphans(node: &Node) {
+    for uid in node.sandboxes.known() {
+        if node.pods.lock().contains_key(&uid) {
+            continue;
+        }
+        match node.sandboxes.detach(&uid, &node.pod_dir(&uid)).await {
+            Ok(()) => node.sandboxes.forget(&uid),
+            Err(error) => {
+                tracing::warn!(
+                    pod = uid,
+                    error,
+                    "the network of a deleted pod is not removed yet"
+                );
+            }
+        }
+    }
+}
+
+/// Reports pods whose networks are not as an earlier agent left them.
+async fn check_networks(node: &Node) {
+    for uid in node.sandboxes.known() {
+        let entry = node.pods.lock().get(&uid).cloned();
+        let Some(entry) = entry else { continue };
+        if let Err(error) = node.sandboxes.check(&uid).await {
+            let pod = Arc::clone(&entry.update.borrow().pod);
+            let events = &node.events;
+            events.pod(&pod, None, Kind::Warning, "FailedPodNetworkCheck", error);
+        }
+    }
+}
+
+/// Removes the remains of pods that were deleted while the agent was not running: containers, networks, claims, directories.
 /// Claims of pods without a worker are checked again every minute.
 async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) {
     let stops = orphans.values().flatten().map(|container| {
@@ -407,6 +457,9 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
             }
         }
     }
+    check_networks(&node).await;
+    detach_orphans(&node).await;
+    node.sandboxes.collect().await;
     for entry in std::fs::read_dir(node.config.root_dir.join("pods"))
         .into_iter()
         .flatten()
@@ -428,7 +481,7 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(60)) => {}
+            () = tokio::time::sleep(Duration::from_secs(60)) => detach_orphans(&node).await,
             () = node.shutdown.cancelled() => return,
         }
     }
