@@ -9,7 +9,7 @@ use allot_apiserver::config::{
     AuthorizationMode, Config, KubeletClient, NodePorts, ServiceAddresses, transport_security,
 };
 use allot_apiserver::identity::{MASTERS, User};
-use allot_apiserver::pki::{Authority, Identity, write_private};
+use allot_apiserver::pki::{Authority, write_private};
 use allot_apiserver::registry::RuntimeConfig;
 use allot_apiserver::{Server, serve};
 use allot_model::features::{Features, Release};
@@ -17,6 +17,7 @@ use allot_store::{Backend, Embedded};
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
 mod audit;
@@ -89,6 +90,9 @@ pub struct Args {
     /// Controllers beside this server create the service accounts of namespaces
     #[arg(skip)]
     pub accounts_are_made: bool,
+    /// Address of this host in the network of pods, at which they reach the server as well
+    #[arg(skip)]
+    pub pod_gateway: Option<IpAddr>,
     /// Directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     strict_transport_security_directives: Vec<String>,
@@ -247,6 +251,14 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         .await
         .map_err(|error| hint::cannot_listen(args.listen, error))?;
     let address = listener.local_addr()?;
+    let for_pods = match args.pod_gateway {
+        Some(gateway) if !address.ip().is_unspecified() => {
+            let at = SocketAddr::new(gateway, address.port());
+            let bound = tokio::net::TcpListener::bind(at).await;
+            Some(bound.map_err(|error| hint::cannot_listen(at, error))?)
+        }
+        _ => None,
+    };
     let pki = data_dir.join("pki");
     let authority = Authority::load_or_generate(&pki, "ca").context("certificate authority")?;
     let host = if address.ip().is_unspecified() {
@@ -256,7 +268,9 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     };
     let advertised = SocketAddr::new(args.advertise_address.unwrap_or(host.ip()), host.port());
     let service = IpAddr::V4(args.service_cluster_ip_range.first());
-    let serving = serving_identity(&authority, [address.ip(), advertised.ip(), service])?;
+    let mut reached = vec![address.ip(), advertised.ip(), service];
+    reached.extend(args.pod_gateway);
+    let serving = trust::serving_identity(&authority, &reached)?;
     let admin = authority.client("admin", &[MASTERS])?;
     std::fs::write(pki.join("admin.crt"), &admin.certificate)?;
     write_private(&pki.join("admin.key"), &admin.key)?;
@@ -284,7 +298,11 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         .unwrap_or_else(|| data_dir.join("kubeconfig"));
     write_kubeconfig(&kubeconfig, &url, authority.certificate(), &token)?;
     let tls = serve::tls(&serving, Some(&clients))?;
-    let task = tokio::spawn(serve::serve(server.clone(), listener, tls, shutdown));
+    let listeners = std::iter::once(listener).chain(for_pods);
+    let served =
+        listeners.map(|it| serve::serve(server.clone(), it, tls.clone(), shutdown.clone()));
+    let served: Vec<_> = served.collect();
+    let task = tokio::spawn(async move { try_join_all(served).await.map(drop) });
     Ok(Running {
         url,
         address: host,
@@ -423,23 +441,6 @@ fn csv_fields(line: &str) -> Vec<String> {
     }
     fields.push(field.trim().to_owned());
     fields
-}
-
-fn serving_identity(authority: &Authority, reached: [IpAddr; 3]) -> anyhow::Result<Identity> {
-    let names = [
-        "localhost",
-        "kubernetes",
-        "kubernetes.default",
-        "kubernetes.default.svc",
-        "kubernetes.default.svc.cluster.local",
-    ];
-    let mut addresses = vec![IpAddr::from([127, 0, 0, 1])];
-    for address in reached {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    Ok(authority.server("kube-apiserver", &names.map(str::to_owned), &addresses)?)
 }
 
 /// The token of the kubeconfig, kept so that clients continue to work after a restart.

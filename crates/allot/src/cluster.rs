@@ -8,6 +8,7 @@ mod children;
 mod driver;
 mod hardware;
 mod kinds;
+pub mod network;
 mod place;
 pub mod progress;
 mod ready;
@@ -34,6 +35,7 @@ use crate::clusters::record::{Process, Record};
 use crate::component::read_scheduler_config;
 use crate::{apiserver, bounds};
 pub use kinds::{Driver, Runtime};
+use network::PodNetworks;
 pub use place::ClusterDirectory;
 use place::{end_containers, removed};
 use progress::Progress;
@@ -62,6 +64,8 @@ pub struct Args {
     /// Where the container runtime listens, with --runtime cri
     #[arg(long, value_name = "unix:///PATH", default_value = allot_node::CRI_ENDPOINT)]
     pub cri_endpoint: String,
+    #[command(flatten)]
+    pub network: network::Args,
     /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be
     /// reached and the pod names a command), require (always their image) or host (always the host's files)
     #[arg(long, env = "ALLOT_IMAGES", default_value = "auto")]
@@ -146,6 +150,7 @@ pub struct Cluster {
     pub directory: PathBuf,
     /// Holds what a cluster in memory needs on disk.
     scratch: Option<tempfile::TempDir>,
+    network: PodNetworks,
     /// Holds a directory that was named for a cluster in memory; the store holds that of another one.
     _lock: Option<allot_store::DirectoryLock>,
 }
@@ -241,8 +246,11 @@ impl Cluster {
         let lock = (args.apiserver.in_memory && !ephemeral)
             .then(|| allot_store::DirectoryLock::take(&directory))
             .transpose()?;
+        let network = PodNetworks::open(&args, &directory).await?;
+        args.apiserver.pod_gateway = network.gateway();
         let (stop_api, stop_components) = (CancellationToken::new(), CancellationToken::new());
-        let running = apiserver::start(&args.apiserver, stop_api.clone()).await?;
+        let running = apiserver::start(&args.apiserver, stop_api.clone()).await;
+        let running = running.inspect_err(|_| network.remove_if(ephemeral))?;
         running.server.check_policy_types();
         let as_user = |name: &str, agent: &'static str| {
             let service = running.server.client_service(User::new(name, [MASTERS]));
@@ -272,6 +280,7 @@ impl Cluster {
             progress,
             directory,
             scratch,
+            network,
             _lock: lock,
         };
 
@@ -299,7 +308,9 @@ impl Cluster {
                     let mut config =
                         node_config(name, root, args.runtime.into(), &running.authority)?;
                     config.cri_endpoint.clone_from(&args.cri_endpoint);
-                    config.api_server = Some(running.address);
+                    cluster
+                        .network
+                        .equip(number, running.address, &mut config)?;
                     config.ephemeral = ephemeral;
                     config.images.mode = args.images;
                     config.images.registries = registries.clone();
@@ -441,6 +452,8 @@ impl Cluster {
         self.components.abort_all();
         self.stop_api.cancel();
         let _ = tokio::time::timeout(GRACE, self.api).await;
+        let last = self.scratch.is_some() || !self.directory.exists();
+        self.network.remove_if(last);
     }
 }
 

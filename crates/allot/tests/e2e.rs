@@ -35,6 +35,8 @@ mod modelled;
 mod network;
 #[path = "e2e/page.rs"]
 mod page;
+#[path = "e2e/pod_network.rs"]
+mod pod_network;
 #[path = "e2e/rootless.rs"]
 mod rootless;
 #[path = "e2e/scarcity.rs"]

@@ -70,7 +70,9 @@ pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 }
 
 /// The elements of a list by their names. Of those with the same name it is the first.
-pub(crate) fn by_name<'a>(items: impl IntoIterator<Item = &'a Value>) -> HashMap<&'a str, &'a Value> {
+pub(crate) fn by_name<'a>(
+    items: impl IntoIterator<Item = &'a Value>,
+) -> HashMap<&'a str, &'a Value> {
     let mut found = HashMap::new();
     for item in items {
         found.entry(text(item, "name")).or_insert(item);

@@ -156,6 +156,69 @@ impl std::fmt::Debug for SimulatedSlices {
     }
 }
 
+/// Which network pods have that do not ask for the host's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PodNetwork {
+    /// [`PodNetwork::Cni`] if the agent runs as root and there is a configuration when it starts; otherwise
+    /// [`PodNetwork::Host`].
+    Auto,
+    /// That of the host.
+    #[default]
+    Host,
+    /// A network namespace for each pod, through CNI plugins. Without root that of the host.
+    Cni,
+}
+
+impl std::str::FromStr for PodNetwork {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "host" => Ok(Self::Host),
+            "cni" => Ok(Self::Cni),
+            _ => Err(format!(
+                "unknown network {text:?}: expected auto, host or cni"
+            )),
+        }
+    }
+}
+
+/// Where configurations of CNI are looked for.
+pub const CNI_CONF_DIR: &str = "/etc/cni/net.d";
+/// Where plugins of CNI are looked for: upstream's directory, and those of distributions' packages.
+pub const CNI_BIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+
+/// The networks of pods, for runtimes that have none of their own.
+#[derive(Debug, Clone)]
+pub struct NetworkSettings {
+    /// Which network pods have.
+    pub mode: PodNetwork,
+    /// Directory of CNI configurations, of which the first counts.
+    pub conf_dir: PathBuf,
+    /// Directories of CNI plugins; the first that has one counts.
+    pub bin_dirs: Vec<PathBuf>,
+    /// No other runtime uses the configured network: plugins may remove what no pod of this node has.
+    pub exclusive: bool,
+    /// `spec.podCIDR` of the Node.
+    pub pod_cidr: Option<String>,
+    /// Why pods share the network of the host whatever the mode is; shown in the Node's conditions.
+    pub unavailable: Option<String>,
+}
+
+impl Default for NetworkSettings {
+    fn default() -> Self {
+        Self {
+            mode: PodNetwork::default(),
+            conf_dir: CNI_CONF_DIR.into(),
+            bin_dirs: CNI_BIN_DIRS.map(PathBuf::from).to_vec(),
+            exclusive: false,
+            pod_cidr: None,
+            unavailable: None,
+        }
+    }
+}
+
 /// When a container's log is rotated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLimits {
@@ -213,6 +276,8 @@ pub struct Config {
     /// Address at which containers reach the API server. `None`: the cluster IP of `default/kubernetes`, as on a node
     /// whose network forwards service addresses.
     pub api_server: Option<SocketAddr>,
+    /// The networks of pods, but for [`RuntimeKind::Cri`].
+    pub network: NetworkSettings,
     /// Whether drivers can register. A simulated node of a large cluster has none.
     pub plugins: bool,
     /// What the simulated drivers of a simulated node publish.
@@ -230,9 +295,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// The same with absolute paths of its root directory and its manifests.
+    /// The same with absolute paths of its directories.
     pub(crate) fn absolute(mut self) -> Result<Self, Error> {
-        let paths = [&mut self.root_dir].into_iter();
+        let network = &mut self.network;
+        let paths = [&mut self.root_dir, &mut network.conf_dir].into_iter();
+        let paths = paths.chain(&mut network.bin_dirs);
         for path in paths.chain(&mut self.pod_manifest_path) {
             *path = std::path::absolute(&*path).map_err(|source| Error::Io {
                 path: path.clone(),
@@ -261,6 +328,7 @@ impl Config {
             pod_manifest_path: None,
             address,
             api_server: None,
+            network: NetworkSettings::default(),
             plugins: true,
             slices: None,
             heartbeat: Duration::from_secs(10),

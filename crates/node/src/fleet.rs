@@ -60,6 +60,7 @@ pub(crate) async fn run(
         claims: claims::Claims::in_memory(api, Arc::clone(&plugins)),
         events: Recorder::new(client.clone(), config.node_name.clone()),
         services: pods::Services::new(client.clone(), config.api_server),
+        sandboxes: Arc::new(pods::Sandboxes::none()),
         images: None,
         delegated: None,
         pods: Default::default(),
@@ -73,7 +74,7 @@ pub(crate) async fn run(
     });
     let mut tasks = JoinSet::new();
     let port = server::start(&node, &mut tasks).await?;
-    let facts = Facts::of(&*runtime, port);
+    let facts = Facts::of(&*runtime, None, port);
     let names: HashSet<String> = nodes.iter().map(|node| node.node_name.clone()).collect();
     let of_fleet = names.clone();
     let keep = move |pod: &Pod| {

@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 mod claims;
+mod cni;
 mod config;
 mod error;
 mod events;
@@ -61,8 +62,10 @@ mod spdy;
 pub mod spec;
 mod watching;
 
+pub use cni::{Bridge, BridgeError, remove_bridge};
 pub use config::{
-    CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits, RuntimeKind, SimulatedSlices, Tls,
+    CNI_BIN_DIRS, CNI_CONF_DIR, CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits,
+    NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,
 };
 pub use error::Error;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
@@ -109,14 +112,26 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     // Its own, so that an error ends the workers of pods as well.
     let stop = shutdown.child_token();
     let (workers, mut tasks) = (TaskTracker::new(), JoinSet::new());
+    let isolation = runtime.isolation();
+    let sandboxes = pods::Sandboxes::open(&config.root_dir, &config.network, isolation);
+    let sandboxes = Arc::new(sandboxes);
     let served = async {
-        let parts = assemble(client, &config, &runtime, stop.clone(), workers.clone()).await?;
+        let networks = Arc::clone(&sandboxes);
+        let parts = assemble(
+            client,
+            &config,
+            &runtime,
+            networks,
+            stop.clone(),
+            workers.clone(),
+        )
+        .await?;
         serve(parts, &mut tasks).await
     };
     // However it ends, nothing of an ephemeral node is left.
     let served = AssertUnwindSafe(served).catch_unwind().await;
     stop.cancel();
-    end(&config, &*runtime, tasks, workers).await;
+    end(&config, &*runtime, &sandboxes, tasks, workers).await;
     served.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -131,6 +146,7 @@ async fn assemble(
     client: Client,
     config: &Config,
     runtime: &DynRuntime,
+    sandboxes: Arc<pods::Sandboxes>,
     shutdown: CancellationToken,
     workers: TaskTracker,
 ) -> Result<Parts, Error> {
@@ -154,6 +170,7 @@ async fn assemble(
         claims,
         events,
         services: pods::Services::new(client, config.api_server),
+        sandboxes,
         pods: Default::default(),
         mirrors: Default::default(),
         ended: Default::default(),
@@ -179,8 +196,13 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         let name = config.node_name.clone();
         tasks.spawn(pods::static_source(path, name, sender.clone()));
     }
+    tasks.spawn({
+        let node = Arc::clone(&node);
+        async move { node.sandboxes.follow(node.config.heartbeat).await }
+    });
     let port = server::start(&node, tasks).await?;
-    let facts = register::Facts::of(&**runtime, port);
+    let condition = node.condition();
+    let facts = register::Facts::of(&**runtime, condition.as_ref(), port);
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: slices that are published from now on stay. Slices of simulated drivers are
@@ -266,6 +288,7 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         config.clone(),
         Arc::clone(runtime),
         node.images.clone(),
+        condition,
         port,
         object,
     ));
@@ -285,6 +308,7 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
 async fn end(
     config: &Config,
     runtime: &dyn runtime::Runtime,
+    sandboxes: &pods::Sandboxes,
     mut tasks: JoinSet<()>,
     workers: TaskTracker,
 ) {
@@ -295,7 +319,13 @@ async fn end(
         workers.close();
         let _ = tokio::time::timeout(BEGUN, workers.wait()).await;
         stop_all(runtime).await;
-        let pods = std::fs::read_dir(config.root_dir.join("pods"));
+        let directory = config.root_dir.join("pods");
+        for uid in sandboxes.known() {
+            if let Err(error) = sandboxes.detach(&uid, &directory.join(&uid)).await {
+                tracing::warn!(pod = uid, error, "the network of a pod was not removed");
+            }
+        }
+        let pods = std::fs::read_dir(directory);
         for pod in pods.into_iter().flatten().flatten() {
             pods::unmount_all(&pod.path());
         }

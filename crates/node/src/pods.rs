@@ -19,11 +19,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::claims::Claims;
 use crate::config::Config;
-use crate::events::Recorder;
+use crate::events::{Kind, Recorder};
 use crate::images::{Delegated, Images};
 use crate::manifests::is_hash;
 use crate::memory::Memory;
-use crate::runtime::{DynRuntime, Found};
+use crate::runtime::{Condition, DynRuntime, Found};
 use static_pods::StaticPods;
 
 mod env;
@@ -39,6 +39,7 @@ mod mirrors;
 pub(crate) mod network;
 mod probes;
 mod record;
+mod sandbox;
 mod security;
 mod services;
 mod state;
@@ -48,6 +49,7 @@ mod volumes;
 mod worker;
 
 pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
+pub(crate) use sandbox::{Sandboxes, leave as leave_networks};
 pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
 pub(crate) use static_pods::source as static_source;
@@ -86,6 +88,8 @@ pub(crate) struct Node {
     pub(crate) claims: Claims,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
+    /// Networks of pods; unused where the runtime brings them.
+    pub(crate) sandboxes: Arc<Sandboxes>,
     /// Pods by UID, for the HTTPS API and PodResources.
     pub(crate) pods: Mutex<HashMap<String, Entry>>,
     pub(crate) mirrors: Mirrors,
@@ -153,21 +157,35 @@ impl Node {
         }
     }
 
-    /// Addresses of a pod; those of the node where it shares the node's network.
+    /// Addresses of a pod; those of the node where it shares the node's network. None while its network is not made.
     pub(crate) fn addresses(&self, pod: &Pod) -> Vec<String> {
-        let complete = self.runtime.complete();
         let uid = pod.uid().unwrap_or_default();
-        let own = complete.map_or_else(Vec::new, |complete| complete.addresses(&uid));
-        match own.is_empty() {
-            true => vec![self.config.address.to_string()],
-            false => own.iter().map(ToString::to_string).collect(),
+        let own = match self.runtime.complete() {
+            Some(complete) => Some(complete.addresses(&uid)).filter(|own| !own.is_empty()),
+            None => self.sandboxes.addresses(pod),
+        };
+        match own {
+            None => vec![self.config.address.to_string()],
+            Some(own) => own.iter().map(ToString::to_string).collect(),
         }
     }
 
     /// Whether a pod has a network of its own.
     pub(crate) fn has_own_network(&self, pod: &Pod) -> bool {
-        let complete = self.runtime.complete();
-        complete.is_some_and(|it| !it.addresses(&pod.uid().unwrap_or_default()).is_empty())
+        match self.runtime.complete() {
+            Some(complete) => !complete
+                .addresses(&pod.uid().unwrap_or_default())
+                .is_empty(),
+            None => self.sandboxes.is_open(pod),
+        }
+    }
+
+    /// How the runtime is, and the network of the pods; `None` where pods are simulated.
+    pub(crate) fn condition(&self) -> Option<watch::Receiver<Condition>> {
+        match self.runtime.complete() {
+            Some(complete) => Some(complete.condition()),
+            None => (!self.pretends()).then(|| self.sandboxes.condition()),
+        }
     }
 
     /// Whether a UID may be that of a static pod that is not known yet.

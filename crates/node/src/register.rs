@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::config::{Config, RuntimeKind};
 use crate::error::Error;
@@ -33,20 +34,22 @@ pub(crate) struct Facts {
     pub(crate) limitations: Vec<String>,
     /// Limits are enforced by the kernel.
     pub(crate) limits: bool,
-    /// How a runtime is that is not part of the agent.
+    /// How a runtime is that is not part of the agent, and the network of the pods.
     pub(crate) condition: Option<Condition>,
 }
 
 impl Facts {
-    pub(crate) fn of(runtime: &dyn Runtime, port: Option<u16>) -> Self {
+    pub(crate) fn of(
+        runtime: &dyn Runtime,
+        condition: Option<&watch::Receiver<Condition>>,
+        port: Option<u16>,
+    ) -> Self {
         Self {
             port,
             runtime: format!("{}://{}", runtime.name(), runtime.version()),
             limitations: runtime.limitations(),
             limits: runtime.enforces_limits(),
-            condition: runtime
-                .complete()
-                .map(|complete| complete.condition().borrow().clone()),
+            condition: condition.map(|condition| condition.borrow().clone()),
         }
     }
 }
@@ -138,6 +141,11 @@ async fn try_register(
             };
             let node = Node {
                 metadata,
+                spec: config.network.pod_cidr.as_ref().map(|cidr| NodeSpec {
+                    pod_cidr: Some(cidr.clone()),
+                    pod_cidrs: Some(vec![cidr.clone()]),
+                    ..NodeSpec::default()
+                }),
                 ..Node::default()
             };
             match api.create(&PostParams::default(), &node).await {
@@ -254,10 +262,10 @@ pub(crate) async fn heartbeat(
     config: Config,
     runtime: DynRuntime,
     images: Option<Arc<Images>>,
+    mut condition: Option<watch::Receiver<Condition>>,
     port: Option<u16>,
     node: Node,
 ) {
-    let mut condition = runtime.complete().map(|complete| complete.condition());
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     let nodes: Api<Node> = Api::all(client);
     let mut ticks = tokio::time::interval(config.heartbeat);
@@ -270,7 +278,7 @@ pub(crate) async fn heartbeat(
             // The node is told to be ready, or not to be, at once.
             () = changed(&mut condition) => due = true,
         }
-        let facts = Facts::of(&*runtime, port);
+        let facts = Facts::of(&*runtime, condition.as_ref(), port);
         let uid = node.metadata.uid.as_deref().unwrap_or_default();
         if let Err(error) = renew(&leases, &config.node_name, uid, config.heartbeat).await {
             let error = api_message(&error);
@@ -316,8 +324,8 @@ pub(crate) async fn heartbeat(
     }
 }
 
-/// The runtime is another than it was; never where it is part of the agent.
-async fn changed(condition: &mut Option<tokio::sync::watch::Receiver<Condition>>) {
+/// The runtime or the network of the pods is another than it was; never for simulated nodes.
+async fn changed(condition: &mut Option<watch::Receiver<Condition>>) {
     let news = match condition {
         Some(condition) => condition.changed().await,
         None => std::future::pending().await,

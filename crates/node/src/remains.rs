@@ -188,6 +188,36 @@ pub fn unmount(directory: &Path) -> (Vec<PathBuf>, Vec<String>) {
     (done, failed)
 }
 
+/// Takes the networks of pods away that an agent with a directory below `directory/nodes` has left, whose containers have ended.
+/// Returns how many, and the failures with their reasons.
+pub fn leave_networks(directory: &Path) -> (usize, Vec<String>) {
+    let nodes = std::fs::read_dir(directory.join("nodes"));
+    let nodes: Vec<PathBuf> = nodes
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|root| root.join("cni/pods").is_dir())
+        .collect();
+    if nodes.is_empty() {
+        return (0, Vec::new());
+    }
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = match runtime.enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return (0, vec![error.to_string()]),
+    };
+    runtime.block_on(async {
+        let (mut done, mut failed) = (0, Vec::new());
+        for root in nodes {
+            let (left, more) = crate::pods::leave_networks(&root).await;
+            done += left;
+            failed.extend(more);
+        }
+        (done, failed)
+    })
+}
+
 /// The mount points of a mount table; blanks are written in octal there.
 fn mount_points(table: &[u8]) -> Vec<PathBuf> {
     let lines = table.split(|byte| *byte == b'\n');

@@ -20,6 +20,8 @@ mod health;
 mod images;
 #[path = "agent/isolation.rs"]
 mod isolation;
+#[path = "agent/network.rs"]
+mod network;
 #[path = "support/programs.rs"]
 mod programs;
 #[path = "agent/pulls.rs"]

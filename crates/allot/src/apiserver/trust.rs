@@ -1,7 +1,10 @@
 //! The cluster's certificates in its API, so that nodes and the API server trust each other.
 
+use std::net::IpAddr;
+
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
+use allot_apiserver::pki::{Authority, Identity};
 use anyhow::Context;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -14,6 +17,27 @@ pub(super) const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 /// The role for it, one of the default roles.
 const KUBELET_ROLE: &str = "system:kubelet-api-admin";
 const MANAGER: &str = "kube-apiserver";
+
+/// The certificate of the server, for its usual names, this host, and the addresses at which it is reached.
+pub(super) fn serving_identity(
+    authority: &Authority,
+    reached: &[IpAddr],
+) -> anyhow::Result<Identity> {
+    let names = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
+    let mut addresses = vec![IpAddr::from([127, 0, 0, 1])];
+    for address in reached {
+        if !addresses.contains(address) {
+            addresses.push(*address);
+        }
+    }
+    Ok(authority.server("kube-apiserver", &names.map(str::to_owned), &addresses)?)
+}
 
 /// Binds the API server's client certificate to the role for kubelets, as installers of clusters do, and publishes the
 /// client CAs (PEM), as kube-apiserver does.

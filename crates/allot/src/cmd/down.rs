@@ -123,11 +123,28 @@ fn end(directory: &Path, known: &[Record], grace: Duration) -> anyhow::Result<bo
         let count = super::count(names.len(), "container");
         let _ = writeln!(out, "ended {count}: {}", super::some(&names));
     }
+    let (left, failed) = remains::leave_networks(directory);
+    if left > 0 {
+        any = true;
+        let _ = writeln!(out, "removed the network of {}", super::count(left, "pod"));
+    }
+    for failed in failed {
+        // The next `allot up` tries again.
+        let _ = writeln!(stderr(), "{failed}");
+    }
     let (unmounted, failed) = remains::unmount(directory);
     anyhow::ensure!(failed.is_empty(), "cannot unmount {}", failed.join("; "));
     for path in unmounted {
         any = true;
         let _ = writeln!(out, "unmounted {}", path.display());
+    }
+    match allot_node::remove_bridge(directory) {
+        Ok(None) => {}
+        Ok(Some(bridge)) => {
+            any = true;
+            let _ = writeln!(out, "removed the bridge {bridge}");
+        }
+        Err(error) => bail!("cannot remove the bridge of the pods: {error}"),
     }
     for record in known {
         if let Some(merged) = &record.merged_into

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use allot_apimachinery::Quantity;
-use allot_node::{Config, ImageMode, RuntimeKind};
+use allot_node::{Config, ImageMode, PodNetwork, RuntimeKind};
 
 use super::bounds;
 
@@ -46,6 +46,16 @@ pub struct Args {
     /// /var/run/cdi, where runtimes look
     #[arg(long, value_name = "DIR")]
     cdi_dir: Vec<PathBuf>,
+    /// Which network pods have that do not ask for the host's, but for --runtime cri: auto (of CNI if this is root and
+    /// --cni-conf-dir has a configuration at the start, else the host's), host or cni
+    #[arg(long, value_name = "NETWORK", default_value = "auto")]
+    pod_network: PodNetwork,
+    /// Directory of CNI configurations, of which the first counts
+    #[arg(long, value_name = "DIR", default_value = allot_node::CNI_CONF_DIR)]
+    cni_conf_dir: PathBuf,
+    /// Directories of CNI plugins; default: /opt/cni/bin, /usr/lib/cni and /usr/libexec/cni
+    #[arg(long, value_name = "DIR", value_delimiter = ',')]
+    cni_bin_dir: Vec<PathBuf>,
     /// Manifests of static pods, which also run while the API server is away: a directory or a file
     #[arg(long, value_name = "PATH")]
     pod_manifest_path: Option<PathBuf>,
@@ -124,6 +134,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config.images.mode = args.images;
         config.images.registries = registries.clone();
         config.cdi_dirs = args.cdi_dir.clone();
+        config.network.mode = args.pod_network;
+        config.network.conf_dir = args.cni_conf_dir.clone();
+        config.network.bin_dirs = crate::cluster::network::bin_dirs(&args.cni_bin_dir);
         config.pod_manifest_path = args.pod_manifest_path.clone();
         config.listen = Some(args.listen);
         config.tls.client_ca_pem = ca.clone();

@@ -55,7 +55,7 @@ async fn webhook(directory: &Path) -> (Component, Value) {
 }
 
 /// Installs the configuration of the manifest for this webhook.
-async fn install(client: &Client, reached: Value) {
+pub(super) async fn install(client: &Client, reached: Value) {
     let manifest = include_str!("../../../../deploy/webhook.yaml");
     let is = |kind: &str| kind == "ValidatingWebhookConfiguration";
     let mut found = objects(manifest).into_iter().filter(|object| {
@@ -67,7 +67,12 @@ async fn install(client: &Client, reached: Value) {
     create(client, &configuration.to_string()).await;
 }
 
-async fn call(client: &Client, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+pub(super) async fn call(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Result<Value, String> {
     let request = http::Request::builder().method(method).uri(path);
     let request = request.header("content-type", "application/json");
     let request = request.body(body.to_string().into_bytes());
@@ -79,7 +84,7 @@ async fn call(client: &Client, method: &str, path: &str, body: &Value) -> Result
 }
 
 /// `spec` of a claim with parameters for a driver.
-fn spec(version: &str, driver: &str, parameters: &Value) -> Value {
+pub(super) fn spec(version: &str, driver: &str, parameters: &Value) -> Value {
     let request = match version {
         "v1beta1" => json!({"name": "gpu", "deviceClassName": "gpu.example.com"}),
         _ => json!({"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}),
@@ -88,11 +93,11 @@ fn spec(version: &str, driver: &str, parameters: &Value) -> Value {
     json!({"devices": {"requests": [request], "config": config}})
 }
 
-fn gpu(sharing: Value) -> Value {
+pub(super) fn gpu(sharing: Value) -> Value {
     json!({"apiVersion": "gpu.resource.example.com/v1alpha1", "kind": "GpuConfig", "sharing": sharing})
 }
 
-const GPU: &str = "gpu.example.com";
+pub(super) const GPU: &str = "gpu.example.com";
 const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 
 #[tokio::test(flavor = "multi_thread")]

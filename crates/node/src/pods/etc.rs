@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
@@ -17,7 +18,7 @@ const LARGEST: usize = 1 << 20;
 const LOOPBACK: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
     fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n";
 
-/// Creates `hosts` and `resolv.conf` for a pod whose containers run from images, and mounts them unless the pod mounts
+/// Creates `hosts` and `resolv.conf` for a pod whose containers run from images or in a network of their own, and mounts them unless the pod mounts
 /// something there itself, as a kubelet does.
 pub(super) fn add(
     node: &Node,
@@ -39,7 +40,7 @@ pub(super) fn add(
             "hosts",
             hosts(&known, &spec, &address.unwrap_or_default(), hostname),
         ),
-        ("resolv.conf", resolv_conf(&host("/etc/resolv.conf"), &spec)),
+        ("resolv.conf", resolv_conf(&servers(node, pod), &spec)),
     ];
     let directory = node.pod_dir(&pod.uid().unwrap_or_default());
     for (name, content) in files {
@@ -62,6 +63,36 @@ pub(super) fn add(
         });
     }
     Ok(())
+}
+
+/// The configuration of name resolution that a pod starts from: that of its network if it has one, else the host's.
+fn servers(node: &Node, pod: &Pod) -> String {
+    let host_file = host("/etc/resolv.conf");
+    if !node.has_own_network(pod) {
+        return host_file;
+    }
+    let own = node.sandboxes.servers(pod);
+    if !own.is_empty() {
+        let lines = own.iter().map(|server| format!("nameserver {server}\n"));
+        return lines.collect();
+    }
+    match is_local(&host_file) {
+        // The servers behind the one on the host's loopback interface, which the pod does not reach.
+        true => host("/run/systemd/resolve/resolv.conf"),
+        false => host_file,
+    }
+}
+
+/// Whether all servers are on the loopback interface.
+fn is_local(text: &str) -> bool {
+    let named = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next()? == "nameserver").then(|| words.next())?
+    });
+    let mut parsed = named
+        .filter_map(|name| name.parse::<IpAddr>().ok())
+        .peekable();
+    parsed.peek().is_some() && parsed.all(|ip| ip.is_loopback())
 }
 
 /// A file of the host; empty if it cannot be used.
@@ -157,6 +188,13 @@ mod tests {
             "127.0.0.1 localhost\n127.0.0.1\tpod\n\n\
              # Entries added by HostAliases.\n10.0.0.1\ta\tb\n"
         );
+    }
+
+    #[test]
+    fn servers_of_the_loopback_interface_are_told_apart() {
+        assert!(is_local("# stub\nnameserver 127.0.0.53\nsearch x\n"));
+        assert!(!is_local("nameserver 127.0.0.53\nnameserver 10.0.0.2\n"));
+        assert!(!is_local("search x\n"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The remains of pods that were deleted while no agent ran, or whose removal failed: containers, sandboxes, claims and
-//! directories.
+//! The remains of pods that were deleted while no agent ran, or whose removal failed: containers, sandboxes, networks,
+//! claims and directories.
 //!
 //! The manifest of a static pod may be put back at any time, and then its pod has the same UID and the same directories as
 //! before. What is removed is first made unreachable under its name, while no pod can start.
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Node, network, remove_tree, unmount_all};
+use crate::events::Kind;
 use crate::runtime::Found;
 
 /// How often remains are looked for.
@@ -35,11 +36,16 @@ pub(super) async fn collect(node: Arc<Node>, orphans: HashMap<String, Vec<Found>
         }
     });
     futures::future::join_all(stops).await;
+    check_networks(&node).await;
     let all = async {
         // Each waits for others: the runtime, the file system, drivers.
         tokio::join!(
             repeated(|| sandboxes(&node)),
-            repeated(|| directories(&node)),
+            // The network of a pod is removed by what its directory holds.
+            repeated(|| async {
+                networks(&node).await;
+                directories(&node).await;
+            }),
             repeated(|| claims(&node)),
         )
     };
@@ -77,6 +83,39 @@ async fn sandboxes(node: &Node) {
     }
 }
 
+/// Reports pods whose networks are not as an earlier agent left them.
+async fn check_networks(node: &Node) {
+    for uid in node.sandboxes.known() {
+        let entry = node.pods.lock().get(&uid).cloned();
+        let Some(entry) = entry else { continue };
+        if let Err(error) = node.sandboxes.check(&uid).await {
+            let pod = Arc::clone(&entry.update.borrow().pod);
+            let events = &node.events;
+            events.pod(&pod, None, Kind::Warning, "FailedPodNetworkCheck", error);
+        }
+    }
+}
+
+/// Detaches deleted pods from their networks. What fails is tried again in the next round.
+async fn networks(node: &Node) {
+    for uid in node.sandboxes.known() {
+        if !is_gone(node, &uid) {
+            continue;
+        }
+        match node.sandboxes.detach(&uid, &node.pod_dir(&uid)).await {
+            Ok(()) => node.sandboxes.forget(&uid),
+            Err(error) => {
+                tracing::warn!(
+                    pod = uid,
+                    error,
+                    "the network of a deleted pod is not removed yet"
+                );
+            }
+        }
+    }
+    node.sandboxes.collect().await;
+}
+
 async fn directories(node: &Node) {
     // The directory of logs is named after namespace, name and UID; none of them has an underscore.
     let of_logs = |name: &str| name.rsplit('_').next().unwrap_or_default().to_owned();
@@ -94,7 +133,7 @@ async fn sweep(node: &Node, parent: &Path, uid_of: impl Fn(&str) -> String) {
             continue;
         }
         let uid = uid_of(&name);
-        if !is_gone(node, &uid) {
+        if !is_gone(node, &uid) || node.sandboxes.known().contains(&uid) {
             continue;
         }
         let aside = parent.join(format!("{REMOVED}{name}"));

@@ -182,11 +182,11 @@ fn authority(host: &str, port: u16) -> String {
     }
 }
 
-/// Connects to a port of a container. One in a network of its own is reached over its loopback interface.
+/// Connects to a port of a container. One in a network without an address is reached over its loopback interface.
 async fn connect(node: &Node, pod: &Pod, host: &str, port: u16) -> Result<TcpStream, Failure> {
     let at = authority(host, port);
     let directory = node.pod_dir(&pod.uid().unwrap_or_default());
-    let connected = match network::of(&directory) {
+    let connected = match network::of(&directory).filter(|_| !node.has_own_network(pod)) {
         Some(namespace) => network::connect(namespace, port).await,
         None => TcpStream::connect(&at).await,
     };

@@ -116,8 +116,8 @@ pub(super) async fn container_spec(
         let directory = node.pod_dir(&pod.uid().unwrap_or_default());
         volumes::mount_sub_paths(&directory, &container.name, &mut mounts).map_err(config)?;
     }
-    if given.files.image.is_some() || request.is_some() {
-        // The host's files have them already.
+    if given.files.image.is_some() || request.is_some() || node.has_own_network(pod) {
+        // The host's files have them already, with the host's addresses.
         etc::add(node, pod, &hostname, &mut mounts).map_err(config)?;
     }
     mounts.extend(message::mount(node, pod, container, attempt).map_err(config)?);
@@ -236,6 +236,7 @@ fn decide(
         root: &node.config.root_dir,
         apparmor,
         selinux,
+        own_network: node.has_own_network(pod),
         capabilities: &crate::oci::capabilities::of_the_agent(),
     };
     security::decide(&machine, pod, container, image)
@@ -343,10 +344,9 @@ fn edits(
     pod: &Pod,
     container: &Container,
 ) -> Result<(ContainerEdits, Option<PathBuf>), WaitingReason> {
-    let nothing = (ContainerEdits::default(), None);
     let ids = devices(node, pod, container)?;
     if node.pretends() {
-        return Ok(nothing);
+        return Ok((ContainerEdits::default(), None));
     }
     // All containers of a pod are in one network.
     let mut all = Vec::new();
@@ -354,7 +354,7 @@ fn edits(
         all.extend(devices(node, pod, other)?);
     }
     if all.is_empty() && ids.is_empty() {
-        return Ok(nothing);
+        return Ok((ContainerEdits::default(), network_of(node, pod, false)?));
     }
     let registry = Registry::load(&node.config.cdi_dirs());
     let network = network_of(node, pod, registry.is_annotated(&all, network::ANNOTATION))?;
@@ -386,8 +386,18 @@ fn edits(
     Ok((edits, network))
 }
 
-/// The network namespace of a pod whose devices need one. A pod that wants the node's gets it, as everywhere.
+/// The network namespace of a pod: that of its sandbox, or one because its devices need one. A pod that wants the node's gets
+/// it, as everywhere.
 fn network_of(node: &Node, pod: &Pod, is_needed: bool) -> Result<Option<PathBuf>, WaitingReason> {
+    if node.has_own_network(pod) {
+        let directory = node.pod_dir(&pod.uid().unwrap_or_default());
+        return network::of(&directory)
+            .map(Some)
+            .ok_or_else(|| WaitingReason {
+                reason: "CreateContainerError",
+                message: "the network namespace of the pod is gone".to_owned(),
+            });
+    }
     let spec = pod.spec.as_ref();
     if !is_needed || spec.and_then(|spec| spec.host_network) == Some(true) {
         return Ok(None);

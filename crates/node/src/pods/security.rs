@@ -27,6 +27,8 @@ pub(super) struct NodeCapabilities<'a> {
     pub(super) apparmor: bool,
     /// The kernel enforces labels of SELinux.
     pub(super) selinux: bool,
+    /// The pod has a network namespace of its own.
+    pub(super) own_network: bool,
     /// Capabilities of the agent, for containers without their own user namespace.
     pub(super) capabilities: &'a [String],
 }
@@ -96,9 +98,8 @@ pub(super) fn decide(
     security.confinement = confinement(machine, profile.as_ref(), (&own, &of_pod))?;
     security.host_pid = spec.host_pid.unwrap_or(false);
     security.host_ipc = spec.host_ipc.unwrap_or(false);
-    // A network of the pod's own has no settings of its own here.
     for sysctl in of_pod.sysctls.iter().flatten() {
-        rules::check_sysctl(&sysctl.name, false, security.host_ipc)?;
+        rules::check_sysctl(&sysctl.name, machine.own_network, security.host_ipc)?;
         security
             .sysctls
             .insert(sysctl.name.clone(), sysctl.value.clone());

@@ -11,7 +11,7 @@ use super::Facts;
 const ISOLATION: &str = "ContainerIsolation";
 /// Condition type that reports whether container limits are enforced.
 const LIMITS: &str = "ContainerLimits";
-/// Condition type that reports whether pods have their own network, for runtimes that support pod networks.
+/// Condition type that reports whether pods have their own network.
 const NETWORK: &str = "NetworkReady";
 
 /// All node conditions. The transition time of an unchanged condition is taken from `before`.
@@ -83,9 +83,15 @@ pub(super) fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
             Ok(()) => (
                 NETWORK,
                 "True",
-                "RuntimeNetwork",
+                match condition.waits {
+                    true => "PodNetwork",
+                    false => "RuntimeNetwork",
+                },
                 "pods have a network of their own".to_owned(),
             ),
+            Err(text) if condition.waits => {
+                (NETWORK, "False", "NetworkPluginNotReady", text.clone())
+            }
             Err(text) => (
                 NETWORK,
                 "False",

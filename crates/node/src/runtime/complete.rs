@@ -83,8 +83,10 @@ pub struct Measured {
 pub struct Condition {
     /// Whether the runtime can run containers; otherwise the reason.
     pub ready: Result<(), String>,
-    /// Whether pods get their own network namespace; otherwise the reason why they share the host's.
+    /// Whether pods get their own network namespace; otherwise the reason why they share the host's, or wait.
     pub network: Result<(), String>,
+    /// Without a network pods wait for it, and do not share the host's.
+    pub waits: bool,
 }
 
 /// A connection to a port of a pod.

@@ -119,6 +119,7 @@ impl Cri {
         let condition = Condition {
             ready: Err(waiting.clone()),
             network: Err(waiting),
+            waits: false,
         };
         let inner = Arc::new(Inner {
             calls: Calls::new(&socket),

@@ -1,8 +1,7 @@
 //! `kubectl port-forward`: connections to ports of a pod.
 //!
-//! Containers of this node share the host's network, unless they have network devices, so a pod's port is a port of the
-//! loopback interface. Clients come
-//! in three forms: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
+//! A pod's port is one of the loopback interface, of the pod's network namespace if it has one, otherwise of the host's. Clients
+//! come in three forms: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
 //! (Python's and browsers' clients).
 
 mod channels;

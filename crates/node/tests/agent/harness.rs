@@ -32,6 +32,8 @@ pub struct Cluster {
     pub images: allot_node::Images,
     /// Socket of the container runtime that the next agent uses.
     pub runtime: Option<PathBuf>,
+    /// Networks of pods for the next agent.
+    pub network: allot_node::NetworkSettings,
     /// Manifests of static pods for the next agent.
     pub manifests: Option<PathBuf>,
     agent: Option<(CancellationToken, JoinHandle<Result<(), allot_node::Error>>)>,
@@ -79,6 +81,15 @@ impl Cluster {
         this
     }
 
+    /// An API server with a node, whose pods have these networks.
+    pub async fn with_network(network: allot_node::NetworkSettings) -> Self {
+        let server = Server::in_memory().await.expect("a server in memory");
+        let mut this = Self::bare(server, allot_node::Images::default()).await;
+        this.network = network;
+        this.start_agent().await;
+        this
+    }
+
     async fn on(server: Server, images: allot_node::Images) -> Self {
         let mut this = Self::bare(server, images).await;
         this.start_agent().await;
@@ -93,6 +104,7 @@ impl Cluster {
             directory,
             images,
             runtime: None,
+            network: allot_node::NetworkSettings::default(),
             manifests: None,
             agent: None,
             _server: server,
@@ -169,6 +181,7 @@ impl Cluster {
         config.slice_grace = Duration::from_millis(200);
         config.sync_frequency = Duration::from_millis(100);
         config.pod_manifest_path.clone_from(&self.manifests);
+        config.network = self.network.clone();
         config
     }
 

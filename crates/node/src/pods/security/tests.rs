@@ -8,6 +8,7 @@ fn decided(isolation: Isolation, pod: Value, own: Value, image: &str) -> Result<
     std::fs::create_dir(&profiles).unwrap();
     std::fs::write(profiles.join("mine.json"), "{}").unwrap();
     let machine = NodeCapabilities {
+        own_network: false,
         isolation,
         root: directory.path(),
         apparmor: false,

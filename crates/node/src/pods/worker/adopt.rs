@@ -66,7 +66,11 @@ impl Worker {
                 .claims
                 .pods()
                 .contains(&pod.uid().unwrap_or_default());
-        self.ready = known && containers.values().any(|state| state.running().is_some());
+        let running = containers.values().any(|state| state.running().is_some());
+        self.ready = known && running;
+        if running {
+            self.node.sandboxes.adopt(pod);
+        }
     }
 
     /// Restarts the probes of adopted containers.

@@ -9,6 +9,7 @@ use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
 use super::super::env::{Downward, Sources};
+use super::super::sandbox::{self, Obstacle};
 use super::super::volumes::{self, Contents, Tokens};
 use super::super::{Node, launch};
 use super::{RETRY, Wake, Worker};
@@ -30,13 +31,26 @@ fn contents<'a>(
     }
 }
 
-/// Creates the pod's sandbox, or reuses the existing one, if the runtime has sandboxes.
-pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<(), String> {
+/// Creates the pod's sandbox, or reuses the existing one: that of the runtime, or else its network if it has one.
+pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<(), Obstacle> {
     let Some(complete) = node.runtime.complete() else {
+        let directory = node.pod_dir(&pod.uid().unwrap_or_default());
+        let before = node.has_own_network(pod);
+        tokio::select! {
+            attached = node.sandboxes.attach(pod, &directory) => attached?,
+            // Plugins that run are ended; the next agent undoes what they did.
+            () = node.shutdown.cancelled() => return Err(Obstacle::failed("the agent is stopping")),
+        }
+        if !before && sandbox::has_host_ports(pod) && !node.sandboxes.opens_ports(pod) {
+            let text = "no plugin of the pod's network has the capability portMappings: its host ports are not opened";
+            let events = &node.events;
+            events.pod(pod, None, Kind::Warning, "HostPortNotOpened", text);
+        }
         return Ok(());
     };
     let handler = runtime_handler(node, pod).boxed();
-    complete.open(Arc::new(pod.clone()), handler).await
+    let opened = complete.open(Arc::new(pod.clone()), handler).await;
+    opened.map_err(|error| Obstacle::failed(&error))
 }
 
 /// The handler of the pod's RuntimeClass; empty for the runtime's default.
@@ -78,9 +92,10 @@ impl Worker {
             }
         };
         let result = match result {
-            Ok(()) => open_sandbox(&self.node, pod).await.inspect_err(|error| {
-                let message = format!("Failed to create pod sandbox: {error}");
-                events.pod(pod, None, Kind::Warning, "FailedCreatePodSandBox", message);
+            Ok(()) => open_sandbox(&self.node, pod).await.map_err(|obstacle| {
+                let Obstacle { reason, message } = obstacle;
+                events.pod(pod, None, Kind::Warning, reason, message.clone());
+                message
             }),
             Err(error) => Err(error),
         };

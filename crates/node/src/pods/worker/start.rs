@@ -107,9 +107,8 @@ impl Worker {
             files: &files,
         };
         // The sandbox that was there may have ended with the machine or the runtime.
-        if let Err(error) = super::setup::open_sandbox(&self.node, pod).await {
-            let message = format!("Failed to create pod sandbox: {error}");
-            return self.obstacle(pod, container, "ContainerCreating", message);
+        if let Err(obstacle) = super::setup::open_sandbox(&self.node, pod).await {
+            return self.obstacle(pod, container, "ContainerCreating", obstacle.message);
         }
         let made = launch::container_spec(&self.node, pod, container, given, attempt).await;
         let (mut spec, request) = match made {

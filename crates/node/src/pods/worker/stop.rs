@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
 use super::super::status::is_sidecar;
-use super::super::{Node, Origin, lifecycle, network, remove_tree, volumes};
+use super::super::{Node, Origin, lifecycle, remove_tree, volumes};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
 use crate::error::api_message;
 use crate::events::Kind;
@@ -113,10 +113,37 @@ impl Worker {
         }
     }
 
+    /// Takes the pod's network away; retries until it succeeds, because its addresses must not be used by the next pod before.
+    async fn close_network(&self, pod: &Pod) {
+        let uid = pod.uid().unwrap_or_default();
+        let directory = self.node.pod_dir(&uid);
+        let mut delay = RETRY.0;
+        loop {
+            let detached = tokio::select! {
+                detached = self.node.sandboxes.detach(&uid, &directory) => detached,
+                () = self.node.shutdown.cancelled() => return,
+            };
+            let Err(error) = detached else { return };
+            let message = format!(
+                "error killing pod: failed to \"KillPodSandbox\" for {uid:?} with KillPodSandboxError: {error:?}"
+            );
+            let events = &self.node.events;
+            events.pod(pod, None, Kind::Warning, "FailedKillPod", message);
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.node.shutdown.cancelled() => return,
+            }
+            delay = (delay * 2).min(RETRY.1);
+        }
+    }
+
     /// Unprepares the claims; retries until it succeeds, because the devices must not be used by the next pod before.
     pub(super) async fn unprepare_claims(&self, pod: &Pod) {
         // Interfaces of claims are out of it when their driver is asked to put them back.
-        network::remove(&self.node.pod_dir(&pod.uid().unwrap_or_default()));
+        self.close_network(pod).await;
+        if self.node.shutdown.is_cancelled() {
+            return;
+        }
         let mut delay = RETRY.0;
         while let Err(error) = self
             .node
@@ -195,6 +222,7 @@ impl Worker {
         if let Some(complete) = self.node.runtime.complete() {
             complete.forget(&uid);
         }
+        self.node.sandboxes.forget(&uid);
         volumes::unmount_all(&self.node.pod_dir(&uid));
         let logs = rules::log_directory(&self.node.config.root_dir, pod);
         for directory in [self.node.pod_dir(&uid), logs] {

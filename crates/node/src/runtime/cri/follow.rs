@@ -117,6 +117,7 @@ impl Inner {
             ready: Err(format!("container runtime is down: {endpoint}: {failure}")),
             // The last known network condition is still valid.
             network,
+            waits: false,
         });
     }
 
@@ -222,5 +223,6 @@ fn condition(status: &v1::StatusResponse) -> Condition {
     Condition {
         ready: of("RuntimeReady", "container runtime"),
         network: of("NetworkReady", "container runtime network"),
+        waits: false,
     }
 }

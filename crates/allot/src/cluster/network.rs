@@ -1,0 +1,121 @@
+//! The network of a cluster's pods.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use allot_node::{Bridge, BridgeError, Config, NetworkSettings};
+
+use super::Runtime;
+
+/// Which network pods have that do not ask for the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum PodNetwork {
+    /// That of the host
+    Host,
+    /// Addresses of their own on a bridge that the cluster creates; needs root and the CNI plugins bridge and host-local
+    Bridge,
+    /// What the first configuration in --cni-conf-dir says; needs root
+    Cni,
+}
+
+/// Flags about it.
+#[derive(Debug, clap::Args)]
+#[group(id = "pod-network")]
+pub struct Args {
+    /// Which network pods have that do not ask for the host's
+    #[arg(long, value_enum, value_name = "NETWORK", default_value_t = PodNetwork::Host)]
+    pub pod_network: PodNetwork,
+    /// Directory of CNI configurations, of which the first counts, with --pod-network cni
+    #[arg(long, value_name = "DIR", default_value = allot_node::CNI_CONF_DIR)]
+    pub cni_conf_dir: PathBuf,
+    /// Directories of CNI plugins; default: /opt/cni/bin, /usr/lib/cni and /usr/libexec/cni
+    #[arg(long, value_name = "DIR", value_delimiter = ',')]
+    pub cni_bin_dir: Vec<PathBuf>,
+}
+
+/// How pods are connected.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PodNetworks {
+    settings: NetworkSettings,
+    bridge: Option<Bridge>,
+}
+
+impl PodNetworks {
+    /// The network from the flags. A bridge exists from now on.
+    ///
+    /// # Errors
+    /// It is not possible with the other flags, or plugins are missing. Without root pods share the network of the host.
+    pub(super) async fn open(args: &super::Args, directory: &Path) -> anyhow::Result<Self> {
+        let (nodes, runtime, args) = (args.nodes, args.runtime, &args.network);
+        let wanted = args.pod_network;
+        anyhow::ensure!(
+            wanted == PodNetwork::Host || runtime != Runtime::Cri,
+            "--pod-network is not possible with --runtime cri: the container runtime connects pods by itself"
+        );
+        let mut settings = NetworkSettings {
+            conf_dir: args.cni_conf_dir.clone(),
+            bin_dirs: bin_dirs(&args.cni_bin_dir),
+            ..NetworkSettings::default()
+        };
+        let mut bridge = None;
+        match wanted {
+            PodNetwork::Host => {}
+            PodNetwork::Cni => settings.mode = allot_node::PodNetwork::Cni,
+            PodNetwork::Bridge if runtime == Runtime::Simulated => {}
+            PodNetwork::Bridge => {
+                let dirs = settings.bin_dirs.clone();
+                match Bridge::open(directory, dirs, nodes).await {
+                    Ok(opened) => bridge = Some(opened),
+                    Err(error @ BridgeError::Permission) => {
+                        settings.unavailable = Some(error.to_string());
+                    }
+                    Err(error) => {
+                        return Err(anyhow::Error::new(error).context("--pod-network bridge"));
+                    }
+                }
+            }
+        }
+        Ok(Self { settings, bridge })
+    }
+
+    /// The host's address in the network of the pods, if it is known.
+    pub(super) fn gateway(&self) -> Option<IpAddr> {
+        self.bridge.as_ref().map(|it| it.gateway().into())
+    }
+
+    /// Configures a node, by its number. `server` is where the API server is reached on this machine.
+    ///
+    /// # Errors
+    /// Files cannot be written.
+    pub(super) fn equip(
+        &self,
+        number: usize,
+        server: SocketAddr,
+        config: &mut Config,
+    ) -> anyhow::Result<()> {
+        config.network = self.settings.clone();
+        let host = self.gateway().unwrap_or(server.ip());
+        config.api_server = Some(SocketAddr::new(host, server.port()));
+        if let Some(bridge) = &self.bridge {
+            bridge.equip(number, config)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the bridge if this was the `last` run of the cluster.
+    pub(super) fn remove_if(&self, last: bool) {
+        if let Some(bridge) = self.bridge.as_ref().filter(|_| last)
+            && let Err(error) = bridge.remove()
+        {
+            tracing::warn!(error, "the bridge of the pods was not removed");
+        }
+    }
+}
+
+/// The directories of a flag, or else where distributions have the plugins.
+pub fn bin_dirs(given: &[PathBuf]) -> Vec<PathBuf> {
+    match given.is_empty() {
+        true => NetworkSettings::default().bin_dirs,
+        false => given.to_vec(),
+    }
+}

@@ -1,0 +1,463 @@
+//! Pods with a network of their own: a namespace, and in it the interface that CNI plugins bring.
+//!
+//! What plugins are asked is recorded before they are asked, and removed after they have undone it: an agent that is killed
+//! at any moment leaves nothing that the next one does not find. A record has the configuration that was used: the next
+//! agent may have another one.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::network;
+use crate::cni::{self, Attachment, Client, Network};
+use crate::config::{NetworkSettings, PodNetwork};
+use crate::runtime::Condition;
+use crate::shim::spec::Isolation;
+use crate::spec;
+use told::{args, capabilities};
+
+mod told;
+
+pub(super) use told::has_host_ports;
+
+/// Why a pod has no sandbox yet: reason and message of the event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Obstacle {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Obstacle {
+    pub(super) fn failed(error: &str) -> Self {
+        Self {
+            reason: "FailedCreatePodSandBox",
+            message: format!("Failed to create pod sandbox: {error}"),
+        }
+    }
+}
+
+/// A pod in a network, on disk.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Record {
+    network: Network,
+    pod: Attachment,
+    /// Where its plugins were; the next agent may look elsewhere.
+    #[serde(default)]
+    bin_dirs: Vec<PathBuf>,
+}
+
+/// What is known of a pod.
+#[derive(Debug, Clone)]
+enum Known {
+    /// Plugins were asked, and their answer is not known: whatever they did is undone first. `None` if the file is damaged.
+    Begun(Option<Box<Record>>),
+    /// It has these addresses.
+    Open(Box<Record>, Vec<IpAddr>),
+    /// It had them; the status of a pod that has ended keeps them.
+    Closed(Vec<IpAddr>),
+    /// It was started by an agent that gave it the host's network, and stays there.
+    Shared,
+}
+
+/// The networks of a node's pods.
+pub(crate) struct Sandboxes {
+    settings: NetworkSettings,
+    client: Client,
+    /// Where records are.
+    directory: PathBuf,
+    /// Why pods share the network of the host, if they do.
+    shared: Option<String>,
+    known: Mutex<HashMap<String, Known>>,
+    condition: watch::Sender<Condition>,
+}
+
+impl Sandboxes {
+    /// For a node whose containers are isolated in a certain way, with what earlier agents left.
+    pub(crate) fn open(root: &Path, settings: &NetworkSettings, isolation: Isolation) -> Self {
+        let shared = shared(settings, isolation);
+        let directory = root.join("cni/pods");
+        let mut known = HashMap::new();
+        for entry in std::fs::read_dir(&directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let name = entry.file_name();
+            let Some(uid) = name.to_str().and_then(|name| name.strip_suffix(".json")) else {
+                continue;
+            };
+            let state = match spec::read::<Record>(&entry.path()) {
+                Err(error) => {
+                    tracing::warn!(error, "a record of a pod's network is damaged");
+                    Known::Begun(None)
+                }
+                Ok(record) => match addresses_of(&record) {
+                    Some(addresses) => Known::Open(Box::new(record), addresses),
+                    None => Known::Begun(Some(Box::new(record))),
+                },
+            };
+            known.insert(uid.to_owned(), state);
+        }
+        let condition = Condition {
+            ready: Ok(()),
+            network: shared.clone().map_or(Ok(()), Err),
+            waits: shared.is_none(),
+        };
+        Self {
+            client: Client::new(settings.bin_dirs.clone()),
+            settings: settings.clone(),
+            directory,
+            shared,
+            known: Mutex::new(known),
+            condition: watch::Sender::new(condition),
+        }
+    }
+
+    /// For nodes without containers.
+    pub(crate) fn none() -> Self {
+        let settings = NetworkSettings::default();
+        Self::open(Path::new("/nonexistent"), &settings, Isolation::None)
+    }
+
+    /// Whether a pod gets a network of its own.
+    fn wanted(&self, pod: &Pod) -> bool {
+        let spec = pod.spec.as_ref();
+        self.shared.is_none() && spec.and_then(|spec| spec.host_network) != Some(true)
+    }
+
+    /// Addresses of a pod with a network of its own; none if it has none yet. `None` for a pod in the host's network.
+    pub(super) fn addresses(&self, pod: &Pod) -> Option<Vec<IpAddr>> {
+        match self.known.lock().get(uid(pod)) {
+            Some(Known::Open(_, addresses) | Known::Closed(addresses)) => {
+                return Some(addresses.clone());
+            }
+            Some(Known::Begun(_)) => return Some(Vec::new()),
+            Some(Known::Shared) => return None,
+            None => {}
+        }
+        // Reported by an earlier agent if the pod has ended.
+        self.wanted(pod).then(|| {
+            let status = pod.status.as_ref();
+            let told = status.and_then(|status| status.pod_ips.as_ref());
+            let told = told.into_iter().flatten();
+            told.filter_map(|it| it.ip.parse().ok()).collect()
+        })
+    }
+
+    /// Whether a pod is in a network of its own now.
+    pub(super) fn is_open(&self, pod: &Pod) -> bool {
+        matches!(self.known.lock().get(uid(pod)), Some(Known::Open(..)))
+    }
+
+    /// Name servers of the network of a pod, if it has its own.
+    pub(super) fn servers(&self, pod: &Pod) -> Vec<IpAddr> {
+        match self.known.lock().get(uid(pod)) {
+            Some(Known::Open(record, _)) => {
+                let result = record.pod.result.as_ref();
+                result.map_or_else(Vec::new, cni::servers)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// UIDs of pods that plugins were asked about.
+    pub(crate) fn known(&self) -> Vec<String> {
+        let known = self.known.lock();
+        let open = known
+            .iter()
+            .filter(|(_, it)| matches!(it, Known::Begun(_) | Known::Open(..)));
+        open.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// Whether pods can get a network; notified of changes.
+    pub(crate) fn condition(&self) -> watch::Receiver<Condition> {
+        self.condition.subscribe()
+    }
+
+    fn file(&self, uid: &str) -> PathBuf {
+        self.directory.join(format!("{uid}.json"))
+    }
+
+    /// Takes a pod over whose containers run.
+    pub(super) fn adopt(&self, pod: &Pod) {
+        let mut known = self.known.lock();
+        known.entry(uid(pod).to_owned()).or_insert(Known::Shared);
+    }
+
+    /// Gives a pod its network, unless it has it. `directory` is the pod's.
+    ///
+    /// # Errors
+    /// Nothing is left of the attempt, or it is recorded.
+    pub(super) async fn attach(&self, pod: &Pod, directory: &Path) -> Result<(), Obstacle> {
+        let uid = uid(pod);
+        let before = self.known.lock().get(uid).cloned();
+        match before {
+            Some(Known::Open(..)) if network::of(directory).is_some() => return Ok(()),
+            // An earlier attempt failed, or the machine was started again.
+            Some(Known::Begun(_) | Known::Open(..)) => {
+                let undone = self.detach(uid, directory).await;
+                undone.map_err(|error| Obstacle::failed(&error))?;
+                self.forget(uid);
+            }
+            Some(Known::Closed(_)) => self.forget(uid),
+            Some(Known::Shared) => return Ok(()),
+            None => {}
+        }
+        if !self.wanted(pod) {
+            return Ok(());
+        }
+        let failed = |error: String| {
+            Obstacle::failed(&format!(
+                "failed to setup network for sandbox {uid:?}: {error}"
+            ))
+        };
+        let network = cni::find(&self.settings.conf_dir).map_err(|error| not_ready(&error))?;
+        let namespace = network::ensure(directory).map_err(failed)?;
+        let mut record = Record {
+            pod: Attachment {
+                id: uid.to_owned(),
+                namespace: Some(namespace),
+                args: args(pod),
+                capabilities: capabilities(pod),
+                result: None,
+            },
+            network,
+            bin_dirs: self.settings.bin_dirs.clone(),
+        };
+        self.write(uid, &record).map_err(failed)?;
+        let begun = Known::Begun(Some(Box::new(record.clone())));
+        self.known.lock().insert(uid.to_owned(), begun);
+        let added = self.client.add(&record.network, &record.pod).await;
+        let added = added.map_err(|error| error.to_string()).and_then(|result| {
+            record.pod.result = Some(result);
+            let addresses = addresses_of(&record).filter(|all| !all.is_empty());
+            let addresses = addresses.ok_or("the result has no address of the pod")?;
+            self.write(uid, &record)?;
+            Ok(addresses)
+        });
+        match added {
+            Ok(addresses) => {
+                let open = Known::Open(Box::new(record), addresses);
+                self.known.lock().insert(uid.to_owned(), open);
+                Ok(())
+            }
+            Err(error) => {
+                // What the plugins before the failed one did is undone at once if possible, and otherwise before the next try.
+                match self.detach(uid, directory).await {
+                    Ok(()) => self.forget(uid),
+                    Err(error) => {
+                        let name = pod.name_any();
+                        tracing::warn!(
+                            pod = name,
+                            error,
+                            "the network of a pod is not removed yet"
+                        );
+                    }
+                }
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Takes the network of a pod away, whose containers have ended. `directory` is the pod's.
+    ///
+    /// # Errors
+    /// A plugin failed; the record is kept, and it can be tried again.
+    pub(crate) async fn detach(&self, uid: &str, directory: &Path) -> Result<(), String> {
+        let before = self.known.lock().get(uid).cloned();
+        let (record, addresses) = match before {
+            None | Some(Known::Closed(_) | Known::Shared) => {
+                network::remove(directory);
+                return Ok(());
+            }
+            Some(Known::Open(record, addresses)) => (Some(record), addresses),
+            Some(Known::Begun(record)) => (record, Vec::new()),
+        };
+        let failed = |error: &dyn std::fmt::Display| {
+            format!("failed to destroy network for sandbox {uid:?}: {error}")
+        };
+        let mut record = match record {
+            Some(record) => *record,
+            // Plugins find most by the ID alone. Without a configuration nothing can be undone.
+            None => Record {
+                network: cni::find(&self.settings.conf_dir).unwrap_or_default(),
+                pod: Attachment {
+                    id: uid.to_owned(),
+                    ..Attachment::default()
+                },
+                bin_dirs: Vec::new(),
+            },
+        };
+        // After a restart of the machine there is a file, and no namespace.
+        record.pod.namespace = network::of(directory);
+        let mut client = self.client.clone();
+        client.bin_dirs.append(&mut record.bin_dirs);
+        let deleted = client.delete(&record.network, &record.pod).await;
+        deleted.map_err(|error| failed(&error))?;
+        network::remove(directory);
+        match std::fs::remove_file(self.file(uid)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed(&error));
+            }
+            _ => {}
+        }
+        let closed = Known::Closed(addresses);
+        self.known.lock().insert(uid.to_owned(), closed);
+        Ok(())
+    }
+
+    /// Forgets a pod whose network was taken away.
+    pub(crate) fn forget(&self, uid: &str) {
+        let mut known = self.known.lock();
+        if matches!(known.get(uid), Some(Known::Closed(_) | Known::Shared)) {
+            known.remove(uid);
+        }
+    }
+
+    /// Asks the plugins whether a pod still is as they left it.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(super) async fn check(&self, uid: &str) -> Result<(), String> {
+        let known = self.known.lock().get(uid).cloned();
+        let Some(Known::Open(record, _)) = known else {
+            return Ok(());
+        };
+        let checked = self.client.check(&record.network, &record.pod).await;
+        checked.map_err(|error| error.to_string())
+    }
+
+    /// Lets plugins remove what no pod has. In a network that others use as well, their pods would be removed.
+    pub(super) async fn collect(&self) {
+        if self.shared.is_some() || !self.settings.exclusive {
+            return;
+        }
+        let Ok(network) = cni::find(&self.settings.conf_dir) else {
+            return;
+        };
+        if let Err(error) = self.client.collect(&network, &self.known()).await {
+            tracing::warn!(%error, "the network was not cleaned up");
+        }
+    }
+
+    /// Whether a plugin of the pod's network opens ports of the host.
+    pub(super) fn opens_ports(&self, pod: &Pod) -> bool {
+        match self.known.lock().get(uid(pod)) {
+            Some(Known::Open(record, _)) => record.network.declares("portMappings"),
+            _ => true,
+        }
+    }
+
+    fn write(&self, uid: &str, record: &Record) -> Result<(), String> {
+        let file = self.file(uid);
+        std::fs::create_dir_all(&self.directory)
+            .map_err(|error| format!("{}: {error}", self.directory.display()))?;
+        spec::write(&file, record)
+    }
+
+    /// Keeps the condition up to date.
+    pub(crate) async fn follow(&self, period: Duration) {
+        use inotify::WatchMask;
+        let mask = WatchMask::CLOSE_WRITE | WatchMask::MOVE | WatchMask::DELETE | WatchMask::CREATE;
+        if self.shared.is_some() {
+            return std::future::pending().await;
+        }
+        loop {
+            // Before it is read: a change in between is not missed. The directory may come later.
+            let mut changes = crate::watching::changes(&self.settings.conf_dir, mask).ok();
+            self.look().await;
+            let changed = async {
+                match &mut changes {
+                    Some(changes) => crate::watching::next(changes).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // A directory that is removed has no more changes.
+            let _ = tokio::time::timeout(period, changed).await;
+        }
+    }
+
+    async fn look(&self) {
+        let ready = match cni::find(&self.settings.conf_dir) {
+            Ok(network) => self.client.status(&network).await,
+            Err(error) => Err(error),
+        };
+        let ready = ready.map_err(|error| explained(&error));
+        self.condition.send_if_modified(|condition| {
+            let now = Condition {
+                network: ready.clone(),
+                ready,
+                waits: true,
+            };
+            let news = *condition != now;
+            *condition = now;
+            news
+        });
+    }
+}
+
+/// Takes all networks of the pods of a node away, by its directory. Returns how many, and failures.
+pub(crate) async fn leave(root: &Path) -> (usize, Vec<String>) {
+    let settings = NetworkSettings::default();
+    let all = Sandboxes::open(root, &settings, Isolation::None);
+    let (mut done, mut failed) = (0, Vec::new());
+    for uid in all.known() {
+        match all.detach(&uid, &root.join("pods").join(&uid)).await {
+            Ok(()) => done += 1,
+            Err(error) => failed.push(error),
+        }
+    }
+    (done, failed)
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Why pods share the network of the host, if they do.
+fn shared(settings: &NetworkSettings, isolation: Isolation) -> Option<String> {
+    if let Some(reason) = &settings.unavailable {
+        return Some(reason.clone());
+    }
+    match settings.mode {
+        PodNetwork::Host => return Some("--pod-network is host".to_owned()),
+        PodNetwork::Cni | PodNetwork::Auto => {}
+    }
+    // An unreadable directory is for the administrator to see.
+    let configured = cni::is_configured(&settings.conf_dir);
+    if settings.mode == PodNetwork::Auto && !configured {
+        let directory = settings.conf_dir.display();
+        return Some(format!("there is no CNI configuration in {directory}"));
+    }
+    match isolation {
+        Isolation::Namespaces => None,
+        _ => Some("pod networks need an agent that runs as root".to_owned()),
+    }
+}
+
+/// The kubelet's words about a runtime with this network.
+fn explained(error: &cni::Error) -> String {
+    format!(
+        "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin \
+         returns error: {error}"
+    )
+}
+
+fn not_ready(error: &cni::Error) -> Obstacle {
+    Obstacle {
+        reason: "NetworkNotReady",
+        message: format!("network is not ready: {}", explained(error)),
+    }
+}
+
+/// `None` if plugins have not answered yet.
+fn addresses_of(record: &Record) -> Option<Vec<IpAddr>> {
+    record.pod.result.as_ref().map(cni::addresses)
+}
