@@ -1,8 +1,9 @@
-//! Repository chores: `cargo xtask test`, `check`, `tidy`, `image` and `dist`.
+//! Repository chores: `cargo xtask test`, `check`, `tidy`, `instructions`, `image` and `dist`.
 
 #![forbid(unsafe_code)]
 
 mod check;
+mod instructions;
 mod package;
 mod test;
 mod tidy;
@@ -17,6 +18,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   check                           formatting, tidy, and lints and unit tests of the crates that differ from HEAD's parent
   tidy                            the invariants of docs/ARCHITECTURE.md that a reader of text can check, and that documents
                                   name files that exist
+  instructions [--record]         the instructions of each hot path beside tests/paths/instructions.txt, counted by valgrind;
+                                  fails if one of them needs 5 % more than is recorded there
   image [OPTIONS]                 a container image as an OCI layout, with its bill of materials; no container engine
   dist [OPTIONS]                  a tarball and a Debian package, with manual pages, completions and systemd units";
 
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
         Some("test") => test::run(&arguments.collect::<Vec<_>>()),
         Some("check") => check::run(),
         Some("tidy") => Ok(tidy::run()),
+        Some("instructions") => instructions::run(&arguments.collect::<Vec<_>>()),
         Some("image") => package::image(&arguments.collect::<Vec<_>>()),
         Some("dist") => package::dist(&arguments.collect::<Vec<_>>()),
         _ => {

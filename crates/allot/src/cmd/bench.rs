@@ -3,6 +3,7 @@
 mod api;
 mod fleet;
 mod measure;
+mod paths;
 mod scheduling;
 mod workloads;
 
@@ -19,6 +20,8 @@ enum What {
     Api(api::Args),
     /// Start clusters of simulated nodes and measure how long that takes and what they cost
     Fleet(fleet::Args),
+    /// Measure what one operation of each hot path costs
+    Paths(paths::Args),
     /// Create the objects of a workload and measure how fast its pods get scheduled
     Scheduling(scheduling::Args),
 }
@@ -28,6 +31,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
         What::Api(args) => api::run(args),
         What::Fleet(args) => fleet::run(args),
+        What::Paths(args) => paths::run(args),
         What::Scheduling(args) => scheduling::run(args),
     }
 }
