@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::claims::Claims;
 use crate::config::Config;
-use crate::events::{Kind, Recorder};
+use crate::events::Recorder;
 use crate::images::{Delegated, Images};
 use crate::manifests::is_hash;
 use crate::memory::Memory;

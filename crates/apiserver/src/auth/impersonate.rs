@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use allot_apimachinery::Status;
-use allot_apimachinery::field::Path;
+use allot_apimachinery::field::{ErrorList, Path};
 use allot_apimachinery::names;
 use allot_apimachinery::quote::quote;
 use http::{HeaderMap, HeaderName};
@@ -366,7 +366,7 @@ fn extra_error(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".to_owned());
     }
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::default();
     domain_prefixed_path(key, &Path::new("extra").child("key"), &mut errors);
     if !errors.is_empty() {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();

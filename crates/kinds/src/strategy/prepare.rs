@@ -1,7 +1,5 @@
 //! Preparation of objects for create and update: fields that the server sets, and fields that a write cannot change.
 
-use std::collections::HashMap;
-
 use allot_model::features::Features;
 use serde_json::{Map, Value, json};
 
