@@ -21,10 +21,12 @@ use crate::types::{self, Struct};
 mod read;
 #[cfg(test)]
 mod tests;
+mod whole;
 mod write;
 
 pub use read::{Json, event, to_json};
-pub use write::{RawWriter, compact, encode, envelope, frame, is_whole, message_of};
+pub use whole::is_whole;
+pub use write::{RawWriter, compact, encode, envelope, frame, message_of};
 
 /// Every body starts with this.
 pub const MAGIC: &[u8] = b"k8s\0";
