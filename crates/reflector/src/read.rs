@@ -102,11 +102,6 @@ pub fn parse<T: DeserializeOwned>(text: &str, keep: Keep) -> serde_json::Result<
     Ok(read)
 }
 
-/// A [`Keep`] that keeps every field.
-pub fn everything(_of: &str, _field: &str) -> bool {
-    true
-}
-
 /// Sends a request that is answered with an object.
 ///
 /// # Errors

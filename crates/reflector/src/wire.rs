@@ -1,38 +1,37 @@
 //! The encoding of requests and answers: protobuf where the server prefers it, else JSON.
 //!
-//! A kube-apiserver spends a fifth of the time in protobuf that it spends in JSON, and sends its own watches in it: one
-//! that is sent to others in JSON makes it encode each object a second time. Answers in protobuf become JSON text
-//! without the fields that nobody reads, so that all kinds are read by the same code whatever the server speaks: custom
-//! resources and servers that do not know protobuf answer in JSON to the same request.
+//! JSON costs a kube-apiserver more time than protobuf, in which its own watches are: for a watch in JSON it encodes each
+//! object a second time. Answers in protobuf become JSON text without the fields that are not read, so that all kinds are
+//! read by the same code whatever the server speaks: custom resources and servers that do not know protobuf answer in
+//! JSON to the same request.
 //!
 //! allot's own server stores objects as JSON, and answers in it to those who say that it may (`native`).
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use allot_apimachinery::lean::Keep;
-use allot_apimachinery::quote::go_json_bytes;
 use allot_schema::protobuf;
 use futures::io::Lines;
 use futures::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, StreamExt, TryStreamExt};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Error};
 use serde::de::Error as _;
-use serde_json::Value;
 
-use crate::{Readable, everything};
-
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const JSON: &str = "application/json";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const JSON: &str = "application/json";
 /// What is accepted where protobuf can be read.
 const BOTH: &str = "application/vnd.kubernetes.protobuf,application/json;native=1";
-/// No event of a watch is larger; servers do not store objects of a tenth of it.
+/// No event of a watch is larger: servers store objects of a few megabytes at most.
 const LARGEST_EVENT: usize = 64 << 20;
+
+/// A [`Keep`] that keeps every field.
+pub fn everything(_of: &str, _field: &str) -> bool {
+    true
+}
 
 /// Sends a request. `binary`: the answer can be read in protobuf.
 pub(crate) async fn send(
@@ -77,7 +76,7 @@ fn unreadable(error: protobuf::Error) -> Error {
 }
 
 /// Whether an answer is in protobuf.
-fn is_binary(answer: &Response<Body>) -> bool {
+pub(crate) fn is_binary(answer: &Response<Body>) -> bool {
     let kind = answer.headers().get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(PROTOBUF.as_bytes()))
 }
@@ -144,78 +143,6 @@ async fn frame(reader: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<
 pub(crate) fn event(message: &[u8], keep: Keep) -> Result<(&str, String), Error> {
     let (kind, object) = protobuf::event(message).map_err(unreadable)?;
     Ok((kind, json(object, keep)?))
-}
-
-/// Writes whole objects: in protobuf once the server has answered in it, in JSON before that and to all others, and
-/// those that have fields which this release does not know.
-#[derive(Clone)]
-pub struct Writes {
-    client: Client,
-    binary: Arc<AtomicBool>,
-}
-
-impl Writes {
-    /// Writes with this client.
-    pub fn new(client: Client) -> Self {
-        Self {
-            client,
-            binary: Arc::default(),
-        }
-    }
-
-    /// Sends an object, and reads the one in the answer.
-    ///
-    /// # Errors
-    /// The response of the server, or the error if it cannot be read.
-    pub async fn send<K: Readable>(
-        &self,
-        method: Method,
-        url: &str,
-        object: &Value,
-        keep: Keep,
-    ) -> Result<K, Error> {
-        let answer = self.write(method, url, object, K::PROTOBUF).await?;
-        K::read(&text(answer, keep).await?, keep).map_err(Error::SerdeError)
-    }
-
-    /// As [`Writes::send`] where only success counts.
-    ///
-    /// # Errors
-    /// The response of the server.
-    pub async fn send_only(&self, method: Method, url: &str, object: &Value) -> Result<(), Error> {
-        let answer = self.write(method, url, object, true).await?;
-        answer.into_body().collect().await?;
-        Ok(())
-    }
-
-    async fn write(
-        &self,
-        method: Method,
-        url: &str,
-        object: &Value,
-        binary: bool,
-    ) -> Result<Response<Body>, Error> {
-        let raw = |out: &mut Vec<u8>, value: &Value| out.extend(go_json_bytes(value));
-        let message = match self.binary.load(Ordering::Relaxed) {
-            true if protobuf::is_whole(object) => protobuf::encode(object, raw),
-            _ => None,
-        };
-        let (kind, body) = match message {
-            Some(message) => (PROTOBUF, message),
-            None => (JSON, go_json_bytes(object)),
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(url)
-            .header(CONTENT_TYPE, kind)
-            .body(body)
-            .map_err(Error::HttpError)?;
-        let answer = send(&self.client, request, binary).await?;
-        if binary {
-            self.binary.store(is_binary(&answer), Ordering::Relaxed);
-        }
-        Ok(answer)
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Objects in Kubernetes' protobuf: the encoding that an API server of Kubernetes needs least time for.
 //!
 //! A body is `k8s\0` and an envelope with the kind and version of the object, and its message. The numbers of fields
-//! are in the data of [`crate::types`]. Fields that are not there are left out when an object is read: whoever writes
-//! whole objects reads them in JSON, or edits the bytes.
+//! are in the data of [`crate::types`]. Fields that are not there are left out when an object is read: a component that
+//! writes whole objects reads them in JSON, or edits the bytes.
 //!
 //! ```
 //! use allot_schema::protobuf;

@@ -106,7 +106,7 @@ where
 {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
-        // Nobody reads warnings, for which the server compares the patch with the type once more.
+        // Warnings are not read, for which the server compares the patch with the type once more.
         field_validation: Some(ValidationDirective::Ignore),
         ..Default::default()
     };

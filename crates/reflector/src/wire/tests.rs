@@ -1,12 +1,13 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Collection, Observed, reflect};
+use crate::{Collection, Observed, Writes, reflect};
 
 fn map(name: &str, version: &str) -> Value {
     json!({

@@ -213,6 +213,19 @@ fn empty_fields_are_written() {
     assert_eq!(encode(&object).unwrap(), want.concat());
 }
 
+/// Go writes `null` for lists that it does not have.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let some = map.into_iter().filter(|(_, value)| !value.is_null());
+            let some = some.map(|(key, value)| (key, without_nulls(value)));
+            Value::Object(some.collect())
+        }
+        Value::Array(all) => all.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}
+
 /// Objects as Kubernetes' own types write them, empty, full and half full (`tests/interop/goserver/protobuf`): what is read
 /// is their JSON, and what is written of that are their bytes.
 #[test]
@@ -223,15 +236,11 @@ fn every_kind_is_read_and_written_as_upstream_does() {
         let mut word = || words.next().expect("three words");
         let (kind, body, text) = (word(), word(), word());
         let body = STANDARD.decode(body).expect("base64");
-        let want: Value = serde_json::from_str(text).expect("JSON");
+        let want = without_nulls(serde_json::from_str(text).expect("JSON"));
         let read = decode(&body).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        let read = without_nulls(read);
         assert_eq!(read, want, "{kind}, read");
         let wrote = encode(&want).unwrap_or_else(|| panic!("{kind} has no protobuf form"));
-        assert_eq!(
-            decode(&wrote).as_ref(),
-            Ok(&want),
-            "{kind}, written and read"
-        );
         assert_eq!(wrote, body, "{kind}, written");
         assert!(is_whole(&want), "{kind} has unknown fields");
         count += 1;

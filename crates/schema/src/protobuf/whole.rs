@@ -60,7 +60,7 @@ fn has(value: &Value, ty: &Type) -> bool {
         Type::Quantity => value.is_string() || value.is_number(),
         Type::IntOrString => value.is_string() || value.is_i64(),
         Type::Raw | Type::Json => true,
-        // Nobody writes definitions this way.
+        // No component writes definitions.
         Type::SchemaOrBool | Type::SchemaOrArray => false,
     }
 }

@@ -81,6 +81,10 @@ func (f filler) fill(v reflect.Value, depth int) {
 	case *metav1.FieldsV1:
 		value.Raw = []byte(fmt.Sprintf(`{"f:n%d":{}}`, n))
 		return
+	case *[]byte:
+		// Protobuf has no entries of maps without bytes.
+		*value = []byte{0, 255, byte(n)}
+		return
 	case *metav1.TypeMeta:
 		return
 	case *corev1.PodTemplateSpec:
@@ -102,10 +106,6 @@ func (f filler) fill(v reflect.Value, depth int) {
 			f.fill(v.Field(i), depth+1)
 		}
 	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			v.SetBytes([]byte{0, 255, byte(n)})
-			return
-		}
 		v.Set(reflect.MakeSlice(v.Type(), 1+n%2, 2))
 		for i := range v.Len() {
 			f.fill(v.Index(i), depth+1)
