@@ -16,6 +16,7 @@ mod release;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use allot_reflector::Writes;
 use allot_resourceclaim::extended_resource_claim_name;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
@@ -74,6 +75,7 @@ impl Deleted {
 
 struct Claims {
     client: kube::Client,
+    writes: Writes,
     events: Recorder,
     pods: Informer<Pod>,
     claims: Informer<ResourceClaim>,
@@ -91,6 +93,7 @@ pub(crate) fn build(context: &Context, served: &Served) -> Task {
     let newer = served.has("resource.k8s.io/v1", "resourceclaims");
     let controller = Arc::new(Claims {
         client: context.client.clone(),
+        writes: context.writes.clone(),
         events: context.events.component("resource_claim"),
         pods: context.informer::<Pod>(),
         claims: match newer {

@@ -149,7 +149,13 @@ pub fn accepted(headers: &HeaderMap) -> Vec<Accepted> {
             })
         })
         .collect();
-    items.sort_by_key(|item| std::cmp::Reverse(item.quality));
+    // Objects are stored as JSON: a client that has no preference of its own says so by `native`.
+    items.sort_by_key(|item| {
+        (
+            std::cmp::Reverse(item.quality),
+            item.parameter("native").is_none(),
+        )
+    });
     if items.is_empty() {
         items.push(Accepted {
             media_type: "*/*".to_owned(),

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use futures::{AsyncBufReadExt, StreamExt, pin_mut};
 use http::HeaderValue;
 use http::header::ACCEPT_ENCODING;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status};
@@ -14,7 +13,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::Collection;
+use super::{Collection, Keep, everything};
+use crate::wire;
 
 /// How many objects a page of a list has.
 const PAGE: u32 = 500;
@@ -26,6 +26,9 @@ const REFUSALS: u32 = 4;
 
 /// The receiver of the objects.
 pub(super) trait Sink: Send {
+    /// The fields that are read, if objects may come in protobuf.
+    fn protobuf(&self) -> Option<Keep>;
+
     /// A list begins, what there was of another is void.
     fn begin(&mut self);
 
@@ -152,7 +155,9 @@ async fn list(of: &Collection, sink: &mut dyn Sink) -> Result<String, Error> {
         let request = Request::new(&of.url)
             .list(&params)
             .map_err(Error::BuildRequest)?;
-        let text = of.client.request_text(request).await?;
+        let keep = sink.protobuf();
+        let answer = wire::send(&of.client, request, keep.is_some()).await?;
+        let text = wire::text(answer, keep.unwrap_or(everything)).await?;
         let page: List<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
         sink.page(&page.items).map_err(Error::SerdeError)?;
         match page.metadata.continue_.filter(|c| !c.is_empty()) {
@@ -175,62 +180,82 @@ async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Nex
     // Some servers compress each event separately, which decoders take for the end of the stream.
     let identity = HeaderValue::from_static("identity");
     request.headers_mut().insert(ACCEPT_ENCODING, identity);
-    let text = match of.client.request_stream(request).await {
-        Ok(text) => text,
+    let keep = sink.protobuf();
+    let answer = match wire::send(&of.client, request, keep.is_some()).await {
+        Ok(answer) => answer,
         Err(Error::Api(status)) if status.code == 410 => return Ok(Next::List),
         Err(error) => return Err(error),
     };
-    pin_mut!(text);
-    let mut lines = text.lines();
-    while let Some(line) = lines.next().await {
-        let line = match line {
-            Ok(line) => line,
+    let mut events = wire::Events::of(answer);
+    while let Some(event) = events.next().await {
+        let then = match event {
+            Ok(wire::Event::Line(line)) => match of_line(of, &line, &mut version, sink) {
+                // The connection broke within a line: earlier events count as well.
+                Err(error) if error.is_eof() => break,
+                then => then.map_err(Error::SerdeError)?,
+            },
+            Ok(wire::Event::Frame(message)) => {
+                let (kind, object) = wire::event(&message, keep.unwrap_or(everything))?;
+                told(of, kind, &object, &mut version, sink).map_err(Error::SerdeError)?
+            }
             Err(error) => {
                 // The connection broke: earlier events count, so continue from there.
                 tracing::debug!(url = of.url, %error, "watch broke off");
                 break;
             }
         };
-        let found = match parts(&line) {
-            Some(("ADDED" | "MODIFIED", object)) => sink.changed(false, object, &mut version).ok(),
-            Some(("DELETED", object)) => sink.changed(true, object, &mut version).ok(),
-            _ => None,
-        };
-        match found {
-            Some(true) => continue,
-            Some(false) => return Ok(Next::End),
-            // Any other layout, and all invalid input.
-            None => {}
-        }
-        let event: Event<'_> = match serde_json::from_str(&line) {
-            Ok(event) => event,
-            // So did this one, within a line.
-            Err(error) if error.is_eof() => break,
-            Err(error) => return Err(Error::SerdeError(error)),
-        };
-        let text = event.object.get();
-        let goes_on = match &*event.r#type {
-            "ADDED" | "MODIFIED" => sink.changed(false, text, &mut version),
-            "DELETED" => sink.changed(true, text, &mut version),
-            "BOOKMARK" => serde_json::from_str(text).map(|Bookmark { metadata }| {
-                version = metadata.resource_version.unwrap_or(version.clone());
-                true
-            }),
-            other => {
-                let status: Status = serde_json::from_str(text).unwrap_or_default();
-                tracing::debug!(
-                    url = of.url,
-                    r#type = other,
-                    code = status.code,
-                    message = status.message,
-                    "watch ended"
-                );
-                return Ok(Next::List);
-            }
-        };
-        if !goes_on.map_err(Error::SerdeError)? {
-            return Ok(Next::End);
+        if let Some(next) = then {
+            return Ok(next);
         }
     }
     Ok(Next::Watch(version))
+}
+
+/// Takes in an event in JSON; says how to go on if the watch has ended.
+fn of_line(
+    of: &Collection,
+    line: &str,
+    version: &mut String,
+    sink: &mut dyn Sink,
+) -> serde_json::Result<Option<Next>> {
+    if let Some((kind @ ("ADDED" | "MODIFIED" | "DELETED"), object)) = parts(line)
+        && let Ok(goes_on) = sink.changed(kind == "DELETED", object, version)
+    {
+        return Ok((!goes_on).then_some(Next::End));
+    }
+    // Any other layout, and all invalid input.
+    let event: Event<'_> = serde_json::from_str(line)?;
+    told(of, &event.r#type, event.object.get(), version, sink)
+}
+
+/// Takes in an event; says how to go on if the watch has ended.
+fn told(
+    of: &Collection,
+    kind: &str,
+    object: &str,
+    version: &mut String,
+    sink: &mut dyn Sink,
+) -> serde_json::Result<Option<Next>> {
+    let goes_on = match kind {
+        "ADDED" | "MODIFIED" | "DELETED" => sink.changed(kind == "DELETED", object, version)?,
+        "BOOKMARK" => {
+            let Bookmark { metadata } = serde_json::from_str(object)?;
+            if let Some(new) = metadata.resource_version {
+                *version = new;
+            }
+            true
+        }
+        other => {
+            let status: Status = serde_json::from_str(object).unwrap_or_default();
+            tracing::debug!(
+                url = of.url,
+                r#type = other,
+                code = status.code,
+                message = status.message,
+                "watch ended"
+            );
+            return Ok(Some(Next::List));
+        }
+    };
+    Ok((!goes_on).then_some(Next::End))
 }

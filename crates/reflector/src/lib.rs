@@ -42,12 +42,16 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use read::{Readable, everything, get, list, parse, request};
+pub use read::{Readable, get, list, parse, request};
+pub use wire::everything;
+pub use writes::Writes;
 
 mod follow;
 mod read;
 #[cfg(test)]
 mod tests;
+mod wire;
+mod writes;
 
 /// An observation of a kind.
 #[derive(Debug)]
@@ -138,6 +142,10 @@ where
     K: Readable + ResourceExt + Send,
     F: Fn(Observed<K>) -> bool + Send,
 {
+    fn protobuf(&self) -> Option<Keep> {
+        K::PROTOBUF.then_some(self.keep)
+    }
+
     fn begin(&mut self) {
         self.items.clear();
     }

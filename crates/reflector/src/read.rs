@@ -31,9 +31,14 @@ use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::follow::List;
+use crate::wire;
 
 /// A kind that is read from text.
 pub trait Readable: Sized {
+    /// Whether it is read in protobuf as well, in which fields that the types do not have are left out. Not for those who
+    /// keep them.
+    const PROTOBUF: bool = false;
+
     /// Decodes an object, without the fields that `keep` excludes.
     ///
     /// # Errors
@@ -44,6 +49,8 @@ pub trait Readable: Sized {
 macro_rules! readable {
     ($($kind:ty),* $(,)?) => {
         $(impl Readable for $kind {
+            const PROTOBUF: bool = true;
+
             #[inline(never)]
             fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
                 parse(text, keep)
@@ -53,11 +60,25 @@ macro_rules! readable {
 }
 
 readable! {
-    ClusterRole, ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, CustomResourceDefinition, DaemonSet,
-    Deployment, DeviceClass, DynamicObject, Endpoints, EndpointSlice, Job, Lease, Namespace, Node, PersistentVolume,
+    ClusterRole, ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, DaemonSet,
+    Deployment, DeviceClass, Endpoints, EndpointSlice, Job, Lease, Namespace, Node, PersistentVolume,
     PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
     ResourcePoolStatusRequest, ResourceQuota, ResourceSlice, Secret, Service, ServiceAccount, StatefulSet, StorageClass,
     VolumeAttachment, VolumeAttributesClass,
+}
+
+impl Readable for CustomResourceDefinition {
+    #[inline(never)]
+    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
+        parse(text, keep)
+    }
+}
+
+impl Readable for DynamicObject {
+    #[inline(never)]
+    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
+        parse(text, keep)
+    }
 }
 
 impl<P, U> Readable for Object<P, U>
@@ -81,11 +102,6 @@ pub fn parse<T: DeserializeOwned>(text: &str, keep: Keep) -> serde_json::Result<
     Ok(read)
 }
 
-/// A [`Keep`] that keeps every field.
-pub fn everything(_of: &str, _field: &str) -> bool {
-    true
-}
-
 /// Sends a request that is answered with an object.
 ///
 /// # Errors
@@ -95,7 +111,8 @@ pub async fn request<K: Readable>(
     request: http::Request<Vec<u8>>,
     keep: Keep,
 ) -> Result<K, Error> {
-    let text = client.request_text(request).await?;
+    let answer = wire::send(client, request, K::PROTOBUF).await?;
+    let text = wire::text(answer, keep).await?;
     K::read(&text, keep).map_err(Error::SerdeError)
 }
 
@@ -126,7 +143,8 @@ where
 {
     let request = Request::new(api.resource_url()).list(params);
     let request = request.map_err(Error::BuildRequest)?;
-    let text = api.clone().into_client().request_text(request).await?;
+    let answer = wire::send(&api.clone().into_client(), request, K::PROTOBUF).await?;
+    let text = wire::text(answer, keep).await?;
     let list: List<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
     let items = list.items.iter().map(|item| K::read(item.get(), keep));
     items.collect::<Result<_, _>>().map_err(Error::SerdeError)

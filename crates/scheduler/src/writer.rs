@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_election::clock::{Clock, rfc3339};
+use allot_reflector::Writes;
+use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -16,7 +18,6 @@ use kube::core::Request;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
@@ -62,6 +63,7 @@ const SLOW: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
+    writes: Writes,
     clock: Clock,
     inputs: UnboundedSender<Input>,
     claims: Arc<ClaimWriter>,
@@ -97,9 +99,11 @@ impl Writer {
         metrics: Metrics,
         shutdown: CancellationToken,
     ) -> Self {
+        let writes = Writes::new(client.clone());
         Self {
             claims: Arc::new(ClaimWriter::new(
                 client.clone(),
+                writes.clone(),
                 options.timestamps.then(|| clock.clone()),
                 metrics.clone(),
             )),
@@ -111,6 +115,7 @@ impl Writer {
             rejections: Rejections::new(client.clone(), clock.clone()),
             permits: Arc::new(Semaphore::new(options.parallel.max(1))),
             client,
+            writes,
             clock,
             inputs,
             recorder,

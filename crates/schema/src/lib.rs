@@ -6,6 +6,7 @@
 //! - [`strategic`] and [`apply`]: strategic merge patch, server-side apply with field ownership
 //!   ([`fields`] are the sets of owned paths, [`merge`] the operations on values);
 //! - [`structural`], [`rules`] and [`definition`]: custom resources and their definitions;
+//! - [`protobuf`]: objects in Kubernetes' protobuf, to and from JSON;
 //! - [`openapi`]: the published schemas.
 //!
 //! Invariants: built-in types and custom schemas merge by the same code (a [`Node`] is a place in either); decoding, pruning and
@@ -38,6 +39,7 @@ pub mod json_patch;
 pub mod merge;
 mod node;
 pub mod openapi;
+pub mod protobuf;
 pub mod rules;
 pub mod strategic;
 pub mod structural;

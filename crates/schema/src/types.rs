@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
+pub(crate) mod messages;
 mod parse;
 
 /// A built-in struct type.
@@ -35,6 +36,8 @@ pub struct Struct {
     pub alias: Option<Type>,
     /// The names of raw fields in the type and below it, found at first use.
     pub(crate) raw_names: OnceLock<Vec<&'static str>>,
+    /// Its message in protobuf, laid out at first use.
+    message: OnceLock<messages::Message>,
     /// Places in `fields` of those that are always written.
     always: Vec<u16>,
     /// Places in `fields` by name: asked for with every key of every object.
@@ -194,6 +197,11 @@ impl Struct {
     /// The fields that the encoder writes even where nothing was given for them.
     pub(crate) fn always(&self) -> impl Iterator<Item = &Field> {
         self.always.iter().map(|at| &self.fields[usize::from(*at)])
+    }
+
+    /// The type's message in protobuf.
+    pub(crate) fn message(&'static self) -> &'static messages::Message {
+        self.message.get_or_init(|| messages::Message::new(self))
     }
 
     /// The type's simple name, such as `Pod`.

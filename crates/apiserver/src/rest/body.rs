@@ -410,6 +410,6 @@ fn type_error(text: &[u8], kind: &str, error: &DecodeError) -> Option<String> {
 
 /// Protobuf as JSON text.
 fn protobuf_to_json(body: &[u8]) -> std::result::Result<Vec<u8>, String> {
-    let value = crate::protobuf::decode(body).map_err(|error| error.to_string())?;
-    serde_json::to_vec(&value).map_err(|error| error.to_string())
+    let text = crate::protobuf::to_json(body).map_err(|error| error.to_string())?;
+    Ok(text.into_bytes())
 }

@@ -2,6 +2,7 @@
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
+use allot_schema::protobuf;
 use bytes::Bytes;
 use http::Response;
 use http_body_util::{BodyExt, Full};
@@ -121,4 +122,84 @@ async fn documents_of_discovery_come_in_protobuf() {
         assert_eq!((code, media.as_str()), (200, PROTOBUF), "{path}");
         assert!(text.starts_with("k8s\0") && text.contains(kind) && text.contains(part));
     }
+}
+
+/// What scheduler, controllers and nodes write and read: in protobuf it is what it is in JSON, in answers, lists and watches.
+#[tokio::test]
+async fn what_components_exchange_is_the_same_in_protobuf() {
+    let server = server().await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let config =
+        json!([{"opaque": {"driver": "d.example.com", "parameters": {"b": [1, 2.5], "a": "<>"}}}]);
+    let requests = json!([{"name": "r", "exactly": {"deviceClassName": "c"}}]);
+    let objects = [
+        (
+            claims,
+            json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"},
+                "spec": {"devices": {"requests": requests, "config": config}},
+            }),
+        ),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
+                "spec": {
+                    "driver": "d.example.com", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+                    "devices": [{"name": "d", "attributes": {"m": {"int": 3}}, "capacity": {"memory": {"value": "1Gi"}}}],
+                },
+            }),
+        ),
+        (
+            "/api/v1/nodes",
+            json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "10.0.0.0/24"},
+            }),
+        ),
+        (
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+            json!({
+                "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "type": "Normal",
+                "eventTime": "2026-01-02T03:04:05.000006Z", "reason": "Scheduled", "action": "Binding", "note": "n",
+                "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
+                "reportingController": "c.example.com/x", "reportingInstance": "i",
+            }),
+        ),
+    ];
+    let read = |bytes: &[u8]| -> Value {
+        let text = protobuf::to_json(bytes, |_, _| true).unwrap().text;
+        serde_json::from_str(&text).unwrap()
+    };
+    for (path, object) in objects {
+        let body = protobuf::encode(&object, protobuf::compact).unwrap();
+        let (code, _, bytes) = ask(&server, "POST", path, PROTOBUF, body.into()).await;
+        assert_eq!(code, 201, "{path}: {}", String::from_utf8_lossy(&bytes));
+        let (created, name) = (read(&bytes), object["metadata"]["name"].as_str().unwrap());
+        let in_json = admin(&server, "GET", &format!("{path}/{name}"), Value::Null).await;
+        assert_eq!(created, in_json.1, "{path}");
+        let (_, _, bytes) = ask(&server, "GET", path, PROTOBUF, Bytes::new()).await;
+        let mut listed = read(&bytes)["items"][0].take();
+        for head in ["apiVersion", "kind"] {
+            listed[head] = created[head].clone();
+        }
+        assert_eq!(listed, created, "{path}");
+        let watch = format!("{path}?watch=true&timeoutSeconds=1");
+        let (_, _, bytes) = ask(&server, "GET", &watch, PROTOBUF, Bytes::new()).await;
+        let (length, rest) = bytes.split_first_chunk().unwrap();
+        let (kind, body) = protobuf::event(&rest[..u32::from_be_bytes(*length) as usize]).unwrap();
+        assert_eq!((kind, read(body)), ("ADDED", created), "{path}");
+    }
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p", "namespace": "default"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+    });
+    let body = protobuf::encode(&binding, protobuf::compact).unwrap();
+    let path = format!("{PODS}/p/binding");
+    let (code, kind, bytes) = ask(&server, "POST", &path, PROTOBUF, body.into()).await;
+    assert_eq!((code, kind.as_str()), (201, PROTOBUF));
+    assert_eq!(read(&bytes)["status"], "Success");
+    let pod = admin(&server, "GET", &format!("{PODS}/p"), Value::Null)
+        .await
+        .1;
+    assert_eq!(pod["spec"]["nodeName"], "n");
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use allot_model::classic::objects::{AllocationMode, PodScheduling, ResourceClaim};
 use allot_model::classic::{DELETE_PROTECTION, exchange};
+use allot_reflector::Writes;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use kube::core::ApiResource;
 use kube::{Api, Client};
@@ -43,6 +44,7 @@ pub(super) struct TemplateOnly {}
 /// The classic side of the claim controller.
 pub(super) struct Classic {
     client: Client,
+    writes: Writes,
     version: ClassicVersion,
     pub(super) claims: Informer<Claim>,
     pub(super) templates: Informer<Template>,
@@ -74,6 +76,7 @@ impl Classic {
     pub(super) fn new(context: &Context, version: ClassicVersion) -> Self {
         Self {
             client: context.client.clone(),
+            writes: context.writes.clone(),
             claims: context.informer_with(&version.resource("ResourceClaim", "resourceclaims")),
             templates: context.informer_with(
                 &version.resource("ResourceClaimTemplate", "resourceclaimtemplates"),
@@ -173,7 +176,7 @@ impl Classic {
             entry: &pod_claim.name,
             before: plan::claim_name(pod, pod_claim),
         };
-        let claim = purpose.create(&self.client, &claims, body).await?;
+        let claim = purpose.create(&self.writes, &claims, body).await?;
         let name = meta::name(&claim).to_owned();
         self.claims.assume(claim);
         Ok(Some(name))

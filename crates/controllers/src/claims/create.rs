@@ -5,8 +5,8 @@
 //! long as its pod exists. Here the name follows from the purpose of the claim: a repeated request is for the same
 //! claim.
 
-use allot_reflector::Readable;
-use kube::{Api, Client, Resource};
+use allot_reflector::{Readable, Writes};
+use kube::{Api, Resource};
 use serde_json::{Value, json};
 
 use super::plan::{self, Owner};
@@ -55,7 +55,7 @@ impl Purpose<'_> {
     /// Creates the claim, or finds the one of an earlier request whose answer was lost.
     pub(super) async fn create<K>(
         &self,
-        client: &Client,
+        writes: &Writes,
         claims: &Api<K>,
         mut body: Value,
     ) -> Result<K, Error>
@@ -67,7 +67,7 @@ impl Purpose<'_> {
         loop {
             let name = format!("{base}{}", self.suffix(taken));
             body["metadata"]["name"] = json!(name);
-            match api::create(client, claims, &body).await {
+            match api::create_whole(writes, claims, &body).await {
                 Err(error) if error.is_already_exists() && taken < MOST_TAKEN => {
                     let there = api::get(claims, &name).await?;
                     match there.filter(|claim| self.is_served_by(claim)) {

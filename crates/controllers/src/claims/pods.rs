@@ -165,7 +165,7 @@ impl Claims {
         }
         let admin = plan::asks_for_admin_access(&body);
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
-        let created = purpose.create(&self.client, &claims, body).await;
+        let created = purpose.create(&self.writes, &claims, body).await;
         self.metrics.created(created.is_ok(), admin);
         let claim = created.map_err(|error| match error {
             Error::Api(_) if !error.is_namespace_terminating() => {

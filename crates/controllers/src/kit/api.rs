@@ -1,11 +1,12 @@
 //! Writes that cannot lose fields: creates from JSON, patches, deletes with preconditions.
 
 use allot_apimachinery::quote::go_json_bytes;
-use allot_reflector::Readable;
+use allot_reflector::{Readable, Writes};
 use allot_resourceclaim::{Change, Target};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{
     Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+    ValidationDirective,
 };
 use kube::core::{Request, TypeMeta};
 use kube::{Client, Resource};
@@ -105,6 +106,8 @@ where
 {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
+        // Warnings are not read, for which the server compares the patch with the type once more.
+        field_validation: Some(ValidationDirective::Ignore),
         ..Default::default()
     };
     let request = Request::new(api.resource_url());
@@ -147,6 +150,19 @@ where
         .create(&params, go_json_bytes(body))
         .map_err(kube::Error::BuildRequest)?;
     Ok(allot_reflector::request(client, request, slim::keep::<K>()).await?)
+}
+
+/// As [`create`], for kinds with many objects: in protobuf where the server prefers it.
+///
+/// # Errors
+/// What the API server answered.
+pub async fn create_whole<K>(writes: &Writes, api: &Api<K>, body: &Value) -> Result<K, Error>
+where
+    K: Resource + Readable + Clone + 'static,
+{
+    let url = format!("{}?fieldManager={FIELD_MANAGER}", api.resource_url());
+    let keep = slim::keep::<K>();
+    Ok(writes.send(http::Method::POST, &url, body, keep).await?)
 }
 
 /// What a delete left behind.

@@ -4,6 +4,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use allot_reflector::Writes;
 use futures::future::BoxFuture;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
@@ -42,6 +43,8 @@ struct Informers {
 pub struct Context {
     /// Talks to the API server.
     pub client: Client,
+    /// Writes whole objects to it.
+    pub writes: Writes,
     /// The time.
     pub clock: Clock,
     /// Writes events.
@@ -66,6 +69,7 @@ impl Context {
         shutdown: CancellationToken,
     ) -> Self {
         Self {
+            writes: Writes::new(client.clone()),
             client,
             clock: config.clock.clone(),
             events,

@@ -45,3 +45,23 @@ fn nothing_is_a_watch_in_yaml() {
         Some(Shape::Whole),
     );
 }
+
+/// Clients of allot say that they have no preference: objects need not be encoded anew for them.
+#[test]
+fn clients_without_a_preference_get_what_is_stored() {
+    let encoding = |accept: &str, offer| {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, accept.parse().unwrap());
+        negotiate(&headers, &Query::default(), offer)
+            .unwrap()
+            .encoding
+    };
+    let (go, ours) = (
+        "application/vnd.kubernetes.protobuf,application/json",
+        "application/vnd.kubernetes.protobuf,application/json;native=1",
+    );
+    assert_eq!(encoding(go, Offer::Builtin), Encoding::Protobuf);
+    assert_eq!(encoding(go, Offer::Custom), Encoding::Json);
+    assert_eq!(encoding(ours, Offer::Builtin), Encoding::Json);
+    assert_eq!(encoding(ours, Offer::Custom), Encoding::Json);
+}

@@ -105,12 +105,8 @@ impl Writer {
                 },
                 "target": {"apiVersion": "v1", "kind": "Node", "name": node},
             });
-            let request = http::Request::post(&url)
-                .header("content-type", "application/json")
-                .body(body.to_string().into_bytes())
-                .map_err(|e| BindError::new(e.to_string()))?;
-            let error = match self.client.request::<IgnoredAny>(request).await {
-                Ok(_) => break,
+            let error = match self.writes.send_only(Method::POST, &url, &body).await {
+                Ok(()) => break,
                 Err(error) => error,
             };
             // Another write of this scheduler, whose answer was lost, may have bound the pod already.

@@ -1,6 +1,6 @@
 //! Writes of claims.
 
-use allot_apimachinery::quote::go_json_bytes;
+use allot_reflector::Keep;
 use allot_resourceclaim::{Change, FINALIZER, Target, consumers, is_reserved_for, same_devices};
 
 use super::*;
@@ -11,8 +11,12 @@ use crate::podgroups::claims::Consumer;
 /// The annotation of a claim while it is [fenced](ClaimWriter::fence): the version that a scheduler found.
 const FENCED: &str = "allot.dev/renewed-from";
 
+/// What is read of the claims in answers.
+const KEEP: Keep = <ResourceClaim as observe::Observe>::keep;
+
 pub(super) struct ClaimWriter {
     client: Client,
+    writes: Writes,
     /// For the allocation timestamp; `None` if the feature is off.
     clock: Option<Clock>,
     metrics: Metrics,
@@ -20,9 +24,15 @@ pub(super) struct ClaimWriter {
 }
 
 impl ClaimWriter {
-    pub(super) fn new(client: Client, clock: Option<Clock>, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        client: Client,
+        writes: Writes,
+        clock: Option<Clock>,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             client,
+            writes,
             clock,
             metrics,
             turns: ClaimLocks::default(),
@@ -155,7 +165,7 @@ impl ClaimWriter {
             .as_ref()
             .is_none_or(|s| *s == Default::default());
         let wrote = if new {
-            put_status(api, claim, status).await
+            self.put_status(&api, claim, status).await
         } else {
             // Fields written by other components, or unknown to this release, stay.
             let version = &claim.metadata.resource_version;
@@ -190,7 +200,7 @@ impl ClaimWriter {
         new.metadata.uid = None;
         new.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
         let api = self.api(&pod.key.namespace);
-        let created = create_claim(api, &new).await;
+        let created = self.create_claim(&api, &new).await;
         self.metrics.claim_created(created.is_ok());
         let created = match created {
             Ok(created) => created,
@@ -286,36 +296,31 @@ impl ClaimWriter {
         };
         until_known(delete, async || Ok(None)).await.map(drop)
     }
-}
 
-async fn create_claim(
-    api: Api<ResourceClaim>,
-    claim: &ResourceClaim,
-) -> Result<ResourceClaim, kube::Error> {
-    let claim = serde_json::to_value(claim).map_err(kube::Error::SerdeError)?;
-    let claim = go_json_bytes(&claim);
-    let request = Request::new(api.resource_url()).create(&PostParams::default(), claim);
-    let request = request.map_err(kube::Error::BuildRequest)?;
-    observe::request(&api.into_client(), request).await
-}
+    async fn create_claim(
+        &self,
+        api: &Api<ResourceClaim>,
+        claim: &ResourceClaim,
+    ) -> Result<ResourceClaim, kube::Error> {
+        let body = serde_json::to_value(claim).map_err(kube::Error::SerdeError)?;
+        let url = api.resource_url();
+        self.writes.send(Method::POST, url, &body, KEEP).await
+    }
 
-/// Writes the first status of a claim with PUT. The server ignores the rest of the body except for the preconditions.
-/// That is half the server's work of a patch, for which it serialises and reads the whole claim.
-async fn put_status(
-    api: Api<ResourceClaim>,
-    claim: &ResourceClaim,
-    status: serde_json::Map<String, serde_json::Value>,
-) -> Result<ResourceClaim, kube::Error> {
-    let mut body = serde_json::to_value(claim).map_err(kube::Error::SerdeError)?;
-    body["status"] = status.into();
-    let request = Request::new(api.resource_url()).replace_subresource(
-        "status",
-        claim.metadata.name.as_deref().unwrap_or_default(),
-        &PostParams::default(),
-        go_json_bytes(&body),
-    );
-    let request = request.map_err(kube::Error::BuildRequest)?;
-    observe::request(&api.into_client(), request).await
+    /// Writes the first status of a claim with PUT. The server ignores the rest of the body except for the preconditions.
+    /// That is half the server's work of a patch, for which it serialises and reads the whole claim.
+    async fn put_status(
+        &self,
+        api: &Api<ResourceClaim>,
+        claim: &ResourceClaim,
+        status: serde_json::Map<String, serde_json::Value>,
+    ) -> Result<ResourceClaim, kube::Error> {
+        let mut body = serde_json::to_value(claim).map_err(kube::Error::SerdeError)?;
+        body["status"] = status.into();
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let url = format!("{}/{name}/status", api.resource_url());
+        self.writes.send(Method::PUT, &url, &body, KEEP).await
+    }
 }
 
 /// Sends a patch for the status of a claim.
@@ -336,14 +341,7 @@ async fn change_claim(
     target: Target<'_>,
     change: Change<'_>,
 ) -> Result<ResourceClaim, kube::Error> {
-    allot_resourceclaim::change(
-        api,
-        target,
-        change,
-        None,
-        <ResourceClaim as observe::Observe>::keep,
-    )
-    .await
+    allot_resourceclaim::change(api, target, change, None, KEEP).await
 }
 
 enum Step {

@@ -1,9 +1,10 @@
-//! Events about pods, written with low priority: one at a time while bindings are in progress, so that events do not
-//! delay them. When too many wait, further ones are dropped.
+//! Events about pods, written with low priority: while bindings are in progress they wait, and those that have waited for
+//! long are written one at a time, so that events do not delay bindings. When too many wait, further ones are dropped.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::Instant;
 
@@ -17,6 +18,11 @@ const BACKLOG: usize = 8192;
 const AGAIN: Duration = Duration::from_secs(20 * 60);
 /// How many events are written concurrently when there is no other work.
 const PARALLEL: usize = 8;
+
+/// So long an event waits for the end of other work.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// With so many waiting events no event waits any longer.
+const MANY: usize = BACKLOG / 4 * 3;
 
 /// An event to write.
 #[derive(Debug, Clone)]
@@ -130,18 +136,27 @@ impl PendingEvent {
 /// Takes events over; cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
-    sender: Sender<PendingEvent>,
+    sender: Sender<(Instant, PendingEvent)>,
     dropped: Arc<AtomicU64>,
-    busy: Arc<AtomicUsize>,
+    work: Arc<Work>,
+}
+
+/// More important work.
+#[derive(Debug, Default)]
+struct Work {
+    count: AtomicUsize,
+    ended: Notify,
 }
 
 /// More important work is in progress until this is dropped.
 #[derive(Debug)]
-pub struct Busy(Arc<AtomicUsize>);
+pub struct Busy(Arc<Work>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        if self.0.count.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.ended.notify_one();
+        }
     }
 }
 
@@ -152,26 +167,26 @@ impl Recorder {
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = channel(BACKLOG);
-        let busy = Arc::new(AtomicUsize::new(0));
+        let work = Arc::<Work>::default();
         (
             Self {
                 sender,
                 dropped: Arc::default(),
-                busy: busy.clone(),
+                work: work.clone(),
             },
-            write(client, receiver, busy, shutdown),
+            write(client, receiver, work, shutdown),
         )
     }
 
     /// Marks that more important work is in progress.
     pub fn pause(&self) -> Busy {
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(self.busy.clone())
+        self.work.count.fetch_add(1, Ordering::Relaxed);
+        Busy(self.work.clone())
     }
 
     /// Queues an event, or drops it when too many wait.
     pub fn note(&self, note: PendingEvent) {
-        if self.sender.try_send(note).is_err() {
+        if self.sender.try_send((Instant::now(), note)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -184,25 +199,44 @@ impl Recorder {
 
 async fn write(
     client: Client,
-    mut notes: Receiver<PendingEvent>,
-    busy: Arc<AtomicUsize>,
+    mut notes: Receiver<(Instant, PendingEvent)>,
+    work: Arc<Work>,
     shutdown: CancellationToken,
 ) {
+    let writes = Writes::new(client);
     // The last text per pod and reason: a repetition is suppressed for a while.
     let mut said: FxHashMap<(String, &'static str), (String, Instant)> = FxHashMap::default();
     let mut under_way = tokio::task::JoinSet::new();
+    let mut next = None;
     loop {
-        let limit = match busy.load(Ordering::Relaxed) {
-            0 => PARALLEL,
-            _ => 1,
-        };
-        let note = tokio::select! {
+        let is_busy = work.count.load(Ordering::Relaxed) > 0;
+        let limit = if is_busy { 1 } else { PARALLEL };
+        let is_free = under_way.len() < limit;
+        // Nothing is due while there is nothing to write.
+        let due = next
+            .as_ref()
+            .map(|(at, _)| match is_busy && notes.len() < MANY {
+                true => *at + PATIENCE,
+                false => *at,
+            });
+        let due = due.unwrap_or_else(Instant::now);
+        tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
             Some(_) = under_way.join_next() => continue,
-            note = notes.recv(), if under_way.len() < limit => note,
+            () = work.ended.notified() => continue,
+            note = notes.recv(), if next.is_none() => match note {
+                Some(note) => {
+                    next = Some(note);
+                    continue;
+                }
+                None => return,
+            },
+            () = tokio::time::sleep_until(due), if next.is_some() && is_free => {}
+        }
+        let Some((_, note)) = next.take() else {
+            continue;
         };
-        let Some(note) = note else { return };
         let uid = note.regarding.uid.clone().unwrap_or_default();
         if note.reason == "Scheduled" {
             said.remove(&(uid, "FailedScheduling"));
@@ -217,9 +251,9 @@ async fn write(
             }
             said.insert(of, (note.text.clone(), now));
         }
-        let client = client.clone();
+        let writes = writes.clone();
         under_way.spawn(async move {
-            if let Err(error) = write_one(&client, &note).await {
+            if let Err(error) = write_one(&writes, &note).await {
                 tracing::debug!(
                     error = text(&error),
                     reason = note.reason,
@@ -230,7 +264,7 @@ async fn write(
     }
 }
 
-async fn write_one(client: &Client, note: &PendingEvent) -> Result<(), kube::Error> {
+async fn write_one(writes: &Writes, note: &PendingEvent) -> Result<(), kube::Error> {
     let namespace = note.regarding.namespace.as_deref().unwrap_or("default");
     let stamp = jiff::Timestamp::now();
     let name = note.regarding.name.as_deref().unwrap_or_default();
@@ -250,11 +284,7 @@ async fn write_one(client: &Client, note: &PendingEvent) -> Result<(), kube::Err
         "reportingInstance": format!("{}-{}", note.controller, allot_election::host_name()),
     });
     let url = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-    let request = http::Request::post(url)
-        .header("content-type", "application/json")
-        .body(body.to_string().into_bytes())
-        .map_err(kube::Error::HttpError)?;
-    client.request::<IgnoredAny>(request).await.map(|_| ())
+    writes.send_only(Method::POST, &url, &body).await
 }
 
 /// A unique event name. A pod name that is too long is left out, as in upstream.
@@ -281,6 +311,34 @@ fn truncated(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn events_wait_for_bindings_but_not_for_ever() {
+        let (sent, mut requests) = tokio::sync::mpsc::unbounded_channel();
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let _ = sent.send(Instant::now());
+            let answer = http::Response::new(kube::client::Body::from(b"{}".to_vec()));
+            async { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        let stop = CancellationToken::new();
+        let (recorder, writing) = Recorder::new(Client::new(service, "ns"), stop.clone());
+        let writing = tokio::spawn(writing);
+        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}});
+        let pod = serde_json::from_value(pod).expect("a pod");
+        let bound = PendingEvent::scheduled(&PodInfo::new(Arc::new(pod)), "n");
+        let (begin, busy) = (Instant::now(), recorder.pause());
+        recorder.note(bound.clone());
+        let first = requests.recv().await.expect("an event");
+        assert!(first - begin >= PATIENCE);
+        recorder.note(bound);
+        tokio::time::sleep(PATIENCE / 2).await;
+        let free = Instant::now();
+        drop(busy);
+        let second = requests.recv().await.expect("an event");
+        assert_eq!(second, free);
+        stop.cancel();
+        writing.await.expect("no panic");
+    }
 
     #[test]
     fn events_of_pods_with_long_names_have_names() {

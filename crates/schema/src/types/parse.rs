@@ -45,6 +45,7 @@ pub(super) fn structure(package: &'static str, text: &'static str) -> Struct {
         any_group: false,
         alias: None,
         raw_names: OnceLock::new(),
+        message: OnceLock::new(),
         always: Vec::new(),
         places: FxHashMap::default(),
     };

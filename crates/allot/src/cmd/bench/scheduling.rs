@@ -1,20 +1,23 @@
 //! `allot bench scheduling`: how fast pods are scheduled, by any scheduler.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Write as _, stdout};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allot_reflector::{Collection, Observed, Writes, reflect};
 use anyhow::{Context, bail};
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, Request, WatchEvent, WatchParams};
-use serde::Deserialize;
+use kube::api::Api;
+use parking_lot::Mutex;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio_util::sync::CancellationToken;
 
 mod arrival;
 mod report;
@@ -22,20 +25,6 @@ mod report;
 use super::measure::{Bound, Process};
 use super::workloads::{Arrival, Names, Object, Workload, all};
 use crate::cmd::{bounds, component};
-
-/// The fields read of a pod.
-#[derive(Debug, Clone, Deserialize)]
-struct Seen {
-    metadata: Metadata,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    uid: String,
-    resource_version: String,
-}
 
 /// Flags of `allot bench scheduling`.
 #[derive(Debug, clap::Args)]
@@ -115,6 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(|shutdown| async move {
         let client = component::client(args.kubeconfig.as_deref(), "allot-bench").await?;
         let bench = Bench {
+            writes: Writes::new(client.clone()),
             client,
             names: Names {
                 id: format!("{:08x}", rand::random::<u32>()),
@@ -141,6 +131,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 struct Bench {
     client: kube::Client,
+    writes: Writes,
     names: Names,
     workload: Workload,
     args: Arc<Args>,
@@ -205,9 +196,9 @@ impl Bench {
     }
 
     async fn create(&self, (path, object): Object) -> anyhow::Result<()> {
-        self.request::<IgnoredAny>(http::Method::POST, &path, object.to_string().into_bytes())
+        self.writes
+            .send_only(http::Method::POST, &path, &object)
             .await
-            .map(|_| ())
             .with_context(|| format!("cannot create {} in {path}", object["metadata"]["name"]))
     }
 
@@ -249,42 +240,43 @@ impl Bench {
     /// Names of pods as they are seen bound, with the moment.
     async fn watch_bindings(&self) -> anyhow::Result<UnboundedReceiver<(String, Instant)>> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.names.namespace());
-        let pods = Request::new(api.resource_url());
-        let mut version = api
-            .list_metadata(&ListParams::default())
-            .await?
-            .metadata
-            .resource_version
-            .unwrap_or_default();
-        let client = self.client.clone();
+        // Only bound pods are sent, and little of them is read: the load generator shares the machine.
+        let bound = Collection::new(api, Some("spec.nodeName!="));
+        let keep = |of: &str, field: &str| match of {
+            "Pod" => field == "metadata",
+            "ObjectMeta" => matches!(field, "name" | "uid" | "resourceVersion"),
+            _ => true,
+        };
         let (sender, receiver) = unbounded_channel();
+        let listed = Arc::new(Notify::new());
+        let is_listed = listed.clone();
         tokio::spawn(async move {
-            // Only bound pods are sent, and little of them is read: the load generator shares the machine.
-            let bound = WatchParams::default().fields("spec.nodeName!=");
-            let mut known = std::collections::HashSet::new();
-            while let Ok(request) = pods.watch(&bound, &version) {
-                let Ok(stream) = client.request_events::<Seen>(request).await else {
-                    return;
+            let known = Mutex::new(HashSet::new());
+            reflect::<Pod, _>(bound, keep, CancellationToken::new(), |observed| {
+                let mut known = known.lock();
+                let mut see = |pod: Pod| {
+                    let new = known.insert(pod.metadata.uid.unwrap_or_default());
+                    let pod = (pod.metadata.name.unwrap_or_default(), Instant::now());
+                    !new || sender.send(pod).is_ok()
                 };
-                let mut stream = std::pin::pin!(stream);
-                while let Some(Ok(event)) = stream.next().await {
-                    let (pod, gone) = match event {
-                        WatchEvent::Added(pod) | WatchEvent::Modified(pod) => (pod.metadata, false),
-                        WatchEvent::Deleted(pod) => (pod.metadata, true),
-                        _ => continue,
-                    };
-                    version = pod.resource_version;
-                    if gone {
-                        known.remove(&pod.uid);
-                        continue;
+                match observed {
+                    Observed::Listed { items, .. } => {
+                        let goes_on = items.into_iter().all(see);
+                        is_listed.notify_one();
+                        goes_on
                     }
-                    let new = known.insert(pod.uid);
-                    if new && sender.send((pod.name, Instant::now())).is_err() {
-                        return;
+                    Observed::Applied(pod) => see(*pod),
+                    Observed::Deleted(pod) => {
+                        known.remove(&pod.metadata.uid.unwrap_or_default());
+                        true
                     }
                 }
-            }
+            })
+            .await;
         });
+        let patience = Duration::from_secs(self.args.patience);
+        let first = tokio::time::timeout(patience, listed.notified()).await;
+        first.context("pods cannot be listed")?;
         Ok(receiver)
     }
 

@@ -1,6 +1,19 @@
-use serde_json::json;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use proptest::prelude::*;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
 
 use super::*;
+
+fn decode(body: &[u8]) -> Result<Value, Error> {
+    let text = to_json(body, |_, _| true)?.text;
+    Ok(serde_json::from_str(&text).expect("JSON"))
+}
+
+fn encode(object: &Value) -> Option<Vec<u8>> {
+    super::encode(object, compact)
+}
 
 fn field(number: u32, content: &[u8]) -> Vec<u8> {
     // Numbers up to 15 fit one byte, the others here two.
@@ -198,4 +211,124 @@ fn empty_fields_are_written() {
         field(4, b""),
     ];
     assert_eq!(encode(&object).unwrap(), want.concat());
+}
+
+/// Go writes `null` for lists that it does not have.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let some = map.into_iter().filter(|(_, value)| !value.is_null());
+            let some = some.map(|(key, value)| (key, without_nulls(value)));
+            Value::Object(some.collect())
+        }
+        Value::Array(all) => all.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}
+
+/// Objects as Kubernetes' own types write them, empty, full and half full (`tests/interop/goserver/protobuf`): what is read
+/// is their JSON, and what is written of that are their bytes.
+#[test]
+fn every_kind_is_read_and_written_as_upstream_does() {
+    let mut count = 0;
+    for line in include_str!("tests/objects.txt").lines() {
+        let mut words = line.splitn(3, ' ');
+        let mut word = || words.next().expect("three words");
+        let (kind, body, text) = (word(), word(), word());
+        let body = STANDARD.decode(body).expect("base64");
+        let want = without_nulls(serde_json::from_str(text).expect("JSON"));
+        let read = decode(&body).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        let read = without_nulls(read);
+        assert_eq!(read, want, "{kind}, read");
+        let wrote = encode(&want).unwrap_or_else(|| panic!("{kind} has no protobuf form"));
+        assert_eq!(wrote, body, "{kind}, written");
+        assert!(is_whole(&want), "{kind} has unknown fields");
+        count += 1;
+    }
+    assert_eq!(count, 37 * 3);
+}
+
+#[test]
+fn fields_that_no_message_has_are_told_of() {
+    let claim = |spec: Value| json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec});
+    assert!(is_whole(&claim(
+        json!({"devices": {"requests": [{"name": "r", "exactly": {"count": 1}}]}})
+    )));
+    let strange = [
+        json!({"devices": {"requests": [{"name": "r", "later": true}]}}),
+        json!({"devices": {"requests": [{"name": "r", "exactly": {"count": "1"}}]}}),
+        json!({"devices": {"requests": {}}}),
+        json!({"later": {}}),
+    ];
+    for spec in strange {
+        assert!(!is_whole(&claim(spec.clone())), "{spec}");
+    }
+    assert!(!is_whole(
+        &json!({"apiVersion": "example.com/v1", "kind": "Thing"})
+    ));
+}
+
+#[test]
+fn fields_that_are_not_kept_are_left_out() {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "uid": "u"}, "data": {"k": "v"},
+    });
+    let body = encode(&object).unwrap();
+    let read = to_json(&body, |of, field| {
+        (of, field) != ("ConfigMap", "data") && field != "uid"
+    });
+    assert_eq!(
+        read.unwrap().text,
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c"}}"#
+    );
+}
+
+/// Other writers may write fields in any order, and more than once.
+#[test]
+fn fields_come_in_any_order() {
+    let entry = |key: &[u8]| field(2, &[field(1, key), field(2, b"v")].concat());
+    let meta = [field(5, b"u"), field(1, b"first"), field(1, b"c")].concat();
+    let raw = [entry(b"a"), field(1, &meta), entry(b"b")].concat();
+    let read = decode(&envelope("v1", "ConfigMap", &raw)).unwrap();
+    let want = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "uid": "u"}, "data": {"a": "v", "b": "v"},
+    });
+    assert_eq!(read, want);
+}
+
+/// Text inside of an object cannot add members to it.
+#[test]
+fn raw_fields_that_are_no_json_are_null() {
+    let parameters = |text: &[u8]| {
+        let opaque = field(1, &[field(1, b"d"), field(2, &field(1, text))].concat());
+        let spec = field(1, &field(3, &opaque));
+        let body = envelope("resource.k8s.io/v1", "ResourceClaim", &field(2, &spec));
+        let read = decode(&body).unwrap();
+        read["spec"]["devices"]["config"][0]["opaque"]["parameters"].clone()
+    };
+    assert_eq!(parameters(b"{\"a\": 1}"), json!({"a": 1}));
+    assert_eq!(parameters(b"1}, {\"name\": \"x\""), Value::Null);
+    assert_eq!(parameters(b"\xff"), Value::Null);
+}
+
+#[test]
+fn events_of_watches_come_back() {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+    let frame = frame("ADDED", &object, compact).unwrap();
+    let (length, message) = frame.split_first_chunk().unwrap();
+    assert_eq!(u32::from_be_bytes(*length) as usize, message.len());
+    let (kind, body) = event(message).unwrap();
+    assert_eq!((kind, decode(body)), ("ADDED", Ok(object)));
+}
+
+proptest! {
+    #[test]
+    fn no_body_is_too_strange(bytes: Vec<u8>) {
+        for kind in ["Pod", "Secret", "Status"] {
+            if let Ok(read) = to_json(&envelope("v1", kind, &bytes), |_, _| true) {
+                prop_assert!(serde_json::from_str::<IgnoredAny>(&read.text).is_ok(), "{}", read.text);
+            }
+        }
+        let _ = event(&bytes);
+    }
 }

@@ -1,0 +1,90 @@
+//! Writes of whole objects.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use allot_apimachinery::lean::Keep;
+use allot_apimachinery::quote::go_json_bytes;
+use allot_schema::protobuf;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::{Client, Error};
+use serde_json::Value;
+
+use crate::read::Readable;
+use crate::wire::{self, JSON, PROTOBUF};
+
+/// Writes whole objects: in protobuf once the server has answered in it, in JSON before that and to all others, and
+/// those that have fields which this release does not know.
+#[derive(Clone)]
+pub struct Writes {
+    client: Client,
+    binary: Arc<AtomicBool>,
+}
+
+impl Writes {
+    /// Writes with this client.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            binary: Arc::default(),
+        }
+    }
+
+    /// Sends an object, and reads the one in the answer.
+    ///
+    /// # Errors
+    /// The response of the server, or the error if it cannot be read.
+    pub async fn send<K: Readable>(
+        &self,
+        method: Method,
+        url: &str,
+        object: &Value,
+        keep: Keep,
+    ) -> Result<K, Error> {
+        let answer = self.write(method, url, object, K::PROTOBUF).await?;
+        K::read(&wire::text(answer, keep).await?, keep).map_err(Error::SerdeError)
+    }
+
+    /// As [`Writes::send`] where only success counts.
+    ///
+    /// # Errors
+    /// The response of the server.
+    pub async fn send_only(&self, method: Method, url: &str, object: &Value) -> Result<(), Error> {
+        let answer = self.write(method, url, object, true).await?;
+        answer.into_body().collect().await?;
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        method: Method,
+        url: &str,
+        object: &Value,
+        binary: bool,
+    ) -> Result<Response<Body>, Error> {
+        let raw = |out: &mut Vec<u8>, value: &Value| out.extend(go_json_bytes(value));
+        let message = match self.binary.load(Ordering::Relaxed) {
+            true if protobuf::is_whole(object) => protobuf::encode(object, raw),
+            _ => None,
+        };
+        let (kind, body) = match message {
+            Some(message) => (PROTOBUF, message),
+            None => (JSON, go_json_bytes(object)),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(url)
+            .header(CONTENT_TYPE, kind)
+            .body(body)
+            .map_err(Error::HttpError)?;
+        let answer = wire::send(&self.client, request, binary).await?;
+        if binary {
+            self.binary
+                .store(wire::is_binary(&answer), Ordering::Relaxed);
+        }
+        Ok(answer)
+    }
+}
