@@ -119,7 +119,9 @@ fn build() -> Result<PathBuf> {
         let executable = message["executable"].as_str().map(PathBuf::from);
         executable.filter(|_| is_program)
     });
-    programs.last().context("cargo made no program")
+    programs
+        .reduce(|_, last| last)
+        .context("cargo made no program")
 }
 
 /// The tools on which the numbers depend.
@@ -127,6 +129,8 @@ fn tools() -> Result<String> {
     let rustc = first_line(Command::new("rustc").arg("--version").current_dir(root()))?;
     let valgrind = first_line(Command::new("valgrind").arg("--version"))
         .context("valgrind is needed (apt-get install valgrind)")?;
+    // The C library counts, too.
+    let libc = first_line(Command::new("ldd").arg("--version"))?;
     // Libraries choose their code by what the processor can do.
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let vectors = if cpu.contains(" avx2 ") {
@@ -135,7 +139,7 @@ fn tools() -> Result<String> {
         "no avx2"
     };
     Ok(format!(
-        "{rustc}, {valgrind}, {} with {vectors}",
+        "{rustc}, {valgrind}, {libc}, {} with {vectors}",
         std::env::consts::ARCH
     ))
 }

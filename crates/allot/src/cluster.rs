@@ -246,11 +246,10 @@ impl Cluster {
         let lock = (args.apiserver.in_memory && !ephemeral)
             .then(|| allot_store::DirectoryLock::take(&directory))
             .transpose()?;
-        let network = PodNetworks::open(&args, &directory).await?;
+        let network = PodNetworks::open(&args, &directory, ephemeral).await?;
         args.apiserver.pod_gateway = network.gateway();
         let (stop_api, stop_components) = (CancellationToken::new(), CancellationToken::new());
-        let running = apiserver::start(&args.apiserver, stop_api.clone()).await;
-        let running = running.inspect_err(|_| network.remove_if(ephemeral))?;
+        let running = apiserver::start(&args.apiserver, stop_api.clone()).await?;
         running.server.check_policy_types();
         let as_user = |name: &str, agent: &'static str| {
             let service = running.server.client_service(User::new(name, [MASTERS]));
@@ -452,8 +451,8 @@ impl Cluster {
         self.components.abort_all();
         self.stop_api.cancel();
         let _ = tokio::time::timeout(GRACE, self.api).await;
-        let last = self.scratch.is_some() || !self.directory.exists();
-        self.network.remove_if(last);
+        // Without its directory it cannot be started again either. That of a temporary one goes when it is dropped.
+        self.network.remove_if(!self.directory.exists());
     }
 }
 

@@ -114,6 +114,7 @@ fn all(core: &Core, request: &Incoming, endpoint: &str) -> Response<Body> {
 pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>> {
     let path = match request.info.path.as_str() {
         "/openid/v1/jwks/" => "/openid/v1/jwks",
+        "/.well-known/openid-configuration/" => "/.well-known/openid-configuration",
         path => path,
     };
     let is_document = matches!(
@@ -123,7 +124,9 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
     if is_document && request.method != Method::GET {
         return Err(ApiError::method_not_allowed());
     }
-    if path.starts_with("/openid/v1/jwks/") {
+    if path.starts_with("/openid/v1/jwks/")
+        || path.starts_with("/.well-known/openid-configuration/")
+    {
         return Err(ApiError::no_such_path());
     }
     let response = match path {
@@ -170,6 +173,7 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
             response
         }
         "/.well-known/openid-configuration" => {
+            only_json(&request.headers)?;
             let signer = core.authenticator.signer()?;
             let value = json!({
                 "issuer": signer.issuer(), "jwks_uri": format!("{}/openid/v1/jwks", signer.issuer()),

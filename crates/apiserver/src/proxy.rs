@@ -21,6 +21,10 @@ use crate::object::text;
 /// How long a workload may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// How many endpoints of a service are tried. The author of a slice determines how many there are, and the pods of those on
+/// the server's host are read.
+const MOST_ENDPOINTS: usize = 8;
+
 /// Passes a request on to a pod.
 pub async fn pod(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let wrong = || ApiError::bad_request(format!("invalid pod request {:?}", call.name()));
@@ -93,7 +97,7 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         return Err(unavailable(why));
     }
     let own = (call.namespace(), name) == ("default", "kubernetes");
-    for (address, pod) in found {
+    for (address, pod) in found.into_iter().take(MOST_ENDPOINTS) {
         // Validation keeps the loopback interface out of EndpointSlices; only the server's own service has it.
         if own && Some(address) == call.core.config.advertise {
             return pass(call, address, Reach::Host, body).await;
@@ -106,14 +110,20 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
 }
 
 /// Whether an endpoint is something else than a process of the server's host. There it must be a pod which has this
-/// address and declares the port, as for a request to the pod itself: who writes slices must reach no more.
+/// address and declares the port, as for a request to the pod itself: the author of a slice must reach no more.
 async fn may_be_asked(call: &Call<'_>, address: SocketAddr, pod: Option<String>) -> Result<bool> {
     if !dial::is_host(&call.core.config, address.ip()) {
         return Ok(true);
     }
     let Some(name) = pod else { return Ok(false) };
     let key = format!("{}/{name}", call.namespace());
-    let pod = call.core.stored("pods", &key).await?;
+    let parts = [
+        "status.podIP",
+        "status.podIPs",
+        "spec.containers",
+        "spec.initContainers",
+    ];
+    let pod = call.core.stored_parts("pods", &key, &parts).await?;
     Ok(pod.is_some_and(|pod| {
         let all = pod["status"]["podIPs"].as_array().into_iter().flatten();
         let mut all = all.map(|it| text(it, &["ip"]));

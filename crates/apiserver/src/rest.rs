@@ -21,6 +21,7 @@ mod body;
 mod change;
 mod create;
 mod delete;
+mod media_type;
 mod options;
 mod patch;
 mod read;
@@ -149,7 +150,8 @@ pub async fn dispatch(
         check_custom(&resource, definition, &info)?;
     } else if info.subresource.is_empty() {
         // The router looks at what is sent before it looks at what is accepted.
-        if verb == "patch" && !patch::MEDIA_TYPES.contains(&&*body::content_type(&request.headers))
+        if verb == "patch"
+            && !patch::MEDIA_TYPES.contains(&&*media_type::patch_type(&request.headers))
         {
             return Err(patch::unknown_media_type());
         }
@@ -166,7 +168,7 @@ pub async fn dispatch(
     }
     // Only a handler sends a deprecation warning, not a path without one; also for an answer that is not acceptable.
     let read =
-        verb != "patch" || patch::MEDIA_TYPES.contains(&&*body::content_type(&request.headers));
+        verb != "patch" || patch::MEDIA_TYPES.contains(&&*media_type::patch_type(&request.headers));
     let handled = read
         && resource.custom.is_none()
         && match resource.subresource(&info.subresource) {

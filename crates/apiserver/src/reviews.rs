@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
-use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::gvk::GroupKind;
-use allot_apimachinery::labels::Selector;
-use allot_apimachinery::names;
 use allot_schema::types::Type;
 use http::Response;
 use serde_json::{Value, json};
@@ -21,6 +18,10 @@ use crate::error::Result;
 use crate::identity::User;
 use crate::object::{strings, text};
 use crate::registry::Review;
+
+mod selectors;
+
+use selectors::{field_selector, ignored};
 
 /// The message for an unknown token.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";
@@ -139,7 +140,7 @@ fn validate(
         let text = "at least one of user or group must be specified";
         errors.push(Error::invalid(&path.child("user"), "", text));
     }
-    selectors(resource, &path.child("resourceAttributes"), &mut errors);
+    selectors::selectors(resource, &path.child("resourceAttributes"), &mut errors);
     if metadata
         .as_object()
         .is_some_and(|metadata| metadata.iter().any(said))
@@ -188,86 +189,6 @@ fn shown_metadata(call: &Call<'_>, metadata: &Value) -> BadValue {
     BadValue::raw(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// Selectors of an access review are given as text or in parts.
-fn selectors(resource: &Value, path: &Path, errors: &mut ErrorList) {
-    for key in ["fieldSelector", "labelSelector"] {
-        let (selector, at) = (&resource[key], path.child(key));
-        if !selector.is_object() {
-            continue;
-        }
-        let raw = text(selector, &["rawSelector"]);
-        let parts = selector["requirements"].as_array().map_or(0, Vec::len);
-        if !raw.is_empty() && parts > 0 {
-            let detail = "may not specified at the same time as requirements";
-            errors.push(Error::invalid(&at.child("rawSelector"), raw, detail));
-        } else if raw.is_empty() && parts == 0 {
-            let detail = format!("when {at} is specified, requirements or rawSelector is required");
-            errors.push(Error::required(&at.child("requirements"), detail));
-        }
-        let parts = selector["requirements"].as_array();
-        for (index, part) in parts.into_iter().flatten().enumerate() {
-            requirement(part, key, &at.child("requirements").index(index), errors);
-        }
-    }
-}
-
-/// Operators may be ones that are not known here.
-fn requirement(part: &Value, of: &str, path: &Path, errors: &mut ErrorList) {
-    let (key, values) = (text(part, &["key"]), strings(&part["values"]));
-    let (for_fields, at) = (of == "fieldSelector", path.child("key"));
-    if for_fields && key.is_empty() {
-        errors.push(Error::required(&at, "must be specified"));
-    }
-    match text(part, &["operator"]) {
-        "In" | "NotIn" if values.is_empty() => {
-            let detail = "must be specified when `operator` is 'In' or 'NotIn'";
-            errors.push(Error::required(&path.child("values"), detail));
-        }
-        "Exists" | "DoesNotExist" if !values.is_empty() => {
-            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            errors.push(Error::forbidden(&path.child("values"), detail));
-        }
-        _ => {}
-    }
-    if for_fields {
-        return;
-    }
-    for why in names::qualified_name(key) {
-        errors.push(Error::invalid(&at, key, why));
-    }
-    for (index, value) in values.iter().enumerate() {
-        for why in names::label_value(value) {
-            let at = path.child("values").index(index);
-            errors.push(Error::invalid(&at, value.as_str(), why));
-        }
-    }
-}
-
-/// The field selector of an access review. A requirement that cannot be used is dropped.
-fn field_selector(selector: &Value) -> Option<FieldSelector> {
-    let raw = text(selector, &["rawSelector"]);
-    if !raw.is_empty() {
-        return FieldSelector::parse(raw).ok();
-    }
-    let parts = selector["requirements"].as_array()?.iter();
-    let parts = parts.filter_map(|part| {
-        let operator = match text(part, &["operator"]) {
-            "In" => "=",
-            "NotIn" => "!=",
-            _ => return None,
-        };
-        match strings(&part["values"]).as_slice() {
-            [value] => Some(format!(
-                "{}{operator}{}",
-                text(part, &["key"]),
-                allot_apimachinery::fields::escape(value)
-            )),
-            _ => None,
-        }
-    });
-    FieldSelector::parse(&parts.collect::<Vec<_>>().join(",")).ok()
-}
-
 /// `status` of an access review.
 async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
@@ -302,43 +223,6 @@ async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
         status["evaluationError"] = ignored.join("; ").into();
     }
     Ok(status)
-}
-
-/// The message of an access review whose selector, or a part of it, cannot be used.
-fn ignored(key: &str, selector: &Value) -> Option<String> {
-    let field = key == "fieldSelector";
-    let usable = |part: &Value| {
-        let (operator, name) = (text(part, &["operator"]), text(part, &["key"]));
-        let values = strings(&part["values"]);
-        if field {
-            return matches!(operator, "In" | "NotIn") && values.len() == 1;
-        }
-        let fits = match operator {
-            "In" | "NotIn" => !values.is_empty(),
-            "Exists" | "DoesNotExist" => values.is_empty(),
-            _ => false,
-        };
-        let valid = |value: &String| names::label_value(value).is_empty();
-        fits && names::qualified_name(name).is_empty() && values.iter().all(valid)
-    };
-    let raw = text(selector, &["rawSelector"]);
-    let parts = crate::object::items(&selector["requirements"]);
-    let (used, all) = match raw {
-        "" => (
-            parts.iter().filter(|part| usable(part)).count(),
-            parts.len(),
-        ),
-        raw if field => (usize::from(FieldSelector::parse(raw).is_ok()), 1),
-        raw => (usize::from(Selector::parse(raw).is_ok()), 1),
-    };
-    let partially = match used {
-        used if used == all => return None,
-        0 => "",
-        _ => "partially ",
-    };
-    Some(format!(
-        "spec.resourceAttributes.{key} {partially}ignored due to parse error"
-    ))
 }
 
 /// `status` of a rules review.

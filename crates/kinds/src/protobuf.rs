@@ -29,8 +29,8 @@ pub fn to_json(body: &[u8]) -> Result<String, Error> {
 /// # Errors
 /// See [`Error`].
 pub fn decode(body: &[u8]) -> Result<Value, Error> {
-    // The text is JSON; what is in raw fields may nest too deep for a tree.
-    serde_json::from_str(&to_json(body)?).map_err(|_| Error::TooDeep)
+    // The text is JSON, but what is in raw fields may nest too deep for a tree or have strings that are no Unicode.
+    serde_json::from_str(&to_json(body)?).map_err(|error| Error::Json(error.to_string()))
 }
 
 /// An object with its kind and apiVersion as a body; `None` if its kind has no protobuf form.
@@ -49,4 +49,22 @@ pub fn message_of(object: &Value) -> Option<Vec<u8>> {
 pub fn frame(kind: &str, object: &Value) -> Option<Vec<u8>> {
     crate::raw::rewind();
     protobuf::frame(kind, object, crate::raw::write)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unreadable_raw_fields_have_their_own_error() {
+        let claim = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"},
+            "spec": {"devices": {"config": [{"opaque": {"driver": "d", "parameters": {}}}]}},
+        });
+        let body = protobuf::encode(&claim, |out, _| out.extend(br#"{"a":"\ud800"}"#));
+        let read = decode(&body.expect("a kind with a protobuf form"));
+        assert!(matches!(read, Err(Error::Json(_))), "{read:?}");
+    }
 }

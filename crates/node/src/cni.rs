@@ -50,7 +50,7 @@ pub(crate) enum Error {
 pub(crate) struct Client {
     /// Directories of plugins; the first that has one counts.
     pub(crate) bin_dirs: Vec<PathBuf>,
-    /// Deadline of ADD, CHECK, DEL and GC.
+    /// Deadline of ADD, CHECK and DEL.
     pub(crate) change: Duration,
     /// Deadline of STATUS.
     pub(crate) ask: Duration,
@@ -124,29 +124,6 @@ impl Client {
             let input = input(network, own, before, Some(&pod.capabilities));
             let call = self.call(own, "DEL", Some(pod), &input).await;
             call.map_err(|text| failed(own, "delete", text))?;
-        }
-        Ok(())
-    }
-
-    /// Removes everything of a network but these pods. For networks that no other runtime uses.
-    ///
-    /// # Errors
-    /// That of the first plugin that failed.
-    pub(crate) async fn collect(&self, network: &Network, valid: &[String]) -> Result<(), Error> {
-        if network.disable_gc || !network.is_at_least(1, 1) {
-            return Ok(());
-        }
-        let valid: Vec<Value> = valid
-            .iter()
-            .map(|id| json!({"containerID": id, "ifname": INTERFACE}))
-            .collect();
-        for own in &network.plugins {
-            let mut input = input(network, own, None, None);
-            input.insert("cni.dev/valid-attachments".into(), json!(valid));
-            // The name in an early text of the specification.
-            input.insert("cni.dev/attachments".into(), json!(valid));
-            let call = self.call(own, "GC", None, &input).await;
-            call.map_err(|text| failed(own, "gc", text))?;
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub(crate) struct Images {
     events: Recorder,
     /// Whether the kernel can lay layers over each other.
     overlay: bool,
+    /// The list that was read last for the node's status.
+    listed: parking_lot::Mutex<Option<reported::Listed>>,
 }
 
 /// What a container runs on.
@@ -107,6 +109,7 @@ impl Images {
             client,
             events,
             overlay,
+            listed: parking_lot::Mutex::default(),
         })
     }
 

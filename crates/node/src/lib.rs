@@ -201,6 +201,13 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         async move { node.sandboxes.follow(node.config.heartbeat).await }
     });
     let port = server::start(&node, tasks).await?;
+    // The Node says from the beginning how the network of its pods is.
+    let looked = tokio::time::timeout(LONGEST, node.sandboxes.look());
+    tokio::select! {
+        // Plugins that take longer leave the Node not ready, and are asked again.
+        _ = looked => {}
+        () = shutdown.cancelled() => return Ok(()),
+    }
     let condition = node.condition();
     let facts = register::Facts::of(&**runtime, condition.as_ref(), port);
     if config.plugins {
@@ -304,6 +311,9 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
     Ok(())
 }
 
+/// How long a node waits for a container runtime or plugins, at its start and at its end. What is away keeps what it has.
+const LONGEST: Duration = Duration::from_secs(10);
+
 /// Ends the tasks, and what an ephemeral node runs.
 async fn end(
     config: &Config,
@@ -320,10 +330,18 @@ async fn end(
         let _ = tokio::time::timeout(BEGUN, workers.wait()).await;
         stop_all(runtime).await;
         let directory = config.root_dir.join("pods");
-        for uid in sandboxes.known() {
-            if let Err(error) = sandboxes.detach(&uid, &directory.join(&uid)).await {
-                tracing::warn!(pod = uid, error, "the network of a pod was not removed");
+        let known = sandboxes.known();
+        let detaching = known.iter().map(|uid| {
+            let directory = directory.join(uid);
+            async move {
+                if let Err(error) = sandboxes.detach(uid, &directory).await {
+                    tracing::warn!(pod = uid, error, "the network of a pod was not removed");
+                }
             }
+        });
+        let detached = tokio::time::timeout(LONGEST, futures::future::join_all(detaching)).await;
+        if detached.is_err() {
+            tracing::warn!("networks of pods were not removed: plugins did not end in time");
         }
         let pods = std::fs::read_dir(directory);
         for pod in pods.into_iter().flatten().flatten() {
@@ -335,8 +353,6 @@ async fn end(
 /// Stops every container.
 async fn stop_all(runtime: &dyn runtime::Runtime) {
     const GRACE: Duration = Duration::from_secs(2);
-    /// A runtime that is away keeps what it has.
-    const LONGEST: Duration = Duration::from_secs(10);
     let Ok(found) = tokio::time::timeout(LONGEST, runtime.recover()).await else {
         return tracing::warn!("containers were not stopped: the container runtime is away");
     };
@@ -345,6 +361,12 @@ async fn stop_all(runtime: &dyn runtime::Runtime) {
         runtime.remove(&container.running.id);
     });
     futures::future::join_all(stops).await;
+    if tokio::time::timeout(LONGEST, runtime.settled())
+        .await
+        .is_err()
+    {
+        tracing::warn!("containers that had ended were not all removed");
+    }
     if let Some(complete) = runtime.complete() {
         let known = complete.known();
         let closing = known.iter().map(|uid| complete.close(uid));

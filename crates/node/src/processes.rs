@@ -118,8 +118,12 @@ pub(crate) fn wait<'a>(
             .iter()
             .map(|held| PollFd::new(&held.fd, PollFlags::IN))
             .collect();
-        if matches!(poll(&mut watched, Some(&timeout)), Ok(0)) {
-            return false;
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            // After the deadline, the next one does not wait.
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return false,
         }
         let over: Vec<bool> = watched.iter().map(|it| !it.revents().is_empty()).collect();
         let mut over = over.into_iter();

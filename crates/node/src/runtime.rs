@@ -137,6 +137,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// Returns the containers that an earlier agent process started.
     fn recover(&self) -> BoxFuture<'_, Vec<Found>>;
 
+    /// Waits until what [`Runtime::recover`] found to be left of ended containers has been removed.
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
     /// Stops a container: sends its stop signal, and kills it after `grace`. Returns when the container has exited.
     fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()>;
 

@@ -50,7 +50,8 @@ pub(super) trait Sink: Send {
 #[derive(Deserialize)]
 pub(crate) struct List<'a> {
     pub(crate) metadata: ListMeta,
-    #[serde(borrow)]
+    /// An empty list in protobuf has no such member.
+    #[serde(borrow, default)]
     pub(crate) items: Vec<&'a RawValue>,
 }
 

@@ -35,8 +35,8 @@ use crate::wire;
 
 /// A kind that is read from text.
 pub trait Readable: Sized {
-    /// Whether it is read in protobuf as well, in which fields that the types do not have are left out. Not for those who
-    /// keep them.
+    /// Whether it is read in protobuf as well, in which fields that the types do not have are left out. False for
+    /// types that keep unknown fields.
     const PROTOBUF: bool = false;
 
     /// Decodes an object, without the fields that `keep` excludes.

@@ -5,7 +5,7 @@
 //! read by the same code whatever the server speaks: custom resources and servers that do not know protobuf answer in
 //! JSON to the same request.
 //!
-//! allot's own server stores objects as JSON, and answers in it to those who say that it may (`native`).
+//! allot's own server stores objects as JSON, and answers in it to clients that permit it (`native`).
 
 use std::pin::Pin;
 
@@ -49,7 +49,12 @@ pub(crate) async fn send(
     if !code.is_client_error() && !code.is_server_error() {
         return Ok(answer);
     }
-    let text = text(answer, everything).await?;
+    let body = answer.into_body().collect().await?.to_bytes();
+    let text = match protobuf::is_protobuf(&body) {
+        true => json(&body, everything).ok(),
+        false => None,
+    };
+    let text = text.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
     let status = serde_json::from_str(&text).unwrap_or_else(|_| {
         // Proxies answer in other ways.
         Status::failure(text.trim(), "Failed to parse error data").with_code(code.as_u16())

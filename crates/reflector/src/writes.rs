@@ -16,8 +16,8 @@ use serde_json::Value;
 use crate::read::Readable;
 use crate::wire::{self, JSON, PROTOBUF};
 
-/// Writes whole objects: in protobuf once the server has answered in it, in JSON before that and to all others, and
-/// those that have fields which this release does not know.
+/// Writes whole objects. An object is sent in protobuf if the server's last answer was in protobuf and this release
+/// knows all fields of the object, else in JSON.
 #[derive(Clone)]
 pub struct Writes {
     client: Client,
@@ -70,10 +70,31 @@ impl Writes {
             true if protobuf::is_whole(object) => protobuf::encode(object, raw),
             _ => None,
         };
-        let (kind, body) = match message {
-            Some(message) => (PROTOBUF, message),
-            None => (JSON, go_json_bytes(object)),
-        };
+        if let Some(message) = message {
+            match self
+                .request(method.clone(), url, PROTOBUF, message, binary)
+                .await
+            {
+                // It answers in protobuf, but does not read it.
+                Err(Error::Api(status)) if status.code == 415 => {
+                    self.binary.store(false, Ordering::Relaxed);
+                }
+                other => return other,
+            }
+        }
+        self.request(method, url, JSON, go_json_bytes(object), binary)
+            .await
+    }
+
+    /// Sends a body of this type.
+    async fn request(
+        &self,
+        method: Method,
+        url: &str,
+        kind: &'static str,
+        body: Vec<u8>,
+        binary: bool,
+    ) -> Result<Response<Body>, Error> {
         let request = Request::builder()
             .method(method)
             .uri(url)

@@ -6,77 +6,33 @@
 
 use std::collections::BTreeSet;
 
-use allot_apimachinery::quote::quote;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use crate::types::{Struct, Type};
 
+mod context;
 mod embedded;
 mod field;
+mod outcome;
 mod raw;
 mod scalar;
 mod shape;
 mod time;
 mod unstructured;
 
+use context::Context;
+pub use context::MAX_STRICT;
 use field::FieldOf;
-pub use raw::{RawText, raw_texts};
+pub use outcome::{DecodeError, Decoded, Mode, RawText};
+pub use raw::raw_texts;
 pub use scalar::json_type;
 pub use shape::{normalize, zero};
 pub use unstructured::from_unstructured;
 
-/// How unknown and duplicate fields are answered (`?fieldValidation=`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// They are an error.
-    Strict,
-    /// They are reported as warnings.
-    #[default]
-    Warn,
-    /// They are not mentioned.
-    Ignore,
-}
-
-/// What decoding found.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Decoded {
-    /// The object, without unknown fields.
-    pub value: Value,
-    /// Unknown and duplicate fields in the order of the document, such as `unknown field "spec.foo"`.
-    pub strict: Vec<String>,
-    /// The texts of all raw fields in the order of the document; none of an object that was no text.
-    pub raws: Vec<RawText>,
-}
-
-impl Decoded {
-    /// The object and the warnings to send with it, or the error that strict validation gives.
-    pub fn apply(self, mode: Mode) -> Result<(Value, Vec<String>), DecodeError> {
-        match mode {
-            Mode::Strict if !self.strict.is_empty() => Err(DecodeError::Strict(self.strict)),
-            Mode::Strict | Mode::Ignore => Ok((self.value, Vec::new())),
-            Mode::Warn => Ok((self.value, self.strict)),
-        }
-    }
-}
-
-/// Why a body is no object of its type.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// It is not JSON.
-    #[error("{0}")]
-    Syntax(String),
-    /// A value does not fit its field; the text is Go's.
-    #[error("{0}")]
-    Type(String),
-    /// Strict validation met unknown or duplicate fields.
-    #[error("strict decoding error: {}", .0.join(", "))]
-    Strict(Vec<String>),
-}
-
 /// Decodes the JSON text of an object; `schema` is none for custom resources.
 pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decoded, DecodeError> {
-    let mut context = Context::new(schema);
+    let mut context = Context::new();
     context.raws = Some(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = Seed {
@@ -96,7 +52,7 @@ pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decod
 
 /// Decodes an object that is already a tree, as after a patch.
 pub fn decode_value(value: Value, schema: &'static Struct) -> Result<Decoded, DecodeError> {
-    let mut context = Context::new(Some(schema));
+    let mut context = Context::new();
     let value = Seed {
         context: &mut context,
         shape: Shape::root(Some(schema)),
@@ -120,116 +76,6 @@ enum Shape<'a> {
 impl Shape<'_> {
     fn root(schema: Option<&'static Struct>) -> Shape<'static> {
         schema.map_or(Shape::Untyped, Shape::Struct)
-    }
-}
-
-/// The maximum number of unknown and duplicate fields that are reported for an object, as in upstream's decoder.
-pub const MAX_STRICT: usize = 100;
-/// The length of all paths that are composed for such reports. A key of a map may be as long as the body, and every
-/// unknown field below it is reported with its whole path.
-const MAX_STRICT_TEXT: usize = 4 << 20;
-
-struct Context {
-    /// The path as strict errors print it.
-    path: String,
-    /// The path as Go's type errors print it: JSON names of struct fields only.
-    fields: Vec<&'static str>,
-    structs: Vec<&'static Struct>,
-    strict: Vec<String>,
-    /// The length of the paths that were composed for them.
-    strict_text: usize,
-    /// Go keeps the first error, goes on, and reports it at the end.
-    error: Option<String>,
-    /// The error is of a type with its own parser: Go stops there, and what it kept before is lost.
-    stopped: bool,
-    /// What a repeated field goes on from: Go decodes a second object into the first one.
-    earlier: Option<Map<String, Value>>,
-    /// Texts of raw fields, where an object is read from its text.
-    raws: Option<Vec<RawText>>,
-}
-
-impl Context {
-    fn new(schema: Option<&'static Struct>) -> Self {
-        let _ = schema;
-        Self {
-            path: String::new(),
-            fields: Vec::new(),
-            structs: Vec::new(),
-            strict: Vec::new(),
-            strict_text: 0,
-            error: None,
-            stopped: false,
-            earlier: None,
-            raws: None,
-        }
-    }
-
-    fn finish(self, value: Value) -> Result<Decoded, DecodeError> {
-        match self.error {
-            Some(text) => Err(DecodeError::Type(text)),
-            None => Ok(Decoded {
-                value,
-                strict: self.strict,
-                raws: self.raws.unwrap_or_default(),
-            }),
-        }
-    }
-
-    fn save(&mut self, text: impl FnOnce() -> String) {
-        if self.error.is_none() {
-            self.error = Some(text());
-        }
-    }
-
-    /// As [`Context::save`], for a type with its own parser.
-    fn stop(&mut self, text: impl FnOnce() -> String) {
-        if !self.stopped {
-            self.error = Some(text());
-            self.stopped = true;
-        }
-    }
-
-    fn mismatch(&mut self, found: &str, expected: &str, ty: Option<&Type>) {
-        let text = match self.structs.last() {
-            Some(structure) if !self.fields.is_empty() => format!(
-                "json: cannot unmarshal {found} into Go struct field {}.{} of type {expected}",
-                structure.simple_name(),
-                self.fields.join(".")
-            ),
-            _ => format!("json: cannot unmarshal {found} into Go value of type {expected}"),
-        };
-        match ty.is_some_and(scalar::has_parser) {
-            true => self.stop(|| text),
-            false => self.save(|| text),
-        }
-    }
-
-    fn strict(&mut self, what: &str, key: &str) {
-        if self.strict.len() >= MAX_STRICT || self.strict_text > MAX_STRICT_TEXT {
-            return;
-        }
-        self.strict_text += self.path.len() + key.len();
-        let path = if self.path.is_empty() {
-            quote(key)
-        } else {
-            quote(&format!("{}.{key}", self.path))
-        };
-        let text = format!("{what} field {path}");
-        if !self.strict.contains(&text) {
-            self.strict.push(text);
-        }
-    }
-
-    /// Runs `inner` with `.key` added to the path.
-    fn within<T>(&mut self, key: &str, inner: impl FnOnce(&mut Self) -> T) -> T {
-        let length = self.path.len();
-        if length > 0 {
-            self.path.push('.');
-        }
-        self.path.push_str(key);
-        let result = inner(self);
-        self.path.truncate(length);
-        result
     }
 }
 

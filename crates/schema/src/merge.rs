@@ -183,6 +183,7 @@ fn validate_list(items: &[Value], list: List<'_>, allow_duplicates: bool) -> Vec
     let mut seen = std::collections::BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
         if errors.len() > MOST_ERRORS {
+            errors.push(Error::new("there are more errors"));
             break;
         }
         let place = if matches!(list.relation, Relation::Atomic) {
@@ -218,6 +219,7 @@ fn validate_map(
     let mut errors = Vec::new();
     for (key, value) in entries {
         if errors.len() > MOST_ERRORS {
+            errors.push(Error::new("there are more errors"));
             break;
         }
         let prefix = || format!(".{key}");

@@ -50,6 +50,9 @@ pub enum Error {
     /// It nests too deep.
     #[error("proto: message is nested too deep")]
     TooDeep,
+    /// The value of a raw field cannot be read.
+    #[error("proto: object cannot be read as JSON: {0}")]
+    Json(String),
 }
 
 /// The body starts as protobuf bodies do.

@@ -34,10 +34,18 @@ pub struct Args {
 }
 
 /// How pods are connected.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(super) struct PodNetworks {
     settings: NetworkSettings,
     bridge: Option<Bridge>,
+    /// The cluster cannot be started again: its bridge ends with it, also if it fails to start.
+    temporary: bool,
+}
+
+impl Drop for PodNetworks {
+    fn drop(&mut self) {
+        self.remove_if(self.temporary);
+    }
 }
 
 impl PodNetworks {
@@ -45,7 +53,11 @@ impl PodNetworks {
     ///
     /// # Errors
     /// It is not possible with the other flags, or plugins are missing. Without root pods share the network of the host.
-    pub(super) async fn open(args: &super::Args, directory: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        args: &super::Args,
+        directory: &Path,
+        temporary: bool,
+    ) -> anyhow::Result<Self> {
         let (nodes, runtime, args) = (args.nodes, args.runtime, &args.network);
         let wanted = args.pod_network;
         anyhow::ensure!(
@@ -75,7 +87,11 @@ impl PodNetworks {
                 }
             }
         }
-        Ok(Self { settings, bridge })
+        Ok(Self {
+            settings,
+            bridge,
+            temporary,
+        })
     }
 
     /// The host's address in the network of the pods, if it is known.

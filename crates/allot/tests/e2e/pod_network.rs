@@ -2,10 +2,11 @@
 //! server is reached by pods, a killed cluster goes on, and nothing is left at the end.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use allot_apiserver::pki::Authority;
+use allot_node::Bridge;
 use allot_testing::wait::until;
 use base64::Engine as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,12 +21,18 @@ use super::webhook::{GPU, call, gpu, install, spec};
 const FLAGS: [&str; 5] = ["--pod-network", "bridge", "--nodes", "2", "--no-driver"];
 
 /// Whether there can be a bridge, with a word about it if not.
-fn possible() -> bool {
-    let plugins = allot_node::CNI_BIN_DIRS.map(|directory| Path::new(directory).join("bridge"));
-    let missing = match rustix::process::geteuid().is_root() {
-        false => "it needs root",
-        true if !plugins.iter().any(|it| it.exists()) => "there are no CNI plugins",
-        true => return true,
+async fn possible() -> bool {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let plugins = allot_node::CNI_BIN_DIRS.map(PathBuf::from).to_vec();
+    let missing = match Bridge::open(scratch.path(), plugins, 2).await {
+        Err(error) => error.to_string(),
+        Ok(bridge) => {
+            bridge.remove().expect("removed");
+            match Command::new("python3").arg("--version").output() {
+                Ok(_) => return true,
+                Err(error) => format!("python3: {error}"),
+            }
+        }
     };
     eprintln!("skipped: pods on a bridge: {missing}");
     false
@@ -142,7 +149,7 @@ fn leases(directory: &Directory) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_in_a_pod_is_reached_by_its_service() {
-    if !possible() {
+    if !possible().await {
         return;
     }
     let directory = directory();

@@ -51,8 +51,9 @@ impl ErrorList {
 
     /// Adds what another list has.
     pub fn append(&mut self, other: Self) {
-        self.more |= other.more;
+        let more = other.more;
         self.extend(other.kept);
+        self.more |= more;
     }
 
     /// Whether nothing was found. A list of which everything was taken away is not empty if it was full.
@@ -60,7 +61,8 @@ impl ErrorList {
         self.kept.is_empty() && !self.more
     }
 
-    /// Whether no more errors are kept. Validation whose work grows with the number of errors may end here.
+    /// Whether no more errors are kept. Validation whose work grows with the number of errors may
+    /// end here, after it has pushed the error that it has found: that the list is incomplete is known from a push.
     pub fn is_full(&self) -> bool {
         self.more || self.size >= MOST_SIZE
     }
@@ -82,7 +84,8 @@ impl ErrorList {
         let mut rest = Self {
             kept: self.kept.split_off(at),
             size: 0,
-            more: self.more,
+            // What was dropped would have been at the end.
+            more: std::mem::take(&mut self.more),
         };
         rest.size = rest.kept.iter().map(Error::size).sum();
         self.size -= rest.size;

@@ -62,6 +62,19 @@ fn lists_are_bounded_and_remember_it() {
     assert!(text.len() < 2 * MOST_TEXT, "{}", text.len());
     assert!(text.contains(", and at least "), "{text}");
 
+    let mut whole = ErrorList::new();
+    whole.append(errors.clone());
+    assert_eq!(whole, errors);
+    let (front, rest) = {
+        let mut front = errors.clone();
+        let rest = front.split_off(10);
+        (front, rest)
+    };
+    assert_eq!(
+        (front.len(), front.is_full(), rest.is_full()),
+        (10, false, true)
+    );
+
     // What was not kept may be what counts.
     errors.retain(|_| false);
     assert!(!errors.is_empty());

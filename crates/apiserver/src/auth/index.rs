@@ -10,9 +10,14 @@ use serde_json::Value;
 use super::authorize::{Ask, Decision};
 use super::cover::url_matches;
 use crate::error::Result;
-use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
+use crate::identity::User;
 use crate::object::{meta, strings, text};
 use crate::state::ServerState;
+
+mod subject;
+
+use subject::Member;
+pub use subject::Subject;
 
 /// One rule of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,38 +111,6 @@ impl Rule {
     }
 }
 
-/// The subject of a binding.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
-    kind: String,
-    name: String,
-    namespace: String,
-}
-
-impl Subject {
-    fn is(&self, user: &User) -> bool {
-        match self.kind.as_str() {
-            "User" => user.name == self.name,
-            "Group" => user.in_group(&self.name),
-            "ServiceAccount" => user
-                .name
-                .strip_prefix(SERVICE_ACCOUNT_PREFIX)
-                .and_then(|rest| rest.split_once(':'))
-                .is_some_and(|(namespace, name)| {
-                    !namespace.is_empty() && namespace == self.namespace && name == self.name
-                }),
-            _ => false,
-        }
-    }
-
-    fn describe(&self) -> String {
-        match self.kind.as_str() {
-            "ServiceAccount" => format!("ServiceAccount \"{}/{}\"", self.name, self.namespace),
-            kind => format!("{kind} {:?}", self.name),
-        }
-    }
-}
-
 /// A binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
@@ -168,8 +141,8 @@ impl Binding {
         }
     }
 
-    fn subject(&self, user: &User) -> Option<&Subject> {
-        self.subjects.iter().find(|subject| subject.is(user))
+    fn subject(&self, member: &Member<'_>) -> Option<&Subject> {
+        self.subjects.iter().find(|subject| subject.is(member))
     }
 }
 
@@ -305,8 +278,9 @@ impl Index {
     /// The decision of a user's bindings.
     pub fn decide(&self, ask: &Ask<'_>) -> Decision {
         let mut missing = Vec::new();
+        let member = Member::of(ask.user);
         for (namespace, binding) in self.applicable(scope_of(ask)) {
-            let Some(subject) = binding.subject(ask.user) else {
+            let Some(subject) = binding.subject(&member) else {
                 continue;
             };
             let Some(rules) = self.role(binding.cluster_role, namespace, &binding.role) else {
@@ -363,7 +337,8 @@ impl Index {
     /// The roles that bindings give to a user and that do not exist, as errors name them.
     pub(crate) fn unresolved(&self, user: &User, scope: Scope<'_>) -> Vec<String> {
         let bindings = self.applicable(scope);
-        let of_user = bindings.filter(|(_, binding)| binding.subject(user).is_some());
+        let member = Member::of(user);
+        let of_user = bindings.filter(|(_, binding)| binding.subject(&member).is_some());
         of_user
             .filter(|(namespace, binding)| {
                 let role = self.role(binding.cluster_role, namespace, &binding.role);
@@ -382,8 +357,9 @@ impl Index {
 
     /// All rules that a user holds.
     pub fn rules_for(&self, user: &User, scope: Scope<'_>) -> Vec<Rule> {
+        let member = Member::of(user);
         self.applicable(scope)
-            .filter(|(_, binding)| binding.subject(user).is_some())
+            .filter(|(_, binding)| binding.subject(&member).is_some())
             .filter_map(|(namespace, binding)| {
                 self.role(binding.cluster_role, namespace, &binding.role)
             })

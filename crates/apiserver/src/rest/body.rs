@@ -1,50 +1,13 @@
 //! Reading objects from request bodies.
 
-use allot_apimachinery::Status;
 use allot_schema::decode::DecodeError;
-use http::HeaderMap;
-use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
+use super::media_type::{content_type, unknown_format};
 use crate::context::{Call, FieldValidation};
 use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
-use crate::header;
 use crate::yaml;
-
-/// Media type of the body without parameters; JSON if none is given.
-pub(super) fn content_type(headers: &HeaderMap) -> String {
-    headers
-        .get(CONTENT_TYPE)
-        .map(header::lossy)
-        .map(|value| {
-            let mut parts = value.split(';').map(str::trim);
-            let media_type = parts.next().unwrap_or_default();
-            // A malformed header names no type that is known.
-            let well_formed = parts.all(|part| {
-                part.is_empty() || matches!(part.split_once('='), Some((key, _)) if !key.is_empty())
-            });
-            let found = if well_formed { media_type } else { &*value };
-            found.to_ascii_lowercase()
-        })
-        .filter(|value| !value.is_empty())
-        .unwrap_or_else(|| "application/json".to_owned())
-}
-
-/// The media type is one that objects are read from.
-pub(super) fn is_known_format(media_type: &str) -> bool {
-    let mut known = crate::negotiate::RESOURCE_TYPES.split(", ");
-    known.any(|known| known == media_type)
-}
-
-/// 415.
-pub(super) fn unknown_format() -> ApiError {
-    let message = format!(
-        "the body of the request was in an unknown format - accepted media types include: {}",
-        crate::negotiate::RESOURCE_TYPES
-    );
-    Status::unsupported_media_type(message).into()
-}
 
 impl Call<'_> {
     /// The object in a body, as the kind and version of this request.

@@ -214,9 +214,9 @@ pub(super) fn check_preconditions(
 ) -> Result<()> {
     let conflict = |what: &str, wanted: &str, found: &str| {
         // Those of namespaces are compared before others, in other words.
-        if resource.rules.is_namespace && what == "UID" {
+        if resource.rules.is_namespace {
             let why = format!(
-                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
             );
             return Err(Status::conflict(&resource.group_resource(), name, &why).into());
         }

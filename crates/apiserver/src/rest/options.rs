@@ -5,7 +5,8 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
 use serde_json::{Value, json};
 
-use super::body::{claimed_type, content_type, is_known_format, unknown_format};
+use super::body::claimed_type;
+use super::media_type::{content_type, is_known_format, patch_type, unknown_format};
 use super::patch;
 use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
@@ -56,7 +57,7 @@ impl WriteOptions {
         let mut errors = ErrorList::new();
         let named = request.query.text("fieldManager");
         if verb == "patch" {
-            let media_type = content_type(&request.headers);
+            let media_type = patch_type(&request.headers);
             // An unsupported media type is rejected before anything else.
             if !patch::MEDIA_TYPES.contains(&media_type.as_str()) {
                 return Ok(options);

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value};
 
-use super::body::{claimed_type, content_type, is_registered, not_registered};
+use super::body::{claimed_type, is_registered, not_registered};
+use super::media_type::patch_type;
 use crate::body::Body;
 use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
@@ -59,7 +60,7 @@ impl Call<'_> {
     /// The error of a patch that cannot be read, or 404: upstream reads patches when it has the object. Applied configurations are read
     /// before.
     async fn unless_missing(&self, error: ApiError) -> Result<ApiError> {
-        let media_type = content_type(&self.request.headers);
+        let media_type = patch_type(&self.request.headers);
         let is_known = MEDIA_TYPES.contains(&media_type.as_str())
             && (self.resource.custom.is_none() || media_type != STRATEGIC);
         if media_type == APPLY || !is_known {

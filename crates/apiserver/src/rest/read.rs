@@ -250,14 +250,14 @@ pub(super) async fn respond(
 /// The objects that a request on a collection selects, and the metadata of their list.
 pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json::Value)> {
     let query = &call.request.query;
-    // Upstream reads the selectors with the other parameters, before it compares these.
+    query.text("timeoutSeconds").map(parse_int).transpose()?;
     let limit = query
         .text("limit")
         .map(parse_int)
         .transpose()?
         .unwrap_or(0)
         .max(0);
-    query.text("timeoutSeconds").map(parse_int).transpose()?;
+    // Upstream converts the numbers before it parses the selectors.
     let selectors = Selection::read(query)?;
     validate_options(query, false)?;
     let selection = Selection::of(&call.resource, &call.version, selectors)?;

@@ -232,3 +232,29 @@ fn a_forbidden_change_of_a_pod_is_a_diff() {
     assert_eq!(pod_diff::diff(&before, &after), want);
     assert_eq!(pod_diff::diff(&before, &before), "");
 }
+
+#[test]
+fn a_changed_selector_is_shown_in_the_order_of_its_struct() {
+    let with = |selector: Value| json!({"spec": {"selector": selector}});
+    let (old, expressions) = (
+        with(json!({"matchLabels": {"a": "b"}})),
+        json!([{"key": "k", "operator": "Exists"}]),
+    );
+    for (selector, shown) in [
+        (
+            json!({"matchExpressions": expressions, "matchLabels": {"a": "c"}}),
+            r#"{"matchLabels":{"a":"c"},"matchExpressions":[{"key":"k","operator":"Exists"}]}"#,
+        ),
+        (Value::Null, "null"),
+    ] {
+        let mut errors = ErrorList::new();
+        workloads::immutable_selector(&with(selector), &old, &mut errors);
+        let found: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [format!(
+                "spec.selector: Invalid value: {shown}: field is immutable"
+            )]
+        );
+    }
+}

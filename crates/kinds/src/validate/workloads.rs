@@ -21,8 +21,15 @@ pub(crate) fn immutable(
 
 /// The selector of a workload cannot change: its pods would be left behind.
 pub(crate) fn immutable_selector(object: &Value, old: &Value, errors: &mut ErrorList) {
-    let at = Path::new("spec").child("selector");
-    immutable(&object["spec"], &old["spec"], "selector", &at, errors);
+    let now = &object["spec"]["selector"];
+    if *now != old["spec"]["selector"] {
+        let at = Path::new("spec").child("selector");
+        let shown = match now {
+            Value::Null => BadValue::raw("null"),
+            now => internal::selector(now),
+        };
+        errors.push(Error::invalid(&at, shown, super::IMMUTABLE));
+    }
 }
 
 /// The numbers with these names are not negative.

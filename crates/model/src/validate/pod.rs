@@ -246,7 +246,9 @@ pub fn allocated_resources_status(
     let mut errors = ErrorList::new();
     let mut by_name = BTreeMap::new();
     for container in containers {
-        by_name.entry(container.text("name")).or_insert(container);
+        by_name
+            .entry(container.text("name"))
+            .or_insert_with(|| (container.at("resources"), claims(container)));
     }
     for (index, status) in statuses.iter().enumerate() {
         let container = by_name.get(status.text("name"));
@@ -256,7 +258,7 @@ pub fn allocated_resources_status(
             let name = allocated.text("name");
             // A container that is gone is no reason to refuse the rest.
             if let Some(text) =
-                container.and_then(|container| unknown_resource(name, container.at("resources")))
+                container.and_then(|(resources, claims)| unknown_resource(name, resources, claims))
             {
                 let shown = BadValue::raw(go_json(&Value::from(name)));
                 errors.push(Error::invalid(&path.child("name"), shown, text));
@@ -270,20 +272,28 @@ pub fn allocated_resources_status(
     errors
 }
 
-fn unknown_resource(name: &str, resources: &Value) -> Option<&'static str> {
+/// The claims of a container as the names of resources.
+fn claims(container: &Value) -> BTreeSet<String> {
+    let claims = container.at("resources").list("claims").iter();
+    claims
+        .map(|claim| match claim.text("request") {
+            "" => format!("claim:{}", claim.text("name")),
+            request => format!("claim:{}/{request}", claim.text("name")),
+        })
+        .collect()
+}
+
+fn unknown_resource(
+    name: &str,
+    resources: &Value,
+    claims: &BTreeSet<String>,
+) -> Option<&'static str> {
     if !name.starts_with("claim:") {
         let known = resources.entries("requests").contains(name);
         return (!known).then_some("must match one of the container's resource requests");
     }
-    let known = resources
-        .list("claims")
-        .iter()
-        .any(|claim| match claim.text("request") {
-            "" => name == format!("claim:{}", claim.text("name")),
-            request => name == format!("claim:{}/{request}", claim.text("name")),
-        });
     const TEXT: &str = "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty";
-    (!known).then_some(TEXT)
+    (!claims.contains(name)).then_some(TEXT)
 }
 
 fn health(resources: &[Value], path: &Path) -> ErrorList {

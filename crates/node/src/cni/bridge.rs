@@ -64,6 +64,8 @@ pub struct Bridge {
     bin_dirs: Vec<PathBuf>,
     /// Pods reach other networks, and ports of the host lead to pods.
     translates: bool,
+    /// The host forwards packets of pods also where its own rules would drop them.
+    permits: bool,
 }
 
 impl Bridge {
@@ -81,15 +83,23 @@ impl Bridge {
             let text = format!("it has addresses for {MOST_NODES} nodes");
             return Err(Error::Other(text));
         }
+        // Without root pods share the network of the host, whether there are plugins or not.
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::Permission);
+        }
         for kind in ["bridge", "host-local"] {
             plugin::find(kind, &bin_dirs).map_err(Error::Plugins)?;
         }
-        let translates = plugin::find("portmap", &bin_dirs).is_ok() && iptables_works().await;
+        let translates = plugin::find("portmap", &bin_dirs).is_ok()
+            && iptables_works("nat", "POSTROUTING").await;
+        let permits = plugin::find("firewall", &bin_dirs).is_ok()
+            && iptables_works("filter", "FORWARD").await;
         let record = reserve(directory)?;
         let bridge = Self {
             record,
             bin_dirs,
             translates,
+            permits,
         };
         Ok(bridge)
     }
@@ -142,6 +152,9 @@ impl Bridge {
             let capabilities = json!({"portMappings": true});
             plugins.push(json!({"type": "portmap", "capabilities": capabilities, "snat": true}));
         }
+        if self.permits {
+            plugins.push(json!({"type": "firewall"}));
+        }
         let whole = json!({
             "cniVersion": "1.0.0",
             "name": format!("{bridge}-{index}"),
@@ -156,7 +169,6 @@ impl Bridge {
         config.network.mode = PodNetwork::Cni;
         config.network.conf_dir = directory;
         config.network.bin_dirs.clone_from(&self.bin_dirs);
-        config.network.exclusive = true;
         config.network.pod_cidr = Some(format!("10.{network}.{third}.0/24"));
         Ok(())
     }
@@ -252,7 +264,8 @@ fn permission(error: std::io::Error) -> Error {
     }
 }
 
-/// Whether a route of the machine, other than a default one, overlaps with `10.N.0.0/16`.
+/// Whether a route of the machine overlaps with `10.N.0.0/16`. Default routes do not count, also those that are written as two
+/// halves of all addresses.
 fn is_used(routes: &str, network: u8) -> bool {
     let own = u32::from(Ipv4Addr::new(10, network, 0, 0));
     let own_mask = u32::from(Ipv4Addr::new(255, 255, 0, 0));
@@ -266,14 +279,14 @@ fn is_used(routes: &str, network: u8) -> bool {
         let (Some(destination), Some(mask)) = (number(1), number(7)) else {
             return false;
         };
-        mask != 0 && (destination ^ own) & mask & own_mask == 0
+        mask.count_ones() >= 8 && (destination ^ own) & mask & own_mask == 0
     })
 }
 
-async fn iptables_works() -> bool {
+async fn iptables_works(table: &str, chain: &str) -> bool {
     let mut command = tokio::process::Command::new("iptables");
     command
-        .args(["-w", "5", "-t", "nat", "-S", "POSTROUTING"])
+        .args(["-w", "5", "-t", table, "-S", chain])
         .env_clear()
         .env("PATH", plugin::PATH)
         .stdin(Stdio::null())
@@ -387,6 +400,8 @@ mod tests {
         assert!(is_used(routes, 203));
         let all = "h\ne\t0000000A\t0\t0\t0\t0\t0\t000000FF\n";
         assert!(is_used(all, 254));
+        let half = "h\ne\t00000000\t0\t0\t0\t0\t0\t00000080\n";
+        assert!(!is_used(half, 254));
     }
 
     #[test]
@@ -400,6 +415,7 @@ mod tests {
             },
             bin_dirs: vec!["/plugins".into()],
             translates: true,
+            permits: true,
         };
         let mut cidrs = Vec::new();
         for index in [0, 1, 255] {
@@ -408,6 +424,8 @@ mod tests {
             let network = super::super::find(&config.network.conf_dir).unwrap();
             assert_eq!(network.name, format!("allot-10-201-{index}"));
             assert!(network.declares("portMappings"));
+            let kinds: Vec<_> = network.plugins.iter().map(|own| &own["type"]).collect();
+            assert_eq!(kinds, ["bridge", "portmap", "firewall"]);
             let range = network.plugins[0]["ipam"]["ranges"][0][0].clone();
             assert_eq!(range["gateway"], "10.201.0.1");
             cidrs.push((

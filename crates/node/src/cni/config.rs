@@ -30,7 +30,6 @@ pub(crate) struct Network {
     /// The version in which plugins are spoken to.
     pub(crate) version: String,
     pub(crate) disable_check: bool,
-    pub(crate) disable_gc: bool,
     /// Their configurations.
     pub(crate) plugins: Vec<Map<String, Value>>,
 }
@@ -180,7 +179,6 @@ fn list(bytes: &[u8], directory: &Path) -> Result<Network, String> {
         name,
         version: negotiate(&whole)?,
         disable_check: flag(&whole, "disableCheck")?,
-        disable_gc: flag(&whole, "disableGC")?,
         plugins,
     })
 }

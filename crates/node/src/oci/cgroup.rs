@@ -12,6 +12,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// How long killed processes may take to end.
 const KILLED: Duration = Duration::from_secs(10);
 
+/// How long the kernel may take to let go of a cgroup whose processes have ended.
+const BUSY: Duration = Duration::from_secs(1);
+
 /// Processes that are held at the same time: each takes a descriptor.
 const HELD: usize = 256;
 
@@ -99,7 +102,13 @@ fn kill_members(directories: &[PathBuf], deadline: Instant) -> bool {
 /// Removes a cgroup whose processes have ended. If it does not exist or cannot be removed, that is no error: nothing
 /// runs in it.
 pub(crate) fn remove(path: &Path) {
+    let deadline = Instant::now() + BUSY;
     for directory in directories(path) {
-        let _ = fs::remove_dir(directory);
+        while let Err(error) = fs::remove_dir(&directory)
+            && error.kind() == std::io::ErrorKind::ResourceBusy
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }

@@ -50,8 +50,10 @@ pub struct Figures {
 /// Reads the figures of a cgroup; all are missing if it does not exist.
 pub(crate) fn measure(path: &Path) -> Figures {
     let directories = cgroup::directories(path);
+    // Before the others: a cgroup that has figures after it was there.
+    let oom_kills = cgroup::oom_kills(path);
     let mut figures = of(&directories);
-    figures.oom_kills = (!directories.is_empty()).then(|| cgroup::oom_kills(path));
+    figures.oom_kills = figures.processes.map(|_| oom_kills);
     figures
 }
 

@@ -73,7 +73,13 @@ const ARCH: (TargetArch, &str) = (TargetArch::aarch64, "arm64");
 #[cfg(target_arch = "riscv64")]
 const ARCH: (TargetArch, &str) = (TargetArch::riscv64, "riscv64");
 
-/// The filters of a container, all of which must be installed; the strictest result applies.
+/// The call that installs a filter.
+const INSTALL: i64 = libc::SYS_prctl;
+
+/// Instructions at the start of every filter, which check the architecture.
+const ARCH_CHECK: usize = 3;
+
+/// The filters of a container, all of which must be installed, in this order; the strictest result applies.
 ///
 /// # Errors
 /// The profile cannot be read, or uses a feature that this runtime does not support.
@@ -115,13 +121,13 @@ fn programs(profile: &Profile, capabilities: &[String]) -> Result<Vec<BpfProgram
         };
         for name in entry.names.iter().chain(&entry.name) {
             // Calls of other architectures and kernels do not exist here.
-            let Ok(number) = name.parse::<syscalls::Sysno>() else {
+            let Some(number) = number(name) else {
                 continue;
             };
             add(group, i64::from(number.id()), rule.clone());
         }
     }
-    let mut filters = Vec::new();
+    let mut last = None;
     if fallback != SeccompAction::Allow {
         // Everything that has a rule gets past the default.
         let mut named = Rules::new();
@@ -133,55 +139,68 @@ fn programs(profile: &Profile, capabilities: &[String]) -> Result<Vec<BpfProgram
                     .for_each(|rule| add(&mut named, *number, Some(rule.clone()))),
             }
         }
-        filters.push((SeccompAction::Allow, fallback, named));
+        last = Some((SeccompAction::Allow, fallback, named));
     }
     let others = groups
         .into_iter()
         .filter(|(action, _)| *action != SeccompAction::Allow);
-    filters.extend(others.map(|(action, rules)| (action, SeccompAction::Allow, rules)));
-    let mut programs = filters
-        .into_iter()
-        .map(|(matched, otherwise, rules)| {
-            let filter = SeccompFilter::new(rules, otherwise, matched, ARCH.0);
-            filter
-                .and_then(BpfProgram::try_from)
-                .map_err(|error| error.to_string())
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    if refuses && profile.default_errno_ret.is_none() {
-        programs.extend(newest(profile).map(newer_are_missing));
-    }
-    Ok(programs)
+    let others = others.map(|(action, rules)| (action, SeccompAction::Allow, rules));
+    let mut filters: Vec<_> = others.chain(last).collect();
+    // Filters are installed by a system call, which is refused when a filter before them refuses it: that one is the last.
+    filters.sort_by_key(|(_, otherwise, rules)| match otherwise {
+        SeccompAction::Allow => rules.contains_key(&INSTALL),
+        _ => !rules.get(&INSTALL).is_some_and(Vec::is_empty),
+    });
+    let missing = newest(profile).filter(|_| refuses && profile.default_errno_ret.is_none());
+    let compiled = |(matched, otherwise, rules): (SeccompAction, SeccompAction, Rules)| {
+        let is_fallback = otherwise != SeccompAction::Allow;
+        let filter = SeccompFilter::new(rules, otherwise, matched, ARCH.0);
+        let program = filter.and_then(BpfProgram::try_from);
+        let mut program = program.map_err(|error| error.to_string())?;
+        if let Some(newest) = missing.filter(|_| is_fallback) {
+            let at = ARCH_CHECK.min(program.len());
+            drop(program.splice(at..at, newer_are_missing(newest)));
+        }
+        Ok::<BpfProgram, String>(program)
+    };
+    filters.into_iter().map(compiled).collect()
+}
+
+/// The number of a call; `None` for one of another architecture or kernel.
+fn number(name: &str) -> Option<syscalls::Sysno> {
+    let number: Option<syscalls::Sysno> = name.parse().ok();
+    // On 64-bit ARM the table has this call by the name that the C library gives it.
+    number.or_else(|| match name {
+        "newfstatat" => "fstatat".parse().ok(),
+        _ => None,
+    })
 }
 
 /// The largest number that a profile has an entry for, whether that counts or not.
 fn newest(profile: &Profile) -> Option<u32> {
     let entries = profile.syscalls.iter();
     let names = entries.flat_map(|entry| entry.names.iter().chain(&entry.name));
-    let numbers = names.filter_map(|name| name.parse::<syscalls::Sysno>().ok());
+    let numbers = names.filter_map(|name| number(name));
     numbers.filter_map(|it| u32::try_from(it.id()).ok()).max()
 }
 
-/// A filter for calls that came after a profile was written: they do not exist, as far as programs see. As in runc, not for
-/// profiles that name their own error. Calls of x32, which have a bit of their own, are among them.
-fn newer_are_missing(newest: u32) -> BpfProgram {
-    // The number is the first field of what a filter sees. Calls of other architectures are killed by the filters beside this one.
-    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    let greater = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
-    let answer = |action: SeccompAction| (libc::BPF_RET | libc::BPF_K, 0, u32::from(action));
-    let code = [
-        (load, 0, 0),
-        (greater, 1, newest),
-        answer(SeccompAction::Allow),
-        answer(SeccompAction::Errno(libc::ENOSYS as u32)),
-    ];
-    code.map(|(code, jt, k)| sock_filter {
+/// The part of a filter for calls that came after a profile was written: they do not exist, as far as programs see. As in runc,
+/// not for profiles that name their own error. Calls of x32, which have a bit of their own, are among them. It is no filter of
+/// its own, because a second one could not be installed after one that refuses to install filters.
+fn newer_are_missing(newest: u32) -> [sock_filter; 3] {
+    let step = |code: u32, jf: u8, k: u32| sock_filter {
         code: code as u16,
-        jt,
-        jf: 0,
+        jt: 0,
+        jf,
         k,
-    })
-    .into()
+    };
+    let missing = SeccompAction::Errno(libc::ENOSYS as u32);
+    [
+        // The number is the first field of what a filter sees.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, newest),
+        step(libc::BPF_RET | libc::BPF_K, 0, u32::from(missing)),
+    ]
 }
 
 /// Adds a rule; one without conditions makes those with conditions redundant.

@@ -27,7 +27,7 @@ pub(super) fn add(
     mounts: &mut Vec<Mount>,
 ) -> Result<(), String> {
     let spec = pod.spec.clone().unwrap_or_default();
-    let address = node.addresses(pod).into_iter().next();
+    let addresses = node.addresses(pod);
     let known = match node.has_own_network(pod) {
         true => format!("# Kubernetes-managed hosts file.\n{LOOPBACK}"),
         false => format!(
@@ -36,10 +36,7 @@ pub(super) fn add(
         ),
     };
     let files = [
-        (
-            "hosts",
-            hosts(&known, &spec, &address.unwrap_or_default(), hostname),
-        ),
+        ("hosts", hosts(&known, &spec, &addresses, hostname)),
         ("resolv.conf", resolv_conf(&servers(node, pod), &spec)),
     ];
     let directory = node.pod_dir(&pod.uid().unwrap_or_default());
@@ -105,13 +102,15 @@ fn host(path: &str) -> String {
 }
 
 /// With the network of the host its names are known, too; the pod's own and its aliases are added.
-fn hosts(known: &str, spec: &PodSpec, address: &str, hostname: &str) -> String {
+fn hosts(known: &str, spec: &PodSpec, addresses: &[String], hostname: &str) -> String {
     let mut text = known.to_owned();
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{address}\t{hostname}");
+    for address in addresses {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{address}\t{hostname}");
+    }
     let aliases = spec.host_aliases.iter().flatten();
     let aliases: Vec<String> = aliases
         .map(|alias| {
@@ -182,10 +181,11 @@ mod tests {
     #[test]
     fn aliases_follow_the_names_of_the_host() {
         let aliases = json!({"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a", "b"]}]});
-        let text = hosts("127.0.0.1 localhost", &spec(aliases), "127.0.0.1", "pod");
+        let addresses = ["127.0.0.1", "fd00::7"].map(str::to_owned);
+        let text = hosts("127.0.0.1 localhost", &spec(aliases), &addresses, "pod");
         assert_eq!(
             text,
-            "127.0.0.1 localhost\n127.0.0.1\tpod\n\n\
+            "127.0.0.1 localhost\n127.0.0.1\tpod\nfd00::7\tpod\n\n\
              # Entries added by HostAliases.\n10.0.0.1\ta\tb\n"
         );
     }

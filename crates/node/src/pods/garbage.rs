@@ -36,17 +36,16 @@ pub(super) async fn collect(node: Arc<Node>, orphans: HashMap<String, Vec<Found>
         }
     });
     futures::future::join_all(stops).await;
-    check_networks(&node).await;
     let all = async {
         // Each waits for others: the runtime, the file system, drivers.
         tokio::join!(
+            check_networks(&node),
             repeated(|| sandboxes(&node)),
-            // The network of a pod is removed by what its directory holds.
+            // The network of a pod is removed by what its directory holds, and before its claims are given back.
             repeated(|| async {
                 networks(&node).await;
-                directories(&node).await;
+                tokio::join!(directories(&node), claims(&node));
             }),
-            repeated(|| claims(&node)),
         )
     };
     tokio::select! {
@@ -85,10 +84,10 @@ async fn sandboxes(node: &Node) {
 
 /// Reports pods whose networks are not as an earlier agent left them.
 async fn check_networks(node: &Node) {
-    for uid in node.sandboxes.known() {
-        let entry = node.pods.lock().get(&uid).cloned();
+    for uid in node.sandboxes.earlier() {
+        let entry = node.pods.lock().get(uid).cloned();
         let Some(entry) = entry else { continue };
-        if let Err(error) = node.sandboxes.check(&uid).await {
+        if let Err(error) = node.sandboxes.check(uid).await {
             let pod = Arc::clone(&entry.update.borrow().pod);
             let events = &node.events;
             events.pod(&pod, None, Kind::Warning, "FailedPodNetworkCheck", error);
@@ -102,18 +101,17 @@ async fn networks(node: &Node) {
         if !is_gone(node, &uid) {
             continue;
         }
-        match node.sandboxes.detach(&uid, &node.pod_dir(&uid)).await {
-            Ok(()) => node.sandboxes.forget(&uid),
-            Err(error) => {
-                tracing::warn!(
-                    pod = uid,
-                    error,
-                    "the network of a deleted pod is not removed yet"
-                );
-            }
+        let directory = node.pod_dir(&uid);
+        let still_gone = || is_gone(node, &uid);
+        let detached = node.sandboxes.detach_gone(&uid, &directory, still_gone);
+        if let Err(error) = detached.await {
+            tracing::warn!(
+                pod = uid,
+                error,
+                "the network of a deleted pod is not removed yet"
+            );
         }
     }
-    node.sandboxes.collect().await;
 }
 
 async fn directories(node: &Node) {
@@ -133,7 +131,7 @@ async fn sweep(node: &Node, parent: &Path, uid_of: impl Fn(&str) -> String) {
             continue;
         }
         let uid = uid_of(&name);
-        if !is_gone(node, &uid) || node.sandboxes.known().contains(&uid) {
+        if !is_gone(node, &uid) || node.sandboxes.is_known(&uid) {
             continue;
         }
         let aside = parent.join(format!("{REMOVED}{name}"));
@@ -160,7 +158,8 @@ async fn remove(directory: &Path) {
 
 async fn claims(node: &Node) {
     for uid in node.claims.pods() {
-        if node.pods.lock().contains_key(&uid) {
+        // Interfaces of claims are out of the network of the pod when their driver is asked to put them back.
+        if node.pods.lock().contains_key(&uid) || node.sandboxes.is_known(&uid) {
             continue;
         }
         if let Err(error) = node.claims.unprepare(&uid).await {

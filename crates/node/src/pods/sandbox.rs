@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -17,13 +16,19 @@ use tokio::sync::watch;
 
 use super::network;
 use crate::cni::{self, Attachment, Client, Network};
-use crate::config::{NetworkSettings, PodNetwork};
+use crate::config::NetworkSettings;
 use crate::runtime::Condition;
 use crate::shim::spec::Isolation;
 use crate::spec;
+use condition::{initial, not_ready, shared};
 use told::{args, capabilities};
+use turns::Turns;
 
+mod condition;
+#[cfg(test)]
+mod tests;
 mod told;
+mod turns;
 
 pub(super) use told::has_host_ports;
 
@@ -75,6 +80,10 @@ pub(crate) struct Sandboxes {
     /// Why pods share the network of the host, if they do.
     shared: Option<String>,
     known: Mutex<HashMap<String, Known>>,
+    /// Taken while the network of a pod is made or removed.
+    turns: Turns,
+    /// UIDs of pods that an earlier agent gave their network.
+    earlier: Vec<String>,
     condition: watch::Sender<Condition>,
 }
 
@@ -105,17 +114,17 @@ impl Sandboxes {
             };
             known.insert(uid.to_owned(), state);
         }
-        let condition = Condition {
-            ready: Ok(()),
-            network: shared.clone().map_or(Ok(()), Err),
-            waits: shared.is_none(),
-        };
+        let condition = initial(shared.as_ref());
+        let open = known.iter().filter(|(_, it)| matches!(it, Known::Open(..)));
+        let earlier = open.map(|(uid, _)| uid.clone()).collect();
         Self {
             client: Client::new(settings.bin_dirs.clone()),
             settings: settings.clone(),
             directory,
             shared,
             known: Mutex::new(known),
+            turns: Turns::default(),
+            earlier,
             condition: watch::Sender::new(condition),
         }
     }
@@ -176,6 +185,17 @@ impl Sandboxes {
         open.map(|(uid, _)| uid.clone()).collect()
     }
 
+    /// Whether plugins were asked about a pod, and have not undone it.
+    pub(super) fn is_known(&self, uid: &str) -> bool {
+        let known = self.known.lock();
+        matches!(known.get(uid), Some(Known::Begun(_) | Known::Open(..)))
+    }
+
+    /// UIDs of pods that an earlier agent gave their network.
+    pub(super) fn earlier(&self) -> &[String] {
+        &self.earlier
+    }
+
     /// Whether pods can get a network; notified of changes.
     pub(crate) fn condition(&self) -> watch::Receiver<Condition> {
         self.condition.subscribe()
@@ -197,12 +217,13 @@ impl Sandboxes {
     /// Nothing is left of the attempt, or it is recorded.
     pub(super) async fn attach(&self, pod: &Pod, directory: &Path) -> Result<(), Obstacle> {
         let uid = uid(pod);
+        let _turn = self.turns.take(uid).await;
         let before = self.known.lock().get(uid).cloned();
         match before {
             Some(Known::Open(..)) if network::of(directory).is_some() => return Ok(()),
             // An earlier attempt failed, or the machine was started again.
             Some(Known::Begun(_) | Known::Open(..)) => {
-                let undone = self.detach(uid, directory).await;
+                let undone = self.undo(uid, directory).await;
                 undone.map_err(|error| Obstacle::failed(&error))?;
                 self.forget(uid);
             }
@@ -250,7 +271,7 @@ impl Sandboxes {
             }
             Err(error) => {
                 // What the plugins before the failed one did is undone at once if possible, and otherwise before the next try.
-                match self.detach(uid, directory).await {
+                match self.undo(uid, directory).await {
                     Ok(()) => self.forget(uid),
                     Err(error) => {
                         let name = pod.name_any();
@@ -271,6 +292,31 @@ impl Sandboxes {
     /// # Errors
     /// A plugin failed; the record is kept, and it can be tried again.
     pub(crate) async fn detach(&self, uid: &str, directory: &Path) -> Result<(), String> {
+        let _turn = self.turns.take(uid).await;
+        self.undo(uid, directory).await
+    }
+
+    /// Detaches and forgets a pod if it still `is_gone` when it is its turn: a static pod may be put back meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::detach`].
+    pub(super) async fn detach_gone(
+        &self,
+        uid: &str,
+        directory: &Path,
+        is_gone: impl Fn() -> bool + Send,
+    ) -> Result<(), String> {
+        let _turn = self.turns.take(uid).await;
+        if !is_gone() {
+            return Ok(());
+        }
+        self.undo(uid, directory).await?;
+        self.forget(uid);
+        Ok(())
+    }
+
+    /// As [`Self::detach`], in a turn that the caller has.
+    async fn undo(&self, uid: &str, directory: &Path) -> Result<(), String> {
         let before = self.known.lock().get(uid).cloned();
         let (record, addresses) = match before {
             None | Some(Known::Closed(_) | Known::Shared) => {
@@ -285,9 +331,9 @@ impl Sandboxes {
         };
         let mut record = match record {
             Some(record) => *record,
-            // Plugins find most by the ID alone. Without a configuration nothing can be undone.
+            // Plugins find most by the ID alone. Without a configuration the record is kept.
             None => Record {
-                network: cni::find(&self.settings.conf_dir).unwrap_or_default(),
+                network: cni::find(&self.settings.conf_dir).map_err(|error| failed(&error))?,
                 pod: Attachment {
                     id: uid.to_owned(),
                     ..Attachment::default()
@@ -297,8 +343,7 @@ impl Sandboxes {
         };
         // After a restart of the machine there is a file, and no namespace.
         record.pod.namespace = network::of(directory);
-        let mut client = self.client.clone();
-        client.bin_dirs.append(&mut record.bin_dirs);
+        let client = self.client_of(&record);
         let deleted = client.delete(&record.network, &record.pod).await;
         deleted.map_err(|error| failed(&error))?;
         network::remove(directory);
@@ -330,21 +375,23 @@ impl Sandboxes {
         let Some(Known::Open(record, _)) = known else {
             return Ok(());
         };
-        let checked = self.client.check(&record.network, &record.pod).await;
-        checked.map_err(|error| error.to_string())
+        let client = self.client_of(&record);
+        let checked = client.check(&record.network, &record.pod).await;
+        // Its network may have been removed meanwhile.
+        let is_open = matches!(self.known.lock().get(uid), Some(Known::Open(..)));
+        match checked {
+            Err(error) if is_open => Err(error.to_string()),
+            _ => Ok(()),
+        }
     }
 
-    /// Lets plugins remove what no pod has. In a network that others use as well, their pods would be removed.
-    pub(super) async fn collect(&self) {
-        if self.shared.is_some() || !self.settings.exclusive {
-            return;
-        }
-        let Ok(network) = cni::find(&self.settings.conf_dir) else {
-            return;
-        };
-        if let Err(error) = self.client.collect(&network, &self.known()).await {
-            tracing::warn!(%error, "the network was not cleaned up");
-        }
+    /// Looks for plugins where they were when the pod got its network, and then where they are now.
+    fn client_of(&self, record: &Record) -> Client {
+        let mut client = self.client.clone();
+        let now = std::mem::replace(&mut client.bin_dirs, record.bin_dirs.clone());
+        let new = now.into_iter().filter(|it| !record.bin_dirs.contains(it));
+        client.bin_dirs.extend(new);
+        client
     }
 
     /// Whether a plugin of the pod's network opens ports of the host.
@@ -361,51 +408,16 @@ impl Sandboxes {
             .map_err(|error| format!("{}: {error}", self.directory.display()))?;
         spec::write(&file, record)
     }
-
-    /// Keeps the condition up to date.
-    pub(crate) async fn follow(&self, period: Duration) {
-        use inotify::WatchMask;
-        let mask = WatchMask::CLOSE_WRITE | WatchMask::MOVE | WatchMask::DELETE | WatchMask::CREATE;
-        if self.shared.is_some() {
-            return std::future::pending().await;
-        }
-        loop {
-            // Before it is read: a change in between is not missed. The directory may come later.
-            let mut changes = crate::watching::changes(&self.settings.conf_dir, mask).ok();
-            self.look().await;
-            let changed = async {
-                match &mut changes {
-                    Some(changes) => crate::watching::next(changes).await,
-                    None => std::future::pending().await,
-                }
-            };
-            // A directory that is removed has no more changes.
-            let _ = tokio::time::timeout(period, changed).await;
-        }
-    }
-
-    async fn look(&self) {
-        let ready = match cni::find(&self.settings.conf_dir) {
-            Ok(network) => self.client.status(&network).await,
-            Err(error) => Err(error),
-        };
-        let ready = ready.map_err(|error| explained(&error));
-        self.condition.send_if_modified(|condition| {
-            let now = Condition {
-                network: ready.clone(),
-                ready,
-                waits: true,
-            };
-            let news = *condition != now;
-            *condition = now;
-            news
-        });
-    }
 }
 
 /// Takes all networks of the pods of a node away, by its directory. Returns how many, and failures.
 pub(crate) async fn leave(root: &Path) -> (usize, Vec<String>) {
-    let settings = NetworkSettings::default();
+    let mut settings = NetworkSettings::default();
+    // That of the cluster's bridge; another one would be asked for what it did not do.
+    let own = root.join("cni/net.d");
+    if own.is_dir() {
+        settings.conf_dir = own;
+    }
     let all = Sandboxes::open(root, &settings, Isolation::None);
     let (mut done, mut failed) = (0, Vec::new());
     for uid in all.known() {
@@ -419,42 +431,6 @@ pub(crate) async fn leave(root: &Path) -> (usize, Vec<String>) {
 
 fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
-}
-
-/// Why pods share the network of the host, if they do.
-fn shared(settings: &NetworkSettings, isolation: Isolation) -> Option<String> {
-    if let Some(reason) = &settings.unavailable {
-        return Some(reason.clone());
-    }
-    match settings.mode {
-        PodNetwork::Host => return Some("--pod-network is host".to_owned()),
-        PodNetwork::Cni | PodNetwork::Auto => {}
-    }
-    // An unreadable directory is for the administrator to see.
-    let configured = cni::is_configured(&settings.conf_dir);
-    if settings.mode == PodNetwork::Auto && !configured {
-        let directory = settings.conf_dir.display();
-        return Some(format!("there is no CNI configuration in {directory}"));
-    }
-    match isolation {
-        Isolation::Namespaces => None,
-        _ => Some("pod networks need an agent that runs as root".to_owned()),
-    }
-}
-
-/// The kubelet's words about a runtime with this network.
-fn explained(error: &cni::Error) -> String {
-    format!(
-        "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin \
-         returns error: {error}"
-    )
-}
-
-fn not_ready(error: &cni::Error) -> Obstacle {
-    Obstacle {
-        reason: "NetworkNotReady",
-        message: format!("network is not ready: {}", explained(error)),
-    }
 }
 
 /// `None` if plugins have not answered yet.

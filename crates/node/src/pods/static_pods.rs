@@ -151,6 +151,7 @@ impl StaticPods {
         self.start(node, found);
         // After the start: what has a worker by now is in use.
         node.manifests_known.store(true, Ordering::Release);
+        node.mirrors.changed.notify_one();
         self.looked = true;
     }
 

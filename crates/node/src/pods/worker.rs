@@ -191,6 +191,10 @@ impl Worker {
                 };
                 self.stop_all(&update.pod, grace).await;
                 self.unprepare_claims(&update.pod).await;
+                // The claims may still be prepared; the next agent goes on.
+                if shutdown.is_cancelled() {
+                    return;
+                }
                 self.clean_up(&update.pod).await;
                 return;
             } else if update.pod.metadata.deletion_timestamp.is_some() {

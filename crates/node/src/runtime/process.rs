@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::{Exec, Found, Measured, Running, Runtime, Start, StartError, ended};
 use crate::error::Error;
@@ -37,6 +38,8 @@ pub struct Process {
     overlay: bool,
     reasons: Vec<String>,
     containers: Mutex<HashMap<String, Container>>,
+    /// Removals that have begun.
+    removals: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -104,6 +107,7 @@ impl Process {
             overlay: probe.overlay,
             reasons: probe.reasons,
             containers: Mutex::default(),
+            removals: Mutex::default(),
         })
     }
 
@@ -344,12 +348,21 @@ impl Runtime for Process {
         }
         let cgroups = self.cgroups;
         // They may hold millions of files, and what is recovered does not depend on it.
-        tokio::task::spawn_blocking(move || {
+        let removal = tokio::task::spawn_blocking(move || {
             for directory in left {
                 discard(&directory, cgroups);
             }
         });
+        self.removals.lock().push(removal);
         std::future::ready(found).boxed()
+    }
+
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        async move {
+            let removals = std::mem::take(&mut *self.removals.lock());
+            futures::future::join_all(removals).await;
+        }
+        .boxed()
     }
 
     fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()> {

@@ -121,11 +121,14 @@ impl Program {
             }
             std::fs::write(file, label).map_err(|error| format!("{file}: {error}"))?;
         }
-        for filter in self.filters.iter() {
-            sys::install(filter).map_err(|error| format!("seccomp: {error}"))?;
-        }
+        let install = || {
+            let mut all = self.filters.iter();
+            all.try_for_each(|filter| {
+                sys::install(filter).map_err(|error| format!("seccomp: {error}"))
+            })
+        };
         if !seccomp::needs_privileges(security) {
-            return Ok(());
+            return install();
         }
         let failed = |error: caps::errors::CapsError| format!("capabilities: {error}");
         let kept: CapsHashSet = security
@@ -139,6 +142,8 @@ impl Program {
                 caps::drop(None, CapSet::Bounding, capability).map_err(failed)?;
             }
         }
+        // After the calls that a profile may refuse, and before the privileges are gone.
+        install()?;
         caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
         caps::set(None, CapSet::Permitted, &kept).map_err(failed)
     }

@@ -81,7 +81,7 @@ async fn init_containers_run_one_after_the_other_and_before_the_rest() {
     // Without namespaces nothing can be mounted.
     let isolated = cluster.get("/api/v1/nodes/n1").await["status"]["conditions"]
         .to_string()
-        .contains("Applied\"");
+        .contains("\"Applied\"");
     if !isolated {
         eprintln!("skipped: namespaces are not permitted here");
         return;

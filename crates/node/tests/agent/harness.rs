@@ -421,7 +421,7 @@ pub async fn isolated(cluster: &Cluster) -> bool {
     let node = cluster.get("/api/v1/nodes/n1").await;
     let isolated = node["status"]["conditions"]
         .to_string()
-        .contains("Applied\"");
+        .contains("\"Applied\"");
     if !isolated {
         eprintln!("skipped: namespaces are not permitted here");
     }

@@ -343,6 +343,11 @@ fn what_a_program_leaves_behind_ends_without_cgroups() {
     let Some(machine) = machine(As::Root) else {
         return;
     };
+    // What is put in their place there is meant for cgroups that cannot be written.
+    if machine.cgroups && Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        eprintln!("skipped: cgroups of the second version");
+        return;
+    }
     // No other process has this number in its arguments.
     let mark = format!("1000{}", std::process::id());
     let script = format!("(setsid sleep {mark} &); setsid sh -c 'sleep {mark}; true' & exit 7");

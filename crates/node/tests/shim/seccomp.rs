@@ -199,13 +199,13 @@ fn attacks_by_system_calls_are_refused() {
             &[0, 0, 0, 0, 0],
             missing,
         ),
-        // These are permitted.
+        // These are permitted; the last one names no process.
         ("personality", libc::SYS_personality, &[0xffff_ffff], 0),
         (
             "ptrace",
             libc::SYS_ptrace,
-            &[libc::PTRACE_TRACEME.into(), 0, 0, 0],
-            0,
+            &[libc::PTRACE_CONT.into(), 0x7fff_ffff, 0, 0],
+            libc::ESRCH,
         ),
     ];
     let (mut calls, mut expected) = (String::new(), String::new());
@@ -221,6 +221,18 @@ fn attacks_by_system_calls_are_refused() {
         spec.args = ["perl", "-e", &calls].map(str::to_owned).into();
     };
     check("", change, &expected);
+}
+
+/// The second of two filters could not be installed when the first refused the call that installs them.
+#[test]
+fn regression_profiles_may_refuse_to_install_filters() {
+    let profile = r#"{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+        {"names": ["prctl", "seccomp"], "action": "SCMP_ACT_ERRNO"},
+        {"names": ["ptrace"], "action": "SCMP_ACT_KILL"}]}"#;
+    let change = |spec: &mut ContainerSpec| {
+        spec.security.seccomp = Seccomp::Profile(profile.into());
+    };
+    check("echo started", change, "started\n");
 }
 
 /// A program of 64-bit code that calls the kernel as a 32-bit one, and ends with 0 if that is possible.

@@ -68,12 +68,13 @@ fn server(
 #[tokio::test(start_paused = true)]
 async fn lists_and_watches_in_protobuf() {
     const STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
-    let list = |version: &str| {
+    let list = |version: &str, items: &[Value]| {
         body(&json!({
             "apiVersion": "v1", "kind": "ConfigMapList",
-            "metadata": {"resourceVersion": version}, "items": [map("a", "1")],
+            "metadata": {"resourceVersion": version}, "items": items,
         }))
     };
+    let one = [map("a", "1")];
     let bookmark =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"resourceVersion": "6"}});
     let events = [
@@ -86,14 +87,14 @@ async fn lists_and_watches_in_protobuf() {
     let too_long = [u32::MAX.to_be_bytes().to_vec(), vec![0; 9]].concat();
     let answers = vec![
         (503, PROTOBUF, body(&status(503))),
-        (200, PROTOBUF, list("3")),
+        (200, PROTOBUF, list("3", &one)),
         (200, STREAM, events.concat()),
         (200, STREAM, cut[..cut.len() - 3].to_vec()),
         (200, STREAM, too_long),
         (200, STREAM, [cut, old].concat()),
-        (200, PROTOBUF, list("8")),
+        (200, PROTOBUF, list("8", &one)),
         (410, PROTOBUF, body(&status(410))),
-        (200, PROTOBUF, list("9")),
+        (200, PROTOBUF, list("9", &[])),
     ];
     let count = answers.len();
     let shutdown = CancellationToken::new();
@@ -118,7 +119,7 @@ async fn lists_and_watches_in_protobuf() {
     })
     .await;
     let seen = seen.into_inner().unwrap();
-    assert_eq!(seen, ["a at 3", "+b", "-a", "+b", "a at 8", "a at 9"]);
+    assert_eq!(seen, ["a at 3", "+b", "-a", "+b", "a at 8", " at 9"]);
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), count);
     assert!(asked.iter().all(|said| said.starts_with(BOTH)), "{asked:?}");
@@ -165,5 +166,51 @@ async fn objects_are_written_in_what_the_server_answers_in() {
     {
         let (_, sent) = said.split_once(" ").unwrap().1.split_once(' ').unwrap();
         assert_eq!(serde_json::from_str::<Value>(sent).unwrap(), *object);
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_in_protobuf_is_sent_in_json() {
+    let whole = map("c", "1");
+    let in_json = whole.to_string().into_bytes();
+    let answers = vec![
+        (200, PROTOBUF, body(&whole)),
+        (415, JSON, status(415).to_string().into_bytes()),
+        (200, JSON, in_json.clone()),
+        (200, JSON, in_json),
+    ];
+    let (client, asked) = server(answers, CancellationToken::new());
+    let writes = Writes::new(client);
+    for _ in 0..3 {
+        let wrote = writes.send::<ConfigMap>(Method::PUT, "/m", &whole, everything);
+        let wrote = wrote.await.unwrap();
+        assert_eq!(wrote.metadata.name.as_deref(), Some("c"));
+    }
+    let asked = asked.lock().unwrap();
+    let kinds: Vec<&str> = asked
+        .iter()
+        .map(|said| said.split(' ').nth(1).unwrap())
+        .collect();
+    assert_eq!(kinds, [JSON, PROTOBUF, JSON, JSON]);
+}
+
+#[tokio::test]
+async fn errors_that_cannot_be_read_keep_their_code() {
+    let answers = vec![
+        (
+            503,
+            PROTOBUF,
+            [protobuf::MAGIC.to_vec(), vec![0xff]].concat(),
+        ),
+        (502, "text/plain", b"\xff".to_vec()),
+    ];
+    let (client, _) = server(answers, CancellationToken::new());
+    for code in [503, 502] {
+        let request = Request::get("/m").body(Vec::new()).unwrap();
+        match send(&client, request, true).await {
+            Err(Error::Api(status)) => assert_eq!(status.code, code),
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("no error"),
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! Events about pods, written with low priority: while bindings are in progress they wait, and those that have waited for
 //! long are written one at a time, so that events do not delay bindings. When too many wait, further ones are dropped.
+//! At the end those that wait are written, as far as that takes a second at most.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::*;
@@ -23,6 +25,8 @@ const PARALLEL: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// With so many waiting events no event waits any longer.
 const MANY: usize = BACKLOG / 4 * 3;
+/// So long the events that wait at the end may take.
+const LAST: Duration = Duration::from_secs(1);
 
 /// An event to write.
 #[derive(Debug, Clone)]
@@ -133,10 +137,18 @@ impl PendingEvent {
     }
 }
 
+/// An event with the moment at which it was noted.
+struct Noted {
+    at: Instant,
+    /// The same moment, for the event's text.
+    stamp: jiff::Timestamp,
+    event: PendingEvent,
+}
+
 /// Takes events over; cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
-    sender: Sender<(Instant, PendingEvent)>,
+    sender: Sender<Noted>,
     dropped: Arc<AtomicU64>,
     work: Arc<Work>,
 }
@@ -145,6 +157,7 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 struct Work {
     count: AtomicUsize,
+    /// It ended, or too many events wait for that.
     ended: Notify,
 }
 
@@ -185,9 +198,16 @@ impl Recorder {
     }
 
     /// Queues an event, or drops it when too many wait.
-    pub fn note(&self, note: PendingEvent) {
-        if self.sender.try_send((Instant::now(), note)).is_err() {
+    pub fn note(&self, event: PendingEvent) {
+        let noted = Noted {
+            at: Instant::now(),
+            stamp: jiff::Timestamp::now(),
+            event,
+        };
+        if self.sender.try_send(noted).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        } else if self.sender.max_capacity() - self.sender.capacity() >= MANY {
+            self.work.ended.notify_one();
         }
     }
 
@@ -199,64 +219,92 @@ impl Recorder {
 
 async fn write(
     client: Client,
-    mut notes: Receiver<(Instant, PendingEvent)>,
+    mut notes: Receiver<Noted>,
     work: Arc<Work>,
     shutdown: CancellationToken,
 ) {
-    let writes = Writes::new(client);
-    // The last text per pod and reason: a repetition is suppressed for a while.
-    let mut said: FxHashMap<(String, &'static str), (String, Instant)> = FxHashMap::default();
-    let mut under_way = tokio::task::JoinSet::new();
-    let mut next = None;
+    let mut writing = Writing {
+        writes: Writes::new(client),
+        said: FxHashMap::default(),
+        under_way: JoinSet::new(),
+    };
+    let mut next: Option<Noted> = None;
     loop {
         let is_busy = work.count.load(Ordering::Relaxed) > 0;
         let limit = if is_busy { 1 } else { PARALLEL };
-        let is_free = under_way.len() < limit;
+        let is_free = writing.under_way.len() < limit;
         // Nothing is due while there is nothing to write.
         let due = next
             .as_ref()
-            .map(|(at, _)| match is_busy && notes.len() < MANY {
-                true => *at + PATIENCE,
-                false => *at,
+            .map(|noted| match is_busy && notes.len() < MANY {
+                true => noted.at + PATIENCE,
+                false => noted.at,
             });
         let due = due.unwrap_or_else(Instant::now);
         tokio::select! {
             biased;
-            () = shutdown.cancelled() => return,
-            Some(_) = under_way.join_next() => continue,
+            () = shutdown.cancelled() => break,
+            Some(_) = writing.under_way.join_next() => continue,
             () = work.ended.notified() => continue,
             note = notes.recv(), if next.is_none() => match note {
                 Some(note) => {
                     next = Some(note);
                     continue;
                 }
-                None => return,
+                None => break,
             },
             () = tokio::time::sleep_until(due), if next.is_some() && is_free => {}
         }
-        let Some((_, note)) = next.take() else {
-            continue;
-        };
-        let uid = note.regarding.uid.clone().unwrap_or_default();
-        if note.reason == "Scheduled" {
-            said.remove(&(uid, "FailedScheduling"));
-        } else {
-            if said.len() > BACKLOG {
-                said.clear();
-            }
-            let (of, now) = ((uid, note.reason), Instant::now());
-            let is_new = |(text, at): &(String, Instant)| *text != note.text || *at + AGAIN <= now;
-            if !said.get(&of).is_none_or(is_new) {
-                continue;
-            }
-            said.insert(of, (note.text.clone(), now));
+        if let Some(noted) = next.take() {
+            writing.begin(noted);
         }
-        let writes = writes.clone();
-        under_way.spawn(async move {
-            if let Err(error) = write_one(&writes, &note).await {
+    }
+    let rest = async {
+        while let Some(noted) = next.take().or_else(|| notes.try_recv().ok()) {
+            writing.begin(noted);
+            if writing.under_way.len() >= PARALLEL {
+                writing.under_way.join_next().await;
+            }
+        }
+        while writing.under_way.join_next().await.is_some() {}
+    };
+    if tokio::time::timeout(LAST, rest).await.is_err() {
+        tracing::debug!("not all events were written before the end");
+    }
+}
+
+/// The writes of events.
+struct Writing {
+    writes: Writes,
+    /// The last text per pod and reason: a repetition is suppressed for a while.
+    said: FxHashMap<(String, &'static str), (String, Instant)>,
+    under_way: JoinSet<()>,
+}
+
+impl Writing {
+    /// Starts to write an event, unless it repeats another.
+    fn begin(&mut self, noted: Noted) {
+        let Noted { stamp, event, .. } = noted;
+        let uid = event.regarding.uid.clone().unwrap_or_default();
+        if event.reason == "Scheduled" {
+            self.said.remove(&(uid, "FailedScheduling"));
+        } else {
+            if self.said.len() > BACKLOG {
+                self.said.clear();
+            }
+            let (of, now) = ((uid, event.reason), Instant::now());
+            let is_new = |(text, at): &(String, Instant)| *text != event.text || *at + AGAIN <= now;
+            if !self.said.get(&of).is_none_or(is_new) {
+                return;
+            }
+            self.said.insert(of, (event.text.clone(), now));
+        }
+        let writes = self.writes.clone();
+        self.under_way.spawn(async move {
+            if let Err(error) = write_one(&writes, &event, stamp).await {
                 tracing::debug!(
                     error = text(&error),
-                    reason = note.reason,
+                    reason = event.reason,
                     "cannot write event"
                 );
             }
@@ -264,9 +312,12 @@ async fn write(
     }
 }
 
-async fn write_one(writes: &Writes, note: &PendingEvent) -> Result<(), kube::Error> {
+async fn write_one(
+    writes: &Writes,
+    note: &PendingEvent,
+    stamp: jiff::Timestamp,
+) -> Result<(), kube::Error> {
     let namespace = note.regarding.namespace.as_deref().unwrap_or("default");
-    let stamp = jiff::Timestamp::now();
     let name = note.regarding.name.as_deref().unwrap_or_default();
     let unique = event_name(name, stamp);
     let body = json!({
@@ -310,34 +361,105 @@ fn truncated(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use tokio::task::JoinHandle;
+
     use super::*;
+
+    struct Fixture {
+        recorder: Recorder,
+        /// When events were written, and their bodies.
+        written: UnboundedReceiver<(Instant, Value)>,
+        stop: CancellationToken,
+        writing: JoinHandle<()>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let (sent, written) = unbounded_channel();
+            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let sent = sent.clone();
+                async move {
+                    let body = request.into_body().collect_bytes().await.expect("a body");
+                    let body: Value = serde_json::from_slice(&body).expect("JSON");
+                    let _ = sent.send((Instant::now(), body));
+                    let answer = http::Response::new(kube::client::Body::from(b"{}".to_vec()));
+                    Ok::<_, std::convert::Infallible>(answer)
+                }
+            });
+            let stop = CancellationToken::new();
+            let (recorder, writing) = Recorder::new(Client::new(service, "ns"), stop.clone());
+            Self {
+                recorder,
+                written,
+                stop,
+                writing: tokio::spawn(writing),
+            }
+        }
+
+        async fn next(&mut self) -> (Instant, Value) {
+            self.written.recv().await.expect("an event")
+        }
+    }
+
+    fn bound() -> PendingEvent {
+        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}});
+        let pod = serde_json::from_value(pod).expect("a pod");
+        PendingEvent::scheduled(&PodInfo::new(Arc::new(pod)), "n")
+    }
 
     #[tokio::test(start_paused = true)]
     async fn events_wait_for_bindings_but_not_for_ever() {
-        let (sent, mut requests) = tokio::sync::mpsc::unbounded_channel();
-        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-            let _ = sent.send(Instant::now());
-            let answer = http::Response::new(kube::client::Body::from(b"{}".to_vec()));
-            async { Ok::<_, std::convert::Infallible>(answer) }
-        });
-        let stop = CancellationToken::new();
-        let (recorder, writing) = Recorder::new(Client::new(service, "ns"), stop.clone());
-        let writing = tokio::spawn(writing);
-        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}});
-        let pod = serde_json::from_value(pod).expect("a pod");
-        let bound = PendingEvent::scheduled(&PodInfo::new(Arc::new(pod)), "n");
-        let (begin, busy) = (Instant::now(), recorder.pause());
-        recorder.note(bound.clone());
-        let first = requests.recv().await.expect("an event");
+        let mut it = Fixture::new();
+        let (begin, busy) = (Instant::now(), it.recorder.pause());
+        it.recorder.note(bound());
+        let noted = jiff::Timestamp::now();
+        let (first, event) = it.next().await;
         assert!(first - begin >= PATIENCE);
-        recorder.note(bound);
+        let time = event["eventTime"].as_str().expect("a time");
+        let time: jiff::Timestamp = time.parse().expect("a time");
+        assert!(time <= noted, "{time} is after {noted}");
+        it.recorder.note(bound());
         tokio::time::sleep(PATIENCE / 2).await;
         let free = Instant::now();
         drop(busy);
-        let second = requests.recv().await.expect("an event");
+        let (second, _) = it.next().await;
         assert_eq!(second, free);
-        stop.cancel();
-        writing.await.expect("no panic");
+        it.stop.cancel();
+        it.writing.await.expect("no panic");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_events_do_not_wait() {
+        let mut it = Fixture::new();
+        let (begin, _busy) = (Instant::now(), it.recorder.pause());
+        it.recorder.note(bound());
+        // It waits already when the others come.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for _ in 0..=MANY {
+            it.recorder.note(bound());
+        }
+        let (first, _) = it.next().await;
+        assert!(first - begin < PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_events_are_written_at_the_end() {
+        let mut it = Fixture::new();
+        let (begin, _busy) = (Instant::now(), it.recorder.pause());
+        for _ in 0..3 * PARALLEL {
+            it.recorder.note(bound());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        it.stop.cancel();
+        it.writing.await.expect("no panic");
+        assert!(begin.elapsed() < PATIENCE);
+        let mut count = 0;
+        while it.written.try_recv().is_ok() {
+            count += 1;
+        }
+        assert_eq!(count, 3 * PARALLEL);
     }
 
     #[test]

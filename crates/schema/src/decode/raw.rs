@@ -4,17 +4,10 @@ use serde::de::{Error, MapAccess};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Context, decode_json};
+use super::context::Context;
+use super::decode_json;
+use super::outcome::RawText;
 use crate::types::{Struct, Type};
-
-/// A raw field as it was sent.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RawText {
-    /// What it means.
-    pub value: Value,
-    /// How it is written, without space between tokens.
-    pub text: String,
-}
 
 /// The raw fields of an object that is known to be of this type, such as a stored one, in the order of the text.
 pub fn raw_texts(object: &[u8], schema: &'static Struct) -> Vec<RawText> {

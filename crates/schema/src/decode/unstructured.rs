@@ -85,9 +85,9 @@ fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<
     }
     // It parses itself, without a name around it.
     if let (Type::IntOrString, Value::Number(number)) = (ty, &*value)
-        && !number
+        && number
             .as_i64()
-            .is_some_and(|whole| i32::try_from(whole).is_ok())
+            .is_none_or(|whole| i32::try_from(whole).is_err())
     {
         return Err(format!(
             "json: cannot unmarshal number {number} into Go value of type int32"

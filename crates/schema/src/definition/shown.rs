@@ -127,6 +127,9 @@ const SCHEMA: Fields = &[
 /// The versions of a definition. What a schema leaves out is written, too, so that the text is many times as long as what
 /// was sent: it ends after 64 KiB.
 pub(super) fn versions(hub: &InternalDefinition<'_>) -> BadValue {
+    if hub.versions.is_empty() {
+        return BadValue::raw("null");
+    }
     let mut out = String::from("[");
     for (index, version) in hub.versions.iter().enumerate() {
         if index > 0 {
@@ -257,6 +260,13 @@ mod tests {
             versions(&InternalDefinition::new(&spec)).to_string(),
             r#"[{"Name":"v1","Served":true,"Storage":false,"Deprecated":false,"DeprecationWarning":null,"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,"SelectableFields":null}]"#
         );
+    }
+
+    #[test]
+    fn no_versions_are_null() {
+        let spec = json!({});
+        let shown = versions(&InternalDefinition::new(&spec));
+        assert_eq!(shown.to_string(), "null");
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
             at = same.end;
             match message.slot(number) {
                 Some(Slot::Field(field)) if (self.keep)(message.of, field.name) => {
-                    self.field(same, field, empty, depth + 1)?;
+                    self.field(same, field, empty, depth)?;
                 }
                 Some(Slot::Part(part)) => {
                     if let Wire::Bytes(bytes) = self.fields[same.end - 1].1 {

@@ -269,6 +269,38 @@ fn fields_that_no_message_has_are_told_of() {
 }
 
 #[test]
+fn numbers_that_do_not_fit_are_told_of() {
+    const BIG: i64 = (1 << 32) + 80;
+    let pod = |port: i64, probed: i64| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{
+            "name": "c", "ports": [{"containerPort": port}], "livenessProbe": {"httpGet": {"port": probed}},
+        }]}})
+    };
+    assert!(is_whole(&pod(80, 80)));
+    assert!(!is_whole(&pod(BIG, 80)));
+    assert!(!is_whole(&pod(80, BIG)));
+}
+
+#[test]
+fn nesting_is_read_to_its_limit() {
+    let definition = |depth: usize| {
+        let mut schema = json!({"type": "string"});
+        for _ in 0..depth {
+            schema = json!({"type": "object", "properties": {"a": schema}});
+        }
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "d"},
+            "spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]},
+        })
+    };
+    check_round_trip(&definition(50));
+    assert_eq!(
+        decode(&encode(&definition(100)).unwrap()),
+        Err(Error::TooDeep)
+    );
+}
+
+#[test]
 fn fields_that_are_not_kept_are_left_out() {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "uid": "u"}, "data": {"k": "v"},

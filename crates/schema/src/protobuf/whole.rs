@@ -47,7 +47,8 @@ fn has(value: &Value, ty: &Type) -> bool {
             entries.is_some_and(|entries| entries.values().all(|item| has(item, element)))
         }
         Type::Bool => value.is_boolean(),
-        Type::Int32 | Type::Int64 => value.is_i64(),
+        Type::Int32 => is_i32(value),
+        Type::Int64 => value.is_i64(),
         Type::Double => value.is_number(),
         Type::String | Type::Duration => value.is_string(),
         Type::Time | Type::MicroTime => {
@@ -58,9 +59,13 @@ fn has(value: &Value, ty: &Type) -> bool {
             .as_str()
             .is_some_and(|text| STANDARD.decode(text).is_ok()),
         Type::Quantity => value.is_string() || value.is_number(),
-        Type::IntOrString => value.is_string() || value.is_i64(),
+        Type::IntOrString => value.is_string() || is_i32(value),
         Type::Raw | Type::Json => true,
         // No component writes definitions.
         Type::SchemaOrBool | Type::SchemaOrArray => false,
     }
+}
+
+fn is_i32(value: &Value) -> bool {
+    value.as_i64().is_some_and(|n| i32::try_from(n).is_ok())
 }

@@ -1,25 +1,21 @@
 //! `allot bench scheduling`: how fast pods are scheduled, by any scheduler.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{Write as _, stdout};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allot_reflector::{Collection, Observed, Writes, reflect};
+use allot_reflector::Writes;
 use anyhow::{Context, bail};
 use futures::stream::{self, StreamExt};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::Api;
-use parking_lot::Mutex;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 mod arrival;
+mod bindings;
 mod report;
 
 use super::measure::{Bound, Process};
@@ -235,49 +231,6 @@ impl Bench {
             created.insert(name, at);
         }
         Ok(created)
-    }
-
-    /// Names of pods as they are seen bound, with the moment.
-    async fn watch_bindings(&self) -> anyhow::Result<UnboundedReceiver<(String, Instant)>> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.names.namespace());
-        // Only bound pods are sent, and little of them is read: the load generator shares the machine.
-        let bound = Collection::new(api, Some("spec.nodeName!="));
-        let keep = |of: &str, field: &str| match of {
-            "Pod" => field == "metadata",
-            "ObjectMeta" => matches!(field, "name" | "uid" | "resourceVersion"),
-            _ => true,
-        };
-        let (sender, receiver) = unbounded_channel();
-        let listed = Arc::new(Notify::new());
-        let is_listed = listed.clone();
-        tokio::spawn(async move {
-            let known = Mutex::new(HashSet::new());
-            reflect::<Pod, _>(bound, keep, CancellationToken::new(), |observed| {
-                let mut known = known.lock();
-                let mut see = |pod: Pod| {
-                    let new = known.insert(pod.metadata.uid.unwrap_or_default());
-                    let pod = (pod.metadata.name.unwrap_or_default(), Instant::now());
-                    !new || sender.send(pod).is_ok()
-                };
-                match observed {
-                    Observed::Listed { items, .. } => {
-                        let goes_on = items.into_iter().all(see);
-                        is_listed.notify_one();
-                        goes_on
-                    }
-                    Observed::Applied(pod) => see(*pod),
-                    Observed::Deleted(pod) => {
-                        known.remove(&pod.metadata.uid.unwrap_or_default());
-                        true
-                    }
-                }
-            })
-            .await;
-        });
-        let patience = Duration::from_secs(self.args.patience);
-        let first = tokio::time::timeout(patience, listed.notified()).await;
-        first.context("pods cannot be listed")?;
-        Ok(receiver)
     }
 
     async fn next_bound(

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
-use crate::rest::body::content_type;
+use crate::rest::media_type::patch_type;
 use crate::yaml;
 
 /// Most operations in a JSON patch.
@@ -41,7 +41,7 @@ pub(in crate::rest) struct Read {
 
 /// Reads a patch by its media type.
 pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
-    let media_type = content_type(&call.request.headers);
+    let media_type = patch_type(&call.request.headers);
     let custom = call.resource.custom.is_some();
     // Merge patches and applied configurations have the form of the object: the texts of its raw fields are kept.
     if let Some(schema) = call.resource.schema(&call.version) {

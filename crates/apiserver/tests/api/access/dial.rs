@@ -169,7 +169,11 @@ async fn endpoints_on_the_servers_host_are_ports_that_their_pods_declare() {
     let own = socket
         .connect("192.0.2.1:9")
         .and_then(|()| socket.local_addr());
-    let Some(own) = own.ok().map(|own| own.ip()).filter(|ip| !ip.is_loopback()) else {
+    let reachable = |ip: &std::net::IpAddr| match ip {
+        std::net::IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+        std::net::IpAddr::V6(_) => false,
+    };
+    let Some(own) = own.ok().map(|own| own.ip()).filter(reachable) else {
         return;
     };
     let listener = TcpListener::bind((own, 0)).await.unwrap();

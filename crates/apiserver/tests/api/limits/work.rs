@@ -173,7 +173,7 @@ async fn regression_errors_are_not_collected_without_a_bound() {
     assert!(text.contains(", and at least "), "{}", text.len());
 }
 
-/// A tenant who may write roles could end the server: a rule of 5 kB with 300 groups, resources and verbs has 27 million
+/// A tenant with the permission to write roles could end the server: a rule of 5 kB with 300 groups, resources and verbs has 27 million
 /// parts, which were all written down.
 #[tokio::test]
 async fn regression_the_parts_of_a_role_are_not_written_down() {

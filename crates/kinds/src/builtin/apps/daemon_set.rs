@@ -114,7 +114,8 @@ fn validate_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
     if wanted.is_object() && is_empty(wanted) {
         let detail = "empty selector is invalid for daemonset";
-        errors.push(Error::invalid(&path.child("selector"), wanted, detail));
+        let shown = crate::validate::internal::selector(wanted);
+        errors.push(Error::invalid(&path.child("selector"), shown, detail));
     }
     let at = path.child("template");
     pod::template(&spec["template"], &at, errors);

@@ -1,5 +1,7 @@
 //! Certificate signing requests.
 
+use std::collections::BTreeMap;
+
 use allot_apimachinery::names;
 use serde_json::{Value, json};
 
@@ -88,17 +90,22 @@ fn prepare_status(request: &mut Value, old: &Value, part: Part) {
             }
         }
     }
+    // The first of each kind and status counts.
+    let mut known = BTreeMap::new();
+    for condition in before {
+        let place = (condition["type"].as_str(), condition["status"].as_str());
+        known
+            .entry(place)
+            .or_insert(&condition["lastTransitionTime"]);
+    }
     let now = Value::from(object::now());
     for condition in conditions {
         if condition["lastUpdateTime"].is_null() {
             condition["lastUpdateTime"] = now.clone();
         }
         if condition["lastTransitionTime"].is_null() {
-            let same = |it: &&Value| {
-                it["type"] == condition["type"] && it["status"] == condition["status"]
-            };
-            let known = before.iter().find(same).map(|it| &it["lastTransitionTime"]);
-            let since = known.cloned().unwrap_or_else(|| now.clone());
+            let place = (condition["type"].as_str(), condition["status"].as_str());
+            let since = known.get(&place).copied().unwrap_or(&now).clone();
             condition["lastTransitionTime"] = since;
         }
     }
@@ -139,4 +146,24 @@ fn row(object: &Value) -> Vec<Value> {
         json!(duration),
         json!(state.join(",")),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_condition_of_a_kind_and_status_tells_since_when() {
+        let known = |kind: &str, since: &str| json!({"type": kind, "status": "True", "lastTransitionTime": since});
+        let old =
+            json!({"status": {"conditions": [known("A", "1"), known("A", "2"), known("B", "3")]}});
+        let mut request = json!({"status": {"conditions": [
+            {"type": "B", "status": "True"}, {"type": "A", "status": "True"}, {"type": "A", "status": "False"},
+        ]}});
+        prepare_status(&mut request, &old, Part::Approval);
+        let conditions = &request["status"]["conditions"];
+        let since = |index: usize| conditions[index]["lastTransitionTime"].clone();
+        assert_eq!((since(0), since(1)), (json!("3"), json!("1")));
+        assert_eq!(since(2), conditions[2]["lastUpdateTime"]);
+    }
 }

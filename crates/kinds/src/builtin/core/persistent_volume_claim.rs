@@ -50,8 +50,8 @@ fn data_sources(claim: &mut Value, old: &Value) {
     let has = |spec: &Value, key: &str| spec[key].is_object();
     let in_use = has(&old["spec"], "dataSource") || has(&old["spec"], "dataSourceRef");
     let in_namespace = |source: &Value| !crate::object::text(source, &["namespace"]).is_empty();
-    // Volumes cannot be populated from other namespaces yet.
-    if spec.get("dataSourceRef").is_some_and(in_namespace) {
+    // Volumes cannot be populated from other namespaces yet; what is stored already is kept.
+    if !has(&old["spec"], "dataSourceRef") && spec.get("dataSourceRef").is_some_and(in_namespace) {
         spec.remove("dataSourceRef");
     }
     // `dataSource` alone only allows the kinds that it has always allowed.
@@ -72,6 +72,8 @@ fn data_sources(claim: &mut Value, old: &Value) {
         let source = spec.get(from).filter(|source| source.is_object());
         if let Some(source) = source.cloned()
             && spec.get(to).is_none_or(Value::is_null)
+            // `dataSource` has no namespace.
+            && !in_namespace(&source)
         {
             spec.insert(to.to_owned(), source);
         }
@@ -116,4 +118,21 @@ fn warnings(object: &Value) -> Vec<String> {
     let mut found = annotation(object, OLD_CLASS);
     found.extend(claim_spec(&object["spec"], "spec"));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_references_to_other_namespaces_stay() {
+        let source = json!({"kind": "A", "name": "a", "namespace": "other"});
+        let with = json!({"spec": {"dataSourceRef": source}});
+        let mut new = with.clone();
+        data_sources(&mut new, &Value::Null);
+        assert_eq!(new, json!({"spec": {}}));
+        let mut changed = with.clone();
+        data_sources(&mut changed, &with);
+        assert_eq!(changed, with);
+    }
 }

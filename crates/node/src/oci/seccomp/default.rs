@@ -10,9 +10,9 @@ use super::{Argument, Conditions, Profile, Syscalls};
 const ALWAYS: [&str; 12] = [
     // Files: names, metadata, contents.
     "access chdir chmod chown creat faccessat faccessat2 fchdir fchmod fchmodat fchmodat2 fchown fchownat futimesat getcwd \
-     lchown link linkat lstat mkdir mkdirat mknod mknodat name_to_handle_at newfstatat open openat openat2 readlink \
-     readlinkat rename renameat renameat2 rmdir stat statx symlink symlinkat truncate umask unlink unlinkat utime utimensat \
-     utimes",
+     lchown link linkat listmount lstat mkdir mkdirat mknod mknodat name_to_handle_at newfstatat open openat openat2 \
+     readlink readlinkat rename renameat renameat2 rmdir stat statmount statx symlink symlinkat truncate umask unlink \
+     unlinkat utime utimensat utimes",
     "close close_range copy_file_range dup dup2 dup3 fadvise64 fallocate fcntl fdatasync flock fstat fstatfs fsync ftruncate \
      getdents getdents64 ioctl lseek pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readv \
      sendfile splice statfs sync sync_file_range syncfs tee vmsplice write writev",
@@ -38,7 +38,8 @@ const ALWAYS: [&str; 12] = [
      times uname",
     // Users, groups, privileges. The kernel checks each for its capability.
     "capget capset getegid geteuid getgid getgroups getresgid getresuid getuid landlock_add_rule landlock_create_ruleset \
-     landlock_restrict_self seccomp setfsgid setfsuid setgid setgroups setregid setresgid setresuid setreuid setuid",
+     landlock_restrict_self lsm_get_self_attr lsm_list_modules lsm_set_self_attr seccomp setfsgid setfsuid setgid \
+     setgroups setregid setresgid setresuid setreuid setuid",
     // Time. Without CAP_SYS_TIME clocks are only read.
     "adjtimex clock_adjtime clock_getres clock_gettime clock_nanosleep getrandom gettimeofday nanosleep time timer_create \
      timer_delete timer_getoverrun timer_gettime timer_settime",
@@ -67,9 +68,8 @@ const WITH: [(&str, &str); 14] = [
     ("CAP_PERFMON", "perf_event_open"),
     (
         "CAP_SYS_ADMIN",
-        "bpf clone clone3 fanotify_init fsconfig fsmount fsopen fspick listmount lookup_dcookie mount mount_setattr \
-         move_mount open_tree perf_event_open quotactl quotactl_fd setdomainname sethostname setns statmount syslog umount2 \
-         unshare",
+        "bpf clone clone3 fanotify_init fsconfig fsmount fsopen fspick lookup_dcookie mount mount_setattr \
+         move_mount open_tree perf_event_open quotactl quotactl_fd setdomainname sethostname setns syslog umount2 unshare",
     ),
     ("CAP_SYS_BOOT", "reboot"),
     ("CAP_SYS_CHROOT", "chroot"),

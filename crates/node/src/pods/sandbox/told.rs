@@ -29,8 +29,8 @@ fn ports(pod: &Pod) -> Vec<Value> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
-    let init = spec.init_containers.iter().flatten();
-    let all = init.chain(&spec.containers);
+    // As a kubelet: not those of init containers.
+    let all = spec.containers.iter();
     let all = all.flat_map(|container| container.ports.iter().flatten());
     let mapped = all.filter_map(|port| {
         let on_host = port.host_port.filter(|port| *port > 0)?;
@@ -101,7 +101,9 @@ mod tests {
                 {"hostPort": 53, "containerPort": 8080, "protocol": "udp"},
             ])
         );
-        let none = pod(json!([port(json!({}))]));
+        let mut none = pod(json!([port(json!({}))]));
+        let spec = none.spec.as_mut().unwrap();
+        spec.init_containers = own.spec.map(|spec| spec.containers);
         assert!(!has_host_ports(&none));
         assert!(!capabilities(&none).contains_key("portMappings"));
         let keys: Vec<String> = args(&none).into_iter().map(|(key, _)| key).collect();

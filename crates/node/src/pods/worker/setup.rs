@@ -94,7 +94,10 @@ impl Worker {
         let result = match result {
             Ok(()) => open_sandbox(&self.node, pod).await.map_err(|obstacle| {
                 let Obstacle { reason, message } = obstacle;
-                events.pod(pod, None, Kind::Warning, reason, message.clone());
+                // An agent that is stopping is no fault of the pod.
+                if !self.node.shutdown.is_cancelled() {
+                    events.pod(pod, None, Kind::Warning, reason, message.clone());
+                }
                 message
             }),
             Err(error) => Err(error),

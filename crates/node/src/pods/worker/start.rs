@@ -108,6 +108,10 @@ impl Worker {
         };
         // The sandbox that was there may have ended with the machine or the runtime.
         if let Err(obstacle) = super::setup::open_sandbox(&self.node, pod).await {
+            // An agent that is stopping is no fault of the pod.
+            if self.node.shutdown.is_cancelled() {
+                return None;
+            }
             return self.obstacle(pod, container, "ContainerCreating", obstacle.message);
         }
         let made = launch::container_spec(&self.node, pod, container, given, attempt).await;

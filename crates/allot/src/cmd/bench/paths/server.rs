@@ -196,12 +196,15 @@ fn create_custom(_: usize) -> anyhow::Result<Operation> {
     anyhow::ensure!(established, "the watch of definitions ended");
     // The same task makes the registry with it next.
     let ranges = "/apis/bench.example.com/v1/namespaces/default/ranges";
-    for _ in 0..1000 {
-        if api.get(ranges).is_ok() {
+    let mut served = false;
+    for _ in 0..10_000 {
+        served = api.get(ranges).is_ok();
+        if served {
             break;
         }
         api.block_on(tokio::task::yield_now());
     }
+    anyhow::ensure!(served, "custom objects are not served");
     Ok(each(api, move |api, number| {
         let range = json!({
             "apiVersion": "bench.example.com/v1",

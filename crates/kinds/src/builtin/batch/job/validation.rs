@@ -43,6 +43,7 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
             let shown = match key {
                 "template" => BadValue::raw(pod_diff::template(&spec[key])),
                 _ if spec[key].is_null() => BadValue::raw("null".to_owned()),
+                "selector" => internal::selector(&spec[key]),
                 _ => internal::shown(("batch", "v1", "Job"), &["spec", key], &spec[key]),
             };
             errors.push(Error::invalid(&path.child(key), shown, IMMUTABLE));

@@ -247,7 +247,14 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
         spec.retain(|key, _| SOURCES.contains(&key.as_str()));
         Value::Object(spec)
     };
-    let (now, before) = (source(object), source(old));
+    let (mut now, before) = (source(object), source(old));
+    // The secret for expansions may be added.
+    if before["csi"].is_object()
+        && before["csi"]["controllerExpandSecretRef"].is_null()
+        && let Some(csi) = now.get_mut("csi").and_then(Value::as_object_mut)
+    {
+        csi.remove("controllerExpandSecretRef");
+    }
     if now != before {
         let at = Path::new("spec").child("persistentvolumesource");
         let shown = pod_diff::of("PersistentVolumeSource", &before, &now);
@@ -270,9 +277,62 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
         };
         errors.push(Error::invalid(&at, shown, detail));
     }
+    let class = "volumeAttributesClassName";
+    if before[class].is_string() && now[class].is_null() {
+        let at = Path::new("spec").child(class);
+        let detail = "update from non-nil value to nil is forbidden";
+        errors.push(Error::forbidden(&at, detail));
+    }
 }
 
 /// Checks a volume.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     validate_spec(&object["spec"], false, &Path::new("spec"), errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn update(new: &Value, old: &Value) -> Vec<String> {
+        let mut errors = ErrorList::new();
+        validate_update(new, old, &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    fn volume() -> Value {
+        json!({"spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "persistentVolumeReclaimPolicy": "Retain", "csi": {"driver": "d", "volumeHandle": "h"},
+        }})
+    }
+
+    #[test]
+    fn the_secret_for_expansions_can_be_added_once() {
+        let (old, mut new) = (volume(), volume());
+        new["spec"]["csi"]["controllerExpandSecretRef"] = json!({"name": "s", "namespace": "n"});
+        assert_eq!(update(&new, &old), Vec::<String>::new());
+        let mut other = new.clone();
+        other["spec"]["csi"]["controllerExpandSecretRef"]["name"] = "t".into();
+        let errors = update(&other, &new);
+        assert!(
+            errors.len() == 1 && errors[0].contains("is immutable"),
+            "{errors:?}"
+        );
+    }
+
+    #[test]
+    fn the_attributes_class_cannot_be_removed() {
+        let (new, mut old) = (volume(), volume());
+        old["spec"]["volumeAttributesClassName"] = "c".into();
+        assert_eq!(
+            update(&new, &old),
+            [
+                "spec.volumeAttributesClassName: Forbidden: update from non-nil value to nil is forbidden"
+            ]
+        );
+        assert_eq!(update(&old, &new), Vec::<String>::new());
+    }
 }

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use crate::validate::{entries, pod_diff, rule, storage, text};
+use crate::validate::{IMMUTABLE, entries, pod_diff, rule, storage, text};
 
 /// Checks a claim of a volume.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
@@ -74,9 +74,28 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
     // The requested size of a bound claim may grow.
     let bound = object["status"]["phase"] == "Bound";
     let class = "volume.beta.kubernetes.io/storage-class";
-    let is_annotated = |it: &Value| it["metadata"]["annotations"].get(class).is_some();
-    let gets_class =
-        old["spec"]["storageClassName"].is_null() && !is_annotated(old) && !is_annotated(object);
+    let annotated = |it: &Value| {
+        let annotation = it["metadata"]["annotations"].get(class);
+        annotation.and_then(Value::as_str).map(str::to_owned)
+    };
+    let (annotation, annotation_before) = (annotated(object), annotated(old));
+    let named = object["spec"]["storageClassName"].as_str();
+    let unnamed = old["spec"]["storageClassName"].is_null();
+    // The class may be set where there was none, to that of the annotation if there is one.
+    let gets_class = unnamed
+        && named.is_some()
+        && annotation_before
+            .as_deref()
+            .is_none_or(|before| named == Some(before));
+    // With the class the annotation may go.
+    let moves_class = gets_class
+        && annotation_before.is_some()
+        && (annotation.is_none() || annotation == annotation_before);
+    let annotation = annotation.unwrap_or_default();
+    if !moves_class && annotation != annotation_before.unwrap_or_default() {
+        let at = Path::new("metadata").child("annotations").child(class);
+        errors.push(Error::invalid(&at, annotation.as_str(), IMMUTABLE));
+    }
     // Mutable fields are made equal, the rest must be equal; a binder writes the volume's name once.
     let (mut now, mut before) = (object["spec"].clone(), old["spec"].clone());
     if text(&before, "volumeName").is_empty() {
@@ -108,6 +127,24 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
         let detail = "field can not be less than status.capacity";
         errors.push(Error::forbidden(&at, detail));
     }
+    let (now, before) = (&object["spec"], &old["spec"]);
+    if now["volumeMode"] != before["volumeMode"] {
+        let at = Path::new("volumeMode");
+        errors.push(Error::invalid(&at, &now["volumeMode"], IMMUTABLE));
+    }
+    let class = "volumeAttributesClassName";
+    let applied = !old["status"]["currentVolumeAttributesClassName"].is_null();
+    if applied && now[class] != before[class] {
+        let to = match now[class].as_str() {
+            None => "nil",
+            Some("") => "empty string",
+            Some(_) => return,
+        };
+        let detail = format!(
+            "update to {to} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        );
+        errors.push(Error::forbidden(&path.child(class), detail));
+    }
 }
 
 /// Sets a member to its value in `other`.
@@ -117,5 +154,78 @@ fn follow(object: &mut Value, other: &Value, key: &str) {
             Some(value) => map.insert(key.to_owned(), value.clone()),
             None => map.remove(key),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn update(new: &Value, old: &Value) -> Vec<String> {
+        let mut errors = ErrorList::new();
+        validate_update(new, old, &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    fn claim() -> Value {
+        json!({
+            "metadata": {"annotations": {}}, "status": {"phase": "Bound"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+                "volumeMode": "Filesystem", "volumeName": "v",
+            },
+        })
+    }
+
+    #[test]
+    fn the_class_of_the_annotation_is_fixed() {
+        let class = "volume.beta.kubernetes.io/storage-class";
+        let mut old = claim();
+        old["metadata"]["annotations"][class] = "a".into();
+        let mut new = claim();
+        assert_eq!(
+            update(&new, &old),
+            [format!(
+                "metadata.annotations.{class}: Invalid value: \"\": field is immutable"
+            )]
+        );
+        // It moves into the spec.
+        new["spec"]["storageClassName"] = "a".into();
+        assert_eq!(update(&new, &old), Vec::<String>::new());
+        new["spec"]["storageClassName"] = "b".into();
+        assert_eq!(update(&new, &old).len(), 2);
+    }
+
+    #[test]
+    fn the_volume_mode_is_named_as_well() {
+        let (mut new, old) = (claim(), claim());
+        new["spec"]["volumeMode"] = "Block".into();
+        let errors = update(&new, &old);
+        assert!(errors[0].starts_with("spec: Forbidden: spec is immutable"));
+        assert_eq!(
+            errors[1..],
+            ["volumeMode: Invalid value: \"Block\": field is immutable"]
+        );
+    }
+
+    #[test]
+    fn an_attributes_class_in_effect_stays() {
+        let (mut new, mut old) = (claim(), claim());
+        old["spec"]["volumeAttributesClassName"] = "a".into();
+        assert_eq!(update(&new, &old), Vec::<String>::new());
+        old["status"]["currentVolumeAttributesClassName"] = "a".into();
+        for (class, to) in [(Value::Null, "nil"), ("".into(), "empty string")] {
+            new["spec"]["volumeAttributesClassName"] = class;
+            let errors = update(&new, &old);
+            let expected = format!(
+                "spec.volumeAttributesClassName: Forbidden: update to {to} is forbidden when \
+                 status.currentVolumeAttributesClassName is not nil"
+            );
+            assert!(errors.contains(&expected), "{errors:?}");
+        }
+        new["spec"]["volumeAttributesClassName"] = "b".into();
+        assert_eq!(update(&new, &old), Vec::<String>::new());
     }
 }

@@ -1,0 +1,118 @@
+//! What a decoder knows on its way through an object: where it is, and what it has found.
+
+use allot_apimachinery::quote::quote;
+use serde_json::{Map, Value};
+
+use super::outcome::{DecodeError, Decoded, RawText};
+use super::scalar;
+use crate::types::{Struct, Type};
+
+/// The maximum number of unknown and duplicate fields that are reported for an object, as in upstream's decoder.
+pub const MAX_STRICT: usize = 100;
+/// The length of all paths that are composed for such reports. A key of a map may be as long as the body, and every
+/// unknown field below it is reported with its whole path.
+const MAX_STRICT_TEXT: usize = 4 << 20;
+
+/// What is known while an object is decoded.
+pub(super) struct Context {
+    /// The path as strict errors print it.
+    pub(super) path: String,
+    /// The path as Go's type errors print it: JSON names of struct fields only.
+    pub(super) fields: Vec<&'static str>,
+    pub(super) structs: Vec<&'static Struct>,
+    strict: Vec<String>,
+    /// The length of the paths that were composed for them.
+    strict_text: usize,
+    /// Go keeps the first error, goes on, and reports it at the end.
+    error: Option<String>,
+    /// The error is of a type with its own parser: Go stops there, and what it kept before is lost.
+    stopped: bool,
+    /// What a repeated field goes on from: Go decodes a second object into the first one.
+    pub(super) earlier: Option<Map<String, Value>>,
+    /// Texts of raw fields, where an object is read from its text.
+    pub(super) raws: Option<Vec<RawText>>,
+}
+
+impl Context {
+    pub(super) fn new() -> Self {
+        Self {
+            path: String::new(),
+            fields: Vec::new(),
+            structs: Vec::new(),
+            strict: Vec::new(),
+            strict_text: 0,
+            error: None,
+            stopped: false,
+            earlier: None,
+            raws: None,
+        }
+    }
+
+    pub(super) fn finish(self, value: Value) -> Result<Decoded, DecodeError> {
+        match self.error {
+            Some(text) => Err(DecodeError::Type(text)),
+            None => Ok(Decoded {
+                value,
+                strict: self.strict,
+                raws: self.raws.unwrap_or_default(),
+            }),
+        }
+    }
+
+    pub(super) fn save(&mut self, text: impl FnOnce() -> String) {
+        if self.error.is_none() {
+            self.error = Some(text());
+        }
+    }
+
+    /// As [`Context::save`], for a type with its own parser.
+    pub(super) fn stop(&mut self, text: impl FnOnce() -> String) {
+        if !self.stopped {
+            self.error = Some(text());
+            self.stopped = true;
+        }
+    }
+
+    pub(super) fn mismatch(&mut self, found: &str, expected: &str, ty: Option<&Type>) {
+        let text = match self.structs.last() {
+            Some(structure) if !self.fields.is_empty() => format!(
+                "json: cannot unmarshal {found} into Go struct field {}.{} of type {expected}",
+                structure.simple_name(),
+                self.fields.join(".")
+            ),
+            _ => format!("json: cannot unmarshal {found} into Go value of type {expected}"),
+        };
+        match ty.is_some_and(scalar::has_parser) {
+            true => self.stop(|| text),
+            false => self.save(|| text),
+        }
+    }
+
+    pub(super) fn strict(&mut self, what: &str, key: &str) {
+        if self.strict.len() >= MAX_STRICT || self.strict_text > MAX_STRICT_TEXT {
+            return;
+        }
+        self.strict_text += self.path.len() + key.len();
+        let path = if self.path.is_empty() {
+            quote(key)
+        } else {
+            quote(&format!("{}.{key}", self.path))
+        };
+        let text = format!("{what} field {path}");
+        if !self.strict.contains(&text) {
+            self.strict.push(text);
+        }
+    }
+
+    /// Runs `inner` with `.key` added to the path.
+    pub(super) fn within<T>(&mut self, key: &str, inner: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(key);
+        let result = inner(self);
+        self.path.truncate(length);
+        result
+    }
+}
