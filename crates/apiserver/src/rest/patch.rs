@@ -417,6 +417,9 @@ fn decode_patched(
             let unknown = custom
                 .read(&mut value)
                 .map_err(|error| refused(&shown(), &error))?;
+            // What an apply has below a schema that keeps unknown fields is not told of.
+            let is_apply = patch_type(&call.request.headers) == APPLY;
+            let unknown = unknown.into_iter().filter(|_| !is_apply);
             let strict = strict.iter().cloned().chain(unknown).collect();
             let decoded = decode::Decoded {
                 value,
