@@ -7,6 +7,8 @@ use super::list;
 /// The versions of a definition, and which of their parts all share.
 pub(super) struct InternalDefinition<'a> {
     pub(super) versions: &'a [Value],
+    /// Whether there is a list of versions, be it empty.
+    pub(super) has_versions: bool,
     shared: [bool; 4],
 }
 
@@ -49,7 +51,11 @@ impl<'a> InternalDefinition<'a> {
             let first = said.next();
             first.is_some_and(|first| said.all(|other| other == first))
         });
-        Self { versions, shared }
+        Self {
+            versions,
+            has_versions: spec["versions"].is_array(),
+            shared,
+        }
     }
 
     fn said(&self, of: Option<&'a Value>) -> VersionParts<'a> {

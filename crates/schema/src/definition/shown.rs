@@ -127,7 +127,7 @@ const SCHEMA: Fields = &[
 /// The versions of a definition. What a schema leaves out is written, too, so that the text is many times as long as what
 /// was sent: it ends after 64 KiB.
 pub(super) fn versions(hub: &InternalDefinition<'_>) -> BadValue {
-    if hub.versions.is_empty() {
+    if !hub.has_versions {
         return BadValue::raw("null");
     }
     let mut out = String::from("[");
@@ -264,9 +264,10 @@ mod tests {
 
     #[test]
     fn no_versions_are_null() {
-        let spec = json!({});
-        let shown = versions(&InternalDefinition::new(&spec));
-        assert_eq!(shown.to_string(), "null");
+        for (spec, expected) in [(json!({}), "null"), (json!({"versions": []}), "[]")] {
+            let shown = versions(&InternalDefinition::new(&spec));
+            assert_eq!(shown.to_string(), expected);
+        }
     }
 
     #[test]

@@ -333,7 +333,8 @@ fn fields_come_in_any_order() {
 fn raw_fields_that_are_no_json_are_null() {
     let parameters = |text: &[u8]| {
         let opaque = field(1, &[field(1, b"d"), field(2, &field(1, text))].concat());
-        let spec = field(1, &field(3, &opaque));
+        let configuration = field(2, &opaque);
+        let spec = field(1, &field(3, &configuration));
         let body = envelope("resource.k8s.io/v1", "ResourceClaim", &field(2, &spec));
         let read = decode(&body).unwrap();
         read["spec"]["devices"]["config"][0]["opaque"]["parameters"].clone()

@@ -312,7 +312,9 @@ fn regression_a_long_key_is_not_repeated_without_a_bound() {
         let errors = validate(&object, &schema, &Path::root());
         assert!(!errors.is_empty(), "{value}");
         assert!(size(&errors) < 16 << 20, "{value}: {}", size(&errors));
-        assert!(errors.is_full(), "{value}");
+        let untold = "there are more errors, which are not listed";
+        let last = errors.last().map(ToString::to_string).unwrap_or_default();
+        assert!(errors.is_full() || last.ends_with(untold), "{value}");
         // Without the key there are just as many errors, and more than an answer tells are kept.
         let object = json!({"values":{"k":each(value)}});
         assert!(validate(&object, &schema, &Path::root()).len() >= 1000);
