@@ -123,6 +123,20 @@ fn the_rules_of_a_webhook_policy_are_two_parts_deep() {
     assert_eq!(got["spec"]["matchConstraints"]["resourceRules"], want);
 }
 
+/// Host and paths were taken for the same field, and the paths of Go clients were lost.
+#[test]
+fn regression_the_rules_of_an_ingress() {
+    let path = [field(1, b"/"), field(3, b"Prefix")].concat();
+    let http = field(1, &field(1, &path));
+    let rule = [field(1, b"example.com"), field(2, &http)].concat();
+    let raw = [field(1, &field(1, b"i")), field(2, &field(3, &rule))].concat();
+    let got = decode(&envelope("networking.k8s.io/v1", "Ingress", &raw)).unwrap();
+    let want =
+        json!([{"host": "example.com", "http": {"paths": [{"path": "/", "pathType": "Prefix"}]}}]);
+    assert_eq!(got["spec"]["rules"], want);
+    check_round_trip(&got);
+}
+
 /// What is written is read as the same object, with the empty fields that upstream's encoder writes as well.
 fn check_round_trip(object: &serde_json::Value) {
     let bytes = encode(object).unwrap();

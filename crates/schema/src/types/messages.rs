@@ -119,6 +119,7 @@ pub(crate) fn embedded(schema: &'static Struct) -> Option<Embedded> {
         "DeviceClaimConfiguration" => (2, &["requests"]),
         "DeviceClassConfiguration" => (1, &[]),
         "DeviceAllocationConfiguration" => (3, &["source", "requests"]),
+        "IngressRule" => (2, &["host"]),
         "RuleWithOperations" => (2, &["operations"]),
         "NamedRuleWithOperations" => (2, &["resourceNames"]),
         _ => return None,
