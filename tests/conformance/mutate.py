@@ -32,6 +32,11 @@ CLUSTER_WIDE_KEPT = {"namespaces", "nodes"}     # what they select would be dele
 NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 
 
+def wrong(r):
+    """a value of some type; a copy, because scenarios change what they hold"""
+    return copy.deepcopy(r.choice(WRONG))
+
+
 class Resource:
     """A resource as discovery tells it, with objects that can be created."""
 
@@ -149,7 +154,7 @@ class Schemas:
             if "enum" in schema and r.random() < 0.8:
                 return r.choice(schema["enum"])
             return self.text(r, key)
-        return copy.deepcopy(r.choice(WRONG))
+        return wrong(r)
 
     def text(self, r, key):
         known = [x for x in self.words.get(key, {}).values() if isinstance(x, str)]
@@ -257,9 +262,9 @@ class Scenario:
         if how < 0.52:
             del parent[key]
         elif how < 0.57:
-            parent[key] = copy.deepcopy(r.choice(WRONG))
+            parent[key] = wrong(r)
         elif how < 0.62 and isinstance(value, dict):
-            value[r.choice(["unknown", "Name", "x-y", ""])] = copy.deepcopy(r.choice(WRONG))
+            value[r.choice(["unknown", "Name", "x-y", ""])] = wrong(r)
         elif isinstance(value, list) and value:
             choice = r.random()
             if choice < 0.5:
@@ -297,7 +302,7 @@ class Scenario:
             ("resourceVersion", r.choice(["1", "0", "x", ""])), ("uid", "11111111-2222-3333-4444-555555555555"), ("generation", 7),
             ("creationTimestamp", r.choice(["2020-01-01T00:00:00Z", "x", None])), ("deletionTimestamp", "2020-01-01T00:00:00Z"),
             ("deletionGracePeriodSeconds", 5), ("selfLink", "/x"), ("managedFields", r.choice([[], [{}], [{"manager": "m"}]])),
-            ("unknown", 1), ("labels", copy.deepcopy(r.choice(WRONG))), ("annotations", copy.deepcopy(r.choice(WRONG))), ("name", copy.deepcopy(r.choice(WRONG))),
+            ("unknown", 1), ("labels", wrong(r)), ("annotations", wrong(r)), ("name", wrong(r)),
         ])
         meta[key] = value
         return body
@@ -477,7 +482,7 @@ class Scenario:
                 if op["op"] in ("copy", "move"):
                     op["from"] = "/metadata/" + r.choice(["name", "labels", "x"])
                 elif op["op"] != "remove":
-                    op["value"] = self.schemas.make(r, self.schemas.at(self.schemas.of(self.resource), at), str(at[-1]), 1) if r.random() < 0.8 else copy.deepcopy(r.choice(WRONG))
+                    op["value"] = self.schemas.make(r, self.schemas.at(self.schemas.of(self.resource), at), str(at[-1]), 1) if r.random() < 0.8 else wrong(r)
                 ops.append(op)
             self.add("PATCH", path, r.choice([ops, ops, ops, ops, ops, ops[0], [], [{}], None, "x"]), content="application/json-patch+json")
         else:
@@ -529,7 +534,7 @@ class Scenario:
         if isinstance(body, dict) and r.random() < 0.3:
             at = r.choice(list(places(body)) or [("x",)])
             try:
-                get(body, at[:-1])[at[-1]] = copy.deepcopy(r.choice(WRONG))
+                get(body, at[:-1])[at[-1]] = wrong(r)
             except (KeyError, TypeError):
                 pass
         path = self.resource.path(self.some_name()) + "/" + name

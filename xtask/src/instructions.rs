@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{cargo, root};
+use crate::{root, test};
 
 /// What a path may need more than is recorded, in percent.
 const TOLERANCE: f64 = 5.0;
@@ -34,6 +34,7 @@ pub fn run(arguments: &[String]) -> Result<bool> {
             Recorded::parse(&fs::read_to_string(&file).context("tests/paths/instructions.txt")?)?
         }
     };
+    let is_comparable = tools == recorded.tools;
     let mut counted = BTreeMap::new();
     let mut more = Vec::new();
     println!(
@@ -43,7 +44,7 @@ pub fn run(arguments: &[String]) -> Result<bool> {
     for (name, count) in list(&program)? {
         let mut needed = each(&program, &name, count)?;
         let before = recorded.counts.get(&name).copied();
-        if before.is_some_and(|before| change(before, needed) > TOLERANCE) {
+        if is_comparable && before.is_some_and(|before| change(before, needed) > TOLERANCE) {
             // Background tasks of the runtime may have run in one of the two measurements.
             needed = needed.min(each(&program, &name, count)?);
         }
@@ -76,7 +77,7 @@ pub fn run(arguments: &[String]) -> Result<bool> {
         println!("{name}: recorded, and no path any more");
         more.push(name.clone());
     }
-    if now.tools != recorded.tools {
+    if !is_comparable {
         println!(
             "Not compared: recorded with {}, counted with {}. `cargo xtask instructions --record` records anew.",
             recorded.tools, now.tools
@@ -100,28 +101,12 @@ fn change(before: u64, now: u64) -> f64 {
 
 /// The debug build of the program, as the tests use it: with other options cargo would build much of it again.
 fn build() -> Result<PathBuf> {
-    let built = cargo()
-        .args([
-            "test",
-            "--workspace",
-            "--no-run",
-            "--message-format",
-            "json-render-diagnostics",
-        ])
-        .stderr(Stdio::inherit())
-        .output()?;
-    ensure!(built.status.success(), "cargo test --no-run failed");
-    let text = String::from_utf8(built.stdout)?;
-    let programs = text.lines().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let is_program =
-            message["target"]["name"] == "allot" && message["profile"]["test"] == false;
-        let executable = message["executable"].as_str().map(PathBuf::from);
-        executable.filter(|_| is_program)
+    let built = test::executables(&[])?;
+    let program = built.iter().rev().find(|message| {
+        message["target"]["name"] == "allot" && message["profile"]["test"] == false
     });
-    programs
-        .reduce(|_, last| last)
-        .context("cargo made no program")
+    let path = program.and_then(|message| message["executable"].as_str());
+    path.map(PathBuf::from).context("cargo made no program")
 }
 
 /// The tools on which the numbers depend.

@@ -16,6 +16,7 @@ use anyhow::Result;
 
 use crate::{cargo, root};
 use binary::Binary;
+pub use binary::executables;
 use summary::Summary;
 
 /// How many failed tests get a second chance in a run. More are no matter of luck.

@@ -9,7 +9,7 @@ use crate::quantity::Quantity;
 /// Amounts by the name of the resource, as in `requests` and `limits`.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// Reads the members of an object; what is no quantity is left out.
+/// Reads the members of an object; what is no quantity, which decoding refuses, is left out.
 pub fn from_json(object: &Value) -> Amounts {
     object
         .as_object()
@@ -19,11 +19,18 @@ pub fn from_json(object: &Value) -> Amounts {
         .collect()
 }
 
+/// Adds to an amount, which stays as it is if it would overflow.
+fn increase(amount: &mut Quantity, more: &Quantity) {
+    if let Some(sum) = amount.checked_add(more) {
+        *amount = sum;
+    }
+}
+
 /// Adds amounts to others. One that would overflow stays as it is.
 pub fn add(total: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         match total.get_mut(name) {
-            Some(known) => *known = known.checked_add(amount).unwrap_or_else(|| known.clone()),
+            Some(known) => increase(known, amount),
             None => {
                 total.insert(name.clone(), amount.clone());
             }
@@ -66,11 +73,11 @@ pub fn at_once(
         } else {
             // Of what it does not name it needs what stays, which the total has already. There may be thousands of
             // containers with resources of their own.
-            let same: Amounts = amounts
-                .keys()
-                .filter_map(|name| Some((name.clone(), staying.get(name)?.clone())))
-                .collect();
-            add(&mut amounts, &same);
+            for (name, amount) in &mut amounts {
+                if let Some(more) = staying.get(name) {
+                    increase(amount, more);
+                }
+            }
             raise(&mut most, &amounts);
         }
     }

@@ -10,10 +10,10 @@ mod list;
 
 pub use list::{ErrorList, MOST_TEXT, aggregate};
 
-/// The longest name or key in a path, in bytes.
-const MOST_STEP: usize = 2048;
-/// The length after which a path does not grow.
-const MOST_PATH: usize = 4096;
+/// The longest name or key in a path, in bytes. Names and keys may be as long as the body.
+pub const MOST_STEP: usize = 2048;
+/// The length after which a path does not grow, in bytes.
+pub const MOST_PATH: usize = 4096;
 /// What stands for the rest.
 const CUT: &str = "…";
 

@@ -113,13 +113,14 @@ fn all(core: &Core, request: &Incoming, endpoint: &str) -> Response<Body> {
 /// 405.
 pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>> {
     let path = match request.info.path.as_str() {
+        "/version/" => "/version",
         "/openid/v1/jwks/" => "/openid/v1/jwks",
         "/.well-known/openid-configuration/" => "/.well-known/openid-configuration",
         path => path,
     };
     let is_document = matches!(
         path,
-        "/version" | "/version/" | "/openid/v1/jwks" | "/.well-known/openid-configuration"
+        "/version" | "/openid/v1/jwks" | "/.well-known/openid-configuration"
     );
     if is_document && request.method != Method::GET {
         return Err(ApiError::method_not_allowed());
@@ -130,7 +131,7 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
         return Err(ApiError::no_such_path());
     }
     let response = match path {
-        "/version" | "/version/" => {
+        "/version" => {
             only_json(&request.headers)?;
             let emulated = core.config.features.release();
             let own = emulated.max(Release::DEFAULT);

@@ -132,6 +132,9 @@ pub async fn dispatch(
         }
     }
     let verb = info.verb.as_str();
+    // A patch in an unknown format has no handler.
+    let read =
+        verb != "patch" || patch::MEDIA_TYPES.contains(&&*media_type::patch_type(&request.headers));
     if custom || !info.subresource.is_empty() {
         // Decided with the subresource, or by the definition.
     } else if !is_routed(&resource, &info, &request.method) {
@@ -150,9 +153,7 @@ pub async fn dispatch(
         check_custom(&resource, definition, &info)?;
     } else if info.subresource.is_empty() {
         // The router looks at what is sent before it looks at what is accepted.
-        if verb == "patch"
-            && !patch::MEDIA_TYPES.contains(&&*media_type::patch_type(&request.headers))
-        {
+        if !read {
             return Err(patch::unknown_media_type());
         }
         acceptable(
@@ -167,8 +168,6 @@ pub async fn dispatch(
         }
     }
     // Only a handler sends a deprecation warning, not a path without one; also for an answer that is not acceptable.
-    let read =
-        verb != "patch" || patch::MEDIA_TYPES.contains(&&*media_type::patch_type(&request.headers));
     let handled = read
         && resource.custom.is_none()
         && match resource.subresource(&info.subresource) {

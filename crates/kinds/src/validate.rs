@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
@@ -85,6 +86,24 @@ pub(crate) fn entries<'a>(
     key: &str,
 ) -> impl Iterator<Item = (&'a String, &'a Value)> {
     value[key].as_object().into_iter().flatten()
+}
+
+/// An amount of a resource. A text that is none has not passed decoding.
+pub(crate) fn quantity(value: &Value) -> Option<Quantity> {
+    value.as_str()?.parse().ok()
+}
+
+/// The field cannot change.
+pub(crate) fn immutable(
+    object: &Value,
+    old: &Value,
+    key: &str,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    if object[key] != old[key] {
+        errors.push(Error::invalid(path, &object[key], IMMUTABLE));
+    }
 }
 
 /// Adds an error for each text that a rule gives.

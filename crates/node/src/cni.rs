@@ -40,7 +40,7 @@ pub(crate) enum Error {
         plugin: String,
         /// What it was asked for.
         verb: &'static str,
-        /// Its own words.
+        /// Its own message.
         text: String,
     },
 }

@@ -43,6 +43,7 @@ mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod images;
+mod interfaces;
 mod manifests;
 mod memory;
 mod metrics;
@@ -112,8 +113,12 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     // Its own, so that an error ends the workers of pods as well.
     let stop = shutdown.child_token();
     let (workers, mut tasks) = (TaskTracker::new(), JoinSet::new());
-    let isolation = runtime.isolation();
-    let sandboxes = pods::Sandboxes::open(&config.root_dir, &config.network, isolation);
+    let mut network = config.network.clone();
+    if runtime.complete().is_some() {
+        // Such a runtime connects pods itself, so that the agent does not call the plugins as well.
+        network.mode = PodNetwork::Host;
+    }
+    let sandboxes = pods::Sandboxes::open(&config.root_dir, &network, runtime.isolation());
     let sandboxes = Arc::new(sandboxes);
     let served = async {
         let networks = Arc::clone(&sandboxes);
@@ -202,9 +207,9 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
     });
     let port = server::start(&node, tasks).await?;
     // The Node says from the beginning how the network of its pods is.
-    let looked = tokio::time::timeout(LONGEST, node.sandboxes.look());
+    let looked = tokio::time::timeout(LONGEST, node.sandboxes.looked());
     tokio::select! {
-        // Plugins that take longer leave the Node not ready, and are asked again.
+        // The Node is not ready while plugins take longer.
         _ = looked => {}
         () = shutdown.cancelled() => return Ok(()),
     }

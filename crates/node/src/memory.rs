@@ -1,4 +1,7 @@
-//! The memory of the machine.
+//! The memory of the machine, and what containers may use of it.
+
+use allot_apimachinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::Container;
 
 /// What the kernel says, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,13 @@ impl Memory {
                 .saturating_sub(bytes("SwapFree:").unwrap_or(0)),
         })
     }
+}
+
+/// The limit of a container's memory in bytes; `None` without one.
+pub(crate) fn limit_of(container: &Container) -> Option<u64> {
+    let limits = container.resources.as_ref()?.limits.as_ref()?;
+    let limit: Quantity = limits.get("memory")?.0.parse().ok()?;
+    u64::try_from(limit.value()).ok()
 }
 
 #[cfg(test)]

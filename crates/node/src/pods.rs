@@ -49,7 +49,7 @@ mod volumes;
 mod worker;
 
 pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
-pub(crate) use sandbox::{Sandboxes, leave as leave_networks};
+pub(crate) use sandbox::{RECORDS as NETWORK_RECORDS, Sandboxes, leave as leave_networks};
 pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
 pub(crate) use static_pods::source as static_source;
@@ -88,7 +88,7 @@ pub(crate) struct Node {
     pub(crate) claims: Claims,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
-    /// Networks of pods; unused where the runtime brings them.
+    /// Networks of pods; unused if the runtime makes them.
     pub(crate) sandboxes: Arc<Sandboxes>,
     /// Pods by UID, for the HTTPS API and PodResources.
     pub(crate) pods: Mutex<HashMap<String, Entry>>,

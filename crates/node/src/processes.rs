@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+/// How long killed processes may take to end.
+const KILLED: Duration = Duration::from_secs(10);
+
 /// A process that is held by a descriptor: signals reach only this process.
 #[derive(Debug)]
 pub(crate) struct ProcessHandle {
@@ -73,7 +76,7 @@ pub(crate) fn descendants(of: Vec<i32>) -> Vec<ProcessHandle> {
 }
 
 /// Kills processes, and waits for their end.
-pub(crate) fn kill(processes: &[ProcessHandle], deadline: Instant) {
+fn kill(processes: &[ProcessHandle], deadline: Instant) {
     for process in processes {
         // One that may not be killed is waited for until the deadline.
         let _ = process.signal(Signal::KILL);
@@ -84,13 +87,11 @@ pub(crate) fn kill(processes: &[ProcessHandle], deadline: Instant) {
     );
 }
 
-/// Kills the descendants of this process, which is their subreaper: they stay its descendants when their parents end. Returns
-/// whether none is left.
-pub(crate) fn kill_descendants(limit: Duration) -> bool {
-    let deadline = Instant::now() + limit;
-    let own = std::process::id() as i32;
+/// Kills the processes that `find` returns, and waits for their end, until it returns none. Returns whether none is left.
+pub(crate) fn kill_all(find: impl Fn() -> Vec<ProcessHandle>) -> bool {
+    let deadline = Instant::now() + KILLED;
     loop {
-        let left = descendants(vec![own]);
+        let left = find();
         if left.is_empty() {
             return true;
         }
@@ -99,6 +100,13 @@ pub(crate) fn kill_descendants(limit: Duration) -> bool {
         }
         kill(&left, deadline);
     }
+}
+
+/// Kills the descendants of this process, which is their subreaper: they stay its descendants when their parents end. Returns
+/// whether none is left.
+pub(crate) fn kill_descendants() -> bool {
+    let own = std::process::id() as i32;
+    kill_all(|| descendants(vec![own]))
 }
 
 /// Waits until all have ended; false when some have not at the end of that time.

@@ -337,11 +337,9 @@ async fn changed(condition: &mut Option<watch::Receiver<Condition>>) {
 
 /// The images in the API are not those of the node.
 fn has_other_images(before: &Node, images: &Value) -> bool {
-    let known = before
-        .status
-        .as_ref()
-        .and_then(|status| status.images.as_ref());
-    serde_json::to_value(known.cloned().unwrap_or_default()).is_ok_and(|known| known != *images)
+    let status = before.status.as_ref();
+    let known = status.and_then(|status| status.images.as_deref());
+    serde_json::to_value(known.unwrap_or_default()).is_ok_and(|known| known != *images)
 }
 
 /// A condition that the agent reports is another one in the API.

@@ -188,7 +188,7 @@ pub fn unmount(directory: &Path) -> (Vec<PathBuf>, Vec<String>) {
     (done, failed)
 }
 
-/// Takes the networks of pods away that an agent with a directory below `directory/nodes` has left, whose containers have ended.
+/// Takes the networks of pods away that agents with directories below `directory/nodes` have left. Their containers have ended.
 /// Returns how many, and the failures with their reasons.
 pub fn leave_networks(directory: &Path) -> (usize, Vec<String>) {
     let nodes = std::fs::read_dir(directory.join("nodes"));
@@ -197,7 +197,7 @@ pub fn leave_networks(directory: &Path) -> (usize, Vec<String>) {
         .flatten()
         .flatten()
         .map(|entry| entry.path())
-        .filter(|root| root.join("cni/pods").is_dir())
+        .filter(|root| root.join(crate::pods::NETWORK_RECORDS).is_dir())
         .collect();
     if nodes.is_empty() {
         return (0, Vec::new());

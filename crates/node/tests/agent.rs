@@ -28,6 +28,8 @@ mod programs;
 mod pulls;
 #[path = "support/runtime.rs"]
 mod runtime;
+#[path = "agent/setup.rs"]
+mod setup;
 #[path = "agent/static_pods.rs"]
 mod static_pods;
 #[path = "agent/streams.rs"]

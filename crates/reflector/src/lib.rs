@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use read::{Readable, get, list, parse, request};
-pub use wire::everything;
+pub use wire::{PROTOBUF, everything};
 pub use writes::Writes;
 
 mod follow;

@@ -47,9 +47,9 @@ pub trait Readable: Sized {
 }
 
 macro_rules! readable {
-    ($($kind:ty),* $(,)?) => {
+    ($protobuf:literal: $($kind:ty),* $(,)?) => {
         $(impl Readable for $kind {
-            const PROTOBUF: bool = true;
+            const PROTOBUF: bool = $protobuf;
 
             #[inline(never)]
             fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
@@ -60,25 +60,15 @@ macro_rules! readable {
 }
 
 readable! {
-    ClusterRole, ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, DaemonSet,
+    true: ClusterRole, ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, DaemonSet,
     Deployment, DeviceClass, Endpoints, EndpointSlice, Job, Lease, Namespace, Node, PersistentVolume,
     PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
     ResourcePoolStatusRequest, ResourceQuota, ResourceSlice, Secret, Service, ServiceAccount, StatefulSet, StorageClass,
     VolumeAttachment, VolumeAttributesClass,
 }
 
-impl Readable for CustomResourceDefinition {
-    #[inline(never)]
-    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
-        parse(text, keep)
-    }
-}
-
-impl Readable for DynamicObject {
-    #[inline(never)]
-    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
-        parse(text, keep)
-    }
+readable! {
+    false: CustomResourceDefinition, DynamicObject,
 }
 
 impl<P, U> Readable for Object<P, U>

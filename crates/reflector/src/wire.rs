@@ -21,7 +21,8 @@ use kube::core::Status;
 use kube::{Client, Error};
 use serde::de::Error as _;
 
-pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The media type of protobuf bodies.
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub(crate) const JSON: &str = "application/json";
 /// What is accepted where protobuf can be read.
 const BOTH: &str = "application/vnd.kubernetes.protobuf,application/json;native=1";
@@ -68,7 +69,7 @@ pub(crate) async fn text(answer: Response<Body>, keep: Keep) -> Result<String, E
     if protobuf::is_protobuf(&body) {
         return json(&body, keep);
     }
-    String::from_utf8(body.to_vec()).map_err(Error::FromUtf8)
+    String::from_utf8(body.into()).map_err(Error::FromUtf8)
 }
 
 fn json(body: &[u8], keep: Keep) -> Result<String, Error> {

@@ -9,7 +9,7 @@
 //! So a change is a patch as long as the server takes it, which is the cheapest for both sides; a claim for which it does
 //! not is read in protobuf, changed in the one field, and put.
 
-use allot_reflector::Keep;
+use allot_reflector::{Keep, PROTOBUF};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body_util::BodyExt;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
@@ -20,8 +20,6 @@ use kube::{Api, Error};
 use serde_json::{Value, json};
 
 mod wire;
-
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Which claim is changed.
 #[derive(Debug, Clone, Copy)]

@@ -312,11 +312,21 @@ impl<'a> Attempt<'a> {
 
     /// All filters but DynamicResources; with the pods that are nominated to the node, and without them.
     fn filter(&self, node: &NodeInfo, nominated: Nominated<'_>) -> Result<(), Rejection> {
-        let expected = nominated(&node.name);
-        if !expected.is_empty() {
-            Changed::with(self, node, &expected).filter()?;
-        }
+        self.filter_with_nominated(node, nominated)?;
         self.filter_with(node, &self.others)
+    }
+
+    /// The same filters with the pods that are nominated to the node, if there are any.
+    fn filter_with_nominated(
+        &self,
+        node: &NodeInfo,
+        nominated: Nominated<'_>,
+    ) -> Result<(), Rejection> {
+        let expected = nominated(&node.name);
+        match expected.is_empty() {
+            true => Ok(()),
+            false => Changed::with(self, node, &expected).filter(),
+        }
     }
 
     /// Whether the node is feasible for the pod, and what would be allocated there.

@@ -3,7 +3,7 @@
 //! The rules are those of structured-merge-diff: scalars, atomic lists and atomic objects are leaves; sets and associative lists merge by
 //! element; everything else by key.
 
-use allot_apimachinery::field::MOST_TEXT;
+use allot_apimachinery::field::{MOST_PATH, MOST_STEP, MOST_TEXT};
 use serde_json::{Map as JsonMap, Value};
 
 use crate::{
@@ -46,8 +46,6 @@ impl Error {
     /// The error as one of what contains the value. The keys around a value may be as long as the body, and each error
     /// below repeats them: they are cut.
     fn within(mut self, prefix: &str) -> Self {
-        const MOST_STEP: usize = 2048;
-        const MOST_PATH: usize = 4096;
         let cut = prefix.floor_char_boundary(MOST_STEP);
         if cut < prefix.len() {
             self.path.insert(0, '…');

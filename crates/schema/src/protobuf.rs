@@ -16,6 +16,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+
 use crate::types::{self, Struct};
 
 mod read;
@@ -96,11 +98,21 @@ impl<'a> Envelope<'a> {
     }
 
     fn schema(&self) -> Result<&'static Struct, Error> {
-        let version = self.api_version.split_once('/');
-        let (group, version) = version.unwrap_or(("", &*self.api_version));
         let unknown = || Error::UnknownKind(self.kind.to_string(), self.api_version.to_string());
-        types::lookup(group, version, &self.kind).ok_or_else(unknown)
+        schema_of(&self.api_version, &self.kind).ok_or_else(unknown)
     }
+}
+
+/// The `apiVersion` and kind of an object.
+fn head(object: &Value) -> (&str, &str) {
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    (text("apiVersion"), text("kind"))
+}
+
+/// The type of a kind.
+fn schema_of(api_version: &str, kind: &str) -> Option<&'static Struct> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    types::lookup(group, version, kind)
 }
 
 /// The value of a field.

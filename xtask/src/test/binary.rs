@@ -69,8 +69,8 @@ pub fn packages(options: &[String]) -> Option<&'static str> {
     (!options.iter().any(chosen)).then_some("--workspace")
 }
 
-/// Builds the tests and returns their binaries, in the order of packages and targets.
-pub fn build(options: &[String]) -> Result<Vec<Binary>> {
+/// Builds the tests with the programs that they start, and returns what cargo says of each executable.
+pub fn executables(options: &[String]) -> Result<Vec<Value>> {
     let output = cargo()
         .args([
             "test",
@@ -84,14 +84,22 @@ pub fn build(options: &[String]) -> Result<Vec<Binary>> {
         .context("cargo")?;
     ensure!(output.status.success(), "the tests do not build");
     let text = String::from_utf8_lossy(&output.stdout);
-    let mut binaries: Vec<_> = text.lines().filter_map(parse).collect();
+    let messages = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_executable = |message: &Value| message["executable"].is_string();
+    Ok(messages.filter(is_executable).collect())
+}
+
+/// Builds the tests and returns their binaries, in the order of packages and targets.
+pub fn build(options: &[String]) -> Result<Vec<Binary>> {
+    let mut binaries: Vec<_> = executables(options)?.iter().filter_map(parse).collect();
     binaries.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
     Ok(binaries)
 }
 
 /// Reads a message of cargo, which may be about a test binary.
-fn parse(line: &str) -> Option<Binary> {
-    let message: Value = serde_json::from_str(line).ok()?;
+fn parse(message: &Value) -> Option<Binary> {
     let path = message["executable"].as_str()?;
     if message["profile"]["test"] != true {
         return None;
@@ -133,6 +141,7 @@ mod tests {
             "manifest_path":"/top/crates/cel/Cargo.toml","target":{"kind":["test"],"name":"conformance"},
             "profile":{"test":true},"executable":"/top/target/debug/deps/conformance-1"}"#
             .replace('\n', " ");
+        let parse = |line: &str| parse(&serde_json::from_str(line).unwrap());
         let binary = parse(&line).unwrap();
         assert_eq!(binary.shown("it"), "allot-cel test conformance it");
         assert_eq!(binary.directory, Path::new("/top/crates/cel"));

@@ -28,8 +28,8 @@ pub struct Args {
     /// Directory of CNI configurations, of which the first counts, with --pod-network cni
     #[arg(long, value_name = "DIR", default_value = allot_node::CNI_CONF_DIR)]
     pub cni_conf_dir: PathBuf,
-    /// Directories of CNI plugins; default: /opt/cni/bin, /usr/lib/cni and /usr/libexec/cni
-    #[arg(long, value_name = "DIR", value_delimiter = ',')]
+    /// Directories of CNI plugins; the first that has a plugin counts
+    #[arg(long, value_name = "DIR", value_delimiter = ',', default_values = allot_node::CNI_BIN_DIRS)]
     pub cni_bin_dir: Vec<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ impl PodNetworks {
         );
         let mut settings = NetworkSettings {
             conf_dir: args.cni_conf_dir.clone(),
-            bin_dirs: bin_dirs(&args.cni_bin_dir),
+            bin_dirs: args.cni_bin_dir.clone(),
             ..NetworkSettings::default()
         };
         let mut bridge = None;
@@ -125,13 +125,5 @@ impl PodNetworks {
         {
             tracing::warn!(error, "the bridge of the pods was not removed");
         }
-    }
-}
-
-/// The directories of a flag, or else where distributions have the plugins.
-pub fn bin_dirs(given: &[PathBuf]) -> Vec<PathBuf> {
-    match given.is_empty() {
-        true => NetworkSettings::default().bin_dirs,
-        false => given.to_vec(),
     }
 }

@@ -53,8 +53,8 @@ pub struct Args {
     /// Directory of CNI configurations, of which the first counts
     #[arg(long, value_name = "DIR", default_value = allot_node::CNI_CONF_DIR)]
     cni_conf_dir: PathBuf,
-    /// Directories of CNI plugins; default: /opt/cni/bin, /usr/lib/cni and /usr/libexec/cni
-    #[arg(long, value_name = "DIR", value_delimiter = ',')]
+    /// Directories of CNI plugins; the first that has a plugin counts
+    #[arg(long, value_name = "DIR", value_delimiter = ',', default_values = allot_node::CNI_BIN_DIRS)]
     cni_bin_dir: Vec<PathBuf>,
     /// Manifests of static pods, which also run while the API server is away: a directory or a file
     #[arg(long, value_name = "PATH")]
@@ -136,7 +136,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config.cdi_dirs = args.cdi_dir.clone();
         config.network.mode = args.pod_network;
         config.network.conf_dir = args.cni_conf_dir.clone();
-        config.network.bin_dirs = crate::cluster::network::bin_dirs(&args.cni_bin_dir);
+        config.network.bin_dirs = args.cni_bin_dir.clone();
         config.pod_manifest_path = args.pod_manifest_path.clone();
         config.listen = Some(args.listen);
         config.tls.client_ca_pem = ca.clone();

@@ -2,11 +2,11 @@
 //! server is reached by pods, a killed cluster goes on, and nothing is left at the end.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use allot_apiserver::pki::Authority;
-use allot_node::Bridge;
+use allot_node::{Bridge, NetworkSettings};
 use allot_testing::wait::until;
 use base64::Engine as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,7 +23,7 @@ const FLAGS: [&str; 5] = ["--pod-network", "bridge", "--nodes", "2", "--no-drive
 /// Whether there can be a bridge, with a word about it if not.
 async fn possible() -> bool {
     let scratch = tempfile::tempdir().expect("a directory");
-    let plugins = allot_node::CNI_BIN_DIRS.map(PathBuf::from).to_vec();
+    let plugins = NetworkSettings::default().bin_dirs;
     let missing = match Bridge::open(scratch.path(), plugins, 2).await {
         Err(error) => error.to_string(),
         Ok(bridge) => {

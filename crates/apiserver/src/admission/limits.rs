@@ -174,7 +174,7 @@ fn pod_total(pod: &Value, field: &str) -> Amounts {
     total
 }
 
-/// What is out of bounds: an error that several containers have once, and no more than an answer tells.
+/// What is out of bounds. An error that several containers have is kept once, and texts only up to the length of an answer.
 #[derive(Default)]
 struct Complaints {
     texts: Vec<String>,

@@ -6,6 +6,7 @@ use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, Path};
 use allot_apimachinery::gvk::GroupKind;
 use allot_schema::apply::Managed;
+use allot_schema::merge::go_value;
 use allot_schema::{decode, json_patch, strategic, types};
 use bytes::Bytes;
 use http::Response;
@@ -98,17 +99,33 @@ async fn create_by_apply(
         },
     )
     .map_err(managed::apply_error)?;
-    check_repeated(call, strict)?;
-    let mut object = object;
-    check_convertible(call, config, &mut object)?;
-    let shown = object.clone();
-    let mut object = decode_patched(call, object, &[], &|| shown.to_string())?;
-    call.check_namespace(&mut object)?;
+    let mut object = decode_applied(call, config, strict, object)?;
     call.check_name(&object)?;
     // An apply that creates an object has no version to check.
     metadata_mut(&mut object).remove("resourceVersion");
     let stored = call.store_new(object, Some(owners)).await?;
     call.stored_response(201, stored).await
+}
+
+/// The result of an apply as an object of the kind. `repeated` are the duplicate keys in the configuration.
+fn decode_applied(
+    call: &Call<'_>,
+    config: &Value,
+    repeated: &[String],
+    mut object: Value,
+) -> Result<Value> {
+    check_repeated(call, repeated)?;
+    check_convertible(call, config, &mut object)?;
+    let shown = object.clone();
+    // The merge has rejected unknown fields of custom resources where their schema does not permit them; those that it
+    // permits are not reported.
+    let mode = match call.resource.custom {
+        Some(_) => decode::Mode::Ignore,
+        None => call.decode_mode(),
+    };
+    let mut object = decode_patched(call, object, mode, &[], &|| shown.to_string())?;
+    call.check_namespace(&mut object)?;
+    Ok(object)
 }
 
 /// Duplicate keys in an applied configuration cause a warning, or an error with strict validation.
@@ -170,12 +187,7 @@ fn apply(
             |fields, _| fields.apply(current, owners, config, &call.manager, *force),
         )
         .map_err(managed::apply_error)?;
-        check_repeated(call, strict)?;
-        let mut value = value;
-        check_convertible(call, config, &mut value)?;
-        let shown = value.clone();
-        let mut value = decode_patched(call, value, &[], &|| shown.to_string())?;
-        call.check_namespace(&mut value)?;
+        let mut value = decode_applied(call, config, strict, value)?;
         // An apply to an existing object need not repeat its name.
         if meta(&value, "name").is_empty() {
             value["metadata"]["name"] = call.name().into();
@@ -198,7 +210,7 @@ fn apply(
     // An error shows the whole object: to patch again for it is cheaper than to print each.
     let shown = || {
         if let Patch::Strategic(patch) = patch {
-            return go_map(patch);
+            return go_value(patch);
         }
         let mut whole = current.clone();
         owners.write(&mut whole);
@@ -219,7 +231,7 @@ fn apply(
         Some(_) => Map::new(),
         None => take_untouched(&mut value, patch),
     };
-    let mut value = decode_patched(call, value, strict, &shown)?;
+    let mut value = decode_patched(call, value, call.decode_mode(), strict, &shown)?;
     if let Value::Object(map) = &mut value {
         map.extend(untouched);
     }
@@ -366,11 +378,12 @@ fn names_version(patch: &Patch) -> bool {
     }
 }
 
-/// A patched object passes the same decoder as one in a body; errors show it as `shown` prints it. `strict` is what the patch itself has of
-/// unknown and duplicate fields.
+/// A patched object passes the same decoder as one in a body; errors show it as `shown` prints it. `strict` are the
+/// unknown and duplicate fields of the patch itself, which `mode` handles together with those of the object.
 fn decode_patched(
     call: &Call<'_>,
     value: Value,
+    mode: decode::Mode,
     strict: &[String],
     shown: &dyn Fn() -> String,
 ) -> Result<Value> {
@@ -394,7 +407,7 @@ fn decode_patched(
         && let Some(other) = types::lookup(group, version, kind)
     {
         let version = version.to_owned();
-        let (mut value, warnings) = decode_as(value, other, call.decode_mode(), strict, shown)?;
+        let (mut value, warnings) = decode_as(value, other, mode, strict, shown)?;
         for warning in warnings {
             call.request.warnings.add(warning);
         }
@@ -402,7 +415,6 @@ fn decode_patched(
         return versions::convert(&call.resource, value, &call.version);
     }
     let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind);
-    let mode = call.decode_mode();
     let (mut value, warnings) = match (&call.resource.custom, schema) {
         (Some(custom), _) => {
             let mut value = value;
@@ -417,9 +429,6 @@ fn decode_patched(
             let unknown = custom
                 .read(&mut value)
                 .map_err(|error| refused(&shown(), &error))?;
-            // What an apply has below a schema that keeps unknown fields is not told of.
-            let is_apply = patch_type(&call.request.headers) == APPLY;
-            let unknown = unknown.into_iter().filter(|_| !is_apply);
             let strict = strict.iter().cloned().chain(unknown).collect();
             let decoded = decode::Decoded {
                 value,
@@ -440,25 +449,6 @@ fn decode_patched(
         versions::set_type(&mut value, &call.resource, &call.version);
     }
     Ok(value)
-}
-
-/// A decoded JSON value as Go prints it.
-fn go_map(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(go_map).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Object(members) => {
-            let members = members
-                .iter()
-                .map(|(key, value)| format!("{key}:{}", go_map(value)));
-            format!("map[{}]", members.collect::<Vec<_>>().join(" "))
-        }
-        other => other.to_string(),
-    }
 }
 
 /// Decodes a patched object; an error is a 422 about the patch.

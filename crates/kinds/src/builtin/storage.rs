@@ -1,10 +1,6 @@
 //! The kinds of `storage.k8s.io`.
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
-use serde_json::Value;
-
 use crate::registry::{Builtin, CLUSTER, Rules};
-use crate::validate::IMMUTABLE;
 
 mod csi_driver;
 mod csi_node;
@@ -32,9 +28,3 @@ const STORAGE: Builtin = Builtin {
     },
     ..CLUSTER
 };
-
-fn fixed(object: &Value, old: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
-    if object[key] != old[key] {
-        errors.push(Error::invalid(path, &object[key], IMMUTABLE));
-    }
-}

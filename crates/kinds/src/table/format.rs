@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::object::{meta, string_map, strings, text};
+use crate::validate::storage::CLASS_ANNOTATION;
 
 /// `<none>` for an empty text.
 pub(crate) fn or_none(text: String) -> String {
@@ -84,8 +85,7 @@ pub(crate) fn storage(resources: &Value) -> String {
 
 /// The cell with the storage class of a volume or claim: that of the old annotation comes first.
 pub(crate) fn storage_class(object: &Value) -> String {
-    const OLD: &str = "volume.beta.kubernetes.io/storage-class";
-    let said = object["metadata"]["annotations"][OLD].as_str();
+    let said = object["metadata"]["annotations"][CLASS_ANNOTATION].as_str();
     said.unwrap_or_else(|| text(&object["spec"], &["storageClassName"]))
         .to_owned()
 }

@@ -6,13 +6,9 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use allot_apimachinery::quantity::Quantity;
 use allot_model::quota::pods;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{entries, list, rule};
-
-fn quantity(value: &Value) -> Option<Quantity> {
-    value.as_str()?.parse().ok()
-}
+use super::{entries, list, quantity, rule};
 
 /// A resource of Kubernetes itself.
 fn is_native(name: &str) -> bool {
@@ -106,13 +102,12 @@ pub(crate) fn pod_level(resources: &Value, path: &Path, errors: &mut ErrorList) 
 
 /// What containers need and may use has to fit into what their pod has.
 pub(crate) fn pod_and_containers(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    let pod = json!({ "spec": spec });
     let own = |key: &str, name: &str| quantity(&spec["resources"][key][name]);
     for (key, words) in [
         ("requests", "container requests"),
         ("limits", "container limits"),
     ] {
-        for (name, sum) in pods::of_containers(&pod, key) {
+        for (name, sum) in pods::of_spec(spec, key) {
             // Of limits only those of huge pages are summed.
             if key == "limits" && !name.starts_with("hugepages-") {
                 continue;

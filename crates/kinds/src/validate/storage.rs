@@ -4,7 +4,10 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use super::{label_selector, list, one_of, rule, text};
+use super::{label_selector, list, one_of, quantity, rule, text};
+
+/// The annotation that named the class of a volume or claim before there was a field.
+pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 const MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -33,10 +36,7 @@ pub(crate) fn access_modes(spec: &Value, missing: &str, path: &Path, errors: &mu
 }
 
 pub(crate) fn size(amount: &Value, path: &Path, errors: &mut ErrorList) {
-    let parsed = amount
-        .as_str()
-        .and_then(|text| text.parse::<Quantity>().ok());
-    if parsed.is_some_and(|amount| amount <= Quantity::ZERO) {
+    if quantity(amount).is_some_and(|amount| amount <= Quantity::ZERO) {
         errors.push(Error::invalid(path, amount, "must be greater than zero"));
     }
 }

@@ -6,19 +6,6 @@ use serde_json::Value;
 
 use super::{internal, label_selector, not_negative, pod, text};
 
-/// The field cannot change.
-pub(crate) fn immutable(
-    object: &Value,
-    old: &Value,
-    key: &str,
-    path: &Path,
-    errors: &mut ErrorList,
-) {
-    if object[key] != old[key] {
-        errors.push(Error::invalid(path, &object[key], "field is immutable"));
-    }
-}
-
 /// The selector of a workload cannot change: its pods would be left behind.
 pub(crate) fn immutable_selector(object: &Value, old: &Value, errors: &mut ErrorList) {
     let now = &object["spec"]["selector"];

@@ -4,13 +4,11 @@ use serde_json::Value;
 
 use crate::validate::ip::{address_warning, range_warnings};
 
-/// The items of a list with their indexes.
-pub(crate) fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
+fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
     list.as_array().into_iter().flatten().enumerate()
 }
 
-/// A text, empty if it is none.
-pub(crate) fn text(value: &Value) -> &str {
+fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -18,11 +16,6 @@ pub(crate) fn text(value: &Value) -> &str {
 pub(crate) fn list(path: &str, addresses: &Value) -> Vec<String> {
     let about = |(index, it)| address_warning(&format!("{path}[{index}]"), text(it));
     items(addresses).filter_map(about).collect()
-}
-
-/// About an address.
-pub(crate) fn one(path: &str, address: &str) -> Option<String> {
-    address_warning(path, address)
 }
 
 /// About a list of ranges.

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use allot_apimachinery::Quantity;
 use serde_json::Value;
 
 use crate::validate::pod_annotations::{
     APP_ARMOR_PREFIX, SECCOMP, SECCOMP_PREFIX, app_armor_field,
 };
+use crate::validate::quantity;
 
 use crate::object::items_mut;
 
@@ -258,7 +258,7 @@ fn repeated(spec: &Value, key: &str, field: &str, at: &str, found: &mut Vec<Stri
 
 /// Quantities in bytes should be integers.
 fn fraction(amount: &Value, place: &str) -> Option<String> {
-    let parsed: Quantity = amount.as_str()?.parse().ok()?;
+    let parsed = quantity(amount)?;
     (parsed.milli_value() % 1000 != 0).then(|| {
         format!(
             "{place}: fractional byte value {:?} is invalid, must be an integer",

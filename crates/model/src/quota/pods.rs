@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::amounts::{self, Amounts};
-use allot_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::{Usage, add};
@@ -11,8 +10,12 @@ use crate::view::View;
 
 /// What the containers of a pod need of `field` (`requests` or `limits`): all together, or an init container that needs
 /// more on top of the sidecars before it.
-pub fn of_containers(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
-    let spec = pod.at("spec");
+pub fn of_containers(pod: &Value, field: &str) -> Amounts {
+    of_spec(pod.at("spec"), field)
+}
+
+/// As [`of_containers`], by the spec of the pod.
+pub fn of_spec(spec: &Value, field: &str) -> Amounts {
     let of = |container: &Value| amounts::from_json(container.at("resources").at(field));
     let sidecar = |container: &Value| container.text("restartPolicy") == "Always";
     amounts::at_once(
@@ -24,7 +27,7 @@ pub fn of_containers(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
 }
 
 /// What a pod needs of `field`: what its containers need, plus overhead; pod-level amounts replace the sums.
-pub fn requests(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
+pub fn requests(pod: &Value, field: &str) -> Amounts {
     let spec = pod.at("spec");
     let mut total = of_containers(pod, field);
     for (name, amount) in amounts::from_json(spec.at("resources").at(field)) {
@@ -104,7 +107,7 @@ fn is_pod_level(name: &str) -> bool {
 }
 
 fn is_best_effort(pod: &Value) -> bool {
-    let compute = |list: BTreeMap<String, Quantity>| {
+    let compute = |list: Amounts| {
         list.iter()
             .any(|(n, q)| matches!(n.as_str(), "cpu" | "memory") && !q.is_zero())
     };

@@ -2,7 +2,6 @@
 //! addresses of its own.
 
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use serde_json::json;
 
 use super::plugin;
 use crate::config::{Config, PodNetwork};
+use crate::interfaces::Socket;
 use crate::spec;
 
 /// The record in the directory of a cluster.
@@ -20,7 +20,7 @@ const RECORD: &str = "pod-network.json";
 const CANDIDATES: std::ops::RangeInclusive<u8> = 201..=254;
 /// Most nodes: each has 254 addresses.
 const MOST_NODES: usize = 256;
-/// How long iptables may take to tell that it works.
+/// How long iptables may take to answer.
 const IPTABLES: Duration = Duration::from_secs(10);
 
 /// Why there is no bridge.
@@ -42,18 +42,16 @@ pub enum Error {
 /// What a later run needs to know.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Record {
-    bridge: String,
-    /// Second number of the addresses.
+    /// Second number of the addresses; the name of the bridge follows from it.
     network: u8,
-    /// Tells the bridge from a later one of the same name, which is another cluster's.
+    /// Distinguishes the bridge from a later one of the same name, which is another cluster's.
     identity: String,
 }
 
 impl Record {
     /// Whether the bridge of the record is there.
     fn holds(&self) -> bool {
-        // The file is data: only a bridge of this kind counts.
-        self.bridge == name(self.network) && identity(&self.bridge).as_ref() == Some(&self.identity)
+        identity(&name(self.network)).as_ref() == Some(&self.identity)
     }
 }
 
@@ -123,15 +121,14 @@ impl Bridge {
     /// # Errors
     /// The files cannot be written.
     pub fn equip(&self, index: usize, config: &mut Config) -> Result<(), Error> {
-        let Record {
-            bridge, network, ..
-        } = &self.record;
+        let network = self.record.network;
+        let bridge = name(network);
         let third = u8::try_from(index).map_err(|error| Error::Other(error.to_string()))?;
-        let first = Ipv4Addr::new(10, *network, third, if third == 0 { 2 } else { 1 });
+        let first = Ipv4Addr::new(10, network, third, if third == 0 { 2 } else { 1 });
         let range = json!({
             "subnet": format!("10.{network}.0.0/16"),
             "rangeStart": first,
-            "rangeEnd": Ipv4Addr::new(10, *network, third, 254),
+            "rangeEnd": Ipv4Addr::new(10, network, third, 254),
             "gateway": self.gateway(),
         });
         let root = config.root_dir.join("cni");
@@ -162,10 +159,7 @@ impl Bridge {
         });
         let directory = root.join("net.d");
         let file = directory.join("10-allot.conflist");
-        std::fs::create_dir_all(&directory)
-            .map_err(|error| error.to_string())
-            .and_then(|()| spec::write(&file, &whole))
-            .map_err(Error::Other)?;
+        spec::write(&file, &whole).map_err(Error::Other)?;
         config.network.mode = PodNetwork::Cni;
         config.network.conf_dir = directory;
         config.network.bin_dirs.clone_from(&self.bin_dirs);
@@ -186,13 +180,13 @@ pub fn remove(directory: &Path) -> Result<Option<String>, String> {
 }
 
 fn remove_recorded(record: &Record) -> Result<Option<String>, String> {
-    let bridge = &record.bridge;
     if !record.holds() {
         return Ok(None);
     }
-    let removed = Socket::open().and_then(|socket| socket.remove(bridge));
+    let bridge = name(record.network);
+    let removed = Socket::open().and_then(|socket| socket.remove_bridge(&bridge));
     removed.map_err(|error| format!("{bridge}: {error}"))?;
-    Ok(Some(bridge.clone()))
+    Ok(Some(bridge))
 }
 
 fn gateway(network: u8) -> Ipv4Addr {
@@ -213,16 +207,12 @@ fn identity(bridge: &str) -> Option<String> {
 
 /// Creates the bridge of a directory. That the kernel has no two of one name keeps clusters apart that start at once.
 fn reserve(directory: &Path) -> Result<Record, Error> {
-    let other = |error: std::io::Error| Error::Other(error.to_string());
     let file = directory.join(RECORD);
     let before = spec::read::<Record>(&file).ok();
-    let before =
-        before.filter(|it| CANDIDATES.contains(&it.network) && it.bridge == name(it.network));
-    let socket = Socket::open().map_err(other)?;
+    let before = before.filter(|it| CANDIDATES.contains(&it.network));
+    let socket = Socket::open().map_err(|error| Error::Other(error.to_string()))?;
     if let Some(before) = before.as_ref().filter(|it| it.holds()) {
-        socket
-            .set_up(&before.bridge, gateway(before.network))
-            .map_err(permission)?;
+        set_up(&socket, before.network).map_err(permission)?;
         return Ok(before.clone());
     }
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
@@ -232,29 +222,32 @@ fn reserve(directory: &Path) -> Result<Record, Error> {
             continue;
         }
         let bridge = name(network);
-        match socket.add(&bridge) {
+        match socket.add_bridge(&bridge) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
             result => result.map_err(permission)?,
         }
         let record = Record {
-            identity: identity(&bridge).unwrap_or_default(),
-            bridge,
             network,
+            identity: identity(&bridge).unwrap_or_default(),
         };
-        let made = std::fs::create_dir_all(directory)
-            .map_err(other)
-            .and_then(|()| spec::write(&file, &record).map_err(Error::Other))
-            .and_then(|()| {
-                let up = socket.set_up(&record.bridge, gateway(network));
-                up.map_err(permission)
-            });
+        let made = spec::write(&file, &record)
+            .map_err(Error::Other)
+            .and_then(|()| set_up(&socket, network).map_err(permission));
         if let Err(error) = made {
-            let _ = socket.remove(&record.bridge);
+            let _ = socket.remove_bridge(&bridge);
             return Err(error);
         }
         return Ok(record);
     }
     Err(Error::Other("no network 10.N.0.0/16 is free".to_owned()))
+}
+
+/// Gives a bridge the address of the gateway, and sets it up.
+fn set_up(socket: &Socket, network: u8) -> std::io::Result<()> {
+    let bridge = name(network);
+    let mask = Ipv4Addr::new(255, 255, 0, 0);
+    socket.set_address(&bridge, gateway(network), mask)?;
+    socket.set_up(&bridge)
 }
 
 fn permission(error: std::io::Error) -> Error {
@@ -297,90 +290,6 @@ async fn iptables_works(table: &str, chain: &str) -> bool {
     ended.is_ok_and(|status| status.is_ok_and(|status| status.success()))
 }
 
-/// What the kernel is asked through about bridges.
-struct Socket(OwnedFd);
-
-impl Socket {
-    /// `SIOCBRADDBR`, `SIOCBRDELBR`, `SIOCSIFFLAGS`, `SIOCSIFADDR` and `SIOCSIFNETMASK`: their types differ between C libraries.
-    const ADD: libc::c_ulong = 0x89a0;
-    const DELETE: libc::c_ulong = 0x89a1;
-    const SET_FLAGS: libc::c_ulong = 0x8914;
-    const SET_ADDRESS: libc::c_ulong = 0x8916;
-    const SET_MASK: libc::c_ulong = 0x891c;
-
-    fn open() -> std::io::Result<Self> {
-        let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        Ok(Self(socket.into()))
-    }
-
-    fn of_name(&self, request: libc::c_ulong, name: &str) -> std::io::Result<()> {
-        let name = std::ffi::CString::new(name)?;
-        // SAFETY: the kernel reads a name that ends with NUL, which outlives the call.
-        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), request as _, name.as_ptr()) };
-        outcome(done)
-    }
-
-    fn add(&self, name: &str) -> std::io::Result<()> {
-        self.of_name(Self::ADD, name)
-    }
-
-    fn remove(&self, name: &str) -> std::io::Result<()> {
-        self.with(name, Self::SET_FLAGS, |request| {
-            request.ifr_ifru.ifru_flags = 0;
-        })?;
-        self.of_name(Self::DELETE, name)
-    }
-
-    /// Gives a bridge the address of the gateway, and sets it up.
-    fn set_up(&self, name: &str, gateway: Ipv4Addr) -> std::io::Result<()> {
-        let mask = Ipv4Addr::new(255, 255, 0, 0);
-        self.with(name, Self::SET_ADDRESS, |request| {
-            request.ifr_ifru.ifru_addr = address(gateway);
-        })?;
-        self.with(name, Self::SET_MASK, |request| {
-            request.ifr_ifru.ifru_netmask = address(mask);
-        })?;
-        self.with(name, Self::SET_FLAGS, |request| {
-            request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-        })
-    }
-
-    fn with(
-        &self,
-        name: &str,
-        code: libc::c_ulong,
-        fill: impl FnOnce(&mut libc::ifreq),
-    ) -> std::io::Result<()> {
-        // SAFETY: the structure is plain data, for which zeros are a value.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().take(15).zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        fill(&mut request);
-        // SAFETY: the kernel reads a request of this type, which outlives the call.
-        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), code as _, &raw const request) };
-        outcome(done)
-    }
-}
-
-fn outcome(code: libc::c_int) -> std::io::Result<()> {
-    match code {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
-/// An address of IPv4 as the kernel wants it: family, port, and four bytes.
-fn address(ip: Ipv4Addr) -> libc::sockaddr {
-    // SAFETY: the structure is plain data, for which zeros are a value.
-    let mut address: libc::sockaddr = unsafe { std::mem::zeroed() };
-    address.sa_family = libc::AF_INET as libc::sa_family_t;
-    for (to, from) in address.sa_data[2..6].iter_mut().zip(ip.octets()) {
-        *to = from as libc::c_char;
-    }
-    address
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,7 +318,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let bridge = Bridge {
             record: Record {
-                bridge: name(201),
                 network: 201,
                 identity: String::new(),
             },
@@ -452,11 +360,8 @@ mod tests {
     #[test]
     fn a_record_removes_no_other_interface() {
         let directory = tempfile::tempdir().unwrap();
-        let record = Record {
-            bridge: "lo".to_owned(),
-            network: 201,
-            identity: identity("lo").unwrap_or_default(),
-        };
+        let identity = identity("lo").unwrap_or_default();
+        let record = json!({"bridge": "lo", "network": 201, "identity": identity});
         spec::write(&directory.path().join(RECORD), &record).unwrap();
         assert_eq!(remove(directory.path()), Ok(None));
         assert_eq!(remove(&directory.path().join("none")), Ok(None));

@@ -27,7 +27,7 @@ const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Network {
     pub(crate) name: String,
-    /// The version in which plugins are spoken to.
+    /// The version of the specification by which plugins are called.
     pub(crate) version: String,
     pub(crate) disable_check: bool,
     /// Their configurations.
@@ -35,7 +35,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Whether plugins are spoken to in this version or a later one.
+    /// Whether plugins are called by this version or a later one.
     pub(crate) fn is_at_least(&self, major: u32, minor: u32) -> bool {
         version(&self.version).is_some_and(|own| own >= (major, minor, 0))
     }
@@ -276,9 +276,8 @@ fn negotiate(whole: &Map<String, Value>) -> Result<String, String> {
 
 /// The answer of a plugin to ADD.
 pub(super) fn result(text: &[u8], version: &str) -> Result<Value, String> {
-    let parsed: Map<String, Value> = serde_json::from_slice(text)
+    let mut parsed: Map<String, Value> = serde_json::from_slice(text)
         .map_err(|error| format!("netplugin succeeded, but its result is malformed: {error}"))?;
-    let mut parsed = parsed;
     parsed.entry("cniVersion").or_insert_with(|| version.into());
     Ok(parsed.into())
 }

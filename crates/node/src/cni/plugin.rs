@@ -93,15 +93,13 @@ pub(super) fn variables(
 }
 
 /// A plugin with the programs that it has started. They end with it, also where the agent stops waiting.
-struct Group {
-    child: Child,
-    pid: Option<Pid>,
-}
+struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(pid) = self.pid {
-            // The leader was not waited for yet, so the number is still its own.
+        // A leader that was waited for has no number any more; before that the number is its own.
+        let pid = self.0.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -120,9 +118,9 @@ pub(super) async fn run(
     let mut group = start(program, variables).await?;
     let work = async {
         let (stdin, stdout, stderr) = (
-            group.child.stdin.take(),
-            group.child.stdout.take(),
-            group.child.stderr.take(),
+            group.0.stdin.take(),
+            group.0.stdout.take(),
+            group.0.stderr.take(),
         );
         let write = async {
             if let Some(mut stdin) = stdin {
@@ -131,9 +129,7 @@ pub(super) async fn run(
             }
         };
         let ((), out, err) = tokio::join!(write, answer(stdout), start_of(stderr));
-        let status = group.child.wait().await;
-        group.pid = None;
-        (status, out, err)
+        (group.0.wait().await, out, err)
     };
     let Ok((status, out, err)) = tokio::time::timeout(limit, work).await else {
         let seconds = limit.as_secs_f64();
@@ -161,7 +157,7 @@ async fn start(program: &Path, variables: Vec<(&'static str, OsString)>) -> Resu
         .process_group(0)
         .kill_on_drop(true);
     let mut tries = 0;
-    let child = loop {
+    loop {
         match command.spawn() {
             Err(error)
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy && tries < BUSY.0 =>
@@ -169,14 +165,9 @@ async fn start(program: &Path, variables: Vec<(&'static str, OsString)>) -> Resu
                 tries += 1;
                 tokio::time::sleep(BUSY.1).await;
             }
-            result => break result.map_err(|error| error.to_string())?,
+            result => return result.map(Group).map_err(|error| error.to_string()),
         }
-    };
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-    Ok(Group {
-        child,
-        pid: pid.and_then(Pid::from_raw),
-    })
+    }
 }
 
 /// The answer of a program. One that writes more loses its output, and has failed.
@@ -201,7 +192,7 @@ async fn start_of(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     kept
 }
 
-/// Why a plugin failed, in libcni's words.
+/// Why a plugin failed, as libcni reports it.
 fn words(status: ExitStatus, out: &[u8], err: &[u8]) -> String {
     let shown = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();

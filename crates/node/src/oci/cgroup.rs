@@ -9,9 +9,6 @@ use crate::processes::{self, ProcessHandle};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// How long killed processes may take to end.
-const KILLED: Duration = Duration::from_secs(10);
-
 /// How long the kernel may take to let go of a cgroup whose processes have ended.
 const BUSY: Duration = Duration::from_secs(1);
 
@@ -71,17 +68,13 @@ pub(crate) fn kill(path: &Path) {
             let _ = file.and_then(|mut file| file.write_all(content.as_bytes()));
         }
     }
-    let deadline = Instant::now() + KILLED;
-    while kill_members(&all, deadline) {
-        if Instant::now() >= deadline {
-            eprintln!("{}: processes do not end", path.display());
-            return;
-        }
+    if !processes::kill_all(|| members(&all)) {
+        eprintln!("{}: processes do not end", path.display());
     }
 }
 
-/// Kills processes that cgroups have now, and waits for their end; false without any.
-fn kill_members(directories: &[PathBuf], deadline: Instant) -> bool {
+/// Processes that cgroups have now, at most [`HELD`].
+fn members(directories: &[PathBuf]) -> Vec<ProcessHandle> {
     let texts = directories
         .iter()
         .filter_map(|directory| fs::read_to_string(directory.join("cgroup.procs")).ok());
@@ -94,9 +87,7 @@ fn kill_members(directories: &[PathBuf], deadline: Instant) -> bool {
     members.sort_unstable();
     members.dedup();
     let members = members.into_iter().take(HELD);
-    let held: Vec<ProcessHandle> = members.filter_map(ProcessHandle::open).collect();
-    processes::kill(&held, deadline);
-    !held.is_empty()
+    members.filter_map(ProcessHandle::open).collect()
 }
 
 /// Removes a cgroup whose processes have ended. If it does not exist or cannot be removed, that is no error: nothing
@@ -108,6 +99,8 @@ pub(crate) fn remove(path: &Path) {
             && error.kind() == std::io::ErrorKind::ResourceBusy
             && Instant::now() < deadline
         {
+            // There is no event to wait for: the processes have ended already, and `cgroup.events` exists in the second
+            // version of cgroups only.
             std::thread::sleep(Duration::from_millis(10));
         }
     }

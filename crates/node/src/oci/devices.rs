@@ -56,10 +56,9 @@ pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Stri
         let mut seen = std::collections::HashSet::new();
         all.retain(|device| {
             let path = device["path"].as_str().unwrap_or_default();
-            // Those in a volume are there already. One at the place of another is none.
-            !in_volume(Path::new(path))
-                && !volumes.iter().any(|volume| volume == Path::new(path))
-                && seen.insert(path.to_owned())
+            // Those in a volume are there already, and a volume at the path of one takes its place.
+            let own = !volumes.iter().any(|it| Path::new(path).starts_with(it));
+            own && seen.insert(path.to_owned())
         });
     }
     Ok(json!(all))

@@ -49,12 +49,7 @@ pub struct Figures {
 
 /// Reads the figures of a cgroup; all are missing if it does not exist.
 pub(crate) fn measure(path: &Path) -> Figures {
-    let directories = cgroup::directories(path);
-    // Before the others: a cgroup that has figures after it was there.
-    let oom_kills = cgroup::oom_kills(path);
-    let mut figures = of(&directories);
-    figures.oom_kills = figures.processes.map(|_| oom_kills);
-    figures
+    of(&cgroup::directories(path))
 }
 
 fn of(directories: &[PathBuf]) -> Figures {
@@ -74,6 +69,7 @@ fn of(directories: &[PathBuf]) -> Figures {
     let of_memory = |new: &str, old: &str| memory.get(old).or_else(|| memory.get(new));
     let inactive = of_memory("inactive_file", "total_inactive_file");
     let events = Table(text("memory.events"));
+    let oom = Table(text("memory.oom_control"));
     Figures {
         cpu: micro(cpu.get("usage_usec")).or_else(|| number("cpuacct.usage")),
         cpu_user: micro(cpu.get("user_usec")).or_else(|| ticks(times.get("user"))),
@@ -91,7 +87,7 @@ fn of(directories: &[PathBuf]) -> Figures {
         limit_reached: events.get("max").or_else(|| number("memory.failcnt")),
         page_faults: of_memory("pgfault", "total_pgfault"),
         major_page_faults: of_memory("pgmajfault", "total_pgmajfault"),
-        oom_kills: None,
+        oom_kills: events.get("oom_kill").or_else(|| oom.get("oom_kill")),
         processes: text("cgroup.procs").map(|text| text.lines().count() as u64),
         threads: number("pids.current"),
     }
@@ -136,7 +132,7 @@ mod tests {
             ("memory.current", "450\n"),
             ("memory.peak", "900\n"),
             ("memory.swap.current", "0\n"),
-            ("memory.events", "low 0\nmax 3\noom 0\n"),
+            ("memory.events", "low 0\nmax 3\noom 0\noom_kill 2\n"),
             ("cgroup.procs", "1\n2\n"),
             ("pids.current", "5\n"),
         ];
@@ -157,7 +153,7 @@ mod tests {
             limit_reached: Some(3),
             page_faults: Some(5),
             major_page_faults: Some(1),
-            oom_kills: None,
+            oom_kills: Some(2),
             processes: Some(2),
             threads: Some(5),
         };
@@ -172,6 +168,10 @@ mod tests {
             ("memory/memory.stat", of_memory),
             ("memory/memory.usage_in_bytes", "450\n"),
             ("memory/memory.failcnt", "0\n"),
+            (
+                "memory/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            ),
         ];
         let expected = Figures {
             cpu: Some(2_000_000),
@@ -183,6 +183,7 @@ mod tests {
             rss: Some(100),
             cache: Some(300),
             limit_reached: Some(0),
+            oom_kills: Some(1),
             ..Figures::default()
         };
         check(&one, expected);

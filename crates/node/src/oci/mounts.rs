@@ -41,11 +41,11 @@ pub(super) fn all(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, S
         };
         all.extend(system.iter().filter(is_own).cloned());
         for (mount, target, source) in below(Some(own)) {
-            if own == DEV && is_of_the_host(spec, target, source) {
-                continue;
-            }
             if own == DEV {
-                check_dev(spec, target)?;
+                if is_of_the_host(spec, target, source) {
+                    continue;
+                }
+                check_dev(spec, target, &volumes)?;
             }
             all.push(volume(mount, target, source)?);
         }
@@ -65,9 +65,13 @@ fn is_of_the_host(spec: &ContainerSpec, target: &Path, source: &Path) -> bool {
 }
 
 /// A volume below `/dev` must not be that directory, nor lie in another volume: links there can lead to `/dev` itself.
-fn check_dev(spec: &ContainerSpec, target: &Path) -> Result<(), String> {
-    let mut others = spec.mounts.iter().filter_map(|other| target_of(other).ok());
-    let nested = others.any(|other| is_below(target, &other) && is_below(&other, Path::new(DEV)));
+fn check_dev(
+    spec: &ContainerSpec,
+    target: &Path,
+    volumes: &[(&Mount, PathBuf, &PathBuf)],
+) -> Result<(), String> {
+    let mut others = volumes.iter().map(|(_, other, _)| other);
+    let nested = others.any(|other| is_below(target, other) && is_below(other, Path::new(DEV)));
     let shared = spec.security.host_ipc && is_below(target, Path::new("/dev/shm"));
     match target == Path::new(DEV) || nested || shared {
         true => Err(refused(target)),

@@ -18,8 +18,8 @@ const LARGEST: usize = 1 << 20;
 const LOOPBACK: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
     fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n";
 
-/// Creates `hosts` and `resolv.conf` for a pod whose containers run from images or in a network of their own, and mounts them unless the pod mounts
-/// something there itself, as a kubelet does.
+/// Creates `hosts` and `resolv.conf` for a pod whose containers run from images or in a network of their own, and mounts them
+/// unless the pod mounts something there itself, as a kubelet does.
 pub(super) fn add(
     node: &Node,
     pod: &Pod,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Node, network, remove_tree, unmount_all};
+use super::{Node, remove_tree, unmount_all};
 use crate::events::Kind;
 use crate::runtime::Found;
 
@@ -151,7 +151,6 @@ async fn sweep(node: &Node, parent: &Path, uid_of: impl Fn(&str) -> String) {
 }
 
 async fn remove(directory: &Path) {
-    network::remove(directory);
     unmount_all(directory);
     remove_tree(directory.to_owned()).await;
 }

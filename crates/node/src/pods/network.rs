@@ -1,18 +1,19 @@
-//! Network namespaces of pods. A pod is in the network of the node, unless a device of its claims needs one of its own: the
-//! CDI device says so by an annotation, and a hook of it then brings the interface.
+//! Network namespaces of pods. A pod is in the network of the node, unless the node has a network for pods, or a device of its
+//! claims needs a namespace: the CDI device says so by an annotation, and a hook of it then moves the interface there.
 //!
 //! A namespace is held by a mount on a file in the pod's directory: it is there before the first container, for all of
 //! them, and outlives the agent. It goes before the claims are given back, so that interfaces are out of it by then.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::net::TcpStream;
+
+use crate::interfaces::Socket;
 
 /// Annotation of a CDI device: its pod needs a network namespace of its own.
 pub(super) const ANNOTATION: (&str, &str) = ("allot.dev/network-namespace", "pod");
@@ -53,33 +54,10 @@ fn make(file: &Path) -> io::Result<()> {
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    set_loopback_up()?;
+    // Programs expect that they reach themselves.
+    Socket::open()?.set_up("lo")?;
     mount_bind("/proc/thread-self/ns/net", file)?;
     Ok(())
-}
-
-/// Programs expect that they reach themselves.
-fn set_loopback_up() -> io::Result<()> {
-    let socket = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
-    // SAFETY: the structure is plain data, for which zeros are a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = *from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-    // SAFETY: the kernel reads a request of this type, which outlives the call.
-    let set = unsafe {
-        libc::ioctl(
-            socket.as_raw_fd(),
-            libc::SIOCSIFFLAGS as _,
-            &raw const request,
-        )
-    };
-    match set {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Takes the namespace of a pod away, whose containers have ended. `directory` is the pod's.

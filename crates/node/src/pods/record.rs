@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::state::{BACKOFF, ContainerState};
-use crate::shim::spec;
+use crate::spec;
 
 /// Name of the file, in the pod's directory.
 const FILE: &str = "static-pod.json";
@@ -58,15 +58,13 @@ impl Record {
         }
     }
 
-    /// Whether another record tells the same. A wait ends at the same time for as long as the status is the same.
-    pub(super) fn tells_what(&self, other: &Self) -> bool {
-        self.status == other.status
+    /// Whether it still holds with this status. A wait ends at the same time for as long as the status is the same.
+    pub(super) fn holds(&self, status: &Value) -> bool {
+        self.status == *status
     }
 
     /// Writes the record of a pod to its directory.
     pub(super) fn write(&self, directory: &Path) -> Result<(), String> {
-        let made = std::fs::create_dir_all(directory);
-        made.map_err(|error| format!("{}: {error}", directory.display()))?;
         spec::write(&file(directory), self)
     }
 

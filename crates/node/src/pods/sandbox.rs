@@ -1,4 +1,4 @@
-//! Pods with a network of their own: a namespace, and in it the interface that CNI plugins bring.
+//! Pods with a network of their own: a namespace, and in it the interface that CNI plugins create.
 //!
 //! What plugins are asked is recorded before they are asked, and removed after they have undone it: an agent that is killed
 //! at any moment leaves nothing that the next one does not find. A record has the configuration that was used: the next
@@ -18,8 +18,7 @@ use super::network;
 use crate::cni::{self, Attachment, Client, Network};
 use crate::config::NetworkSettings;
 use crate::runtime::Condition;
-use crate::shim::spec::Isolation;
-use crate::spec;
+use crate::spec::{self, Isolation};
 use condition::{initial, not_ready, shared};
 use told::{args, capabilities};
 use turns::Turns;
@@ -31,6 +30,9 @@ mod told;
 mod turns;
 
 pub(super) use told::has_host_ports;
+
+/// Where the records of pods are, below the directory of a node.
+pub(crate) const RECORDS: &str = "cni/pods";
 
 /// Why a pod has no sandbox yet: reason and message of the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +73,13 @@ enum Known {
     Shared,
 }
 
+impl Known {
+    /// Whether plugins were asked, and have not undone it.
+    fn is_to_be_undone(&self) -> bool {
+        matches!(self, Self::Begun(_) | Self::Open(..))
+    }
+}
+
 /// The networks of a node's pods.
 pub(crate) struct Sandboxes {
     settings: NetworkSettings,
@@ -91,7 +100,7 @@ impl Sandboxes {
     /// For a node whose containers are isolated in a certain way, with what earlier agents left.
     pub(crate) fn open(root: &Path, settings: &NetworkSettings, isolation: Isolation) -> Self {
         let shared = shared(settings, isolation);
-        let directory = root.join("cni/pods");
+        let directory = root.join(RECORDS);
         let mut known = HashMap::new();
         for entry in std::fs::read_dir(&directory)
             .into_iter()
@@ -176,19 +185,17 @@ impl Sandboxes {
         }
     }
 
-    /// UIDs of pods that plugins were asked about.
+    /// UIDs of pods that plugins were asked about, and have not undone.
     pub(crate) fn known(&self) -> Vec<String> {
         let known = self.known.lock();
-        let open = known
-            .iter()
-            .filter(|(_, it)| matches!(it, Known::Begun(_) | Known::Open(..)));
+        let open = known.iter().filter(|(_, it)| it.is_to_be_undone());
         open.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// Whether plugins were asked about a pod, and have not undone it.
     pub(super) fn is_known(&self, uid: &str) -> bool {
         let known = self.known.lock();
-        matches!(known.get(uid), Some(Known::Begun(_) | Known::Open(..)))
+        known.get(uid).is_some_and(Known::is_to_be_undone)
     }
 
     /// UIDs of pods that an earlier agent gave their network.
@@ -403,10 +410,7 @@ impl Sandboxes {
     }
 
     fn write(&self, uid: &str, record: &Record) -> Result<(), String> {
-        let file = self.file(uid);
-        std::fs::create_dir_all(&self.directory)
-            .map_err(|error| format!("{}: {error}", self.directory.display()))?;
-        spec::write(&file, record)
+        spec::write(&self.file(uid), record)
     }
 }
 

@@ -87,7 +87,7 @@ pub(super) fn too_large(pod: &Pod, directory: &Path) -> Option<String> {
     })
 }
 
-/// Brings what volumes hold up to date: config maps and secrets may have changed, tokens grow old.
+/// Updates what volumes hold: config maps and secrets may have changed, tokens grow old.
 pub(super) async fn refresh(contents: &mut Contents<'_>, directory: &Path) -> Result<(), Problem> {
     for volume in volumes(contents.downward.pod).filter(|volume| content::comes_from_api(volume)) {
         one(contents, directory, volume)
@@ -136,9 +136,7 @@ async fn one(
         if memory::is_wanted(empty) {
             contents.memory(volume, empty, &path)?;
         }
-        if let Some(group) = group(contents.downward.pod) {
-            give(&path, group, false).map_err(|error| format!("{}: {error}", path.display()))?;
-        }
+        give(&path, group(contents.downward.pod), false)?;
         return Ok(path);
     }
     if !content::comes_from_api(volume) {
@@ -148,9 +146,7 @@ async fn one(
     make_dir(&path, 0o755)?;
     let group = group(contents.downward.pod);
     writer::write(&path, files.entries(), group)?;
-    if let Some(group) = group {
-        give(&path, group, false).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
+    give(&path, group, false)?;
     Ok(path)
 }
 
@@ -165,8 +161,16 @@ fn group(pod: &Pod) -> Option<u32> {
 /// Permissions that the group of a volume has, of directories and of files, as with a kubelet.
 const GROUP: (u32, u32) = (0o2550, 0o440);
 
-/// `deep`: with all that is in it. Only where containers cannot change it meanwhile.
-fn give(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
+/// Gives a directory to a group, if there is one. `deep`: with all that is in it. Only where containers cannot change it
+/// meanwhile.
+fn give(path: &Path, group: Option<u32>, deep: bool) -> Result<(), Problem> {
+    let Some(group) = group else {
+        return Ok(());
+    };
+    change_group(path, group, deep).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn change_group(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
     std::os::unix::fs::lchown(path, None, Some(group))?;
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_symlink() {
@@ -177,7 +181,7 @@ fn give(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode | more))?;
     if deep && metadata.is_dir() {
         for entry in fs::read_dir(path)? {
-            give(&entry?.path(), group, deep)?;
+            change_group(&entry?.path(), group, deep)?;
         }
     }
     Ok(())

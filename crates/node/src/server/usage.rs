@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container as Spec, Pod as Object};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use crate::memory::Memory;
+use crate::claims;
+use crate::memory::{self, Memory};
 use crate::oci::measure::Figures;
 use crate::pods::Node;
 use crate::runtime::Measured;
@@ -125,21 +125,10 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-fn container_of<'a>(pod: &'a Object, name: &str) -> Option<&'a Spec> {
-    let spec = pod.spec.as_ref()?;
-    let mut all = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers);
-    all.find(|container| container.name == name)
-}
-
-fn memory_limit(container: &Spec) -> Option<u64> {
-    let limits = container.resources.as_ref()?.limits.as_ref()?;
-    let limit = limits.get("memory")?.0.parse();
-    let limit: allot_apimachinery::quantity::Quantity = limit.ok()?;
-    u64::try_from(limit.value()).ok()
+/// All containers, with their pods.
+fn containers(pods: &[Pod]) -> impl Iterator<Item = (&Pod, &Container)> {
+    pods.iter()
+        .flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
 }
 
 /// The pods of the node, with the containers that were measured.
@@ -156,12 +145,12 @@ async fn pods(node: &Node) -> Result<Vec<Pod>, String> {
         // Only those that run: the runtime may still know the last run of one.
         let containers = containers.filter_map(|usage| {
             let running = states.get(&usage.container)?.running()?;
-            let spec = container_of(&pod, &usage.container);
+            let spec = claims::containers(&pod).find(|it| it.name == usage.container);
             let image = spec.and_then(|spec| spec.image.clone());
             (running.id == usage.id).then(|| Container {
                 started: running.started,
                 image: image.unwrap_or_default(),
-                memory_limit: spec.and_then(memory_limit),
+                memory_limit: spec.and_then(memory::limit_of),
                 usage,
             })
         });

@@ -6,7 +6,6 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
@@ -162,13 +161,11 @@ impl RunningContainer {
 
 /// Kills what remains when the program of a container has ended: without its own PID namespace that can be any process.
 pub(super) fn end_others(spec: &ContainerSpec) {
-    /// How long killed processes may take to end.
-    const KILLED: Duration = Duration::from_secs(10);
     if spec.cgroups {
         oci::cgroup::kill(&oci::cgroups_path(spec));
     }
     let shared = spec.security.host_pid || spec.isolation == Isolation::None;
-    if shared && !processes::kill_descendants(KILLED) {
+    if shared && !processes::kill_descendants() {
         eprintln!("processes of the container do not end");
     }
 }

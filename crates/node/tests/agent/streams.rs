@@ -3,15 +3,13 @@
 use allot_node::RuntimeKind;
 use allot_testing::wait::{PATIENCE, until};
 use futures::StreamExt as _;
-use http::Request;
-use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::access::{Setup, post};
 use super::harness::{pod_path, shell};
+use super::setup::Setup;
 
 /// What a client gets of a program by WebSocket, with the protocol that the node chose: messages without their channels,
 /// by channel.
@@ -62,21 +60,9 @@ async fn exec(setup: &Setup, script: &str, protocol: Option<&str>) -> (String, [
 async fn regression_old_web_socket_protocols_are_understood() {
     let setup = Setup::with(RuntimeKind::Process, false).await;
     setup.allow("user", &["get", "create"], "proxy").await;
-    let account = json!({"metadata": {"name": "default"}});
-    let accounts = "/api/v1/namespaces/default/serviceaccounts";
-    post(&setup.client, accounts, account).await;
-    let container = shell("sleep 300");
-    let spec = json!({"nodeName": "n1", "automountServiceAccountToken": false,
-        "terminationGracePeriodSeconds": 0, "containers": [container]});
-    let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-    post(&setup.client, "/api/v1/namespaces/default/pods", pod).await;
-    let get = async || {
-        let request = Request::get(pod_path("p")).body(Vec::new());
-        let found = setup.client.request::<Value>(request.expect("a request"));
-        found.await.ok()
-    };
+    setup.create_pod(shell("sleep 300")).await;
     until("the pod runs", || async {
-        match get().await {
+        match setup.get(&pod_path("p")).await {
             Some(pod) if pod["status"]["phase"] == "Running" => Ok(()),
             found => Err(found),
         }
@@ -97,16 +83,5 @@ async fn regression_old_web_socket_protocols_are_understood() {
     let (_, [_, out, _, result]) = exec(&setup, "echo%20hi", Some("v4.channel.k8s.io")).await;
     assert_eq!(out, "hi\n");
     assert!(result.contains("\"status\":\"Success\""), "{result}");
-
-    let request = Request::delete(format!("{}?gracePeriodSeconds=1", pod_path("p")));
-    let request = request.body(Vec::new()).expect("a request");
-    let deleted = setup.client.request::<Value>(request).await;
-    deleted.expect("the pod is deleted");
-    until("the pod is gone", || async {
-        match get().await {
-            None => Ok(()),
-            found => Err(found),
-        }
-    })
-    .await;
+    setup.delete_pod().await;
 }

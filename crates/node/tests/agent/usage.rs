@@ -2,23 +2,18 @@
 
 use allot_node::RuntimeKind;
 use allot_testing::wait::until;
-use http::{Method, Request};
+use http::Method;
 use serde_json::{Value, json};
 
-use super::access::{Setup, Who, post};
-use super::harness::{pod_path, shell};
+use super::harness::shell;
+use super::setup::{Setup, Who};
 
 const SCRAPER: Who<'_> = Who::Certificate("scraper", &[]);
-
-async fn get(setup: &Setup, path: &str) -> Option<Value> {
-    let request = Request::get(path).body(Vec::new()).expect("a request");
-    setup.client.request(request).await.ok()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_are_measured_by_their_cgroups() {
     let setup = Setup::with(RuntimeKind::Process, false).await;
-    let node = get(&setup, "/api/v1/nodes/n1").await.expect("the node");
+    let node = setup.get("/api/v1/nodes/n1").await.expect("the node");
     let conditions = node["status"]["conditions"].as_array().cloned();
     let limits = json!({"type": "ContainerLimits", "status": "True"});
     let mut conditions = conditions.unwrap_or_default().into_iter();
@@ -28,19 +23,9 @@ async fn containers_are_measured_by_their_cgroups() {
     }
     setup.allow("scraper", &["get"], "metrics").await;
     setup.allow("scraper", &["get"], "stats").await;
-    let account = json!({"metadata": {"name": "default"}});
-    post(
-        &setup.client,
-        "/api/v1/namespaces/default/serviceaccounts",
-        account,
-    )
-    .await;
     let mut container = shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 300");
     container["resources"] = json!({"limits": {"memory": "64Mi"}});
-    let spec =
-        json!({"nodeName": "n1", "automountServiceAccountToken": false, "containers": [container]});
-    let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-    post(&setup.client, "/api/v1/namespaces/default/pods", pod).await;
+    setup.create_pod(container).await;
 
     let labels = ",namespace=\"default\",pod=\"p\"}";
     let sample = |text: &str, family: &str| {
@@ -78,19 +63,5 @@ async fn containers_are_measured_by_their_cgroups() {
     let of_pod = &summary["pods"][0];
     assert_eq!(of_pod["containers"][0]["name"], "c");
     assert!(of_pod["memory"]["workingSetBytes"].as_u64() > Some(0));
-
-    let request = Request::delete(format!("{}?gracePeriodSeconds=1", pod_path("p")));
-    let request = request.body(Vec::new()).expect("a request");
-    setup
-        .client
-        .request::<Value>(request)
-        .await
-        .expect("deleted");
-    until("the pod is gone", || async {
-        match get(&setup, &pod_path("p")).await {
-            None => Ok(()),
-            found => Err(found),
-        }
-    })
-    .await;
+    setup.delete_pod().await;
 }

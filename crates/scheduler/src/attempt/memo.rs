@@ -8,6 +8,7 @@ use allot_allocator::KnownFit;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Attempt;
+use super::score::NodeScorer;
 use super::signature::PodSignature;
 use crate::node::NodeInfo;
 use crate::status::Rejection;
@@ -51,12 +52,16 @@ struct Signed {
 pub struct NodeMemo(Mutex<Vec<Signed>>);
 
 /// The answers for the pod of an attempt.
-pub(super) struct NodeAnswers<'m>(MutexGuard<'m, Vec<Signed>>);
+pub(super) struct NodeAnswers<'m> {
+    /// Those for the signature of the pod are the first.
+    last: MutexGuard<'m, Vec<Signed>>,
+    scorer: NodeScorer<'m>,
+}
 
 impl NodeMemo {
     /// The answers for the pod of an attempt; `None` for a signature that is not one of the last: there may be no other
     /// pod with it.
-    pub(super) fn answers_for(&self, attempt: &Attempt<'_>) -> Option<NodeAnswers<'_>> {
+    pub(super) fn answers_for<'m>(&'m self, attempt: &'m Attempt<'_>) -> Option<NodeAnswers<'m>> {
         if !PodSignature::is_possible(attempt) {
             return None;
         }
@@ -78,33 +83,34 @@ impl NodeMemo {
         if attempt.devices.is_some() {
             last[0].devices.resize(total, None);
         }
-        Some(NodeAnswers(last))
+        let scorer = attempt.node_scorer();
+        Some(NodeAnswers { last, scorer })
     }
 }
 
 impl NodeAnswers<'_> {
     /// The answer for the node at a position.
-    pub(super) fn of(&mut self, at: usize, attempt: &Attempt<'_>) -> &NodeAnswer {
-        let node = &attempt.snapshot.nodes[at];
-        let answer = &mut self.0[0].nodes[at];
+    pub(super) fn of(&mut self, at: usize) -> &NodeAnswer {
+        let node = &self.scorer.attempt.snapshot.nodes[at];
+        let answer = &mut self.last[0].nodes[at];
         if answer.generation != node.generation() {
-            *answer = NodeAnswer::new(attempt, node);
+            *answer = NodeAnswer::new(&self.scorer, node);
         }
         answer
     }
 
     /// What the allocator said last about the node at a position, for a pod that needs devices.
     pub(super) fn devices(&mut self, at: usize) -> &mut Option<KnownFit> {
-        &mut self.0[0].devices[at]
+        &mut self.last[0].devices[at]
     }
 }
 
 impl NodeAnswer {
-    fn new(attempt: &Attempt<'_>, node: &NodeInfo) -> Self {
-        let rejection = attempt.filter_node(node).err().map(Box::new);
+    fn new(scorer: &NodeScorer<'_>, node: &NodeInfo) -> Self {
+        let rejection = scorer.attempt.filter_node(node).err().map(Box::new);
         let scores = match rejection {
             Some(_) => NodeScores::default(),
-            None => attempt.node_scorer().scores(node),
+            None => scorer.scores(node),
         };
         Self {
             generation: node.generation(),

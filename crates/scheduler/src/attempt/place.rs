@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 
 use super::memo::NodeAnswers;
-use super::{Attempt, Changed, FitError, Nominated, Others, Placement};
+use super::{Attempt, FitError, Nominated, Others, Placement};
 use crate::framework::Plugin;
 use crate::status::{Code, Rejection};
 
@@ -203,11 +203,8 @@ impl Attempt<'_> {
         let Some(known) = known else {
             return self.filter(node, nominated);
         };
-        let expected = nominated(&node.name);
-        if !expected.is_empty() {
-            Changed::with(self, node, &expected).filter()?;
-        }
-        match &known.of(at, self).rejection {
+        self.filter_with_nominated(node, nominated)?;
+        match &known.of(at).rejection {
             Some(rejection) => Err((**rejection).clone()),
             None => self.run_other_filters(node, &self.others, &mut |outcome| outcome),
         }

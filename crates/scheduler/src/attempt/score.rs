@@ -17,7 +17,7 @@ use crate::plugins::{fit, interpod, normalize, spread, taints};
 
 /// Scores nodes by the plugins that look at nothing but a node, and for extended resources at its devices.
 pub(super) struct NodeScorer<'s> {
-    attempt: &'s Attempt<'s>,
+    pub(super) attempt: &'s Attempt<'s>,
     fit: Cow<'s, FitArgs>,
     fit_counts: Option<Counts<'s>>,
     balanced_counts: Option<Counts<'s>>,
@@ -174,12 +174,14 @@ impl Attempt<'_> {
     /// Weighted scores of nodes by all plugins but DynamicResources.
     fn scores(&self, nodes: &[usize], known: &mut Option<NodeAnswers<'_>>) -> Vec<i64> {
         let (pod, snapshot, profile) = (self.pod, self.snapshot, self.profile);
-        let scorer = self.node_scorer();
-        let own = nodes.iter().map(|at| match known {
-            Some(known) => known.of(*at, self).scores,
-            None => scorer.scores(&snapshot.nodes[*at]),
-        });
-        let own: Vec<NodeScores> = own.collect();
+        let own: Vec<NodeScores> = match known {
+            Some(known) => nodes.iter().map(|at| known.of(*at).scores).collect(),
+            None => {
+                let scorer = self.node_scorer();
+                let scores = |at: &usize| scorer.scores(&snapshot.nodes[*at]);
+                nodes.iter().map(scores).collect()
+            }
+        };
         let mut total: Vec<i64> = own.iter().map(|own| own.resources).collect();
         for (plugin, weight) in &profile.weights {
             let scores = match plugin {

@@ -233,30 +233,27 @@ async fn write(
         let is_busy = work.count.load(Ordering::Relaxed) > 0;
         let limit = if is_busy { 1 } else { PARALLEL };
         let is_free = writing.under_way.len() < limit;
+        let patience = match is_busy && notes.len() < MANY {
+            true => PATIENCE,
+            false => Duration::ZERO,
+        };
         // Nothing is due while there is nothing to write.
-        let due = next
-            .as_ref()
-            .map(|noted| match is_busy && notes.len() < MANY {
-                true => noted.at + PATIENCE,
-                false => noted.at,
-            });
+        let due = next.as_ref().map(|noted| noted.at + patience);
         let due = due.unwrap_or_else(Instant::now);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            Some(_) = writing.under_way.join_next() => continue,
-            () = work.ended.notified() => continue,
+            Some(_) = writing.under_way.join_next() => {}
+            () = work.ended.notified() => {}
             note = notes.recv(), if next.is_none() => match note {
-                Some(note) => {
-                    next = Some(note);
-                    continue;
-                }
+                Some(note) => next = Some(note),
                 None => break,
             },
-            () = tokio::time::sleep_until(due), if next.is_some() && is_free => {}
-        }
-        if let Some(noted) = next.take() {
-            writing.begin(noted);
+            () = tokio::time::sleep_until(due), if next.is_some() && is_free => {
+                if let Some(noted) = next.take() {
+                    writing.begin(noted);
+                }
+            }
         }
     }
     let rest = async {

@@ -19,9 +19,9 @@ enum Form {
     /// What is null if it is not set.
     Optional,
     /// A structure behind a pointer.
-    Struct(&'static [(&'static str, &'static str, Form)]),
+    Struct(Fields),
     /// A list of structures.
-    List(&'static [(&'static str, &'static str, Form)]),
+    List(Fields),
     /// A schema behind a pointer.
     Schema,
     /// A list of schemas.
@@ -34,8 +34,16 @@ enum Form {
     OrBool,
 }
 
+/// Go's names, the names in JSON, and the forms of fields.
 type Fields = &'static [(&'static str, &'static str, Form)];
 
+const PLAIN: Fields = &[
+    ("Name", "name", Form::Text),
+    ("Served", "served", Form::Flag),
+    ("Storage", "storage", Form::Flag),
+    ("Deprecated", "deprecated", Form::Flag),
+    ("DeprecationWarning", "deprecationWarning", Form::Optional),
+];
 const SUBRESOURCES: Fields = &[
     ("Status", "status", Form::Struct(&[])),
     ("Scale", "scale", Form::Struct(SCALE)),
@@ -53,6 +61,7 @@ const COLUMN: Fields = &[
     ("Priority", "priority", Form::Number),
     ("JSONPath", "jsonPath", Form::Text),
 ];
+const SELECTABLE: Fields = &[("JSONPath", "jsonPath", Form::Text)];
 const VALIDATION: Fields = &[("OpenAPIV3Schema", "openAPIV3Schema", Form::Schema)];
 const RULE: Fields = &[
     ("Rule", "rule", Form::Text),
@@ -124,8 +133,8 @@ const SCHEMA: Fields = &[
     ("XValidations", "x-kubernetes-validations", Form::List(RULE)),
 ];
 
-/// The versions of a definition. What a schema leaves out is written, too, so that the text is many times as long as what
-/// was sent: it ends after 64 KiB.
+/// The versions of a definition. What they leave out is written, too, so that the text is many times as long as what was
+/// sent: it ends after 64 KiB.
 pub(super) fn versions(hub: &InternalDefinition<'_>) -> BadValue {
     if !hub.has_versions {
         return BadValue::raw("null");
@@ -135,33 +144,21 @@ pub(super) fn versions(hub: &InternalDefinition<'_>) -> BadValue {
         if index > 0 {
             out.push(',');
         }
+        if out.len() > MOST_TEXT {
+            out.push('…');
+            break;
+        }
         let own = hub.own(version);
         out.push('{');
-        let plain: Fields = &[
-            ("Name", "name", Form::Text),
-            ("Served", "served", Form::Flag),
-            ("Storage", "storage", Form::Flag),
-            ("Deprecated", "deprecated", Form::Flag),
-            ("DeprecationWarning", "deprecationWarning", Form::Optional),
-        ];
-        members(&mut out, version, plain);
-        let columns = |entries: &[Value]| match entries {
-            [] => Value::Null,
-            entries => Value::Array(entries.to_vec()),
-        };
+        members(&mut out, version, PLAIN);
         out.push_str(",\"Schema\":");
         write(&mut out, own.schema, Form::Struct(VALIDATION));
         out.push_str(",\"Subresources\":");
         write(&mut out, own.subresources, Form::Struct(SUBRESOURCES));
         out.push_str(",\"AdditionalPrinterColumns\":");
-        write(&mut out, &columns(own.columns), Form::List(COLUMN));
+        entries(&mut out, own.columns, COLUMN);
         out.push_str(",\"SelectableFields\":");
-        let fields: Fields = &[("JSONPath", "jsonPath", Form::Text)];
-        write(
-            &mut out,
-            &columns(own.selectable_fields),
-            Form::List(fields),
-        );
+        entries(&mut out, own.selectable_fields, SELECTABLE);
         out.push('}');
     }
     out.push(']');
@@ -188,6 +185,14 @@ fn structure(out: &mut String, value: &Value, fields: Fields) {
     out.push('{');
     members(out, value, fields);
     out.push('}');
+}
+
+/// A list that is not set if it is empty.
+fn entries(out: &mut String, items: &[Value], fields: Fields) {
+    match items {
+        [] => out.push_str("null"),
+        items => list(out, items, fields),
+    }
 }
 
 fn list(out: &mut String, items: &[Value], fields: Fields) {
@@ -281,6 +286,14 @@ mod tests {
         ]});
         let text = versions(&InternalDefinition::new(&spec)).to_string();
         assert!(text.len() < 2 * MOST_TEXT, "{}", text.len());
+    }
+
+    #[test]
+    fn regression_text_about_many_versions_ends() {
+        let spec = json!({"versions": vec![json!({}); 10_000]});
+        let text = versions(&InternalDefinition::new(&spec)).to_string();
+        assert!(text.len() < 2 * MOST_TEXT, "{}", text.len());
+        assert!(text.ends_with(",…]"), "{text:.500}");
     }
 
     #[test]

@@ -4,17 +4,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::types::{self, Struct, Type};
+use super::{head, schema_of};
+use crate::types::{Struct, Type};
 
 /// Whether a message can hold all that is in an object: what is in fields that the types do not have, or is of another
 /// type, would be lost.
 pub fn is_whole(object: &Value) -> bool {
-    let text = |key: &str| object[key].as_str().unwrap_or_default();
-    let (group, version) = match text("apiVersion").split_once('/') {
-        Some(parts) => parts,
-        None => ("", text("apiVersion")),
-    };
-    let schema = types::lookup(group, version, text("kind"));
+    let (api_version, kind) = head(object);
+    let schema = schema_of(api_version, kind);
     schema.is_some_and(|schema| has_members(object, schema, true))
 }
 

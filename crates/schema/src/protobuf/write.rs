@@ -6,9 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::MAGIC;
 use super::read::SCHEMA;
-use crate::types::messages::embedded;
+use super::{MAGIC, head, schema_of};
+use crate::types::messages::{Message, Slot};
 use crate::types::{self, Field, Struct, Type};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -39,10 +39,10 @@ pub fn encode(object: &Value, raw: RawWriter) -> Option<Vec<u8>> {
 
 /// The bytes before and after the message of an object in a body; `length` is that of the message.
 pub fn envelope(object: &Value, length: usize) -> (Vec<u8>, Vec<u8>) {
-    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let (api_version, kind) = head(object);
     let mut meta = Vec::new();
-    bytes(&mut meta, 1, text("apiVersion").as_bytes());
-    bytes(&mut meta, 2, text("kind").as_bytes());
+    bytes(&mut meta, 1, api_version.as_bytes());
+    bytes(&mut meta, 2, kind.as_bytes());
     let mut head = Vec::with_capacity(meta.len() + 24);
     head.extend_from_slice(MAGIC);
     bytes(&mut head, 1, &meta);
@@ -57,8 +57,8 @@ pub fn envelope(object: &Value, length: usize) -> (Vec<u8>, Vec<u8>) {
 
 /// The message of an object with its kind and apiVersion; `None` if its kind has no protobuf form.
 pub fn message_of(object: &Value, raw: RawWriter) -> Option<Vec<u8>> {
-    let text = |key: &str| object[key].as_str().unwrap_or_default();
-    Writer { raw }.whole(object, text("apiVersion"), text("kind"))
+    let (api_version, kind) = head(object);
+    Writer { raw }.whole(object, api_version, kind)
 }
 
 /// An event of a watch, with its length before it.
@@ -72,9 +72,6 @@ pub fn frame(kind: &str, object: &Value, raw: RawWriter) -> Option<Vec<u8>> {
     out.append(&mut event);
     Some(out)
 }
-
-/// A part of a message that is in JSON among the fields around it, with its number.
-type Part<'a> = (u64, &'a dyn Fn(&mut Vec<u8>));
 
 #[derive(Clone, Copy)]
 struct Writer {
@@ -119,8 +116,7 @@ impl Writer {
                 } else {
                     api_version
                 };
-                let (group, version) = known.split_once('/').unwrap_or(("", known));
-                self.message(&mut out, map, types::lookup(group, version, kind)?);
+                self.message(&mut out, map, schema_of(known, kind)?.message());
             }
         }
         Some(out)
@@ -135,65 +131,35 @@ impl Writer {
     /// A message of a type from what should be an object.
     fn of(self, out: &mut Vec<u8>, value: &Value, schema: &'static Struct) {
         match value {
-            Value::Object(map) => self.message(out, map, schema),
-            _ => self.message(out, &Map::new(), schema),
+            Value::Object(map) => self.message(out, map, schema.message()),
+            _ => self.message(out, &Map::new(), schema.message()),
         }
     }
 
-    fn message(self, out: &mut Vec<u8>, map: &Map<String, Value>, schema: &'static Struct) {
-        let Some(embedded) = embedded(schema) else {
-            return self.some_fields(out, map, schema, |_| true, None);
-        };
-        let part = |out: &mut Vec<u8>| {
-            if embedded.shared {
-                self.some_fields(out, map, schema, |name| !embedded.own.contains(&name), None);
-            } else {
-                self.message(out, map, embedded.schema);
-            }
-        };
-        let own = |name: &str| embedded.own.contains(&name);
-        self.some_fields(out, map, schema, own, Some((embedded.number.into(), &part)));
-    }
-
-    /// The fields of a type that `belongs` selects, ordered by number.
-    fn some_fields(
-        self,
-        out: &mut Vec<u8>,
-        map: &Map<String, Value>,
-        schema: &'static Struct,
-        belongs: impl Fn(&str) -> bool,
-        part: Option<Part<'_>>,
-    ) {
-        let numbered = |field: &&Field| field.proto != 0 && belongs(field.name);
-        let mut fields: Vec<&Field> = schema.fields.iter().filter(numbered).collect();
-        fields.sort_by_key(|field| field.proto);
-        let mut part = part;
-        for known in fields {
-            if let Some((number, write)) = part
-                && number < u64::from(known.proto)
-            {
-                nested(out, number, write);
-                part = None;
-            }
-            let value = map.get(known.name).filter(|value| !value.is_null());
-            if known.name == "verbs" && schema.simple_name() == "APIResource" {
+    fn message(self, out: &mut Vec<u8>, map: &Map<String, Value>, message: &Message) {
+        for (number, slot) in message.slots() {
+            let field = match slot {
+                Slot::Field(field) => field,
+                Slot::Part(part) => {
+                    nested(out, number, |out| self.message(out, map, part));
+                    continue;
+                }
+            };
+            let value = map.get(field.name).filter(|value| !value.is_null());
+            if field.name == "verbs" && message.of == "APIResource" {
                 // A list that is a separate message.
-                nested(out, known.proto.into(), |out| {
+                nested(out, number, |out| {
                     for verb in value.and_then(Value::as_array).into_iter().flatten() {
                         self.one(out, 1, &Type::String, verb);
                     }
                 });
                 continue;
             }
-            self.field(out, known, value);
-        }
-        if let Some((number, write)) = part {
-            nested(out, number, write);
+            self.field(out, number, field, value);
         }
     }
 
-    fn field(self, out: &mut Vec<u8>, field: &Field, value: Option<&Value>) {
-        let number = u64::from(field.proto);
+    fn field(self, out: &mut Vec<u8>, number: u64, field: &Field, value: Option<&Value>) {
         match (&field.ty, value) {
             (Type::List(element), value) => {
                 for item in value.and_then(Value::as_array).into_iter().flatten() {

@@ -68,22 +68,28 @@ impl Message {
         let number = usize::try_from(number).ok()?;
         self.slots.get(number)?.as_ref()
     }
+
+    /// What all numbers stand for, in their order.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (u64, &Slot)> {
+        let numbered = (0u64..).zip(&self.slots);
+        numbered.filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
+    }
 }
 
 /// The embedded message of a type.
-pub(crate) struct Embedded {
+struct Embedded {
     /// The number of the field that holds it.
-    pub(crate) number: u16,
+    number: u16,
     /// The fields of the type that are not in it.
-    pub(crate) own: &'static [&'static str],
+    own: &'static [&'static str],
     /// The type that has its fields: another one, or the one around it.
-    pub(crate) schema: &'static Struct,
+    schema: &'static Struct,
     /// The fields of the embedded message are only known by the enclosing type.
-    pub(crate) shared: bool,
+    shared: bool,
 }
 
 /// The embedded message of a type, if it has one.
-pub(crate) fn embedded(schema: &'static Struct) -> Option<Embedded> {
+fn embedded(schema: &'static Struct) -> Option<Embedded> {
     let (number, own): (u16, &'static [&'static str]) = match schema.simple_name() {
         "Volume" => (2, &["name"]),
         "PersistentVolumeSpec" => (

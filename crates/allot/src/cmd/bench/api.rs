@@ -6,7 +6,7 @@
 mod connect;
 mod fan_out;
 mod hostile;
-mod objects;
+pub mod objects;
 mod report;
 
 use std::io::{Write as _, stdout};

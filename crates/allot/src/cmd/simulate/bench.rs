@@ -1,7 +1,6 @@
 //! How fast a simulation is, and how much memory it takes.
 
 use std::io::Write as _;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use allot_allocator::Policy;
@@ -51,15 +50,8 @@ pub fn run(size: &Size, policy: Option<Policy>) -> anyhow::Result<()> {
             profile.dynamic_resources.placement = policy;
         }
     }
-    let mut workload = Workload::default();
     let runs = (nodes * size.bench_devices * 4 / 5 / RATE).max(1);
-    let mut rows = String::from("at,duration,count,name,class,cpu\n");
-    for second in 0..pods.div_ceil(RATE) {
-        let count = RATE.min(pods - second * RATE);
-        rows.push_str(&format!("{second},{runs},{count},p{second},{CLASS},100m\n"));
-    }
-    let (features, start) = (config.features.clone(), Timestamp::UNIX_EPOCH);
-    trace::add(&mut workload, &rows, "default", &features, start)?;
+    let workload = arrivals(pods, runs, &config)?;
     let mut simulation = Simulation::new(config, Options::default(), cluster)?;
     simulation.add_workload(workload)?;
     let prepared = begin.elapsed();
@@ -103,13 +95,8 @@ pub fn growth() -> anyhow::Result<()> {
         let (pods, nodes) = (objects / 2, objects / 20);
         let mut cluster = cluster(nodes, 16);
         cluster.extend((0..pods).flat_map(|at| running(at, nodes)));
-        let (config, mut workload) = (Config::default(), Workload::default());
-        let mut rows = String::from("at,duration,count,name,class,cpu\n");
-        for second in 0..ARRIVALS / RATE {
-            rows.push_str(&format!("{second},1,{RATE},p{second},{CLASS},100m\n"));
-        }
-        let (features, start) = (config.features.clone(), Timestamp::UNIX_EPOCH);
-        trace::add(&mut workload, &rows, "default", &features, start)?;
+        let config = Config::default();
+        let workload = arrivals(ARRIVALS, 1, &config)?;
         let begin = processor_time();
         let mut simulation = Simulation::new(config, Options::default(), cluster)?;
         let started = processor_time().saturating_sub(begin);
@@ -134,14 +121,27 @@ pub fn growth() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The processor time of this thread, which other programs do not change; the time that passes, where the system does not
-/// tell.
+/// Pods with a device each, [`RATE`] of them in a second, each of which runs for so many seconds.
+fn arrivals(pods: usize, seconds: usize, config: &Config) -> anyhow::Result<Workload> {
+    let mut rows = String::from("at,duration,count,name,class,cpu\n");
+    for second in 0..pods.div_ceil(RATE) {
+        let count = RATE.min(pods - second * RATE);
+        rows.push_str(&format!(
+            "{second},{seconds},{count},p{second},{CLASS},100m\n"
+        ));
+    }
+    let mut workload = Workload::default();
+    let start = Timestamp::UNIX_EPOCH;
+    trace::add(&mut workload, &rows, "default", &config.features, start)?;
+    Ok(workload)
+}
+
+/// The processor time of this thread, which other programs do not change.
 fn processor_time() -> Duration {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = text.split_whitespace().next().and_then(|n| n.parse().ok());
-    let passed = || START.get_or_init(Instant::now).elapsed();
-    nanoseconds.map_or_else(passed, Duration::from_nanos)
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or_default();
+    Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds)
 }
 
 /// A pod that runs, and its claim.

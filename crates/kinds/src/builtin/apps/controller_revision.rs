@@ -8,8 +8,7 @@ use crate::object::meta;
 use crate::registry::{Builtin, Generation, Rules};
 use crate::table::age;
 use crate::table::format::number;
-use crate::validate::not_negative;
-use crate::validate::workloads::immutable;
+use crate::validate::{immutable, not_negative};
 
 pub(super) static CONTROLLER_REVISION: Builtin = Builtin {
     kind: "ControllerRevision",

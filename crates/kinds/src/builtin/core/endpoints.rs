@@ -13,7 +13,6 @@ use crate::table::format::{SHOWN_ENDPOINTS, name, number, or_none};
 use crate::validate::ip::{address_text, address_warning};
 use crate::validate::network::{PROTOCOLS, reachable_address};
 use crate::validate::{list, one_of, rule, text, volume};
-use crate::warnings::addresses;
 
 pub(super) static ENDPOINTS: Builtin = Builtin {
     kind: "Endpoints",
@@ -92,11 +91,11 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 /// About the addresses of pods behind a service.
 fn warnings(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    for (index, subset) in addresses::items(&object["subsets"]) {
+    for (index, subset) in list(object, "subsets").iter().enumerate() {
         for key in ["addresses", "notReadyAddresses"] {
-            for (place, address) in addresses::items(&subset[key]) {
+            for (place, address) in list(subset, key).iter().enumerate() {
                 let path = format!("subsets[{index}].{key}[{place}].ip");
-                found.extend(address_warning(&path, addresses::text(&address["ip"])));
+                found.extend(address_warning(&path, text(address, "ip")));
             }
         }
     }

@@ -75,7 +75,7 @@ fn validate(event: &Value, errors: &mut ErrorList) {
     validate_as(event, "reportingComponent", errors);
 }
 
-/// As [`validate`]; `controller` is what the API calls the field.
+/// As [`validate`]; `controller_field` is what the API calls the field with the controller.
 pub(in crate::builtin) fn validate_as(
     event: &Value,
     controller_field: &str,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use allot_apimachinery::amounts::{self, Amounts};
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
@@ -25,12 +26,6 @@ pub(super) static LIMIT_RANGE: Builtin = Builtin {
 
 const LIMIT_TYPES: [&str; 3] = ["Container", "PersistentVolumeClaim", "Pod"];
 
-fn quantities(item: &Value, key: &str) -> BTreeMap<String, Quantity> {
-    entries(item, key)
-        .filter_map(|(name, amount)| Some((name.clone(), amount.as_str()?.parse().ok()?)))
-        .collect()
-}
-
 /// Checks the limits of a namespace.
 fn validate(object: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("limits");
@@ -49,8 +44,8 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             errors.push(Error::duplicate(&at.child("type"), kind));
         }
         names_of(item, kind, &["max", "min"], &at, errors);
-        let [max, min] = ["max", "min"].map(|key| quantities(item, key));
-        let (mut default, mut request) = (BTreeMap::new(), BTreeMap::new());
+        let [max, min] = ["max", "min"].map(|key| amounts::from_json(&item[key]));
+        let (mut default, mut request) = (Amounts::new(), Amounts::new());
         if kind == "Pod" {
             for key in ["default", "defaultRequest"] {
                 if entries(item, key).next().is_some() {
@@ -60,8 +55,8 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             }
         } else {
             names_of(item, kind, &["default", "defaultRequest"], &at, errors);
-            default = quantities(item, "default");
-            request = quantities(item, "defaultRequest");
+            default = amounts::from_json(&item["default"]);
+            request = amounts::from_json(&item["defaultRequest"]);
         }
         if kind == "PersistentVolumeClaim"
             && !min.contains_key("storage")
@@ -72,15 +67,15 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             errors.push(Error::required(&at.child("limits"), detail));
         }
         names_of(item, kind, &["maxLimitRequestRatio"], &at, errors);
-        let wanted = quantities(item, "maxLimitRequestRatio");
-        let amounts = Amounts {
+        let wanted = amounts::from_json(&item["maxLimitRequestRatio"]);
+        let limits = Limits {
             max,
             min,
             default,
             request,
         };
-        amounts.check(&at, errors);
-        ratios(&wanted, &amounts.min, &amounts.max, &at, errors);
+        limits.check(&at, errors);
+        ratios(&wanted, &limits.min, &limits.max, &at, errors);
     }
 }
 
@@ -98,13 +93,7 @@ fn names_of(item: &Value, kind: &str, keys: &[&str], path: &Path, errors: &mut E
 }
 
 /// Checks how many times its request a limit may be.
-fn ratios(
-    ratios: &BTreeMap<String, Quantity>,
-    min: &BTreeMap<String, Quantity>,
-    max: &BTreeMap<String, Quantity>,
-    path: &Path,
-    errors: &mut ErrorList,
-) {
+fn ratios(ratios: &Amounts, min: &Amounts, max: &Amounts, path: &Path, errors: &mut ErrorList) {
     for (name, ratio) in ratios {
         let at = path.child("maxLimitRequestRatio").key(name);
         let number = ratio.milli_value();
@@ -124,14 +113,14 @@ fn ratios(
     }
 }
 
-struct Amounts {
-    max: BTreeMap<String, Quantity>,
-    min: BTreeMap<String, Quantity>,
-    default: BTreeMap<String, Quantity>,
-    request: BTreeMap<String, Quantity>,
+struct Limits {
+    max: Amounts,
+    min: Amounts,
+    default: Amounts,
+    request: Amounts,
 }
 
-impl Amounts {
+impl Limits {
     /// Each of the four fits between the others.
     fn check(&self, path: &Path, errors: &mut ErrorList) {
         let names: BTreeSet<&String> = [&self.max, &self.min, &self.default, &self.request]

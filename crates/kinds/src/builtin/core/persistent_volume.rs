@@ -7,6 +7,7 @@ use crate::registry::{Builtin, CLUSTER, Rules, STATUS};
 use crate::request::Part;
 use crate::table::age;
 use crate::table::format::{access_modes, name, storage, storage_class};
+use crate::validate::storage::CLASS_ANNOTATION;
 
 pub(in crate::builtin) mod validation;
 
@@ -99,8 +100,13 @@ fn row(object: &Value) -> Vec<Value> {
 
 /// Annotations of volumes and claims that were replaced by fields, and the warnings about them.
 pub(super) const OLD_CLASS: (&str, &str) = (
-    "volume.beta.kubernetes.io/storage-class",
+    CLASS_ANNOTATION,
     "deprecated since v1.8; use \"storageClassName\" attribute instead",
+);
+
+const OLD_OPTIONS: (&str, &str) = (
+    "volume.beta.kubernetes.io/mount-options",
+    "deprecated since v1.31; use \"mountOptions\" attribute instead",
 );
 
 pub(super) fn annotation(object: &Value, (key, message): (&str, &str)) -> Vec<String> {
@@ -108,11 +114,6 @@ pub(super) fn annotation(object: &Value, (key, message): (&str, &str)) -> Vec<St
     let text = |_| format!("metadata.annotations[{key}]: {message}");
     found.map(text).into_iter().collect()
 }
-
-const OLD_OPTIONS: (&str, &str) = (
-    "volume.beta.kubernetes.io/mount-options",
-    "deprecated since v1.31; use \"mountOptions\" attribute instead",
-);
 
 fn warnings(object: &Value) -> Vec<String> {
     let mut found = annotation(object, OLD_CLASS);

@@ -2,6 +2,7 @@
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
+use allot_schema::decode::{decode_json, json_type};
 use serde_json::{Value, json};
 
 use super::config_map::{MAX_DATA, immutable};
@@ -9,7 +10,7 @@ use crate::object;
 use crate::registry::{BASE, Builtin, Rules, UnsupportedField};
 use crate::table::age;
 use crate::table::format::name;
-use crate::validate::{decoded_length, entries, rule, text};
+use crate::validate::{IMMUTABLE, decoded_length, entries, rule, text};
 
 pub(super) static SECRET: Builtin = Builtin {
     kind: "Secret",
@@ -78,21 +79,14 @@ fn registry_secret(object: &Value, key: &str, errors: &mut ErrorList) {
         return;
     };
     let bytes = base64::engine::general_purpose::STANDARD.decode(encoded);
-    let why = match allot_schema::decode::decode_json(&bytes.unwrap_or_default(), None) {
+    let why = match decode_json(&bytes.unwrap_or_default(), None) {
         Err(error) => error.to_string(),
         Ok(decoded) => match decoded.value {
             Value::Object(_) | Value::Null => return,
-            other => {
-                let found = match other {
-                    Value::Bool(_) => "bool",
-                    Value::Number(_) => "number",
-                    Value::String(_) => "string",
-                    _ => "array",
-                };
-                format!(
-                    "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
-                )
-            }
+            other => format!(
+                "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                json_type(&other)
+            ),
         },
     };
     errors.push(Error::invalid(&at, "<secret contents redacted>", why));
@@ -103,7 +97,7 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         errors.push(Error::invalid(
             &Path::new("type"),
             text(object, "type"),
-            "field is immutable",
+            IMMUTABLE,
         ));
     }
     immutable(object, old, &["data"], errors);

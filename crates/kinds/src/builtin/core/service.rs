@@ -9,6 +9,7 @@ use crate::registry::{BASE, Builtin, Connect, PROXY, Rules, STATUS, UnsupportedF
 use crate::request::Part;
 use crate::table::age;
 use crate::table::format::{self, name, number, or_none};
+use crate::validate::ip::address_warning;
 use crate::warnings::addresses;
 
 mod type_change;
@@ -123,7 +124,7 @@ fn warnings(object: &Value) -> Vec<String> {
     }
     let balancer = text("loadBalancerIP");
     if !balancer.is_empty() {
-        found.extend(addresses::one("spec.loadBalancerIP", balancer));
+        found.extend(address_warning("spec.loadBalancerIP", balancer));
     }
     let ranges = "spec.loadBalancerSourceRanges";
     found.extend(addresses::ranges(ranges, &spec["loadBalancerSourceRanges"]));

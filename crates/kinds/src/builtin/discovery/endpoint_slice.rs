@@ -77,7 +77,7 @@ fn row(object: &Value) -> Vec<Value> {
     ]
 }
 
-/// As [`endpoints`], in slices.
+/// About the addresses of pods behind a service.
 fn warnings(object: &Value) -> Vec<String> {
     if object["addressType"] == "FQDN" {
         return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
@@ -88,7 +88,9 @@ fn warnings(object: &Value) -> Vec<String> {
             &endpoint["addresses"],
         )
     };
-    addresses::items(&object["endpoints"])
+    items(&object["endpoints"])
+        .iter()
+        .enumerate()
         .flat_map(about)
         .collect()
 }

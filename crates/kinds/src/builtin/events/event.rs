@@ -69,9 +69,7 @@ const RENAMED: &[(&str, &str)] = &[
 
 /// The cells are computed from the stored form.
 fn row(event: &Value) -> Vec<Value> {
-    let mut core = event.clone();
-    events::to_core(&mut core);
-    core::event::row(&core)
+    core::event::row(&core_form(event))
 }
 
 /// An event in the form of the core group, whichever API it was sent through.

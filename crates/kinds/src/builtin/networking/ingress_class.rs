@@ -66,8 +66,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 
 /// Checks a change of a class of ingresses.
 fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
-    let controller = |class: &'_ Value| text(&class["spec"], "controller").to_owned();
-    let (now, before) = (controller(object), controller(old));
+    let [now, before] = [object, old].map(|class| text(&class["spec"], "controller"));
     if now != before {
         let at = Path::new("spec").child("controller");
         errors.push(Error::invalid(&at, now, IMMUTABLE));

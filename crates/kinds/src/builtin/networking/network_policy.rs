@@ -159,14 +159,11 @@ fn is_part(inner: &str, outer: &str) -> bool {
 fn warnings(spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
-        for (index, rule) in addresses::items(&spec[direction]) {
-            for (place, peer) in addresses::items(&rule[peers]) {
+        for (index, rule) in list(spec, direction).iter().enumerate() {
+            for (place, peer) in list(rule, peers).iter().enumerate() {
                 let path = format!("spec.{direction}[{index}].{peers}[{place}].ipBlock");
                 let block = &peer["ipBlock"];
-                found.extend(range_warnings(
-                    &format!("{path}.cidr"),
-                    addresses::text(&block["cidr"]),
-                ));
+                found.extend(range_warnings(&format!("{path}.cidr"), text(block, "cidr")));
                 found.extend(addresses::ranges(
                     &format!("{path}.except"),
                     &block["except"],

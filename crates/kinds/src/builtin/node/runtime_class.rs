@@ -10,7 +10,7 @@ use crate::object;
 use crate::registry::{Builtin, CLUSTER, Rules};
 use crate::table::age;
 use crate::table::format::name;
-use crate::validate::{labels, list, resources, rule, scheduling, text};
+use crate::validate::{IMMUTABLE, labels, list, resources, rule, scheduling, text};
 
 pub(super) static RUNTIME_CLASS: Builtin = Builtin {
     group: "node.k8s.io",
@@ -64,7 +64,7 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         errors.push(Error::invalid(
             &Path::new("handler"),
             text(object, "handler"),
-            "field is immutable",
+            IMMUTABLE,
         ));
     }
 }

@@ -7,7 +7,7 @@ use crate::object;
 use crate::registry::{Builtin, CLUSTER, Generation, Rules};
 use crate::table::age;
 use crate::table::format::{name, number};
-use crate::validate::{IMMUTABLE, one_of, text};
+use crate::validate::{immutable, one_of, text};
 
 pub(super) static PRIORITY_CLASS: Builtin = Builtin {
     group: "scheduling.k8s.io",
@@ -75,10 +75,7 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         errors.push(Error::forbidden(&Path::new("value"), detail));
     }
     const POLICY: &str = "preemptionPolicy";
-    if object[POLICY] != old[POLICY] {
-        let at = Path::new(POLICY);
-        errors.push(Error::invalid(&at, &object[POLICY], IMMUTABLE));
-    }
+    immutable(object, old, POLICY, &Path::new(POLICY), errors);
 }
 
 /// What a class with the name of one of the server's has other than that.

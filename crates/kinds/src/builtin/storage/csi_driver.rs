@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Value, json};
 
-use super::{STORAGE, fixed};
+use super::STORAGE;
 use crate::object::{items, strings};
 use crate::registry::{Builtin, Generation, Rules};
 use crate::table::age;
 use crate::table::format::{name, or_none};
-use crate::validate::{list, text};
+use crate::validate::{immutable, list, text};
 
 pub(super) static CSI_DRIVER: Builtin = Builtin {
     kind: "CSIDriver",
@@ -143,7 +143,7 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         ("attachRequired", "attachedRequired"),
         ("volumeLifecycleModes", "volumeLifecycleModes"),
     ] {
-        fixed(spec, before, key, &path.child(shown), errors);
+        immutable(spec, before, key, &path.child(shown), errors);
     }
 }
 

@@ -4,9 +4,9 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use super::{STORAGE, fixed};
+use super::STORAGE;
 use crate::registry::{Builtin, Rules};
-use crate::validate::{label_selector, rule, text};
+use crate::validate::{immutable, label_selector, quantity, rule, text};
 
 pub(super) static CSI_STORAGE_CAPACITY: Builtin = Builtin {
     kind: "CSIStorageCapacity",
@@ -31,10 +31,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
     let class = text(object, "storageClassName");
     let at = Path::new("storageClassName");
     rule(names::dns1123_subdomain(class), class, &at, errors);
-    let amount = object["capacity"].as_str();
-    if let Some(amount) = amount.and_then(|it| it.parse::<Quantity>().ok())
-        && amount < Quantity::ZERO
-    {
+    if quantity(&object["capacity"]).is_some_and(|amount| amount < Quantity::ZERO) {
         let detail = "must be greater than or equal to 0";
         errors.push(Error::invalid(
             &Path::new("capacity"),
@@ -48,6 +45,6 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     validate(object, errors);
     for key in ["nodeTopology", "storageClassName"] {
-        fixed(object, old, key, &Path::new(key), errors);
+        immutable(object, old, key, &Path::new(key), errors);
     }
 }

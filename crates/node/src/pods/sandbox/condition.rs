@@ -9,6 +9,15 @@ use crate::runtime::Condition;
 use crate::shim::spec::Isolation;
 
 impl Sandboxes {
+    /// Waits until [`Self::follow`] has read the configuration and asked the plugins for the first time.
+    pub(crate) async fn looked(&self) {
+        let before = initial(self.shared.as_ref());
+        let mut condition = self.condition.subscribe();
+        let looked = condition.wait_for(|now| self.shared.is_some() || *now != before);
+        // It cannot fail: the sender is here.
+        let _ = looked.await;
+    }
+
     /// Keeps the condition up to date.
     pub(crate) async fn follow(&self, period: Duration) {
         use inotify::WatchMask;
@@ -32,7 +41,7 @@ impl Sandboxes {
     }
 
     /// Reads the configuration and asks the plugins once.
-    pub(crate) async fn look(&self) {
+    pub(super) async fn look(&self) {
         if self.shared.is_some() {
             return;
         }
@@ -42,11 +51,7 @@ impl Sandboxes {
         };
         let ready = ready.map_err(|error| explained(&error));
         self.condition.send_if_modified(|condition| {
-            let now = Condition {
-                network: ready.clone(),
-                ready,
-                waits: true,
-            };
+            let now = of_plugins(ready);
             let news = *condition != now;
             *condition = now;
             news
@@ -64,13 +69,17 @@ pub(super) fn initial(shared: Option<&String>) -> Condition {
         },
         None => {
             let text = "the configuration is not read yet".to_owned();
-            let ready = Err(explained(&cni::Error::NotInitialized(text)));
-            Condition {
-                network: ready.clone(),
-                ready,
-                waits: true,
-            }
+            of_plugins(Err(explained(&cni::Error::NotInitialized(text))))
         }
+    }
+}
+
+/// The condition of a node whose pods have their networks by plugins.
+fn of_plugins(ready: Result<(), String>) -> Condition {
+    Condition {
+        network: ready.clone(),
+        ready,
+        waits: true,
     }
 }
 
@@ -81,13 +90,12 @@ pub(super) fn shared(settings: &NetworkSettings, isolation: Isolation) -> Option
     }
     match settings.mode {
         PodNetwork::Host => return Some("--pod-network is host".to_owned()),
-        PodNetwork::Cni | PodNetwork::Auto => {}
-    }
-    // An unreadable directory is for the administrator to see.
-    let configured = cni::is_configured(&settings.conf_dir);
-    if settings.mode == PodNetwork::Auto && !configured {
-        let directory = settings.conf_dir.display();
-        return Some(format!("there is no CNI configuration in {directory}"));
+        // A directory that cannot be read counts as one: the Node's condition has the error.
+        PodNetwork::Auto if !cni::is_configured(&settings.conf_dir) => {
+            let directory = settings.conf_dir.display();
+            return Some(format!("there is no CNI configuration in {directory}"));
+        }
+        PodNetwork::Auto | PodNetwork::Cni => {}
     }
     match isolation {
         Isolation::Namespaces => None,
@@ -95,7 +103,7 @@ pub(super) fn shared(settings: &NetworkSettings, isolation: Isolation) -> Option
     }
 }
 
-/// The kubelet's words about a runtime with this network.
+/// The kubelet's message about a runtime with this network.
 fn explained(error: &cni::Error) -> String {
     format!(
         "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin \

@@ -1,4 +1,4 @@
-//! What plugins are told about a pod.
+//! What plugins get to know about a pod.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// Most ports of a pod that are opened on the host.
 const MOST_PORTS: usize = 1024;
 
-/// What every runtime of Kubernetes tells plugins.
+/// What every runtime of Kubernetes passes to plugins.
 pub(super) fn args(pod: &Pod) -> Vec<(String, String)> {
     let uid = pod.uid().unwrap_or_default();
     let all = [
@@ -20,7 +20,7 @@ pub(super) fn args(pod: &Pod) -> Vec<(String, String)> {
     all.map(|(key, value)| (key.to_owned(), value)).to_vec()
 }
 
-/// Whether a pod wants ports of the host.
+/// Whether a pod asks for ports of the host.
 pub(in crate::pods) fn has_host_ports(pod: &Pod) -> bool {
     !ports(pod).is_empty()
 }

@@ -47,11 +47,7 @@ pub(super) fn prepare(
 /// The memory that the containers of a pod may use together, if each of them has a limit.
 fn of_containers(pod: &Pod) -> Option<u64> {
     let spec = pod.spec.as_ref()?;
-    let mut limits = spec.containers.iter().map(|container| {
-        let limits = container.resources.as_ref()?.limits.as_ref()?;
-        let limit: Quantity = limits.get("memory")?.0.parse().ok()?;
-        u64::try_from(limit.value()).ok()
-    });
+    let mut limits = spec.containers.iter().map(crate::memory::limit_of);
     limits.try_fold(0_u64, |sum, limit| sum.checked_add(limit?))
 }
 

@@ -78,11 +78,7 @@ fn fill(directory: &Path, files: &Entries, group: Option<u32>) -> Result<(), Pro
         }
         create(&file, content, *mode).map_err(|error| format!("{}: {error}", file.display()))?;
     }
-    match group {
-        Some(group) => give(directory, group, true)
-            .map_err(|error| format!("{}: {error}", directory.display())),
-        None => Ok(()),
-    }
+    give(directory, group, true)
 }
 
 /// The part of a path that is visible in the volume's root.

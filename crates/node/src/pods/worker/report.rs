@@ -137,11 +137,11 @@ impl Worker {
 
     /// Writes down for the next agent what is known of a static pod, if that changed.
     fn record(&mut self, pod: &Pod, status: &Value) {
-        let record = Record::of(status, &self.containers.lock());
         let recorded = self.recorded.as_ref();
-        if recorded.is_some_and(|recorded| recorded.tells_what(&record)) {
+        if recorded.is_some_and(|recorded| recorded.holds(status)) {
             return;
         }
+        let record = Record::of(status, &self.containers.lock());
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
         if let Err(error) = record.write(&directory) {
             tracing::warn!(pod = pod.name_any(), error, "static pod was not recorded");

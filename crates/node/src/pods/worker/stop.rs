@@ -129,11 +129,9 @@ impl Worker {
             );
             let events = &self.node.events;
             events.pod(pod, None, Kind::Warning, "FailedKillPod", message);
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                () = self.node.shutdown.cancelled() => return,
+            if !self.pause(&mut delay).await {
+                return;
             }
-            delay = (delay * 2).min(RETRY.1);
         }
     }
 
@@ -152,12 +150,20 @@ impl Worker {
             .await
         {
             tracing::warn!(pod = pod.name_any(), %error, "claims are not unprepared yet");
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                () = self.node.shutdown.cancelled() => return,
+            if !self.pause(&mut delay).await {
+                return;
             }
-            delay = (delay * 2).min(RETRY.1);
         }
+    }
+
+    /// Waits before the next attempt, and longer each time; false if the agent ends.
+    async fn pause(&self, delay: &mut Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(*delay) => {}
+            () = self.node.shutdown.cancelled() => return false,
+        }
+        *delay = (*delay * 2).min(RETRY.1);
+        true
     }
 
     /// Graceful termination: stop containers, unprepare claims, report, delete the object.

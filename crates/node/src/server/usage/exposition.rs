@@ -13,6 +13,17 @@ pub(super) struct Sample {
     pub(super) at: Option<Timestamp>,
 }
 
+impl Sample {
+    /// A value without labels, for now.
+    pub(super) fn plain(value: f64) -> Self {
+        Self {
+            labels: Vec::new(),
+            value,
+            at: None,
+        }
+    }
+}
+
 /// The text of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Exposition(String);

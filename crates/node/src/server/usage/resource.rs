@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::exposition::{Exposition, Sample};
-use super::{Container, Machine, Pod, seconds};
+use super::{Container, Machine, Pod, containers, seconds};
 use crate::oci::measure::Figures;
 
 pub(super) fn text(machine: Option<Machine>, pods: &[Pod], failed: bool) -> String {
@@ -13,10 +13,7 @@ pub(super) fn text(machine: Option<Machine>, pods: &[Pod], failed: bool) -> Stri
         vec![("namespace", namespace), ("pod", name)]
     };
     let each = |value: fn(&Container) -> Option<f64>, timed: bool| {
-        let all = pods
-            .iter()
-            .flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)));
-        let samples = all.filter_map(|(pod, container)| {
+        let samples = containers(pods).filter_map(|(pod, container)| {
             let mut labels = vec![("container", container.usage.container.clone())];
             labels.extend(of_pod(pod));
             Some(Sample {
@@ -105,16 +102,11 @@ pub(super) fn text(machine: Option<Machine>, pods: &[Pod], failed: bool) -> Stri
         "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
         sums(|it| it.swap, bytes),
     );
-    let flag = Sample {
-        labels: Vec::new(),
-        value: f64::from(u8::from(failed)),
-        at: None,
-    };
     all.family(
         "resource_scrape_error",
         "gauge",
         "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
-        [flag],
+        [Sample::plain(f64::from(u8::from(failed)))],
     );
     all.text()
 }

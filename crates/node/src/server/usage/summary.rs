@@ -39,6 +39,16 @@ impl Disk {
     }
 }
 
+/// Adds figures with their time to parts of an object, as far as there are some.
+fn add(shown: &mut Value, at: Timestamp, figures: &[(&str, &str, Option<u64>)]) {
+    for (part, name, value) in figures {
+        if let Some(value) = value {
+            shown[*part]["time"] = json!(at);
+            shown[*part][*name] = json!(value);
+        }
+    }
+}
+
 /// The summary of a node and its pods.
 pub(super) fn of(name: &str, machine: Option<Machine>, disk: Option<Disk>, pods: &[Pod]) -> Value {
     let mut node = json!({"nodeName": name});
@@ -69,17 +79,14 @@ fn pod(pod: &Pod) -> Value {
     let Some(at) = pod.measured() else {
         return shown;
     };
-    let mut set = |part: &str, name: &str, value: Option<u64>| {
-        if let Some(value) = value {
-            shown[part]["time"] = json!(at);
-            shown[part][name] = json!(value);
-        }
-    };
-    set("cpu", "usageCoreNanoSeconds", pod.sum(|it| it.cpu));
-    set("memory", "workingSetBytes", pod.sum(|it| it.working_set));
-    set("memory", "usageBytes", pod.sum(|it| it.memory));
-    set("memory", "rssBytes", pod.sum(|it| it.rss));
-    set("swap", "swapUsageBytes", pod.sum(|it| it.swap));
+    let figures = [
+        ("cpu", "usageCoreNanoSeconds", pod.sum(|it| it.cpu)),
+        ("memory", "workingSetBytes", pod.sum(|it| it.working_set)),
+        ("memory", "usageBytes", pod.sum(|it| it.memory)),
+        ("memory", "rssBytes", pod.sum(|it| it.rss)),
+        ("swap", "swapUsageBytes", pod.sum(|it| it.swap)),
+    ];
+    add(&mut shown, at, &figures);
     if let Some(count) = pod.sum(|it| it.processes) {
         shown["process_stats"] = json!({"process_count": count});
     }
@@ -90,22 +97,19 @@ fn container(container: &Container) -> Value {
     let usage = &container.usage;
     let figures = &usage.figures;
     let mut shown = json!({"name": usage.container, "startTime": container.started});
-    let mut set = |part: &str, name: &str, value: Option<u64>| {
-        if let Some(value) = value {
-            shown[part]["time"] = json!(usage.at);
-            shown[part][name] = json!(value);
-        }
-    };
-    set("cpu", "usageCoreNanoSeconds", figures.cpu);
-    set("cpu", "usageNanoCores", usage.cpu_nanocores);
-    set("memory", "workingSetBytes", figures.working_set);
-    set("memory", "usageBytes", figures.memory);
-    set("memory", "rssBytes", figures.rss);
-    set("memory", "pageFaults", figures.page_faults);
-    set("memory", "majorPageFaults", figures.major_page_faults);
     let left = container.memory_limit.zip(figures.working_set);
     let left = left.map(|(limit, used)| limit.saturating_sub(used));
-    set("memory", "availableBytes", left);
-    set("swap", "swapUsageBytes", figures.swap);
+    let figures = [
+        ("cpu", "usageCoreNanoSeconds", figures.cpu),
+        ("cpu", "usageNanoCores", usage.cpu_nanocores),
+        ("memory", "workingSetBytes", figures.working_set),
+        ("memory", "usageBytes", figures.memory),
+        ("memory", "rssBytes", figures.rss),
+        ("memory", "pageFaults", figures.page_faults),
+        ("memory", "majorPageFaults", figures.major_page_faults),
+        ("memory", "availableBytes", left),
+        ("swap", "swapUsageBytes", figures.swap),
+    ];
+    add(&mut shown, usage.at, &figures);
     shown
 }

@@ -43,16 +43,9 @@ impl NodeChecks<'_> {
         let (Some(prober), Some(request)) = (&mut self.prober, &devices.request) else {
             return devices.check(node, cx);
         };
-        if devices.claims.iter().any(|c| c.is_unavailable(node)) {
-            return Err(Rejection::unresolvable(PLUGIN, NOT_AVAILABLE));
-        }
-        match prober.probe(node, known) {
-            Outcome::Allocated(_) => Ok(()),
-            other => {
-                let request = Held::Borrowed(request);
-                devices.allocated(other, &request, node, cx).map(drop)
-            }
-        }
+        devices.usable(node, cx)?;
+        let (outcome, request) = (prober.probe(node, known), Held::Borrowed(request));
+        devices.allocated(outcome, &request, node, cx).map(drop)
     }
 }
 

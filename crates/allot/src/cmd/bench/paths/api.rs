@@ -9,6 +9,8 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
+use crate::cmd::bench::api::objects::Kind;
+
 pub const JSON: &str = "application/json";
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 pub const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
@@ -95,39 +97,9 @@ impl Api {
     }
 }
 
-/// A pod as a controller creates it, with a claim.
-pub fn pod(number: usize) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": format!("pod-{number}"), "labels": {"app": "bench"}},
-        "spec": {
-            "containers": [{
-                "name": "main",
-                "image": "registry.example/app:1",
-                "env": [{"name": "NUMBER", "value": number.to_string()}],
-                "resources": {
-                    "requests": {"cpu": "100m", "memory": "128Mi"},
-                    "claims": [{"name": "gpu"}],
-                },
-            }],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": format!("claim-{number}")}],
-        },
-    })
-}
-
-/// A claim with a selector.
-pub fn claim(number: usize) -> Value {
-    let selector = r#"device.attributes["gpu.example.com"].model == "h100""#;
-    json!({
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": format!("claim-{number}")},
-        "spec": {"devices": {"requests": [{
-            "name": "gpu",
-            "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": selector}}]},
-        }]}},
-    })
+/// The path of the pod with this number.
+pub fn pod_path(number: usize) -> String {
+    format!("{PODS}/{}", Kind::name_of(number))
 }
 
 /// The status of an allocated claim.
@@ -142,7 +114,7 @@ pub fn allocated(number: usize) -> Value {
             }]}]},
         },
         "reservedFor": [{
-            "resource": "pods", "name": format!("pod-{number}"), "uid": format!("11111111-1111-4111-8111-{number:012}"),
+            "resource": "pods", "name": Kind::name_of(number), "uid": format!("11111111-1111-4111-8111-{number:012}"),
         }],
     }})
 }

@@ -14,7 +14,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
-use super::{Operation, Path, api};
+use super::{Operation, Path};
+use crate::cmd::bench::api::objects::Kind;
 
 pub(super) const PATHS: &[Path] = &[
     Path::new("compile a selector", 100, compile_selector),
@@ -186,7 +187,7 @@ fn schedule(count: usize) -> anyhow::Result<Operation> {
 }
 
 fn read_pod(_: usize) -> anyhow::Result<Operation> {
-    let text = api::pod(1).to_string();
+    let text = Kind::Pods.object(1).to_string();
     Ok(repeat(move || {
         black_box(Pod::read(black_box(&text), everything)?);
         Ok(())

@@ -2,13 +2,15 @@
 
 use allot_apiserver::Body;
 use allot_apiserver::identity::User;
+use allot_reflector::PROTOBUF;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http_body_util::{BodyDataStream, BodyExt as _, Empty};
 use serde_json::{Value, json};
 
-use super::api::{Api, CLAIMS, JSON, PODS, allocated, claim, pod};
+use super::api::{Api, CLAIMS, JSON, PODS, allocated, pod_path};
 use super::{Operation, Path};
+use crate::cmd::bench::api::objects::Kind;
 
 pub(super) const PATHS: &[Path] = &[
     Path::new("create a pod", 40, create_pod),
@@ -51,30 +53,30 @@ fn each(
 fn with_pods(count: usize) -> anyhow::Result<Api> {
     let api = Api::new()?;
     for number in 0..count {
-        api.create(PODS, &pod(number))?;
+        api.create(PODS, &Kind::Pods.object(number))?;
     }
     Ok(api)
 }
 
 fn create_pod(_: usize) -> anyhow::Result<Operation> {
     Ok(each(Api::new()?, |api, number| {
-        api.create(PODS, &pod(number))
+        api.create(PODS, &Kind::Pods.object(number))
     }))
 }
 
 fn create_claim(_: usize) -> anyhow::Result<Operation> {
     Ok(each(Api::new()?, |api, number| {
-        api.create(CLAIMS, &claim(number))
+        api.create(CLAIMS, &Kind::Claims.object(number))
     }))
 }
 
 fn allocate_claim(count: usize) -> anyhow::Result<Operation> {
     let api = Api::new()?;
     for number in 0..count {
-        api.create(CLAIMS, &claim(number))?;
+        api.create(CLAIMS, &Kind::Claims.object(number))?;
     }
     Ok(each(api, |api, number| {
-        let path = format!("{CLAIMS}/claim-{number}/status");
+        let path = format!("{CLAIMS}/{}/status", Kind::name_of(number));
         api.send("PATCH", &path, STRATEGIC, &allocated(number))
             .map(drop)
     }))
@@ -83,14 +85,14 @@ fn allocate_claim(count: usize) -> anyhow::Result<Operation> {
 fn bind_pod(count: usize) -> anyhow::Result<Operation> {
     Ok(each(with_pods(count)?, |api, number| {
         let target = json!({"kind": "Node", "name": "node-1"});
-        let binding = json!({"metadata": {"name": format!("pod-{number}")}, "target": target});
-        api.create(&format!("{PODS}/pod-{number}/binding"), &binding)
+        let binding = json!({"metadata": {"name": Kind::name_of(number)}, "target": target});
+        api.create(&format!("{}/binding", pod_path(number)), &binding)
     }))
 }
 
 fn patch_status(count: usize) -> anyhow::Result<Operation> {
     Ok(each(with_pods(count)?, |api, number| {
-        let path = format!("{PODS}/pod-{number}/status");
+        let path = format!("{}/status", pod_path(number));
         let conditions = ["PodScheduled", "Initialized", "Ready"]
             .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}));
         let status =
@@ -102,14 +104,14 @@ fn patch_status(count: usize) -> anyhow::Result<Operation> {
 fn update_pod(count: usize) -> anyhow::Result<Operation> {
     let api = with_pods(count)?;
     let pods = (0..count).map(|number| {
-        let mut pod = api.get(&format!("{PODS}/pod-{number}"))?;
+        let mut pod = api.get(&pod_path(number))?;
         pod["metadata"]["labels"]["changed"] = json!("true");
         anyhow::Ok(pod)
     });
     let pods: Vec<Value> = pods.collect::<Result<_, _>>()?;
     Ok(each(api, move |api, number| {
-        let path = format!("{PODS}/pod-{number}");
-        api.send("PUT", &path, JSON, &pods[number]).map(drop)
+        api.send("PUT", &pod_path(number), JSON, &pods[number])
+            .map(drop)
     }))
 }
 
@@ -136,7 +138,7 @@ fn apply(_: usize) -> anyhow::Result<Operation> {
 
 fn delete_pod(count: usize) -> anyhow::Result<Operation> {
     Ok(each(with_pods(count)?, |api, number| {
-        let path = format!("{PODS}/pod-{number}?gracePeriodSeconds=0");
+        let path = format!("{}?gracePeriodSeconds=0", pod_path(number));
         api.send("DELETE", &path, JSON, &Value::Null).map(drop)
     }))
 }
@@ -217,36 +219,27 @@ fn create_custom(_: usize) -> anyhow::Result<Operation> {
 }
 
 /// Reads the same path again and again.
-fn read(api: Api, path: &'static str, media: &'static str) -> Operation {
+fn read(api: Api, path: String, media: &'static str) -> Operation {
     each(api, move |api, _| {
-        api.send("GET", path, media, &Value::Null).map(drop)
+        api.send("GET", &path, media, &Value::Null).map(drop)
     })
 }
 
 fn get_pod(_: usize) -> anyhow::Result<Operation> {
-    Ok(read(
-        with_pods(1)?,
-        "/api/v1/namespaces/default/pods/pod-0",
-        JSON,
-    ))
+    Ok(read(with_pods(1)?, pod_path(0), JSON))
 }
 
 fn get_protobuf(_: usize) -> anyhow::Result<Operation> {
-    let media = "application/vnd.kubernetes.protobuf";
-    Ok(read(
-        with_pods(1)?,
-        "/api/v1/namespaces/default/pods/pod-0",
-        media,
-    ))
+    Ok(read(with_pods(1)?, pod_path(0), PROTOBUF))
 }
 
 fn list_pods(_: usize) -> anyhow::Result<Operation> {
-    Ok(read(with_pods(200)?, PODS, JSON))
+    Ok(read(with_pods(200)?, PODS.to_owned(), JSON))
 }
 
 fn list_table(_: usize) -> anyhow::Result<Operation> {
     let media = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    Ok(read(with_pods(200)?, PODS, media))
+    Ok(read(with_pods(200)?, PODS.to_owned(), media))
 }
 
 fn review_access(_: usize) -> anyhow::Result<Operation> {
@@ -280,9 +273,8 @@ fn deliver(_: usize) -> anyhow::Result<Operation> {
     // The pod as it was.
     api.block_on(events.next());
     Ok(each(api, move |api, number| {
-        let path = format!("{PODS}/pod-0");
         let labels = json!({"metadata": {"labels": {"number": number.to_string()}}});
-        api.send("PATCH", &path, STRATEGIC, &labels)?;
+        api.send("PATCH", &pod_path(0), STRATEGIC, &labels)?;
         let event = api.block_on(events.next());
         anyhow::ensure!(matches!(event, Some(Ok(_))), "the watch ended");
         Ok(())

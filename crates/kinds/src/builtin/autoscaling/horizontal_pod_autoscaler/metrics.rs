@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use crate::validate::{kind_and_name, list, rule, text};
+use crate::validate::{kind_and_name, list, quantity, rule, text};
 
 /// Longest stabilization window, and longest period of a policy.
 const MAX_WINDOW_SECONDS: i64 = 3600;
@@ -134,10 +134,7 @@ fn source(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 fn positive(amount: &Value) -> bool {
-    let amount = amount
-        .as_str()
-        .and_then(|text| text.parse::<Quantity>().ok());
-    amount.is_some_and(|amount| amount > Quantity::ZERO)
+    quantity(amount).is_some_and(|amount| amount > Quantity::ZERO)
 }
 
 fn target(target: &Value, path: &Path, errors: &mut ErrorList) {

@@ -5,7 +5,7 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use crate::validate::{
-    IMMUTABLE, entries, internal, one_of, pod_diff, rule, scheduling, security, storage, text,
+    entries, immutable, internal, one_of, pod_diff, rule, scheduling, security, storage, text,
     volume,
 };
 
@@ -262,10 +262,8 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
         errors.push(Error::forbidden(&at, detail));
     }
     let (now, before) = (&object["spec"], &old["spec"]);
-    if now["volumeMode"] != before["volumeMode"] {
-        let at = Path::new("volumeMode");
-        errors.push(Error::invalid(&at, &now["volumeMode"], IMMUTABLE));
-    }
+    let mode = "volumeMode";
+    immutable(now, before, mode, &Path::new(mode), errors);
     if before["nodeAffinity"].is_object() && now["nodeAffinity"] != before["nodeAffinity"] {
         let at = Path::new("nodeAffinity");
         let detail = "field is immutable, except for updating from beta label to GA";

@@ -4,7 +4,8 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use crate::validate::{IMMUTABLE, entries, pod_diff, rule, storage, text};
+use crate::validate::storage::CLASS_ANNOTATION;
+use crate::validate::{IMMUTABLE, entries, immutable, pod_diff, quantity, rule, storage, text};
 
 /// Checks a claim of a volume.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
@@ -21,20 +22,15 @@ pub(super) fn validate_status(object: &Value, errors: &mut ErrorList) {
         "NodeResizePending",
     ];
     let (status, path) = (&object["status"], Path::new("status"));
-    let whole = |amount: &Value| {
-        let amount = amount.as_str()?.parse::<Quantity>().ok()?;
-        Some(amount.value()).filter(|amount| *amount < 0)
-    };
-    let negative = |amount: &Value, at: &Path, errors: &mut ErrorList| match whole(amount) {
-        Some(amount) => {
+    let check = |amount: &Value, at: &Path, errors: &mut ErrorList| {
+        let whole = quantity(amount).map(|amount| amount.value());
+        if let Some(whole) = whole.filter(|whole| *whole < 0) {
             let detail = "must be a valid resource quantity";
-            errors.push(Error::invalid(at, amount, detail));
-            true
+            errors.push(Error::invalid(at, whole, detail));
         }
-        None => false,
     };
     for (name, amount) in entries(status, "capacity") {
-        negative(amount, &path.child("capacity").key(name), errors);
+        check(amount, &path.child("capacity").key(name), errors);
     }
     let at = path.child("allocatedResourceStatuses");
     for (name, state) in entries(status, "allocatedResourceStatuses") {
@@ -50,7 +46,7 @@ pub(super) fn validate_status(object: &Value, errors: &mut ErrorList) {
     let at = path.child("allocatedResources");
     for (name, amount) in entries(status, "allocatedResources") {
         if claimed_name(name, &at, errors) {
-            negative(amount, &at.key(name), errors);
+            check(amount, &at.key(name), errors);
         }
     }
 }
@@ -73,28 +69,25 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
     validate(object, errors);
     // The requested size of a bound claim may grow.
     let bound = object["status"]["phase"] == "Bound";
-    let class = "volume.beta.kubernetes.io/storage-class";
-    let annotated = |it: &Value| {
-        let annotation = it["metadata"]["annotations"].get(class);
-        annotation.and_then(Value::as_str).map(str::to_owned)
-    };
-    let (annotation, annotation_before) = (annotated(object), annotated(old));
+    let [annotation, annotation_before] =
+        [object, old].map(|it| it["metadata"]["annotations"][CLASS_ANNOTATION].as_str());
     let named = object["spec"]["storageClassName"].as_str();
     let unnamed = old["spec"]["storageClassName"].is_null();
     // The class may be set where there was none, to that of the annotation if there is one.
-    let gets_class = unnamed
-        && named.is_some()
-        && annotation_before
-            .as_deref()
-            .is_none_or(|before| named == Some(before));
+    let gets_class =
+        unnamed && named.is_some() && (annotation_before.is_none() || annotation_before == named);
     // With the class the annotation may go.
     let moves_class = gets_class
         && annotation_before.is_some()
         && (annotation.is_none() || annotation == annotation_before);
     let annotation = annotation.unwrap_or_default();
     if !moves_class && annotation != annotation_before.unwrap_or_default() {
-        let at = Path::new("metadata").child("annotations").child(class);
-        errors.push(Error::invalid(&at, annotation.as_str(), IMMUTABLE));
+        let at = Path::new("metadata").child("annotations");
+        errors.push(Error::invalid(
+            &at.child(CLASS_ANNOTATION),
+            annotation,
+            IMMUTABLE,
+        ));
     }
     // Mutable fields are made equal, the rest must be equal; a binder writes the volume's name once.
     let (mut now, mut before) = (object["spec"].clone(), old["spec"].clone());
@@ -117,7 +110,7 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
         );
         errors.push(Error::forbidden(&path, detail));
     }
-    let amount = |part: &Value| part["storage"].as_str()?.parse::<Quantity>().ok();
+    let amount = |part: &Value| quantity(&part["storage"]);
     let requested = |object: &Value| amount(&object["spec"]["resources"]["requests"]);
     let (now, before) = (requested(object), requested(old));
     // Down to what there is, as a way out of an expansion that failed.
@@ -128,10 +121,8 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
         errors.push(Error::forbidden(&at, detail));
     }
     let (now, before) = (&object["spec"], &old["spec"]);
-    if now["volumeMode"] != before["volumeMode"] {
-        let at = Path::new("volumeMode");
-        errors.push(Error::invalid(&at, &now["volumeMode"], IMMUTABLE));
-    }
+    let mode = "volumeMode";
+    immutable(now, before, mode, &Path::new(mode), errors);
     let class = "volumeAttributesClassName";
     let applied = !old["status"]["currentVolumeAttributesClassName"].is_null();
     if applied && now[class] != before[class] {

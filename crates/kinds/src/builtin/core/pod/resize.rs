@@ -1,14 +1,12 @@
 //! New resources of a pod that exists.
 
-use std::collections::HashMap;
-
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
 
 use super::strategy::qos_class;
 use super::validation;
 use crate::strategy::{adopt, keep};
-use crate::validate::{entries, list, text};
+use crate::validate::{by_name, entries, list, text};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 const AMOUNTS: [&str; 2] = ["requests", "limits"];
@@ -16,26 +14,22 @@ const AMOUNTS: [&str; 2] = ["requests", "limits"];
 /// Reverts all of an update but the resources of the pod and of its containers, and their resize policies.
 pub(super) fn prepare(pod: &mut Value, old: &Value) {
     let mut kept = old.clone();
-    for list in ["containers", "initContainers"] {
-        let of = |pod: &Value| pod["spec"][list].as_array().cloned().unwrap_or_default();
-        let before = of(old);
-        let named = before.iter().rev().map(|it| (&it["name"], it));
-        let by_name: HashMap<&Value, &Value> = named.collect();
-        let resized = of(pod).into_iter().map(|new| {
+    for key in LISTS {
+        let (sent, before) = (list(&pod["spec"], key), list(&old["spec"], key));
+        let known = by_name(before);
+        let resized = sent.iter().map(|new| {
             // Validation rejects reordered, added or removed containers.
-            match by_name.get(&new["name"]) {
-                None => new,
-                Some(container) => {
-                    let mut container = (*container).clone();
-                    keep(&mut container, &new, "resources");
-                    keep(&mut container, &new, "resizePolicy");
-                    container
-                }
-            }
+            let Some(container) = known.get(text(new, "name")) else {
+                return new.clone();
+            };
+            let mut container = (*container).clone();
+            keep(&mut container, new, "resources");
+            keep(&mut container, new, "resizePolicy");
+            container
         });
         let resized = resized.collect::<Vec<_>>();
         if !resized.is_empty() || !before.is_empty() {
-            kept["spec"][list] = resized.into();
+            kept["spec"][key] = resized.into();
         }
     }
     keep(&mut kept["spec"], &pod["spec"], "resources");

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use allot_apimachinery::Quantity;
 use serde_json::{Value, json};
 
 /// The quality-of-service class that follows from requests and limits: pod-level ones if set, else those of its
@@ -20,7 +21,7 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
     let (mut any, mut guaranteed) = (false, true);
     for resources in containers.chain(has_own.then_some(own)) {
         for name in ["cpu", "memory"] {
-            let amount = |which: &str| quantity(&resources[which][name]);
+            let amount = |which: &str| not_zero(&resources[which][name]);
             let (request, limit) = (amount("requests"), amount("limits"));
             any |= request.is_some() || limit.is_some();
             guaranteed &= limit.is_some() && (request.is_none() || request == limit);
@@ -33,15 +34,10 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
     }
 }
 
-/// A quantity other than zero.
-fn quantity(value: &Value) -> Option<allot_apimachinery::Quantity> {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    let quantity: allot_apimachinery::Quantity = text.parse().ok()?;
-    (quantity.milli_value() != 0).then_some(quantity)
+/// A quantity other than zero. A pod with one that cannot be read has not passed decoding.
+fn not_zero(value: &Value) -> Option<Quantity> {
+    let quantity = Quantity::from_json(value).ok();
+    quantity.filter(|quantity| !quantity.is_zero())
 }
 
 /// Adds the labels of a new pod that `matchLabelKeys` and `mismatchLabelKeys` name to the selectors beside them.
