@@ -306,7 +306,8 @@ impl Core {
             let profile = scheduler_name(&member.queued.info.pod).to_owned();
             let none = std::time::Duration::ZERO;
             self.metrics.attempt(&profile, Outcome::Error, none);
-            self.fail(member.queued, own, Nominate::Keep, time);
+            let nominate = self.cleared_nomination(&member.queued.info);
+            self.fail(member.queued, own, nominate, time);
         }
         self.update_pod_group_status(gang, "False", "SchedulerError", message.to_owned());
     }

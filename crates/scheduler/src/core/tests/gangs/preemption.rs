@@ -132,6 +132,25 @@ fn a_gang_whose_group_was_deleted_has_no_nominations() {
     );
 }
 
+/// As upstream. An error may be repeated forever, and others could not use the nodes.
+#[test]
+fn regression_a_gang_that_fails_keeps_nothing() {
+    let fails = |fixture: &mut Fixture| {
+        let name = "second".into();
+        let second = Profile {
+            name,
+            ..Profile::default()
+        };
+        fixture.core.config.profiles.push(second);
+        fixture.member_with(
+            "p3",
+            &[],
+            json!({"schedulerName": "second", "priority": 10}),
+        );
+    };
+    check_given_up(fails, "all pods in a single pod group should have the same");
+}
+
 #[test]
 fn a_gang_that_lost_a_pod_keeps_nothing() {
     check_given_up(
