@@ -13,7 +13,7 @@ use allot_reflector::{Keep, PROTOBUF};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body_util::BodyExt;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams, ValidationDirective};
 use kube::client::Body;
 use kube::core::{Request, Status};
 use kube::{Api, Error};
@@ -106,6 +106,8 @@ pub async fn change(
 ) -> Result<ResourceClaim, Error> {
     let params = PatchParams {
         field_manager: manager.map(str::to_owned),
+        // Warnings are not read, for which the server compares the patch with the type once more.
+        field_validation: Some(ValidationDirective::Ignore),
         ..PatchParams::default()
     };
     let patch = Patch::Merge(change.patch(&target));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use tokio_util::sync::CancellationToken;
 
 use crate::dra::conditions::Pending;
 use crate::dra::node_allocatable::NodeAllocatableRequests;
@@ -89,11 +90,14 @@ pub struct BindJob {
     pub volumes: VolumeTasks,
     /// The node resources that come with the pod's devices, for the pod's status.
     pub node_allocatable: NodeAllocatableRequests,
-    /// Report when the claims are written instead of binding at once: a watch must show the writes first, binding
-    /// conditions must become true, or volumes must be bound.
+    /// Report when everything is written instead of binding at once: a watch must show the writes first, binding
+    /// conditions must become true, or volumes must be bound. Until then the binding cycle can be canceled. False if
+    /// nothing but classic claims is to be written.
     pub wait: bool,
     /// The binding may take long: publish the node as nomination.
     pub announce: bool,
+    /// Canceled when the pod must not be bound any longer: no other write is begun for it then.
+    pub cancel: CancellationToken,
 }
 
 /// A pod that could not be scheduled, for its condition and an event.

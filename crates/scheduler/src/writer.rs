@@ -13,7 +13,7 @@ use allot_reflector::Writes;
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective};
 use kube::core::Request;
 use kube::{Api, Client};
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ mod retry;
 mod unbound;
 mod volumes;
 
-use binding::{log, patch_pod_status};
+use binding::{log, patch_pod_status, proceed};
 use claims::ClaimWriter;
 use classic::ClassicWriter;
 pub use events::{PendingEvent, Recorder};
@@ -155,7 +155,7 @@ impl Writer {
                 }
             }
             Action::RecordPreempted { preemptor, node, victim } => {
-                self.recorder.note(PendingEvent::preempted(&preemptor, &victim, &node));
+                self.recorder.note(PendingEvent::preempted_in_memory(&preemptor, &victim, &node));
             }
             Action::ClearNodeAllocatable(pod) => self.clear_node_allocatable(pod),
             Action::Deallocate(claim) => writer.spawn(async move |w| {
@@ -233,6 +233,14 @@ impl Writer {
     fn report(&self, input: Input) {
         // The receiver is dropped only when the scheduler stops.
         let _ = self.inputs.send(input);
+    }
+}
+
+/// How patches are sent. Warnings are not read, for which the server would compare the patch with the type once more.
+fn patch_params() -> PatchParams {
+    PatchParams {
+        field_validation: Some(ValidationDirective::Ignore),
+        ..PatchParams::default()
     }
 }
 

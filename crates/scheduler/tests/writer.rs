@@ -21,6 +21,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
+mod writer {
+    use super::*;
+
+    mod canceled;
+    mod conflicts;
+}
+
 /// A request: method and path, and what was sent.
 type Asked = (String, Value);
 
@@ -77,18 +84,23 @@ impl Fixture {
     }
 
     fn bind(&self, namespace: &str, name: &str) {
-        let job = BindJob {
-            pod: pod(namespace, name),
-            node: "n".into(),
-            claims: Vec::new(),
-            classic: Vec::new(),
-            extended: None,
-            volumes: Default::default(),
-            node_allocatable: Default::default(),
-            wait: false,
-            announce: false,
-        };
+        let job = job(pod(namespace, name));
         self.writer.start(Action::Bind(Box::new(job)));
+    }
+
+    /// The requests so far, without events.
+    fn requests(&self) -> Vec<String> {
+        let asked = self.asked.lock();
+        let asked = asked.iter().map(|(what, _)| what.clone());
+        asked.filter(|what| !what.contains("/events")).collect()
+    }
+
+    fn preempt(&self) {
+        self.writer.start(Action::Preempt {
+            preemptor: pod("ns", "p"),
+            node: "n".into(),
+            victims: vec![pod("ns", "victim")],
+        });
     }
 
     /// The next pod whose binding has ended, and its result.
@@ -98,6 +110,22 @@ impl Fixture {
                 return (pod.to_string(), outcome.map_err(|e| e.message));
             }
         }
+    }
+}
+
+/// The binding of a pod for which nothing else is to be written.
+fn job(pod: Arc<PodInfo>) -> BindJob {
+    BindJob {
+        pod,
+        node: "n".into(),
+        claims: Vec::new(),
+        classic: Vec::new(),
+        extended: None,
+        volumes: Default::default(),
+        node_allocatable: Default::default(),
+        wait: false,
+        announce: false,
+        cancel: CancellationToken::new(),
     }
 }
 
@@ -222,11 +250,7 @@ async fn a_victim_that_can_not_be_deleted_is_told_of_and_not_called_preempted() 
         w if w.starts_with("DELETE") => (403, status(403, "forbidden")),
         w => (200, stored(w)),
     });
-    fixture.writer.start(Action::Preempt {
-        preemptor: pod("ns", "p"),
-        node: "n".into(),
-        victims: vec![pod("ns", "victim")],
-    });
+    fixture.preempt();
     let told = fixture.inputs.recv().await;
     assert!(matches!(told, Some(Input::NotPreempted(uid)) if &*uid == "victim"));
     tokio::time::sleep(Duration::from_secs(5)).await;

@@ -16,8 +16,10 @@ use crate::pod::{Key, Uid, scheduler_name};
 use crate::podgroups::claims::serves;
 
 mod cycle;
+mod pre_bind;
 
 pub(super) use cycle::{Binding, Phase};
+pub(super) use pre_bind::PodInPreBind;
 
 /// Why a binding failed, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +39,11 @@ impl BindError {
             message,
             bound_elsewhere: false,
         }
+    }
+
+    /// A write was not begun, because the binding cycle was canceled; the core knows why.
+    pub(crate) fn canceled() -> Self {
+        Self::new("context canceled".to_owned())
     }
 
     /// The error as upstream reports a failure of a plugin before the binding.
@@ -84,6 +91,9 @@ impl Core {
         let Some(binding) = self.bindings.get(pod) else {
             return;
         };
+        if let Some(error) = binding.canceled().cloned() {
+            return self.bound(pod, Err(error), time);
+        }
         let (info, node) = (binding.queued.info.clone(), binding.node.clone());
         let timeout = self
             .profile(scheduler_name(&info.pod))
@@ -95,8 +105,9 @@ impl Core {
             .iter()
             .filter(waits)
             .filter_map(|c| conditions::deadline(c, timeout))
-            .min()
-            .or_else(|| time.wall.checked_add(timeout).ok());
+            // The clock of a scheduler that allocated one before may be ahead.
+            .chain(time.wall.checked_add(timeout).ok())
+            .min();
         let has_conditions = claims.iter().any(|c| conditions::any(c));
         let phase = Phase::Waiting {
             conditions: deadline.filter(|_| has_conditions),
@@ -276,6 +287,8 @@ impl Core {
         let Some(binding) = self.bindings.remove(pod) else {
             return;
         };
+        // Whatever became of the writes that had begun.
+        let outcome = outcome.map_err(|error| binding.canceled().cloned().unwrap_or(error));
         self.waiting.remove(pod);
         if !binding.volumes.is_empty() {
             self.cache.storage_mut().forget(pod);

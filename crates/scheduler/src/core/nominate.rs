@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::{BindError, Core, Time};
+use super::{Core, Time};
 use crate::actions::{Action, Nominate};
+use crate::framework::Plugin;
 use crate::hints::ClusterEvent;
 use crate::nominations::Nomination;
 use crate::pod::{PodInfo, Uid};
@@ -85,8 +86,8 @@ impl Core {
         }
     }
 
-    /// Preempts pods. Victims that only wait for binding conditions or volumes need not be deleted: their binding is
-    /// abandoned and they are scheduled again, as upstream does since 1.36.
+    /// Preempts pods. Victims in PreBind need not be deleted: their binding cycle is canceled and they are scheduled
+    /// again, as upstream does since 1.36.
     pub(super) fn preempt(
         &mut self,
         preemptor: &Arc<PodInfo>,
@@ -103,12 +104,11 @@ impl Core {
             return;
         }
         self.metrics.preempted(victims.len());
-        let (on_their_way, there): (Vec<_>, Vec<_>) = victims
+        let why = format!("preempted by {}", Plugin::DefaultPreemption.name());
+        let (in_pre_bind, there): (Vec<_>, Vec<_>) = victims
             .into_iter()
-            .partition(|victim| self.waiting.contains(&victim.uid));
-        for victim in on_their_way {
-            let message = format!("preempted by pod {}", preemptor.uid);
-            self.bound(&victim.uid, Err(BindError::new(message)), time);
+            .partition(|victim| self.cancel_pod(&victim.uid, &why, time));
+        for victim in in_pre_bind {
             self.actions.push(Action::RecordPreempted {
                 preemptor: preemptor.clone(),
                 node: node.clone(),

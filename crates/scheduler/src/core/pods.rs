@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodResourceClaim;
 use rustc_hash::FxHashSet;
 
 use super::requeue::releases_claims;
-use super::{BindError, Core, Time};
+use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::Change;
 use crate::dra::resolve;
@@ -158,10 +158,8 @@ impl Core {
         self.preemption_done(pod, time);
         self.victim_terminating(&pod.uid, time);
         self.forget_nomination(&pod.uid, time);
-        if self.waiting.contains(&pod.uid) {
-            let error = BindError::new("the pod is being deleted".to_owned());
-            self.bound(&pod.uid, Err(error), time);
-        } else if self.cache.is_assumed(&pod.uid) {
+        let canceled = self.cancel_pod(&pod.uid, "the pod is being deleted", time);
+        if !canceled && self.cache.is_assumed(&pod.uid) {
             self.cache.forget(&pod.uid);
             self.requeue(&ClusterEvent::PodGone(pod), time);
         }
@@ -176,7 +174,7 @@ impl Core {
         self.forget_nomination(&pod.uid, time);
         self.victim_terminating(&pod.uid, time);
         self.inherited.remove(&pod.uid);
-        self.stop_waiting_for_volumes(&pod, time);
+        self.cancel_pod(&pod.uid, "the pod does not exist any more", time);
         if let Some(classic) = &mut self.classic {
             classic.negotiations.forget(key);
         }

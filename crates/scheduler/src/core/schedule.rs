@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_resourceclaim::is_reserved_for;
+use tokio_util::sync::CancellationToken;
 
-use super::binding::Phase;
+use super::binding::{Phase, PodInPreBind};
 use super::refuse::{Refusal, after_pre_filter};
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, ExtendedResourceClaimTask, Nominate};
@@ -309,18 +310,21 @@ impl Core {
         wait |= extended.is_some() || !claims.is_empty();
         wait |= needed.iter().any(|v| !self.claims.is_observed(v));
         let node_allocatable = placement.devices.node_allocatable;
+        wait |= !node_allocatable.0.is_empty();
         let counts = match node_allocatable.0.is_empty() {
             true => pod.clone(),
             false => Arc::new(pod.with_node_allocatable(&node_allocatable.0)),
         };
         self.cache.assume(counts, &node);
         self.nominations.remove(&pod.uid);
+        let cancel = CancellationToken::new();
         self.bindings.insert(
             pod.uid.clone(),
             Binding {
                 queued,
                 node: node.clone(),
                 phase: Phase::Writing,
+                pre_bind: wait.then(|| PodInPreBind::new(cancel.clone())),
                 in_flight,
                 claims: needed,
                 found,
@@ -341,6 +345,7 @@ impl Core {
             node_allocatable,
             wait,
             announce,
+            cancel,
         }
     }
 }

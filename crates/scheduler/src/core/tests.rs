@@ -17,6 +17,7 @@ mod gangs;
 mod leftovers;
 mod nominations;
 mod outcome;
+mod pre_bind;
 mod profiles;
 mod quota;
 mod volumes;

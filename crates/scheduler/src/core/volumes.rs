@@ -12,8 +12,6 @@ use kube::ResourceExt;
 use super::{Binding, Core, Time};
 use crate::actions::{VolumeTask, VolumeTasks};
 use crate::classic::key_of;
-use crate::core::BindError;
-use crate::framework::Plugin;
 use crate::hints::ClusterEvent;
 use crate::plugins::volumes::Choice;
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
@@ -332,19 +330,6 @@ impl Core {
                 false => Progress::Waiting,
             },
             Err(text) => Progress::Failed(format!("binding volumes: {text}")),
-        }
-    }
-
-    /// A pod that waits for volumes was deleted.
-    pub(super) fn stop_waiting_for_volumes(&mut self, pod: &PodInfo, time: Time) {
-        let waits = |b: &Binding| !b.volumes.is_empty();
-        if self.waiting.contains(&pod.uid) && self.bindings.get(&pod.uid).is_some_and(waits) {
-            let message = format!(
-                "binding volumes: pod does not exist any more: pod {:?} not found",
-                pod.key.name
-            );
-            let error = BindError::new(message).before_binding(Plugin::VolumeBinding);
-            self.bound(&pod.uid, Err(error), time);
         }
     }
 }

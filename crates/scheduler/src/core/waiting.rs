@@ -66,11 +66,6 @@ impl Waiting {
         }
     }
 
-    /// Whether a pod waits.
-    pub(super) fn contains(&self, pod: &Uid) -> bool {
-        self.pods.contains_key(pod)
-    }
-
     /// The waiting pods that have a deadline.
     pub(super) fn timed(&self) -> impl Iterator<Item = &Uid> {
         self.by_deadline.iter().map(|(_, pod)| pod)

@@ -8,7 +8,7 @@ impl Writer {
         self.rejections.written(&pod).await;
         let outcome = match self.write_claims(&job).await {
             Ok(()) if job.wait => {
-                if job.announce {
+                if job.announce && proceed(&job.cancel).is_ok() {
                     self.write_nomination(&job).await;
                 }
                 return self.report(Input::ClaimsReady(pod));
@@ -34,11 +34,12 @@ impl Writer {
         log("nominate", &pod.key, written);
     }
 
-    /// Writes all claims of a pod. All writes run to their end, so that none is left half done.
+    /// Writes all claims of a pod. All writes run to their end, so that none is left half done; when the binding cycle is
+    /// canceled, no other write is begun.
     async fn write_claims(&self, job: &BindJob) -> Result<(), BindError> {
         let pod = &job.pod;
         let existing = futures::future::join_all(job.claims.iter().map(async |task| {
-            let claim = self.claims.reserve(task).await?;
+            let claim = self.claims.reserve(task, &job.cancel).await?;
             let (pod, in_flight) = (pod.uid.clone(), task.uid.clone());
             self.report(Input::ClaimWritten {
                 pod,
@@ -51,9 +52,10 @@ impl Writer {
             let Some(task) = &job.extended else {
                 return Ok(None);
             };
+            proceed(&job.cancel)?;
             let claim = self
                 .claims
-                .create_extended_resource_claim(task, pod)
+                .create_extended_resource_claim(task, pod, &job.cancel)
                 .await?;
             let name = claim.metadata.name.clone().unwrap_or_default();
             let (uid, in_flight) = (pod.uid.clone(), task.uid.clone());
@@ -81,6 +83,7 @@ impl Writer {
             return Ok(());
         }
         let _turn = self.demands.of(&pod.uid).lock_owned().await;
+        proceed(&job.cancel)?;
         let node_allocatable = job.node_allocatable.clone().named(extended.as_deref());
         let written = self.record_node_allocatable(pod, &node_allocatable).await;
         written.map_err(|e| of_claims(not_recorded(&e)))
@@ -167,6 +170,14 @@ impl Writer {
     }
 }
 
+/// Whether another write may be begun for a pod: not after its binding cycle was canceled.
+pub(super) fn proceed(cancel: &CancellationToken) -> Result<(), BindError> {
+    match cancel.is_cancelled() {
+        true => Err(BindError::canceled()),
+        false => Ok(()),
+    }
+}
+
 fn not_recorded(error: &kube::Error) -> BindError {
     BindError::new(format!("update pod status: {}", text(error)))
 }
@@ -195,7 +206,7 @@ pub(super) async fn send_pod_status(
 ) -> Result<String, kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let request = Request::new(api.resource_url())
-        .patch_subresource("status", &key.name, &PatchParams::default(), patch)
+        .patch_subresource("status", &key.name, &patch_params(), patch)
         .map_err(kube::Error::BuildRequest)?;
     let written: Written = client.request(request).await?;
     Ok(written.metadata.resource_version)

@@ -43,16 +43,24 @@ impl ClaimWriter {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Writes the allocation of a claim, if it is not written yet, and the reservation.
-    pub(super) async fn reserve(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
+    /// Writes the allocation of a claim, if it is not written yet, and the reservation. Begins no write after `cancel`,
+    /// unless a request is unanswered: whether that is carried out has to be known.
+    pub(super) async fn reserve(
+        &self,
+        task: &ClaimTask,
+        cancel: &CancellationToken,
+    ) -> Result<Arc<ResourceClaim>, BindError> {
         let (mut last, mut claim) = self.turns.take(&task.claim).await;
+        proceed(cancel)?;
         if task.fence {
             claim = self.fence(task).await?;
         }
         let mut failures = Failures::default();
         let mut doing = "add finalizer to";
+        let mut unanswered = false;
         loop {
-            let error = match self.step(task, &claim, &mut doing).await? {
+            let cancel = Some(cancel).filter(|_| !unanswered);
+            let error = match self.step(task, &claim, cancel, &mut doing).await? {
                 Step::Done => {
                     *last = Some(claim.clone());
                     return Ok(claim);
@@ -60,6 +68,7 @@ impl ClaimWriter {
                 Step::Wrote(wrote) => match *wrote {
                     Ok(next) => {
                         claim = Arc::new(next);
+                        unanswered = false;
                         continue;
                     }
                     Err(error) => error,
@@ -69,6 +78,8 @@ impl ClaimWriter {
             if !is_lost && failures.is_final(&error) {
                 return Err(failed(&format!("{doing} claim {}", task.key), &error));
             }
+            // The claim has another version than the requests before were based on: none of them is carried out late.
+            unanswered = code(&error) != 409 && (unanswered || !answered(&error));
             if code(&error) == 409 {
                 self.metrics.conflict();
             }
@@ -107,8 +118,10 @@ impl ClaimWriter {
         &self,
         task: &ClaimTask,
         claim: &ResourceClaim,
+        cancel: Option<&CancellationToken>,
         doing: &mut &'static str,
     ) -> Result<Step, BindError> {
+        let proceed = || cancel.map_or(Ok(()), proceed);
         if claim.metadata.deletion_timestamp.is_some() || claim.uid() != &*task.uid {
             return Err(deleted(&task.key));
         }
@@ -136,6 +149,7 @@ impl ClaimWriter {
             (None, Some(ours)) => {
                 let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
                 if !finalizers.iter().any(|f| f == FINALIZER) {
+                    proceed()?;
                     *doing = "add finalizer to";
                     finalizers.push(FINALIZER.to_owned());
                     let change = Change::Finalizers(&finalizers);
@@ -152,6 +166,7 @@ impl ClaimWriter {
         } else if status.is_empty() {
             return Ok(Step::Done);
         }
+        proceed()?;
         if status.is_empty() {
             *doing = "add reservation to";
             let change = Change::ReservedFor(&consumers);
@@ -194,6 +209,7 @@ impl ClaimWriter {
         &self,
         task: &ExtendedResourceClaimTask,
         pod: &PodInfo,
+        cancel: &CancellationToken,
     ) -> Result<Arc<ResourceClaim>, BindError> {
         let mut new = (*task.claim).clone();
         new.metadata.name = None;
@@ -215,7 +231,7 @@ impl ClaimWriter {
             fence: false,
             allocation: Some(task.allocation.clone()),
         };
-        match self.reserve(&task).await {
+        match self.reserve(&task, cancel).await {
             Ok(claim) => Ok(claim),
             Err(error) => {
                 if let Err(error) = self.delete_extended_resource_claim(&claim).await {
@@ -273,13 +289,22 @@ impl ClaimWriter {
     ) -> Result<(), kube::Error> {
         let (key, claim_uid) = (key_of(claim), claim.uid());
         let (api, name) = (self.api(&key.namespace), &*key.name);
-        let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
-        finalizers.retain(|f| f != FINALIZER);
-        let change = Change::Finalizers(&finalizers);
-        let write = || change_claim(&api, Target::any_of(claim), change);
-        let known = until_known(write, || observe::get(&api, name)).await?;
-        if known.is_none_or(|c| c.uid() != claim_uid) {
-            return Ok(());
+        let mut now = claim.clone();
+        loop {
+            let mut finalizers = now.metadata.finalizers.clone().unwrap_or_default();
+            let before = finalizers.len();
+            finalizers.retain(|f| f != FINALIZER);
+            if finalizers.len() == before {
+                break;
+            }
+            // Based on a version, so that what another component adds meanwhile stays.
+            let change = Change::Finalizers(&finalizers);
+            let write = || change_claim(&api, Target::version_of(&now), change);
+            let known = until_known(write, || observe::get(&api, name)).await?;
+            match known.filter(|c| c.uid() == claim_uid) {
+                Some(current) => now = current,
+                None => return Ok(()),
+            }
         }
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -330,7 +355,7 @@ async fn patch_status(
     patch: &Patch<serde_json::Value>,
 ) -> Result<ResourceClaim, kube::Error> {
     let request = Request::new(api.resource_url());
-    let request = request.patch_subresource("status", name, &PatchParams::default(), patch);
+    let request = request.patch_subresource("status", name, &patch_params(), patch);
     let request = request.map_err(kube::Error::BuildRequest)?;
     observe::request(&api.into_client(), request).await
 }

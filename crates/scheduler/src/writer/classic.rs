@@ -91,7 +91,7 @@ impl ClassicWriter {
             let result = match &existing {
                 Some(uid) => {
                     let patch = json!({"metadata": {"uid": uid}, "spec": wanted});
-                    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+                    api.patch(name, &patch_params(), &Patch::Merge(&patch))
                         .await
                 }
                 None => {
@@ -176,12 +176,7 @@ impl ClassicWriter {
         let patch = json!({"metadata": metadata, "status": status});
         let object = self
             .api(&key.namespace, &self.served.claims())
-            .patch_subresource(
-                "status",
-                &key.name,
-                &PatchParams::default(),
-                &Patch::Merge(&patch),
-            )
+            .patch_subresource("status", &key.name, &patch_params(), &Patch::Merge(&patch))
             .await?;
         typed(object)
     }
@@ -318,11 +313,7 @@ impl ClassicWriter {
                 }});
                 let wrote = self
                     .api(&task.key.namespace, &self.served.claims())
-                    .patch(
-                        &task.key.name,
-                        &PatchParams::default(),
-                        &Patch::Merge(&patch),
-                    )
+                    .patch(&task.key.name, &patch_params(), &Patch::Merge(&patch))
                     .await;
                 return Ok(Some(wrote.and_then(typed)));
             }

@@ -118,6 +118,17 @@ impl PendingEvent {
 
     pub(super) fn preempted(preemptor: &PodInfo, victim: &PodInfo, node: &str) -> Self {
         let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
+        Self::preempted_with(preemptor, victim, text)
+    }
+
+    /// The victim was in PreBind, and was not deleted.
+    pub(super) fn preempted_in_memory(preemptor: &PodInfo, victim: &PodInfo, node: &str) -> Self {
+        let uid = &preemptor.uid;
+        let text = format!("Preempted by pod {uid} on node {node} (in kube-scheduler memory).");
+        Self::preempted_with(preemptor, victim, text)
+    }
+
+    fn preempted_with(preemptor: &PodInfo, victim: &PodInfo, text: String) -> Self {
         let note = Self::about(victim, "Preempted", "Preempting", text);
         let controller = crate::pod::scheduler_name(&preemptor.pod).to_owned();
         Self {

@@ -62,13 +62,21 @@ impl Writer {
             "lastTransitionTime": condition.last_transition_time.unwrap_or_else(now),
         });
         let patch = json!({"metadata": {"uid": &**uid}, "status": {"conditions": [condition]}});
-        let (params, patch) = (PatchParams::default(), Patch::Strategic(&patch));
+        let (params, patch) = (patch_params(), Patch::Strategic(&patch));
         let mut pause = Pause::default();
         loop {
             match api.patch_status(name, &params, &patch).await {
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
-                // Deleted, or replaced by another one of that name.
-                Err(error) if matches!(code(&error), 404 | 409) => return Ok(()),
+                Err(error) if code(&error) == 404 => return Ok(()),
+                Err(error) if code(&error) == 409 => match api.get_metadata_opt(name).await {
+                    // Other writes made the server give up.
+                    Ok(Some(group)) if group.metadata.uid.as_deref() == Some(&**uid) => {
+                        pause.wait().await;
+                    }
+                    // Deleted, or replaced by another one of that name.
+                    Ok(_) => return Ok(()),
+                    Err(_) => pause.wait().await,
+                },
                 outcome => return outcome.map(drop),
             }
         }

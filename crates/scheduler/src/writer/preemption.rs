@@ -44,8 +44,12 @@ impl Writer {
         }
         let status = with_condition(victim, condition);
         let patch = json!({"metadata": {"uid": &*victim.uid}, "status": status});
+        let exists = async || {
+            let found = observe::get(&self.pods(&victim.key), &victim.key.name).await?;
+            Ok(found.is_some_and(|p| p.metadata.uid.as_deref() == Some(&*victim.uid)))
+        };
         let mark = || patch_pod_status(&self.client, &victim.key, &patch);
-        if !until_done(mark).await? {
+        if !until_done(mark, exists).await? {
             return Ok(false);
         }
         let params = DeleteParams {
@@ -60,22 +64,37 @@ impl Writer {
                 .delete(&victim.key.name, &params)
                 .await
         };
-        until_done(delete).await
+        until_done(delete, exists).await
     }
 }
 
-/// Repeats a write until it succeeds or is rejected. Returns whether the object existed.
-async fn until_done<T, W>(write: impl Fn() -> W) -> Result<bool, kube::Error>
+/// How often a write that the server gives up is repeated.
+const CONFLICTS: u32 = 3;
+
+/// Repeats a write that names an object by its UID, until it succeeds or is rejected. Returns whether the object existed:
+/// a conflict means that another object has the name, or that so many other writes were made meanwhile that the server
+/// gave up, which `exists` tells apart.
+async fn until_done<T, W, R>(
+    write: impl Fn() -> W,
+    exists: impl Fn() -> R,
+) -> Result<bool, kube::Error>
 where
     W: Future<Output = Result<T, kube::Error>>,
+    R: Future<Output = Result<bool, kube::Error>>,
 {
-    let mut failures = Failures::default();
+    let (mut failures, mut conflicts) = (Failures::default(), 0);
     loop {
-        match write().await {
+        let error = match write().await {
             Ok(_) => return Ok(true),
-            Err(error) if matches!(code(&error), 404 | 409) => return Ok(false),
-            Err(error) if failures.is_final(&error) => return Err(error),
-            Err(_) => failures.wait().await,
+            Err(error) => error,
+        };
+        match code(&error) {
+            404 => return Ok(false),
+            409 if matches!(exists().await, Ok(false)) => return Ok(false),
+            409 if conflicts < CONFLICTS => conflicts += 1,
+            _ if failures.is_final(&error) => return Err(error),
+            _ => {}
         }
+        failures.wait().await;
     }
 }

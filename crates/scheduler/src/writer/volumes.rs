@@ -17,11 +17,13 @@ impl Writer {
         let (mut volumes, mut claims) = (Vec::new(), Vec::new());
         for task in &tasks.volumes {
             if let Some(version) = &task.version {
+                proceed(&job.cancel)?;
                 let version = self.bind_volume(task, version).await?;
                 volumes.push((task.volume.clone(), version));
             }
         }
         for (key, uid, version) in &tasks.claims {
+            proceed(&job.cancel)?;
             let version = self.select_node(key, uid, version, &job.node).await?;
             claims.push((key.clone(), version));
         }
@@ -53,7 +55,7 @@ impl Writer {
         let request = || {
             Request::new(api.resource_url()).patch(
                 &task.volume,
-                &PatchParams::default(),
+                &patch_params(),
                 &Patch::Merge(&patch),
             )
         };
@@ -85,7 +87,7 @@ impl Writer {
         let request = || {
             Request::new(api.resource_url()).patch(
                 &key.name,
-                &PatchParams::default(),
+                &patch_params(),
                 &Patch::Merge(&patch),
             )
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
+use super::pre_bind::PodInPreBind;
 use crate::core::volumes::Awaited;
 use crate::dra::claims::Version;
 use crate::pod::{Key, Uid};
@@ -63,6 +64,8 @@ pub(in crate::core) struct Binding {
     pub(in crate::core) queued: QueuedPod,
     pub(in crate::core) node: Arc<str>,
     pub(in crate::core) phase: Phase,
+    /// For canceling the cycle; `None` if PreBind has nothing to do for the pod.
+    pub(in crate::core) pre_bind: Option<PodInPreBind>,
     /// UIDs under which allocations are in flight for the pod.
     pub(in crate::core) in_flight: Vec<Uid>,
     /// The claims that the pod needs, with the extended resource claim once that was created, in the versions that a

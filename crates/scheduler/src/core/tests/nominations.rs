@@ -71,7 +71,7 @@ fn not_ready() -> Value {
 
 impl Outcome {
     /// The victims and their preemptors.
-    fn preempted(&self) -> Vec<(String, String)> {
+    pub(super) fn preempted(&self) -> Vec<(String, String)> {
         let preempted = self.0.iter().filter_map(|a| match a {
             Action::Preempt {
                 preemptor, victims, ..
