@@ -97,21 +97,31 @@ impl Claims {
                 Err(error) => return Err(error),
             }
         }
-        if needed.is_empty() && self.is_left_over(&*claim) {
+        if needed.is_empty() && self.is_left_over(&*claim).await? {
             api::delete(&claims, name, meta::uid(&*claim), Delete::default()).await?;
         }
         Ok(())
     }
 
-    /// Whether a claim was generated for a pod that is done or was replaced.
-    fn is_left_over<K: kube::Resource>(&self, claim: &K) -> bool {
-        meta::controller_of(claim.meta()).is_some_and(|owner| {
-            let pod = self.pods.find(meta::namespace(claim), &owner.name);
-            owner.api_version == "v1"
-                && owner.kind == "Pod"
-                && !meta::deleting(claim)
-                && pod.is_some_and(|p| meta::uid(&*p) != owner.uid || plan::is_done(&p))
-        })
+    /// Whether a claim was generated for a pod that is done or was replaced. The scheduler may have made the claim for a
+    /// pod whose predecessor of the same name is still in the cache: then the API server is asked.
+    async fn is_left_over<K: kube::Resource>(&self, claim: &K) -> Result<bool, Error> {
+        let owner = meta::controller_of(claim.meta());
+        let owner = owner.filter(|owner| owner.api_version == "v1" && owner.kind == "Pod");
+        let Some(owner) = owner.filter(|_| !meta::deleting(claim)) else {
+            return Ok(false);
+        };
+        let namespace = meta::namespace(claim);
+        if self.pods.find(namespace, &owner.name).is_none() {
+            return Ok(false);
+        }
+        let pod = ResourceClaimConsumerReference {
+            api_group: None,
+            resource: "pods".to_owned(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        };
+        Ok(!self.is_needed(namespace, &pod, false).await?)
     }
 
     async fn sync_classic(
@@ -147,7 +157,7 @@ impl Claims {
                 Err(error) => return Err(error),
             }
         }
-        if needed.is_empty() && !early && self.is_left_over(&*claim) {
+        if needed.is_empty() && !early && self.is_left_over(&*claim).await? {
             api::delete(&claims, name, meta::uid(&*claim), Delete::default()).await?;
         }
         Ok(())
@@ -159,3 +169,6 @@ fn with_precondition<K: kube::Resource>(mut body: Value, claim: &K) -> Value {
     body["metadata"]["resourceVersion"] = json!(claim.meta().resource_version);
     body
 }
+
+#[cfg(test)]
+mod tests;
