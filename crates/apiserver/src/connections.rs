@@ -39,6 +39,8 @@ pub struct Connection {
 
 struct Requests {
     active: usize,
+    /// It goes on as a stream, which ends by itself.
+    upgraded: bool,
     /// When the last one ended, or the connection was opened.
     since: Instant,
     /// When the first bytes of an incomplete request head arrived.
@@ -65,7 +67,9 @@ impl Connection {
 
     /// Marks an upgraded connection: it is never idle again, and keeps its slot until its stream ends.
     pub fn upgraded(&self) {
-        self.requests.lock().active += 1;
+        let mut requests = self.requests.lock();
+        requests.active += 1;
+        requests.upgraded = true;
     }
 
     /// Bytes were received; between requests they are the start of the next one.
@@ -145,6 +149,7 @@ impl Connections {
             abort: CancellationToken::new(),
             requests: Mutex::new(Requests {
                 active: 0,
+                upgraded: false,
                 since: Instant::now(),
                 head: None,
             }),
@@ -176,11 +181,13 @@ impl Connections {
     }
 
     /// Ends the newest connection of the user that has the most, if that is more than a quarter of all: a
-    /// user that keeps all of them busy must not lock out the others. False if there is no such user.
+    /// user that keeps all of them busy must not lock out the others. Those that go on as streams are left: they
+    /// would not end, and no longer be counted. False if there is no such user.
     fn evict_busy(&self) -> bool {
         let mut open = self.open.lock();
         let owners: Vec<(u64, Arc<str>)> = open
             .iter()
+            .filter(|(_, connection)| !connection.requests.lock().upgraded)
             .map(|(id, connection)| (*id, connection.owner.lock().clone()))
             .collect();
         let known = owners.iter().filter(|(_, owner)| !owner.is_empty());
