@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
+use crate::shares::largest;
+
 /// How often the log reports that there are too many.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -30,11 +32,15 @@ pub struct Connection {
     pub peer: SocketAddr,
     /// Ends it at once.
     pub abort: CancellationToken,
+    /// Whose share of the connections it is, as of its last request.
+    owner: Mutex<Arc<str>>,
     requests: Mutex<Requests>,
 }
 
 struct Requests {
     active: usize,
+    /// It goes on as a stream, which ends by itself.
+    upgraded: bool,
     /// When the last one ended, or the connection was opened.
     since: Instant,
     /// When the first bytes of an incomplete request head arrived.
@@ -51,9 +57,19 @@ impl Connection {
         InFlight(self.clone())
     }
 
+    /// Notes whose request came on it.
+    pub fn used_by(&self, owner: &str) {
+        let mut noted = self.owner.lock();
+        if &**noted != owner {
+            *noted = owner.into();
+        }
+    }
+
     /// Marks an upgraded connection: it is never idle again, and keeps its slot until its stream ends.
     pub fn upgraded(&self) {
-        self.requests.lock().active += 1;
+        let mut requests = self.requests.lock();
+        requests.active += 1;
+        requests.upgraded = true;
     }
 
     /// Bytes were received; between requests they are the start of the next one.
@@ -117,13 +133,13 @@ impl Connections {
         })
     }
 
-    /// A slot for a new connection. If there are too many, the one that has been idle for the longest time is closed;
-    /// `None` if all are busy.
+    /// A slot for a new connection. If there are too many, the one that has been idle for the longest time is closed, or
+    /// if all are busy the newest of the user that has more than a quarter of them; `None` if there is none.
     pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<ConnectionSlot> {
         let full = self.open.lock().len() >= self.limit;
         if full {
             self.log_closed(&format!("there are {} connections", self.limit));
-            if !self.evict() {
+            if !self.evict() && !self.evict_busy() {
                 return None;
             }
         }
@@ -133,9 +149,11 @@ impl Connections {
             abort: CancellationToken::new(),
             requests: Mutex::new(Requests {
                 active: 0,
+                upgraded: false,
                 since: Instant::now(),
                 head: None,
             }),
+            owner: Mutex::new("".into()),
         });
         self.open.lock().insert(id, connection.clone());
         let all = self.clone();
@@ -162,13 +180,36 @@ impl Connections {
         true
     }
 
+    /// Ends the newest connection of the user that has the most, if that is more than a quarter of all: a
+    /// user that keeps all of them busy must not lock out the others. Those that go on as streams are left: they
+    /// would not end, and no longer be counted. False if there is no such user.
+    fn evict_busy(&self) -> bool {
+        let mut open = self.open.lock();
+        let owners: Vec<(u64, Arc<str>)> = open
+            .iter()
+            .filter(|(_, connection)| !connection.requests.lock().upgraded)
+            .map(|(id, connection)| (*id, connection.owner.lock().clone()))
+            .collect();
+        let known = owners.iter().filter(|(_, owner)| !owner.is_empty());
+        let Some(most) = largest(known.clone().map(|(_, owner)| &**owner), self.limit) else {
+            return false;
+        };
+        let newest = known
+            .filter(|(_, owner)| &**owner == most)
+            .map(|(id, _)| *id);
+        if let Some(connection) = newest.max().and_then(|id| open.remove(&id)) {
+            connection.abort.cancel();
+        }
+        true
+    }
+
     /// Logs the closed or rejected connection, rate-limited.
     pub fn log_closed(&self, why: &str) {
         let mut last_logged = self.last_logged.lock();
         if last_logged.is_none_or(|last_logged| last_logged.elapsed() >= LOG_INTERVAL) {
             *last_logged = Some(Instant::now());
             tracing::warn!(
-                "{why}: idle connections are closed for new ones, and new ones refused where all are busy; \
+                "{why}: idle connections are closed for new ones, or those of a user with more than a quarter of them; \
                  see --max-connections and the limit on open files"
             );
         }
@@ -263,6 +304,37 @@ mod tests {
         assert!(all.admit(PEER).is_some());
         assert!(first.connection.abort.is_cancelled());
         drop((first, second, third));
+        assert_eq!(all.count(), 0);
+    }
+
+    /// One user with as many watches as there may be connections locked out all others.
+    #[test]
+    fn regression_busy_connections_of_one_user_make_room() {
+        let all = Connections::new(8);
+        let open: Vec<_> = (0..8).map(|_| all.admit(PEER).unwrap()).collect();
+        let busy: Vec<_> = open.iter().map(|it| it.connection.request()).collect();
+        for (at, place) in open.iter().enumerate() {
+            let owner = if at % 2 == 0 {
+                "eve"
+            } else {
+                ["a", "b", "c", "d"][at / 2]
+            };
+            place.connection.used_by(owner);
+        }
+        let ended = || -> Vec<usize> {
+            let ended = |at: &usize| open[*at].connection.abort.is_cancelled();
+            (0..8).filter(ended).collect()
+        };
+        // Eve has four of eight, and keeps a quarter.
+        let mut more = Vec::new();
+        for expected in [&[6][..], &[4, 6]] {
+            let new = all.admit(PEER).unwrap();
+            let request = new.connection.request();
+            more.push((new, request));
+            assert_eq!(ended(), expected);
+        }
+        assert!(all.admit(PEER).is_none());
+        drop((open, busy, more));
         assert_eq!(all.count(), 0);
     }
 

@@ -11,13 +11,14 @@ use crate::auth::{Authenticator, Authorizer, Impersonation};
 use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::flow::FlowControl;
-use crate::limits::DISCARDS;
+use crate::limits::{DISCARDS, SLOW_UPLOADS};
 use crate::managed::{Known, ROUNDS};
 use crate::metrics::Metrics;
 use crate::mount::Mount;
 use crate::negotiate::MediaType;
 use crate::registry::Resource;
 use crate::request::Incoming;
+use crate::shares::Shares;
 use crate::state::ServerState;
 use crate::view::View;
 use crate::{conversion, large, openapi, services, table};
@@ -41,6 +42,8 @@ pub struct Core {
     pub flow: Arc<FlowControl>,
     /// Limits the number of concurrent requests with large bodies.
     pub(crate) turns: Arc<Semaphore>,
+    /// Requests without a seat whose clients send slowly.
+    pub(crate) slow_uploads: Arc<Shares>,
     /// Limits the number of request bodies that are read and discarded.
     pub(crate) discards: Arc<Semaphore>,
     /// A page beside the API.
@@ -67,6 +70,7 @@ impl Core {
             services: services::Pending::default(),
             flow,
             turns: large::turns(),
+            slow_uploads: Shares::new(SLOW_UPLOADS),
             discards: Arc::new(Semaphore::new(DISCARDS)),
             mount: OnceLock::new(),
         }

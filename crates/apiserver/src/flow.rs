@@ -404,6 +404,11 @@ fn is_mutating(verb: &str) -> bool {
     !matches!(verb, "get" | "list" | "watch")
 }
 
+/// The answer to a request for which there is no room outside of the priority levels.
+pub(crate) fn refusal() -> Response<Body> {
+    too_many_requests(RETRY_AFTER)
+}
+
 /// Upstream's answer, which is no Status.
 fn too_many_requests(retry_after: u64) -> Response<Body> {
     let text = "Too many requests, please try again later.\n";

@@ -70,6 +70,7 @@ mod reviews;
 pub mod serve;
 mod server;
 mod services;
+mod shares;
 mod state;
 mod upload;
 mod version;

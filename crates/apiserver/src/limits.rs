@@ -21,6 +21,8 @@ pub const DISCARD_BYTES: usize = 16 << 20;
 pub const DISCARD_TIME: Duration = Duration::from_secs(10);
 /// How many such bodies are read at once; beyond that connections are closed without.
 pub const DISCARDS: usize = 64;
+/// How many requests wait without a seat for bodies that their clients send slowly; one user has a quarter of them.
+pub const SLOW_UPLOADS: usize = 256;
 /// How long requests that are under way get when the server stops.
 pub const DRAIN: Duration = Duration::from_secs(10);
 /// Memory for a JSON document as a tree, per byte of the document: for the limit of concurrent decoding.
@@ -46,6 +48,8 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// For a connection without requests.
     pub idle_timeout: Duration,
+    /// How long a request keeps its seat among the requests in flight while its body arrives.
+    pub seated_upload: Duration,
     /// For a client that does not read an available answer.
     pub stall_timeout: Duration,
     /// Bytes that all large answers together may hold.
@@ -69,6 +73,7 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(32),
             handshake_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(90),
+            seated_upload: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
             answer_bytes: 256 << 20,
             decode_bytes: 512 << 20,
@@ -85,6 +90,31 @@ tokio::task_local! {
 /// Passes the request's deadline to the work done for it.
 pub(crate) async fn until<F: Future>(deadline: Instant, work: F) -> F::Output {
     DEADLINE.scope(deadline, work).await
+}
+
+/// Whether the time of the request that this work is done for is over.
+///
+/// Work that does not wait goes on after its client has been told that there was no time: loops whose length others
+/// determine ask, or call [`checkpoint`].
+pub(crate) fn is_over() -> bool {
+    DEADLINE
+        .try_with(|deadline| Instant::now() >= *deadline)
+        .unwrap_or(false)
+}
+
+/// The limits of one expression of a policy, which ends with the time of its request.
+pub(crate) fn of_expression() -> allot_cel::program::Limits<'static> {
+    allot_cel::program::Limits {
+        interrupted: Some(&is_over),
+        ..Default::default()
+    }
+}
+
+/// Ends the work of a request whose time is over: the time limit is looked at where the work waits, so it waits here.
+pub(crate) async fn checkpoint() {
+    if is_over() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// The time limit of a call that is part of a request: `wanted`, or the rest of the request's time, in whole seconds.
@@ -124,6 +154,21 @@ mod tests {
             let call = super::until(deadline, async { super::for_call(seconds(wanted)) });
             assert_eq!(call.await, seconds(given), "{left}");
         }
+    }
+
+    #[tokio::test]
+    async fn work_that_does_not_wait_ends_with_its_request() {
+        assert!(!super::is_over());
+        let deadline = Instant::now();
+        let endless = async {
+            assert!(super::is_over());
+            loop {
+                super::checkpoint().await;
+            }
+        };
+        let work = super::until(deadline, endless);
+        let ended: Result<(), _> = tokio::time::timeout_at(deadline, work).await;
+        assert!(ended.is_err());
     }
 
     #[test]

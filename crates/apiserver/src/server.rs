@@ -22,12 +22,14 @@ use crate::identity::User;
 use crate::limits::{CHUNK, TREE_FACTOR, until};
 use crate::negotiate::{MediaType, Offer, negotiate};
 use crate::request::{Incoming, Query, RequestInfo, Warnings};
+use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
 
 mod client;
 mod head;
 mod page;
+mod receive;
 
 use client::InProcess;
 pub use client::{ClientService, RemoteService};
@@ -89,6 +91,7 @@ impl Server {
         };
         let mut exchange = Exchange {
             request,
+            connection: connection.clone(),
             flow: None,
             seat: None,
             audit: None,
@@ -114,6 +117,7 @@ impl Server {
             flow,
             seat,
             audit,
+            ..
         } = exchange;
         let mut response = match result {
             Ok(response) => response,
@@ -269,10 +273,11 @@ impl Server {
         let core = &self.0;
         let Exchange {
             request,
+            connection,
             flow,
             seat,
             audit,
-        } = exchange;
+        } = &mut *exchange;
         let user = match user {
             Some(user) => Ok(user),
             None => {
@@ -286,6 +291,9 @@ impl Server {
             Err(error) => (User::default(), Some(error)),
         };
         request.user = user;
+        if let Some(connection) = connection {
+            connection.used_by(owner(&request.user));
+        }
         if let Some(log) = &core.config.audit {
             *audit = log.begin(request, jiff::Timestamp::now());
         }
@@ -314,12 +322,14 @@ impl Server {
             return self.other_path(request).await;
         }
         let body = match reads_body(&request.info) {
-            true => tokio::time::timeout(core.config.limits.request_timeout, upload.read())
-                .await
-                .unwrap_or_else(|_| Err(timed_out()))?,
+            true => match self.receive(exchange, upload).await? {
+                Ok(body) => body,
+                Err(refused) => return Ok(refused),
+            },
             // The body is not read. A watch must not keep its seat until it has arrived, which may be never.
             false => Bytes::new(),
         };
+        let Exchange { request, audit, .. } = exchange;
         if let Some(trail) = audit {
             trail.sent(&body);
         }
@@ -367,6 +377,8 @@ fn timed_out() -> ApiError {
 /// A request in the server, with data that is not passed to its handler.
 struct Exchange {
     request: Incoming,
+    /// The connection that it came on.
+    connection: Option<Arc<Connection>>,
     /// The flow schema and priority level of the request.
     flow: Option<Classified>,
     /// Its right to be served.

@@ -24,6 +24,8 @@ use crate::object::text;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
+/// How much of an answer that is no Status is told, in bytes, as by upstream's client.
+const MAX_TOLD: usize = 2048;
 /// The maximum number of idle connections.
 const MAX_IDLE: usize = 8;
 /// Paths of the system's trusted certificates.
@@ -271,7 +273,8 @@ fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
         if status["kind"] == "Status" {
             return Err(text(&status, &["message"]).to_owned());
         }
-        let said = String::from_utf8_lossy(body).trim().to_owned();
+        let told = &body[..body.len().min(MAX_TOLD)];
+        let said = String::from_utf8_lossy(told).trim().to_owned();
         let said = if said.is_empty() {
             "unknown".to_owned()
         } else {
@@ -356,4 +359,19 @@ async fn endpoint(
     // Endpoints are addresses, and validation keeps the loopback interface out of EndpointSlices.
     let address = address.map(|it| (it.ip().to_string(), it.port(), Reach::Host));
     address.ok_or_else(|| format!("no endpoints available for service {name:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_TOLD, answer};
+
+    /// The whole answer, up to 3 MiB, was told to the client and logged.
+    #[test]
+    fn regression_an_answer_that_is_no_status_is_told_in_part() {
+        let body = "é".repeat(1 << 20);
+        for code in [403, 500] {
+            let told = answer(code, body.as_bytes()).unwrap_err();
+            assert!(told.len() < MAX_TOLD + 100, "{code}: {}", told.len());
+        }
+    }
 }

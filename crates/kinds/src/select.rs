@@ -57,6 +57,11 @@ impl Attributes {
         }
     }
 
+    /// The labels.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+
     /// The value of a selectable field; `None` if it is empty.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields

@@ -181,11 +181,16 @@ fn stored_versions(definition: &Value, errors: &mut ErrorList) {
         return;
     }
     let versions = versions(definition);
+    let listed: std::collections::HashSet<&Value> = stored.iter().collect();
     let mut seen = std::collections::HashSet::new();
     for version in versions {
         // A name that stands twice is found once.
         let taken = !seen.insert(&version["name"]);
-        if version["storage"] == true && (taken || !stored.contains(&version["name"])) {
+        // Each error contains all stored versions.
+        if errors.is_full() {
+            return;
+        }
+        if version["storage"] == true && (taken || !listed.contains(&version["name"])) {
             let name = text(version, "name");
             let detail = format!("must have the storage version {name}");
             errors.push(Error::invalid(&path, shown, detail));

@@ -22,8 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// response size limit.
 const BATCH: usize = 250;
 const BATCH_BYTES: usize = 1 << 20;
-/// Maximum number of cached converted objects.
+/// Maximum number of cached converted objects, and of their bytes: a webhook may answer megabytes for a small object.
 const REMEMBERED: usize = 4096;
+const REMEMBERED_BYTES: usize = 16 << 20;
 
 /// The conversion webhook of a CRD.
 #[derive(Debug)]
@@ -33,8 +34,30 @@ pub(super) struct Webhook {
     made: Mutex<ConvertedCache>,
 }
 
-/// The cache of converted objects, by version and key.
-type ConvertedCache = HashMap<(String, Arc<str>), Arc<Entry>>;
+/// The cache of converted objects.
+#[derive(Debug, Default)]
+struct ConvertedCache {
+    /// By version and key.
+    entries: HashMap<(String, Arc<str>), Arc<Entry>>,
+    /// What they take together.
+    bytes: usize,
+}
+
+impl ConvertedCache {
+    fn insert(&mut self, version: &str, entry: &Arc<Entry>) {
+        let size = entry.value.len();
+        if size > REMEMBERED_BYTES {
+            return;
+        }
+        if self.entries.len() >= REMEMBERED || self.bytes + size > REMEMBERED_BYTES {
+            *self = Self::default();
+        }
+        let key = (version.to_owned(), entry.key.clone());
+        let replaced = self.entries.insert(key, entry.clone());
+        self.bytes += size;
+        self.bytes -= replaced.map_or(0, |entry| entry.value.len());
+    }
+}
 
 impl Webhook {
     /// The webhook of a CRD, if its conversion strategy is `Webhook`.
@@ -56,16 +79,12 @@ impl Webhook {
 impl Converter for Webhook {
     fn remembered(&self, version: &str, entry: &Entry) -> Option<Arc<Entry>> {
         let made = self.made.lock();
-        let known = made.get(&(version.to_owned(), entry.key.clone()))?;
+        let known = made.entries.get(&(version.to_owned(), entry.key.clone()))?;
         (known.revision == entry.revision).then(|| known.clone())
     }
 
     fn remember(&self, version: &str, entry: &Arc<Entry>) {
-        let mut made = self.made.lock();
-        if made.len() >= REMEMBERED {
-            made.clear();
-        }
-        made.insert((version.to_owned(), entry.key.clone()), entry.clone());
+        self.made.lock().insert(version, entry);
     }
 
     fn convert<'a>(
@@ -147,6 +166,28 @@ mod tests {
         let objects: Vec<Value> = sizes.iter().map(|size| json!("x".repeat(*size))).collect();
         let parts: Vec<usize> = batches(&objects).iter().map(|part| part.len()).collect();
         assert_eq!(parts, expected);
+    }
+
+    /// 4 096 objects were kept, however large.
+    #[test]
+    fn regression_what_is_remembered_is_bounded_in_bytes() {
+        let mut cache = ConvertedCache::default();
+        let entry = |at: usize, size| {
+            let value = vec![b' '; size];
+            Arc::new(Entry::new(format!("k{at}").into(), 1, value.into()))
+        };
+        for at in 0..100 {
+            cache.insert("v2", &entry(at, 1 << 20));
+            let kept: usize = cache.entries.values().map(|it| it.value.len()).sum();
+            assert_eq!(cache.bytes, kept);
+            assert!(kept <= REMEMBERED_BYTES);
+        }
+        cache.insert("v2", &entry(0, REMEMBERED_BYTES + 1));
+        assert!(cache.bytes <= REMEMBERED_BYTES);
+        for _ in 0..100 {
+            cache.insert("v2", &entry(1, 1 << 10));
+        }
+        assert!(cache.entries.len() <= REMEMBERED);
     }
 
     #[test]

@@ -197,6 +197,39 @@ async fn parameters_are_for_those_who_may_read_them() {
     assert_eq!(post(&server, &user, BINDINGS, binding).await.0, 201);
 }
 
+/// A request that had been answered with 504 went on with all parameters, which others than the author of the policy make.
+#[tokio::test]
+async fn regression_many_parameters_end_with_the_time_of_the_request() {
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let server = Server::in_memory().await.unwrap();
+    let data: serde_json::Map<String, Value> =
+        (0..100).map(|at| (format!("k{at}"), json!("v"))).collect();
+    for at in 0..300 {
+        let labels = json!({"params": "yes"});
+        let map = json!({"metadata": {"name": format!("p{at}"), "labels": labels}, "data": data});
+        assert_eq!(admin(&server, "POST", MAPS, map).await.0, 201);
+    }
+    let all = "params.data.all(a, params.data.all(b, params.data.all(c, a + b + c != '')))";
+    let policy = json!({"metadata": {"name": "costly"}, "spec": {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]},
+        ]},
+        "validations": [{"expression": all}],
+    }});
+    let binding = json!({"metadata": {"name": "costly"}, "spec": {
+        "policyName": "costly", "validationActions": ["Deny"],
+        "paramRef": {"selector": {"matchLabels": {"params": "yes"}}, "parameterNotFoundAction": "Allow"},
+    }});
+    assert_eq!(admin(&server, "POST", POLICIES, policy).await.0, 201);
+    assert_eq!(admin(&server, "POST", BINDINGS, binding).await.0, 201);
+    let pod = |name: &str| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    // Each parameter takes a million steps. Without a look at the time the answer is that of the policy.
+    let path = "/api/v1/namespaces/default/pods?timeout=200ms";
+    let (code, answer) = admin(&server, "POST", path, pod("a")).await;
+    assert_eq!(code, 504, "{answer}");
+}
+
 /// What authors of policies see of mistakes that only show where a policy is asked.
 #[tokio::test]
 async fn the_status_of_a_policy_says_what_does_not_fit_the_types() {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::evaluate::{CONDITIONS_BUDGET, Evaluation, EvaluationContext};
 use super::matching::Criteria;
-use super::params::{ParamKind, ParamRef};
+use super::params::{Param, ParamKind, ParamRef};
 use super::request::{Request, Target};
 use crate::error::Result;
 use crate::expression::{Compiler, Expression, ResultType};
@@ -49,7 +49,7 @@ pub(super) enum Step<'p> {
     /// The policy, or a binding, is misconfigured.
     Wrong(Option<&'p Binding>, String),
     /// It must be evaluated, with a form of the request and parameters.
-    Ask(&'p Binding, Target, Value),
+    Ask(&'p Binding, Target, Param),
 }
 
 impl Definition {
@@ -128,7 +128,7 @@ impl Definition {
                 (Some(kind), Some(resource), Some(wanted)) => {
                     wanted.collect(kind, resource, request).await?
                 }
-                _ => Ok(vec![Value::Null]),
+                _ => Ok(vec![Param::NONE]),
             };
             match params {
                 Ok(params) => {

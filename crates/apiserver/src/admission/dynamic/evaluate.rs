@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use allot_apimachinery::fields::FieldSelector;
 use allot_cel::authorization::{Answers, Check, Decision};
-use allot_cel::program::Limits;
 use allot_cel::value::{Map, Value as Cel};
 use serde_json::Value;
 
@@ -17,6 +16,7 @@ use crate::auth::Ask;
 use crate::error::ApiError;
 use crate::expression::{DYNAMIC, Expression};
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
+use crate::limits::of_expression;
 
 /// What the expressions of a policy may cost together for one binding.
 pub(super) const BUDGET: u64 = 10_000_000;
@@ -169,7 +169,7 @@ impl EvaluationContext<'_> {
                     continue;
                 }
             };
-            let outcome = program.evaluate(seen, &Limits::default());
+            let outcome = program.evaluate(seen, &of_expression());
             let cost = outcome.cost.saturating_add(lazy.take_cost());
             left = left.checked_sub(cost).ok_or(OUT_OF_BUDGET)?;
             all.push(match outcome.result {

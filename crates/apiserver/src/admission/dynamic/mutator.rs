@@ -16,7 +16,11 @@ use super::request::Request;
 use super::set::Set;
 use crate::error::{ApiError, Result};
 use crate::expression::{Expression, ResultType};
+use crate::limits;
 use crate::object::{meta, text};
+
+/// How much of what went wrong a refusal tells: parameters can be as many as their authors make.
+const MOST_COMPLAINTS: usize = 100;
 
 /// A compiled policy.
 #[derive(Debug)]
@@ -119,9 +123,11 @@ pub(super) async fn mutate(
     let answers = Arc::new(Answers::default());
     let mut mutated = false;
     for (mutator, binding, target, params) in asks {
+        limits::checkpoint().await;
         let definition = &mutator.definition;
+        let params = params.read(definition.param_kind.as_ref())?;
         let mut complain = |why: &str| {
-            if definition.fails {
+            if definition.fails && complaints.len() < MOST_COMPLAINTS {
                 complaints.push(Denial {
                     reason: "Invalid",
                     ..Denial::new(definition, Some(binding), why)

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use allot_apimachinery::labels::LabelSelector;
-use allot_store::ListOptions;
+use allot_store::{Entry, ListOptions};
 use serde_json::Value;
 
 use super::request::Request;
 use crate::conversion;
 use crate::error::Result;
-use crate::object::{split_api_version, string_map, text};
+use crate::limits;
+use crate::object::{split_api_version, text};
 use crate::registry::Resource;
+use crate::select::Attributes;
 use crate::versions;
 
 /// The kind that a policy takes as parameters.
@@ -53,6 +55,31 @@ impl ParamKind {
     }
 }
 
+/// One object that a binding refers to. It is a tree only while it is used: there may be as many as their authors make,
+/// which need not be the author of the policy.
+pub(super) struct Param {
+    /// `None` if the policy takes no parameters, or the binding gives none.
+    stored: Option<(Arc<Resource>, Arc<Entry>)>,
+}
+
+impl Param {
+    /// Of a policy without parameters.
+    pub const NONE: Param = Param { stored: None };
+
+    /// The object, in the version that the policy names.
+    ///
+    /// # Errors
+    /// 500 if it cannot be converted.
+    pub fn read(&self, kind: Option<&ParamKind>) -> Result<Value> {
+        match (&self.stored, kind) {
+            (Some((resource, entry)), Some(kind)) => {
+                versions::decode(resource, kind.version(), &entry.value)
+            }
+            _ => Ok(Value::Null),
+        }
+    }
+}
+
 /// What a binding refers to.
 #[derive(Debug)]
 pub(super) struct ParamRef {
@@ -73,16 +100,16 @@ impl ParamRef {
         })
     }
 
-    /// The objects, in the version that the policy names.
+    /// The objects.
     ///
     /// # Errors
     /// The error if the binding cannot be used; the outer error is from the store.
     pub async fn collect(
         &self,
         kind: &ParamKind,
-        resource: &Resource,
+        resource: &Arc<Resource>,
         request: &Request<'_>,
-    ) -> Result<std::result::Result<Vec<Value>, String>> {
+    ) -> Result<std::result::Result<Vec<Param>, String>> {
         let namespace = match (resource.namespaced, self.namespace.as_str()) {
             (true, "") if request.namespace.is_empty() => {
                 let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
@@ -99,7 +126,9 @@ impl ParamRef {
         };
         let backend = &request.core.backend;
         let (core, version) = (request.core, kind.version());
-        let read = |bytes: &[u8]| versions::decode(resource, version, bytes);
+        let param = |entry| Param {
+            stored: Some((resource.clone(), entry)),
+        };
         let mut found = Vec::new();
         if self.name.is_empty() {
             let selector = match LabelSelector::from_json(&self.selector)
@@ -116,16 +145,16 @@ impl ParamRef {
             let page = backend.list(&resource.collection, options).await?;
             let entries = conversion::entries(core, resource, version, page.entries);
             for entry in entries.await? {
-                let param = read(&entry.value)?;
-                if selector.matches(&string_map(&param["metadata"]["labels"])) {
-                    found.push(param);
+                limits::checkpoint().await;
+                if selector.matches(Attributes::of_entry(resource, &entry).labels()) {
+                    found.push(param(entry));
                 }
             }
         } else {
             let key = resource.key(namespace, &self.name);
             if let Some(entry) = backend.get(&resource.collection, &key).await? {
                 let entry = conversion::entry(core, resource, version, entry).await?;
-                found.push(read(&entry.value)?);
+                found.push(param(entry));
             }
         }
         if found.is_empty() && self.required {

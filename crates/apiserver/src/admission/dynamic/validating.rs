@@ -12,6 +12,7 @@ use super::policy::{Policy, Refusal};
 use super::request::Request;
 use super::set::Set;
 use crate::error::{ApiError, Result};
+use crate::limits;
 
 /// Reason of a rejection if a policy names none.
 const REASON: &str = "Invalid";
@@ -27,9 +28,11 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
     for (policy, bindings) in &set.policies {
         let definition = &policy.definition;
         for step in definition.steps(bindings, request, object).await? {
+            limits::checkpoint().await;
             let (binding, refusals) = match step {
                 Step::Wrong(binding, why) => (binding, misconfigured(policy, binding, &why)),
                 Step::Ask(binding, target, params) => {
+                    let params = params.read(definition.param_kind.as_ref())?;
                     let refusals = match Stage::new(request, &target, object).await? {
                         Ok(stage) => {
                             let evaluate =

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use allot_cel::program::Limits;
 use allot_cel::value::{Key, MapSource, Value as Cel};
 
 use crate::expression::Expression;
+use crate::limits::of_expression;
 
 #[cfg(test)]
 mod tests;
@@ -121,7 +121,7 @@ impl<'a> Lazy<'a> {
             return Err(fails("evaluate", &"too many variables refer to each other"));
         }
         let values = self.values.get().copied().unwrap_or_default();
-        let outcome = program.evaluate(values, &Limits::default());
+        let outcome = program.evaluate(values, &of_expression());
         self.inside.fetch_sub(1, Ordering::Relaxed);
         self.cost.fetch_add(outcome.cost, Ordering::Relaxed);
         let value = outcome.result.map_err(|error| fails("evaluate", &error))?;

@@ -11,6 +11,9 @@ use super::set::Set;
 use super::webhook::Webhook;
 use crate::error::{ApiError, Result};
 
+/// How much of an error of a webhook is logged, in bytes.
+const MAX_LOGGED: usize = 1024;
+
 /// The reason why a webhook did not admit the request.
 enum WebhookFailure {
     /// The call failed, or the response was invalid.
@@ -93,7 +96,9 @@ fn held(webhook: &Webhook, trouble: WebhookFailure) -> Result<()> {
             if webhook.fails {
                 return Err(Status::internal(&why).into());
             }
-            tracing::warn!("{why}");
+            // It may be the text of a webhook: one line, and not all of it.
+            let logged = &why[..why.floor_char_boundary(MAX_LOGGED)];
+            tracing::warn!(why = logged, "a webhook is ignored");
             Ok(())
         }
     }

@@ -51,6 +51,32 @@ async fn idle_connections_make_room() {
     behind.stop().await;
 }
 
+/// A user with as many busy connections as there may be locked out all others.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_busy_connections_of_one_user_do_not_lock_out_others() {
+    let behind = Behind::start(Limits {
+        max_connections: 8,
+        ..Limits::default()
+    })
+    .await;
+    let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let mut waiting = Vec::new();
+    for round in 0..3 {
+        for _ in 0..8 {
+            let mut stream = behind.tls("http/1.1").await;
+            let more = "Content-Length: 100\r\nExpect: 100-continue\r\n";
+            write(&mut stream, head("POST", review, "jane", more).as_bytes()).await;
+            // Its body is read, so it is busy.
+            let asked = answer(&mut stream).await;
+            assert!(asked.starts_with("HTTP/1.1 100"), "{round}: {asked}");
+            waiting.push(stream);
+        }
+        check_served(&behind, "http/1.1").await;
+    }
+    drop(waiting);
+    behind.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_waits_without_end() {
     // Long enough for a handshake, and for a request, on a busy machine. All are tried at once.

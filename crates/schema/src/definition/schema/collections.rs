@@ -101,8 +101,8 @@ fn map_of(items: &Value, keys: &[Value], path: &Path, errors: &mut ErrorList) {
     let shown = Value::Array(keys.to_vec());
     let (mut seen, before) = (BTreeSet::new(), errors.len());
     for key in keys.iter().filter_map(Value::as_str) {
-        // Each error contains all keys: a few say as much as one for each of thousands.
-        if errors.len() - before >= MOST_ERRORS {
+        // Each error contains all keys: a few say as much as one for each of thousands. A full list does not grow.
+        if errors.len() - before >= MOST_ERRORS || errors.is_full() {
             return;
         }
         let property = &items["properties"][key];
@@ -131,12 +131,13 @@ fn never_null(items: &Value, list_type: &str, keys: &[Value], path: &Path, error
     if list_type != "map" {
         return;
     }
+    let required = list(items, "required").iter().filter_map(Value::as_str);
+    let required: BTreeSet<&str> = required.collect();
     for key in keys.iter().filter_map(Value::as_str) {
         let property = &items["properties"][key];
         let at = at_items.child("properties").key(key);
         let why = "this property is in x-kubernetes-list-map-keys, so it";
-        let required = list(items, "required").iter().any(|name| name == key);
-        if property.is_object() && !required && property["default"].is_null() {
+        if property.is_object() && !required.contains(key) && property["default"].is_null() {
             let detail = format!("{why} must have a default or be a required property");
             errors.push(Error::required(&at.child("default"), detail));
         }

@@ -1,5 +1,7 @@
 //! What `x-kubernetes-validations` says besides its expressions.
 
+use std::cell::LazyCell;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
@@ -15,13 +17,28 @@ const REASONS: [&str; 4] = [
 
 pub(super) fn validate(schema: &Value, path: &Path, errors: &mut ErrorList) {
     let rules = list(schema, "x-kubernetes-validations");
+    // The schema contains the rules: read for each of them, it would cost the square of their number.
+    let read = LazyCell::new(|| {
+        let usable = unsupported(schema).is_none();
+        usable.then(|| Structural::from_json(schema))
+    });
+    let resolves = |field: &str| match &*read {
+        Some(schema) => resolve_field_path(field, schema, true).is_ok(),
+        None => true,
+    };
     for (index, rule) in rules.iter().enumerate() {
         let at = path.child("x-kubernetes-validations").index(index);
-        validate_rule(rule, schema, &at, errors);
+        validate_rule(rule, resolves, &at, errors);
     }
 }
 
-fn validate_rule(rule: &Value, schema: &Value, path: &Path, errors: &mut ErrorList) {
+/// Validates one rule; `resolves` says whether its `fieldPath` leads to a field of the schema.
+fn validate_rule(
+    rule: &Value,
+    resolves: impl Fn(&str) -> bool,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     const EMPTY: &str = "must be non-empty if specified";
     const BROKEN: &str = "must not contain line breaks";
     let broken = |text: &str| text.contains(['\n', '\r']);
@@ -56,10 +73,7 @@ fn validate_rule(rule: &Value, schema: &Value, path: &Path, errors: &mut ErrorLi
     if broken(field) {
         errors.push(Error::invalid(&at, field, BROKEN));
     }
-    if !field.is_empty()
-        && unsupported(schema).is_none()
-        && resolve_field_path(field, &Structural::from_json(schema), true).is_err()
-    {
+    if !field.is_empty() && !resolves(field) {
         errors.push(Error::invalid(&at, field, "must be a valid path"));
     }
 }
