@@ -17,8 +17,6 @@ use crate::spec::{self, ContainerSpec, State};
 
 /// How long a killed process may take to end.
 const KILLED: Duration = Duration::from_secs(10);
-/// Limit of passes for processes that were forked while others were killed.
-const LOOKS: usize = 100;
 
 /// A running container without an agent.
 #[derive(Debug)]
@@ -132,19 +130,8 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
     for held in family {
         held.signal(Signal::KILL).map_err(text)?;
     }
-    // Processes that were forked meanwhile.
-    for _ in 0..LOOKS {
-        let more = self::family(container);
-        if more.is_empty() {
-            break;
-        }
-        for held in &more {
-            held.signal(Signal::KILL).map_err(text)?;
-        }
-        if processes::wait(more.iter(), Duration::from_millis(20)) {
-            break;
-        }
-    }
+    // Processes that were forked meanwhile. What does not end then ends with the cgroup, or not at all.
+    processes::kill_all(|| self::family(container));
     // Now the helper writes down how its container ended, and ends.
     if !processes::wait(container.helpers.iter(), Duration::from_secs(1)) {
         for helper in &container.helpers {
