@@ -65,7 +65,7 @@ pub(crate) fn build(
     let security = &spec.security;
     let mut linux = json!({
         "namespaces": namespaces(spec, staged),
-        "cgroupsPath": cgroups_path(spec),
+        "cgroupsPath": cgroup::of_processes(&cgroups_path(spec), staged.cgroups),
         "resources": resources(spec, staged),
         "sysctl": security.sysctls,
     });
@@ -189,7 +189,7 @@ fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
     }
     if let Some(quota) = limits.cpu_quota {
         cpu["quota"] = json!(quota);
-        cpu["period"] = json!(100_000);
+        cpu["period"] = json!(cgroup::CPU_PERIOD);
     }
     if cpu != json!({}) {
         resources["cpu"] = cpu;

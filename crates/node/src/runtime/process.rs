@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -77,10 +78,12 @@ impl Process {
             }
         };
         let trial = directory.join(format!("probe-{}", std::process::id()));
-        std::fs::create_dir_all(&trial).map_err(|source| Error::Io {
-            path: trial.clone(),
-            source,
-        })?;
+        make_private(&directory)
+            .and_then(|()| std::fs::create_dir_all(&trial))
+            .map_err(|source| Error::Io {
+                path: trial.clone(),
+                source,
+            })?;
         let failed = |reason: String| Error::Shim {
             program: shim[0].to_string_lossy().into_owned(),
             reason,
@@ -268,6 +271,16 @@ impl Process {
             terminal,
         })
     }
+}
+
+/// Makes a directory that other users of the machine cannot enter: where layers cannot be laid over each other, the programs of
+/// images are in it, with the right to run as their owners.
+fn make_private(directory: &Path) -> std::io::Result<()> {
+    const MODE: u32 = 0o700;
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(MODE).create(directory)?;
+    // That of an earlier release was for everyone.
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(MODE))
 }
 
 /// Removes what is left of a container that has ended.

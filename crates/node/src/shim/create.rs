@@ -17,7 +17,6 @@ use super::program::{Program, Role};
 use super::spec::staged::{Hierarchy, Staged};
 use super::spec::{self, ContainerSpec, Isolation};
 use super::stage;
-use super::supervise::pipe;
 use super::{devices, sys, terminal};
 use crate::{oci, processes};
 
@@ -61,6 +60,19 @@ pub(super) fn create(
     stdio: Option<[OwnedFd; 3]>,
     role: Role,
 ) -> Result<RunningContainer, String> {
+    let made = attempt(spec, directory, stdio, role);
+    if made.is_err() && spec.cgroups {
+        oci::cgroup::remove(&oci::cgroups_path(spec));
+    }
+    made
+}
+
+fn attempt(
+    spec: &ContainerSpec,
+    directory: &Path,
+    stdio: Option<[OwnedFd; 3]>,
+    role: Role,
+) -> Result<RunningContainer, String> {
     stage::enter(spec)?;
     let staged = stage::prepare(spec, directory)?;
     let account = stage::account(spec, &staged.root)?;
@@ -70,7 +82,7 @@ pub(super) fn create(
     std::fs::create_dir_all(&bundle).map_err(|error| format!("{}: {error}", bundle.display()))?;
     spec::write(&bundle.join("config.json"), &oci)?;
 
-    let (failure, failing) = pipe()?;
+    let (failure, failing) = sys::pipe()?;
     let program = Program::new(spec, role, spec.tty, failing.as_raw_fd())?;
     let console = spec.tty.then(|| console(directory)).transpose()?;
     let mut builder = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
@@ -150,7 +162,10 @@ impl RunningContainer {
     /// Removes libcontainer's state outside of this process's mounts, and runs the poststop hooks.
     pub(super) fn clean_up(mut self, spec: &ContainerSpec) {
         end_others(spec);
-        if !spec.cgroups {
+        if spec.cgroups {
+            // Also what its processes have made below: libcontainer would fail, and not run the hooks.
+            oci::cgroup::remove(&oci::cgroups_path(spec));
+        } else {
             stage::forget_cgroups(spec);
         }
         if let Err(error) = self.container.delete(true) {
@@ -213,7 +228,7 @@ pub(super) fn further(
     let process = oci::further_process(spec, &account, args)?;
     let file = directory.join(format!("process-{}.json", std::process::id()));
     spec::write(&file, &process)?;
-    let (failure, failing) = pipe()?;
+    let (failure, failing) = sys::pipe()?;
     let program = Program::new(spec, Role::Further, tty, failing.as_raw_fd())?;
     let built = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
         .with_executor(program)

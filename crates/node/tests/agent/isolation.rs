@@ -35,6 +35,20 @@ async fn a_volume_that_one_container_prepared_does_not_uncover_the_host_for_the_
     }
 }
 
+/// Where layers cannot be laid over each other, programs of images are there that run as their owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_of_containers_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let cluster = Cluster::start().await;
+    let spec = json!({"restartPolicy": "Never", "containers": [shell("true")]});
+    cluster.pod("p", spec).await;
+    cluster.until_phase("p", "Succeeded").await;
+    for name in ["containers", "logs", "pods"] {
+        let found = std::fs::metadata(cluster.root().join(name)).unwrap();
+        assert_eq!(found.permissions().mode() & 0o007, 0, "{name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn root_is_refused_where_the_pod_does_not_want_it() {
     let cluster = Cluster::start().await;
