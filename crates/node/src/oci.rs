@@ -50,7 +50,12 @@ pub(crate) const READ_ONLY: [&str; 5] = [
 
 /// The cgroup of a container, relative to the root of every hierarchy.
 pub(crate) fn cgroups_path(spec: &ContainerSpec) -> PathBuf {
-    Path::new(PARENT).join(&spec.id)
+    cgroups_path_of(&spec.id)
+}
+
+/// [`cgroups_path`] by the container's ID, which is the name of its directory.
+pub(crate) fn cgroups_path_of(id: &str) -> PathBuf {
+    Path::new(PARENT).join(id)
 }
 
 /// The specification of a container.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::processes::{self, ProcessHandle};
@@ -79,8 +79,9 @@ pub(crate) fn limit(container: &Path, limits: &Limits) -> Result<(), String> {
 /// The directories of a container's cgroup in all hierarchies. Where its processes have one of their own, that comes first.
 pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
     let relative = path.strip_prefix("/").unwrap_or(path);
-    // The one above is of all containers.
-    if relative.components().count() < 2 {
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    // The one above is of all containers, and others are not of containers.
+    if relative.components().count() < 2 || !relative.components().all(plain) {
         return Vec::new();
     }
     let root = Path::new(ROOT);

@@ -423,6 +423,9 @@ fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Val
     if let Some(id) = id.filter(|id| !id.is_empty()) {
         status["containerID"] = json!(uri(id));
     }
+    if let Some(user) = &state.user {
+        status["user"] = json!(user);
+    }
     let mounts = container.volume_mounts.iter().flatten();
     let mounts: Vec<Value> = mounts.map(|it| mount_status(input, it)).collect();
     if !mounts.is_empty() {

@@ -14,7 +14,7 @@ use oci_spec::runtime::Spec;
 use rustix::process::Pid;
 
 use super::program::{Program, Role};
-use super::spec::staged::{Hierarchy, Staged};
+use super::spec::staged::{Account, Hierarchy, Staged};
 use super::spec::{self, ContainerSpec, Isolation};
 use super::stage;
 use super::{devices, sys, terminal};
@@ -26,6 +26,7 @@ const NAME: &str = "c";
 /// A container that runs.
 pub(super) struct RunningContainer {
     pub(super) pid: Pid,
+    pub(super) account: Account,
     /// The other side of its terminal, if it has one.
     pub(super) terminal: Option<OwnedFd>,
     container: Container,
@@ -124,8 +125,10 @@ fn attempt(
         .pid()
         .and_then(|pid| Pid::from_raw(pid.as_raw()))
         .ok_or("the container has no process")?;
+    let user = rustix::process::Uid::from_raw(account.user);
     let made = RunningContainer {
         pid,
+        account,
         terminal: None,
         container,
     };
@@ -143,7 +146,6 @@ fn attempt(
             let master = master.map_err(|error| format!("terminal: {error}"))?;
             // The user may open it by its name.
             if let Ok(slave) = terminal::slave(&master) {
-                let user = rustix::process::Uid::from_raw(account.user);
                 let _ = rustix::fs::fchown(&slave, Some(user), None);
             }
             Some(master)

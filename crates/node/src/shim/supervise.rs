@@ -14,7 +14,7 @@ use super::attach::Attached;
 use super::create::{self, RunningContainer};
 use super::log::{Lines, Log};
 use super::program::Role;
-use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
+use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State, User};
 use super::sys::{self, Fork};
 use super::{init, terminal};
 
@@ -104,6 +104,12 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     if let Some(input) = input {
         attached = attached.with_input(input, spec.tty, spec.stdin_once);
     }
+    let account = made.as_ref().map(|made| &made.account);
+    let user = account.map(|account| User {
+        id: account.user,
+        group: account.group,
+        others: account.groups.clone(),
+    });
     let raw = pid.as_raw_nonzero().get();
     let shim = rustix::process::getpid().as_raw_nonzero().get();
     let state = State {
@@ -113,6 +119,7 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
         shim,
         shim_start: spec::start_time(shim).unwrap_or_default(),
         started: Timestamp::now(),
+        user,
     };
     spec::write(&directory.join(spec::STATE), &state)?;
     let container = Container {

@@ -213,10 +213,10 @@ impl Worker {
         state.restarts = attempt;
         state.retry_at = None;
         state.health = Health::default();
-        if let Phase::Running(running) = &phase {
-            state.image_id.clone_from(&running.image_id);
+        match phase {
+            Phase::Running(running) => state.run(running),
+            other => state.phase = other,
         }
-        state.phase = phase;
     }
 
     /// Runs the postStart hook; returns whether the container may continue. The hook is not awaited when the pod is
