@@ -21,7 +21,7 @@ pub(super) fn processes() -> Option<i64> {
     if !listed && !root.join("pids").is_dir() {
         return None;
     }
-    let limit = |name| {
+    let limit = |name: &str| {
         let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).ok()?;
         text.trim().parse::<i64>().ok()
     };

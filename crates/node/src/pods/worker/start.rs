@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use tokio::time::Instant;
 
 use super::super::state::{Health, Phase, Terminated};
-use super::super::{Update, launch, lifecycle};
+use super::super::{Update, launch, lifecycle, runs};
 use super::{RETRY, Wake, Worker, grace};
 use crate::events::Kind;
 use crate::runtime::{self, Running, Start, StartError};
@@ -161,6 +161,7 @@ impl Worker {
                     format!("Started container {name}"),
                 );
                 self.enter(name, attempt, Phase::Running(running.clone()));
+                runs::forget(&self.node, pod, name, attempt);
                 if self.after_start(pod, container, &running).await {
                     self.watch(pod, container, &running, Health::default());
                     return None;
