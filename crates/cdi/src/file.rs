@@ -1,7 +1,7 @@
 //! Atomic replacement of files: readers see the old or the new content, also after a crash.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +45,29 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         return Err(error);
     }
     File::open(directory)?.sync_all()
+}
+
+/// Reads a file that another program wrote, with at most `largest` bytes. A pipe is not waited for, and a device not read: either
+/// might never end.
+///
+/// # Errors
+/// Errors of the file system; the file is not a regular one, or larger.
+pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
+    /// `O_NONBLOCK` of Linux on all supported architectures: pipes are opened without waiting for their other end.
+    const NONBLOCK: i32 = 0o4000;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut content = Vec::new();
+    file.take(largest.saturating_add(1))
+        .read_to_end(&mut content)?;
+    if content.len() as u64 > largest {
+        let text = format!("larger than {} MiB", largest >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(content)
 }
 
 /// Removes the temporary files that [`write_atomic`] left for `path` in a process that was killed. `path` must not be

@@ -317,24 +317,12 @@ impl ContainerEdits {
     }
 }
 
-/// The text of a file that a driver wrote. A pipe or a device would never end, and the reader with it.
+/// The text of a file that a driver wrote.
 fn read(path: &Path) -> std::io::Result<String> {
-    use std::io::{Error, Read};
-    use std::os::unix::fs::OpenOptionsExt;
-    /// `O_NONBLOCK` of Linux on all supported architectures: pipes are opened without waiting for their other end.
-    const NONBLOCK: i32 = 0o4000;
     const LARGEST: u64 = 16 << 20;
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(NONBLOCK).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(Error::other("not a regular file"));
-    }
-    let mut text = String::new();
-    file.take(LARGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST {
-        return Err(Error::other("larger than 16 MiB"));
-    }
-    Ok(text)
+    let content = crate::file::read_bounded(path, LARGEST)?;
+    String::from_utf8(content)
+        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }
 
 impl Spec {

@@ -119,6 +119,19 @@ impl Error {
         }
     }
 
+    /// Whether another attempt would have no use for what was downloaded: the image is at fault, or there is no space for it.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Corrupt { .. }
+            | Self::Size { .. }
+            | Self::TooLarge(_)
+            | Self::InvalidImage(_)
+            | Self::Platform(_)
+            | Self::Layer { .. } => true,
+            other => other.is_full(),
+        }
+    }
+
     /// Whether the disk is full, or the user's quota is used up.
     pub fn is_full(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};

@@ -42,12 +42,26 @@ struct Saved {
 /// Imports all images of a directory or an archive (plain, gzip or zstd). `name` is the name of an image that has none,
 /// or a repository for an image that has only a tag. Images without any name are stored under their digest.
 ///
-/// Every blob is checked against its digest, and every layer is unpacked, before an image gets a name.
+/// Every blob is checked against its digest, and every layer is unpacked, before an image gets a name. Nothing is left of an
+/// import that fails.
 ///
 /// # Errors
 ///
 /// [`Error::InvalidImage`] if the file is neither form, and everything that a pull can fail with.
 pub fn import(
+    store: &Store,
+    path: &Path,
+    name: Option<&Reference>,
+    cancel: &AtomicBool,
+) -> Result<Vec<Image>> {
+    let imported = take(store, path, name, cancel);
+    if imported.is_err() {
+        store.clear();
+    }
+    imported
+}
+
+fn take(
     store: &Store,
     path: &Path,
     name: Option<&Reference>,

@@ -113,7 +113,17 @@ impl Puller {
             let limit = this.0.store.timeouts().pull;
             let result =
                 tokio::time::timeout(limit, this.all_endpoints(&reference, &credentials)).await;
-            result.unwrap_or_else(|_| Err(Error::Timeout(format!("pull of {reference}"), limit)))
+            let result = result
+                .unwrap_or_else(|_| Err(Error::Timeout(format!("pull of {reference}"), limit)));
+            if result.as_ref().is_err_and(Error::is_final) {
+                let store = this.0.store.clone();
+                blocking(move || {
+                    store.clear();
+                    Ok(())
+                })
+                .await?;
+            }
+            result
         });
         let result = async move {
             let result = task.await;

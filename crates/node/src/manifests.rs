@@ -5,9 +5,6 @@
 //! manifest, so that a changed manifest is another pod. A file at fault is left out, and the others are used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use allot_apimachinery::names;
@@ -42,10 +39,6 @@ pub(crate) struct Manifests {
 enum Fault {
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    #[error("it is no file; directories are not searched")]
-    NoFile,
-    #[error("it has more than {MAX_FILE} bytes")]
-    TooLarge,
     #[error("there are more than {MAX_FILES} manifests")]
     TooMany,
     #[error("{0}")]
@@ -133,19 +126,7 @@ pub(crate) fn is_hash(uid: &str) -> bool {
 }
 
 fn manifest(file: &Path, node: &str) -> Result<Pod, Fault> {
-    // The open of a pipe without a writer would not return.
-    let opened = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(file)?;
-    if !opened.metadata()?.is_file() {
-        return Err(Fault::NoFile);
-    }
-    let mut text = Vec::new();
-    opened.take(MAX_FILE + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(Fault::TooLarge);
-    }
+    let text = allot_cdi::file::read_bounded(file, MAX_FILE)?;
     parse(&text, file, node)
 }
 
@@ -166,7 +147,7 @@ fn parse(text: &[u8], file: &Path, node: &str) -> Result<Pod, Fault> {
     let (mut pod, _) = decode::decode_value(value, schema)?.apply(Mode::Ignore)?;
     let uid = hash(&pod, file, node);
     defaults::apply("", "v1", "Pod", &mut pod);
-    if let Some(what) = reference(&pod["spec"]) {
+    if let Some(what) = forbidden_reference(&pod["spec"]) {
         return Err(Fault::Reference(what));
     }
     if let Some(object) = pod.as_object_mut() {
@@ -256,7 +237,7 @@ fn check(pod: &Pod) -> Result<(), Fault> {
 
 /// What a pod needs that only the API server has; volumes of unknown types may do so. The API server refuses the mirrors of
 /// such pods, because a node could read any secret by them.
-fn reference(spec: &Value) -> Option<String> {
+fn forbidden_reference(spec: &Value) -> Option<String> {
     /// Sources of volumes without references.
     const SELF_CONTAINED: [&str; 4] = ["downwardAPI", "emptyDir", "hostPath", "image"];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();

@@ -50,7 +50,12 @@ pub(crate) const READ_ONLY: [&str; 5] = [
 
 /// The cgroup of a container, relative to the root of every hierarchy.
 pub(crate) fn cgroups_path(spec: &ContainerSpec) -> PathBuf {
-    Path::new(PARENT).join(&spec.id)
+    cgroups_path_of(&spec.id)
+}
+
+/// [`cgroups_path`] by the container's ID, which is the name of its directory.
+pub(crate) fn cgroups_path_of(id: &str) -> PathBuf {
+    Path::new(PARENT).join(id)
 }
 
 /// The specification of a container.
@@ -65,7 +70,7 @@ pub(crate) fn build(
     let security = &spec.security;
     let mut linux = json!({
         "namespaces": namespaces(spec, staged),
-        "cgroupsPath": cgroups_path(spec),
+        "cgroupsPath": cgroup::of_processes(&cgroups_path(spec), staged.cgroups),
         "resources": resources(spec, staged),
         "sysctl": security.sysctls,
     });
@@ -189,7 +194,7 @@ fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
     }
     if let Some(quota) = limits.cpu_quota {
         cpu["quota"] = json!(quota);
-        cpu["period"] = json!(100_000);
+        cpu["period"] = json!(cgroup::CPU_PERIOD);
     }
     if cpu != json!({}) {
         resources["cpu"] = cpu;

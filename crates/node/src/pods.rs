@@ -39,6 +39,7 @@ mod mirrors;
 pub(crate) mod network;
 mod probes;
 mod record;
+mod runs;
 mod sandbox;
 mod security;
 mod services;

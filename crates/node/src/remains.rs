@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -17,8 +17,6 @@ use crate::spec::{self, ContainerSpec, State};
 
 /// How long a killed process may take to end.
 const KILLED: Duration = Duration::from_secs(10);
-/// Limit of passes for processes that were forked while others were killed.
-const LOOKS: usize = 100;
 
 /// A running container without an agent.
 #[derive(Debug)]
@@ -55,13 +53,11 @@ pub fn find(directory: &Path) -> Vec<Remaining> {
         let Some(container) = container_of(pid) else {
             continue;
         };
-        let below =
-            |path: &Path, directory: &Path| path != directory && path.starts_with(directory);
-        let same = below(&container, directory)
+        let same = is_of_a_container(&container, directory)
             || resolved.as_ref().is_some_and(|resolved| {
                 container
                     .canonicalize()
-                    .is_ok_and(|container| below(&container, resolved))
+                    .is_ok_and(|container| is_of_a_container(&container, resolved))
             });
         if same {
             found.entry(container).or_default().push(held);
@@ -73,6 +69,24 @@ pub fn find(directory: &Path) -> Vec<Remaining> {
         helpers,
     });
     remaining.collect()
+}
+
+/// Whether an agent has the directory of a container at a path, below the directory of a node or of a cluster. Any process can
+/// have arguments like those of a helper, and programs in containers write to volumes, which are there as well: a specification
+/// in one of them would have other processes of the machine killed.
+fn is_of_a_container(path: &Path, directory: &Path) -> bool {
+    let Ok(below) = path.strip_prefix(directory) else {
+        return false;
+    };
+    let names = below.components().map(|part| match part {
+        Component::Normal(name) => name.to_str(),
+        _ => None,
+    });
+    let names: Option<Vec<&str>> = names.collect();
+    matches!(
+        names.as_deref(),
+        Some(["containers", _] | ["nodes", _, "containers", _])
+    )
 }
 
 /// The container's directory in the arguments of a helper: `PROGRAM node-shim run DIRECTORY`.
@@ -132,19 +146,8 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
     for held in family {
         held.signal(Signal::KILL).map_err(text)?;
     }
-    // Processes that were forked meanwhile.
-    for _ in 0..LOOKS {
-        let more = self::family(container);
-        if more.is_empty() {
-            break;
-        }
-        for held in &more {
-            held.signal(Signal::KILL).map_err(text)?;
-        }
-        if processes::wait(more.iter(), Duration::from_millis(20)) {
-            break;
-        }
-    }
+    // Processes that were forked meanwhile. What does not end then ends with the cgroup, or not at all.
+    processes::kill_all(|| self::family(container));
     // Now the helper writes down how its container ended, and ends.
     if !processes::wait(container.helpers.iter(), Duration::from_secs(1)) {
         for helper in &container.helpers {
@@ -152,15 +155,12 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
         }
     }
     let ended = processes::wait(container.helpers.iter(), KILLED);
-    let cgroup = container.spec.as_ref().map(oci::cgroups_path);
-    let cgroup = cgroup.or_else(|| {
-        let id = container.directory.file_name()?.to_str()?.to_owned();
-        Some(oci::cgroups_path(&ContainerSpec {
-            id,
-            ..ContainerSpec::default()
-        }))
-    });
-    if let Some(cgroup) = cgroup {
+    let id = container
+        .directory
+        .file_name()
+        .and_then(|name| name.to_str());
+    if let Some(id) = id {
+        let cgroup = oci::cgroups_path_of(id);
         oci::cgroup::kill(&cgroup);
         oci::cgroup::remove(&cgroup);
     }
@@ -257,5 +257,50 @@ mod tests {
     fn this_process_is_not_a_container() {
         let pid = std::process::id() as i32;
         assert_eq!(container_of(pid), None);
+    }
+
+    /// The attack: a program in a container had arguments like those of a helper, with a path to a specification of its own, and
+    /// `allot down` killed the cgroup of the machine that was named there.
+    #[test]
+    fn containers_do_not_name_what_is_ended() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path().canonicalize().expect("a path");
+        let volume = "nodes/n/pods/u/volumes/v";
+        for path in [
+            "nodes/n/containers/own",
+            "nodes/n/containers/below/containers/c",
+        ] {
+            std::fs::create_dir_all(root.join(path)).expect("a directory");
+        }
+        std::fs::create_dir_all(root.join(volume).join("containers/c")).expect("a directory");
+        let mut processes = Vec::new();
+        let outside = format!("{volume}/../../../../../../..");
+        for path in [
+            "nodes/n/containers/own",
+            "nodes/n/containers/gone",
+            "nodes/n/containers/below/containers/c",
+            "nodes/n/containers/..",
+            "nodes/../containers/c",
+            volume,
+            &format!("{volume}/containers/c"),
+            &outside,
+            &format!("{outside}/proc/self/root/containers/c"),
+        ] {
+            // The shell goes on as the program that reads, with the arguments of a helper.
+            let process = std::process::Command::new("sh")
+                .args(["-c", "read line; true", "node-shim", "run"])
+                .arg(root.join(path))
+                .stdin(std::process::Stdio::piped())
+                .spawn();
+            processes.push(process.expect("a process"));
+        }
+        let found = find(&root);
+        let found: Vec<_> = found.iter().map(|it| it.directory.clone()).collect();
+        for mut process in processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let expected = ["gone", "own"].map(|name| root.join("nodes/n/containers").join(name));
+        assert_eq!(found, expected);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ContainerUser;
 use tokio::sync::watch;
 
 use crate::shim::spec::{ContainerSpec, Exit, Isolation, Owner};
@@ -36,6 +37,8 @@ pub struct Running {
     pub started: Timestamp,
     /// `imageID` in the container status; empty if the container uses the host's root filesystem.
     pub image_id: String,
+    /// `user` in the container status, if the runtime reports it.
+    pub user: Option<ContainerUser>,
     /// Becomes `Some` when the container exits.
     pub exit: watch::Receiver<Option<Exit>>,
 }

@@ -105,6 +105,20 @@ pub struct State {
     pub shim_start: u64,
     /// When the program was started.
     pub started: Timestamp,
+    /// The user of the program; unknown without namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<User>,
+}
+
+/// User and groups of a program, as they are in its container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The user.
+    pub id: u32,
+    /// The primary group.
+    pub group: u32,
+    /// All others.
+    pub others: Vec<u32>,
 }
 
 /// A program ended, `exit.json`.

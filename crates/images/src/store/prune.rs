@@ -12,6 +12,13 @@ use crate::{Digest, Error, Result};
 const PARTIAL: Duration = Duration::from_secs(24 * 3600);
 
 impl Store {
+    /// Removes what an attempt has left that failed for good: nothing would remove it as long as no image is removed.
+    pub(crate) fn clear(&self) {
+        if let Err(error) = self.prune() {
+            tracing::warn!(%error, "what a failed pull left was not removed");
+        }
+    }
+
     /// Removes blobs and layers that no name and no lease needs, and what ended processes left. Returns the bytes that
     /// are free again.
     ///

@@ -1,9 +1,6 @@
 //! Configurations of networks, and results of plugins.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -105,25 +102,8 @@ pub(crate) fn find(directory: &Path) -> Result<Network, Error> {
     network.map_err(|text| Error::NotInitialized(format!("{}: {text}", first.display())))
 }
 
-/// The content of a file that must be an ordinary one.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let mut options = File::options();
-    // A pipe would be waited for.
-    options.read(true).custom_flags(libc::O_NONBLOCK);
-    let text = |error: std::io::Error| error.to_string();
-    let file = options.open(path).map_err(text)?;
-    let data = file.metadata().map_err(text)?;
-    if !data.is_file() {
-        return Err("it is not a regular file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    file.take(LARGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(text)?;
-    match bytes.len() as u64 > LARGEST {
-        true => Err(format!("it is longer than {LARGEST} bytes")),
-        false => Ok(bytes),
-    }
+    allot_cdi::file::read_bounded(path, LARGEST).map_err(|error| error.to_string())
 }
 
 fn object(bytes: &[u8]) -> Result<Map<String, Value>, String> {

@@ -325,7 +325,7 @@ fn configurations_at_fault_are_named() {
         (String::new(), "error parsing configuration"),
         ("[]".into(), "error parsing configuration"),
         (deep, "error parsing configuration"),
-        (long, "longer than 1048576 bytes"),
+        (long, "larger than 1 MiB"),
         (many, "more than 32 plugins"),
         (list(r#""plugins": [{"type": "a"}]"#), "no name"),
         (list(r#""name": 1, "plugins": [{"type": "a"}]"#), "no name"),

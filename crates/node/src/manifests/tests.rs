@@ -173,9 +173,9 @@ fn files_at_fault_are_named_and_the_others_read() {
     assert_eq!(found, ["default/web-n1"]);
     let fault = |name: &str| read.faults.get(&path(name)).cloned().unwrap_or_default();
     assert!(fault("b-same.yaml").contains("defined in another file"));
-    assert!(fault("large.yaml").contains("more than 1048576 bytes"));
-    assert!(fault("below").contains("no file"));
-    assert!(fault("pipe").contains("no file"));
+    assert!(fault("large.yaml").contains("larger than 1 MiB"));
+    assert!(fault("below").contains("not a regular file"));
+    assert!(fault("pipe").contains("not a regular file"));
     assert_eq!(read.faults.len(), 4);
 }
 

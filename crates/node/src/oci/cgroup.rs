@@ -2,12 +2,17 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::processes::{self, ProcessHandle};
+use crate::spec::Limits;
+use crate::spec::staged::Hierarchy;
 
 const ROOT: &str = "/sys/fs/cgroup";
+
+/// Microseconds in which processor time is counted.
+pub(super) const CPU_PERIOD: u64 = 100_000;
 
 /// How long the kernel may take to let go of a cgroup whose processes have ended.
 const BUSY: Duration = Duration::from_secs(1);
@@ -15,21 +20,98 @@ const BUSY: Duration = Duration::from_secs(1);
 /// Processes that are held at the same time: each takes a descriptor.
 const HELD: usize = 256;
 
-/// The directories of a cgroup in all hierarchies.
+/// Cgroups below that of a container, which are looked at: its processes can make more of them.
+const MOST_BELOW: usize = 10_000;
+
+/// Name of the cgroup of a container's processes below that of the container, in the first version of cgroups. A process that
+/// makes a user namespace can mount what its cgroup namespace shows, and lift the limits there: in the second version the
+/// kernel refuses that (`nsdelegate`), here the limits of the cgroup above stay.
+const INNER: &str = "processes";
+
+/// The cgroup of the processes of a container.
+pub(crate) fn of_processes(container: &Path, hierarchy: Hierarchy) -> PathBuf {
+    match hierarchy {
+        Hierarchy::V1 => container.join(INNER),
+        Hierarchy::V2 | Hierarchy::None => container.to_owned(),
+    }
+}
+
+/// Puts the limits of a container in force for its own cgroup, in the first version of cgroups. Those of the cgroup of its
+/// processes are libcontainer's.
+///
+/// # Errors
+/// The file that cannot be written.
+pub(crate) fn limit(container: &Path, limits: &Limits) -> Result<(), String> {
+    let mut all = Vec::new();
+    let mut add = |controller, file: &str, value: Option<String>| {
+        all.extend(value.map(|value| (controller, file.to_owned(), value)));
+    };
+    let text = |value: &dyn std::fmt::Display| value.to_string();
+    add("cpu", "cpu.shares", limits.cpu_shares.map(|it| text(&it)));
+    if let Some(quota) = limits.cpu_quota {
+        add("cpu", "cpu.cfs_period_us", Some(text(&CPU_PERIOD)));
+        add("cpu", "cpu.cfs_quota_us", Some(text(&quota)));
+    }
+    add(
+        "memory",
+        "memory.limit_in_bytes",
+        limits.memory.map(|it| text(&it)),
+    );
+    add("pids", "pids.max", limits.pids.map(|it| text(&it)));
+    for (size, limit) in &limits.huge_pages {
+        let file = format!("hugetlb.{size}.limit_in_bytes");
+        add("hugetlb", &file, Some(text(limit)));
+    }
+    for (controller, file, value) in all {
+        let controller = Path::new(ROOT).join(controller);
+        // libcontainer says so if one is missing.
+        if controller.is_dir() {
+            let directory = controller.join(container.strip_prefix("/").unwrap_or(container));
+            let file = directory.join(file);
+            fs::create_dir_all(&directory)
+                .and_then(|()| fs::write(&file, value))
+                .map_err(|error| format!("{}: {error}", file.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The directories of a container's cgroup in all hierarchies. Where its processes have one of their own, that comes first.
 pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
     let relative = path.strip_prefix("/").unwrap_or(path);
-    // The one above is of all containers.
-    if relative.components().count() < 2 {
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    // The one above is of all containers, and others are not of containers.
+    if relative.components().count() < 2 || !relative.components().all(plain) {
         return Vec::new();
     }
     let root = Path::new(ROOT);
     let mut all = vec![root.join(relative)];
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            all.push(entry.path().join(relative));
+            let directory = entry.path().join(relative);
+            all.extend([directory.join(INNER), directory]);
         }
     }
     all.retain(|directory| directory.join("cgroup.procs").exists());
+    all
+}
+
+/// The directories of a container's cgroup, and of those that its processes have made below it; those below others come first.
+fn tree(path: &Path) -> Vec<PathBuf> {
+    let (mut open, mut all) = (directories(path), Vec::new());
+    open.retain(|directory| !directory.ends_with(INNER));
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+            }
+        }
+        all.push(directory);
+        if all.len() + open.len() > MOST_BELOW {
+            break;
+        }
+    }
+    all.reverse();
     all
 }
 
@@ -37,10 +119,10 @@ pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
 pub(crate) fn oom_kills(path: &Path) -> u64 {
     let relative = path.strip_prefix("/").unwrap_or(path);
     let root = Path::new(ROOT);
+    let first = root.join("memory").join(relative);
     let files = [
-        root.join("memory")
-            .join(relative)
-            .join("memory.oom_control"),
+        first.join(INNER).join("memory.oom_control"),
+        first.join("memory.oom_control"),
         root.join(relative).join("memory.events"),
     ];
     let texts = files
@@ -68,7 +150,7 @@ pub(crate) fn kill(path: &Path) {
             let _ = file.and_then(|mut file| file.write_all(content.as_bytes()));
         }
     }
-    if !processes::kill_all(|| members(&all)) {
+    if !processes::kill_all(|| members(&tree(path))) {
         eprintln!("{}: processes do not end", path.display());
     }
 }
@@ -90,11 +172,11 @@ fn members(directories: &[PathBuf]) -> Vec<ProcessHandle> {
     members.filter_map(ProcessHandle::open).collect()
 }
 
-/// Removes a cgroup whose processes have ended. If it does not exist or cannot be removed, that is no error: nothing
-/// runs in it.
+/// Removes a cgroup whose processes have ended, with those that they have made below it. If it does not exist or cannot be
+/// removed, that is no error: nothing runs in it.
 pub(crate) fn remove(path: &Path) {
     let deadline = Instant::now() + BUSY;
-    for directory in directories(path) {
+    for directory in tree(path) {
         while let Err(error) = fs::remove_dir(&directory)
             && error.kind() == std::io::ErrorKind::ResourceBusy
             && Instant::now() < deadline

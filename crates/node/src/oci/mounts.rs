@@ -126,7 +126,7 @@ fn system(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
                 &[&none[..], &["mode=755", "size=64k"]].concat(),
             ));
             // Programs read their limits here. Only the container's own directory is visible.
-            let own = super::cgroups_path(spec);
+            let own = super::cgroup::of_processes(&super::cgroups_path(spec), staged.cgroups);
             for controller in ["cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb"] {
                 let mounted = Path::new("/sys/fs/cgroup").join(controller);
                 if mounted.is_dir() && !mounted.is_symlink() {

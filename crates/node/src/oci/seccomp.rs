@@ -95,6 +95,41 @@ pub(crate) fn compile(security: &Security) -> Result<Vec<BpfProgram>, String> {
     programs(&profile, &security.capabilities).map_err(|error| format!("seccomp profile: {error}"))
 }
 
+/// The filter of the first process of a container, which waits for others and passes signals on: for containers whose profile
+/// is not for it.
+///
+/// # Errors
+/// The filter cannot be compiled.
+pub(crate) fn of_the_first() -> Result<BpfProgram, String> {
+    /// With what the C library does to release memory and to end.
+    const CALLS: [libc::c_long; 19] = [
+        libc::SYS_brk,
+        libc::SYS_close,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+        libc::SYS_futex,
+        libc::SYS_kill,
+        libc::SYS_madvise,
+        libc::SYS_mmap,
+        libc::SYS_mprotect,
+        libc::SYS_munmap,
+        libc::SYS_restart_syscall,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_rt_sigtimedwait,
+        libc::SYS_sigaltstack,
+        libc::SYS_wait4,
+        libc::SYS_waitid,
+        libc::SYS_write,
+    ];
+    let rules: Rules = CALLS.into_iter().map(|call| (call, Vec::new())).collect();
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    SeccompFilter::new(rules, refused, SeccompAction::Allow, ARCH.0)
+        .and_then(BpfProgram::try_from)
+        .map_err(|error| format!("filter of the first process: {error}"))
+}
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 fn programs(profile: &Profile, capabilities: &[String]) -> Result<Vec<BpfProgram>, String> {

@@ -53,7 +53,7 @@ fn without_a_word_nothing_is_given() {
     assert_eq!(spec["process"]["env"], json!(["HOME=/home/me"]));
     assert_eq!(spec["process"]["cwd"], "/");
     assert_eq!(spec["process"]["user"]["additionalGids"], json!([5]));
-    assert_eq!(spec["linux"]["cgroupsPath"], "/allot/id");
+    assert_eq!(spec["linux"]["cgroupsPath"], "/allot/id/processes");
     assert_eq!(
         spec["linux"]["resources"]["devices"][0],
         json!({"allow": false, "access": "rwm"})

@@ -235,7 +235,7 @@ impl Downward<'_> {
             let lines = map
                 .into_iter()
                 .flatten()
-                .map(|(key, value)| format!("{key}={value:?}"));
+                .map(|(key, value)| format!("{key}={}", go_quoted(value)));
             lines.collect::<Vec<_>>().join("\n")
         };
         let subscript = |prefix: &str| {
@@ -316,5 +316,43 @@ impl Downward<'_> {
         };
         let unit = unit.max(1);
         Ok(((value + unit - 1) / unit).to_string())
+    }
+}
+
+/// A text in quotes as programs expect it that read files of the downward API: with the escapes of Go.
+fn go_quoted(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        let known = ['\x07', '\x08', '\x0c', '\n', '\r', '\t', '\x0b', '"', '\\'];
+        let known = known.iter().position(|it| *it == c);
+        // Writing to a string does not fail.
+        let _ = match (
+            known.and_then(|at| "abfnrtv\"\\".chars().nth(at)),
+            u32::from(c),
+        ) {
+            (Some(letter), _) => write!(quoted, "\\{letter}"),
+            (None, _) if !c.is_control() => write!(quoted, "{c}"),
+            (None, code @ 0..0x80) => write!(quoted, "\\x{code:02x}"),
+            (None, code) => write!(quoted, "\\u{code:04x}"),
+        };
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Annotations with other characters could not be read by programs in Go.
+    #[test]
+    fn regression_annotations_are_quoted_as_by_a_kubelet() {
+        let check = |text: &str, expected: &str| assert_eq!(go_quoted(text), expected);
+        check("plain text's", r#""plain text's""#);
+        check("a\"b\\c\nd\te\r", r#""a\"b\\c\nd\te\r""#);
+        check("\0\x07\x0b\x1b\x7f", r#""\x00\a\v\x1b\x7f""#);
+        check("ä\u{301}日", "\"ä\u{301}日\"");
+        check("\u{85}", r#""\u0085""#);
     }
 }

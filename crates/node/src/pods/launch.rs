@@ -15,7 +15,7 @@ use crate::claims::containers;
 use crate::events::Kind;
 use crate::images::Files;
 use crate::runtime::{Image, Request};
-use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Mount, Owner};
+use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Limits, Mount, Owner};
 
 /// Why a container cannot be created: reason of the waiting state, and message.
 pub(super) struct WaitingReason {
@@ -170,7 +170,13 @@ pub(super) async fn container_spec(
             .map(|hook| hooks::own(&node.config, hook))
             .collect(),
         security,
-        limits: limits::of(pod, container, node.memory()),
+        limits: Limits {
+            pids: match node.pretends() || request.is_some() {
+                true => None,
+                false => limits::processes(),
+            },
+            ..limits::of(pod, container, node.memory())
+        },
         tty: container.tty.unwrap_or(false),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),

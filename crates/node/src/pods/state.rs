@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ContainerUser;
 use tokio::time::Instant;
 
 use crate::runtime::Running;
@@ -42,6 +43,8 @@ pub(crate) struct ContainerState {
     pub(crate) health: Health,
     /// What the status calls the image of the last run; empty for the host's files.
     pub(crate) image_id: String,
+    /// The user of the last run, if the runtime reports it.
+    pub(crate) user: Option<ContainerUser>,
     pub(super) backoff: Duration,
     pub(crate) retry_at: Option<Instant>,
 }
@@ -98,6 +101,13 @@ impl Terminated {
 }
 
 impl ContainerState {
+    /// A container runs.
+    pub(crate) fn run(&mut self, running: Running) {
+        self.image_id.clone_from(&running.image_id);
+        self.user.clone_from(&running.user);
+        self.phase = Phase::Running(running);
+    }
+
     pub(crate) fn running(&self) -> Option<&Running> {
         match &self.phase {
             Phase::Running(running) => Some(running),

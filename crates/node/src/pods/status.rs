@@ -351,6 +351,17 @@ fn gates(pod: &Pod, containers: &Condition) -> Condition {
     }
 }
 
+/// Bytes of a termination message: those of all containers of a pod share what a kubelet reports of a pod.
+fn longest_message(pod: &Pod) -> usize {
+    const OF_POD: usize = 12 * 1024;
+    let Some(spec) = pod.spec.as_ref() else {
+        return OF_POD;
+    };
+    let init = spec.init_containers.as_ref().map_or(0, Vec::len);
+    let ephemeral = spec.ephemeral_containers.as_ref().map_or(0, Vec::len);
+    OF_POD / (spec.containers.len() + init + ephemeral).max(1)
+}
+
 fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Value {
     let waiting = ContainerState {
         phase: default_phase(input, init),
@@ -366,8 +377,9 @@ fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Val
             // As container runtimes report one that never ran.
             "startedAt": seconds(end.started.unwrap_or(Timestamp::UNIX_EPOCH)),
         });
-        if !end.message.is_empty() {
-            value["message"] = json!(end.message);
+        let most = end.message.floor_char_boundary(longest_message(input.pod));
+        if most > 0 {
+            value["message"] = json!(end.message[..most]);
         }
         if !end.id.is_empty() {
             value["containerID"] = json!(uri(&end.id));
@@ -410,6 +422,9 @@ fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Val
     });
     if let Some(id) = id.filter(|id| !id.is_empty()) {
         status["containerID"] = json!(uri(id));
+    }
+    if let Some(user) = &state.user {
+        status["user"] = json!(user);
     }
     let mounts = container.volume_mounts.iter().flatten();
     let mounts: Vec<Value> = mounts.map(|it| mount_status(input, it)).collect();

@@ -158,6 +158,26 @@ fn group(pod: &Pod) -> Option<u32> {
     rustix::process::geteuid().is_root().then_some(group)
 }
 
+/// The user that all containers of a pod run as, if the pod says so: its tokens are for no other. Without root all files have one
+/// user.
+fn user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);
+    let containers = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers);
+    let mut users = containers.map(|container| {
+        let own = container.security_context.as_ref();
+        own.and_then(|it| it.run_as_user).or(of_pod)
+    });
+    let first = users.next()??;
+    let same = users.all(|user| user == Some(first));
+    let user = u32::try_from(first).ok().filter(|_| same)?;
+    rustix::process::geteuid().is_root().then_some(user)
+}
+
 /// Permissions that the group of a volume has, of directories and of files, as with a kubelet.
 const GROUP: (u32, u32) = (0o2550, 0o440);
 
@@ -324,6 +344,30 @@ pub(super) fn mounts(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_user_of_a_pod_is_that_of_all_its_containers() {
+        let check = |of_pod: Option<i64>, own: &[Option<i64>], expected: Option<u32>| {
+            let context = |user: Option<i64>| serde_json::json!({"runAsUser": user});
+            let containers: Vec<_> = own
+                .iter()
+                .map(|user| serde_json::json!({"name": "c", "securityContext": context(*user)}))
+                .collect();
+            let (first, others) = containers.split_first().expect("a container");
+            let pod = serde_json::json!({"metadata": {}, "spec": {
+                "securityContext": context(of_pod), "initContainers": [first], "containers": others}});
+            let pod: Pod = serde_json::from_value(pod).expect("a pod");
+            let expected = expected.filter(|_| rustix::process::geteuid().is_root());
+            assert_eq!(user(&pod), expected, "{of_pod:?} {own:?}");
+        };
+        check(None, &[None, None], None);
+        check(Some(7), &[None, None], Some(7));
+        check(Some(7), &[Some(8), Some(8)], Some(8));
+        check(Some(7), &[None, Some(8)], None);
+        check(None, &[Some(8), None], None);
+        check(None, &[None, Some(8)], None);
+        check(Some(0), &[None, None], Some(0));
+    }
 
     /// The attack: a pod that is bound to a driver's socket got whatever is at the path.
     #[test]

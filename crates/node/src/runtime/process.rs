@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerUser, LinuxContainerUser};
 use parking_lot::Mutex;
 use rustix::process::{Pid, PidfdFlags};
 use serde::Deserialize;
@@ -22,7 +24,9 @@ use tokio::task::JoinHandle;
 use super::{Exec, Found, Measured, Running, Runtime, Start, StartError, ended};
 use crate::error::Error;
 use crate::oci;
-use crate::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Owner, State};
+use crate::shim::spec::{
+    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Owner, State, User,
+};
 use crate::shim::terminal;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
@@ -77,10 +81,12 @@ impl Process {
             }
         };
         let trial = directory.join(format!("probe-{}", std::process::id()));
-        std::fs::create_dir_all(&trial).map_err(|source| Error::Io {
-            path: trial.clone(),
-            source,
-        })?;
+        make_private(&directory)
+            .and_then(|()| std::fs::create_dir_all(&trial))
+            .map_err(|source| Error::Io {
+                path: trial.clone(),
+                source,
+            })?;
         let failed = |reason: String| Error::Shim {
             program: shim[0].to_string_lossy().into_owned(),
             reason,
@@ -158,7 +164,7 @@ impl Process {
                 return Err(StartError::Failed(reason));
             }
         };
-        let started = state.started;
+        let (started, user) = (state.started, state.user.as_ref().map(user_of));
         let over = async move {
             let _ = child.wait().await;
         };
@@ -167,6 +173,7 @@ impl Process {
             id: id.to_owned(),
             started,
             image_id: spec.root.image_id,
+            user,
             exit,
         })
     }
@@ -204,7 +211,7 @@ impl Process {
         id.clone_into(&mut spec.id);
         // Without state the program never ran, or the shim was killed at once.
         let state: State = spec::read(&directory.join(spec::STATE)).ok()?;
-        let started = state.started;
+        let (started, user) = (state.started, state.user.as_ref().map(user_of));
         let alive = spec::start_time(state.shim) == Some(state.shim_start);
         let shim = Pid::from_raw(state.shim).filter(|_| alive);
         let over = shim.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
@@ -221,6 +228,7 @@ impl Process {
                 id: id.to_owned(),
                 started,
                 image_id: spec.root.image_id,
+                user,
                 exit,
             },
         })
@@ -270,11 +278,33 @@ impl Process {
     }
 }
 
+/// The user of a container in its status. As with container runtimes, the groups begin with the primary one.
+fn user_of(user: &User) -> ContainerUser {
+    let groups = std::iter::once(user.group).chain(user.others.iter().copied());
+    ContainerUser {
+        linux: Some(LinuxContainerUser {
+            uid: user.id.into(),
+            gid: user.group.into(),
+            supplemental_groups: Some(groups.map(i64::from).collect()),
+        }),
+    }
+}
+
+/// Makes a directory that other users of the machine cannot enter: where layers cannot be laid over each other, the programs of
+/// images are in it, with the right to run as their owners.
+fn make_private(directory: &Path) -> std::io::Result<()> {
+    const MODE: u32 = 0o700;
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(MODE).create(directory)?;
+    // That of an earlier release was for everyone.
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(MODE))
+}
+
 /// Removes what is left of a container that has ended.
 fn discard(directory: &Path, cgroups: bool) {
-    if cgroups && let Ok(spec) = spec::read::<ContainerSpec>(&directory.join(spec::SPEC)) {
+    if cgroups && let Some(id) = directory.file_name().and_then(|name| name.to_str()) {
         // Left behind by a helper that was killed.
-        let cgroup = oci::cgroups_path(&spec);
+        let cgroup = oci::cgroups_path_of(id);
         oci::cgroup::kill(&cgroup);
         oci::cgroup::remove(&cgroup);
     }

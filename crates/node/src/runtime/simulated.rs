@@ -73,6 +73,7 @@ impl Runtime for Simulated {
             id,
             started: Timestamp::now(),
             image_id: String::new(),
+            user: None,
             exit,
         }))
         .boxed()

@@ -14,10 +14,9 @@ use oci_spec::runtime::Spec;
 use rustix::process::Pid;
 
 use super::program::{Program, Role};
-use super::spec::staged::{Hierarchy, Staged};
+use super::spec::staged::{Account, Hierarchy, Staged};
 use super::spec::{self, ContainerSpec, Isolation};
 use super::stage;
-use super::supervise::pipe;
 use super::{devices, sys, terminal};
 use crate::{oci, processes};
 
@@ -27,6 +26,7 @@ const NAME: &str = "c";
 /// A container that runs.
 pub(super) struct RunningContainer {
     pub(super) pid: Pid,
+    pub(super) account: Account,
     /// The other side of its terminal, if it has one.
     pub(super) terminal: Option<OwnedFd>,
     container: Container,
@@ -61,6 +61,19 @@ pub(super) fn create(
     stdio: Option<[OwnedFd; 3]>,
     role: Role,
 ) -> Result<RunningContainer, String> {
+    let made = attempt(spec, directory, stdio, role);
+    if made.is_err() && spec.cgroups {
+        oci::cgroup::remove(&oci::cgroups_path(spec));
+    }
+    made
+}
+
+fn attempt(
+    spec: &ContainerSpec,
+    directory: &Path,
+    stdio: Option<[OwnedFd; 3]>,
+    role: Role,
+) -> Result<RunningContainer, String> {
     stage::enter(spec)?;
     let staged = stage::prepare(spec, directory)?;
     let account = stage::account(spec, &staged.root)?;
@@ -70,7 +83,7 @@ pub(super) fn create(
     std::fs::create_dir_all(&bundle).map_err(|error| format!("{}: {error}", bundle.display()))?;
     spec::write(&bundle.join("config.json"), &oci)?;
 
-    let (failure, failing) = pipe()?;
+    let (failure, failing) = sys::pipe()?;
     let program = Program::new(spec, role, spec.tty, failing.as_raw_fd())?;
     let console = spec.tty.then(|| console(directory)).transpose()?;
     let mut builder = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
@@ -112,8 +125,10 @@ pub(super) fn create(
         .pid()
         .and_then(|pid| Pid::from_raw(pid.as_raw()))
         .ok_or("the container has no process")?;
+    let user = rustix::process::Uid::from_raw(account.user);
     let made = RunningContainer {
         pid,
+        account,
         terminal: None,
         container,
     };
@@ -131,7 +146,6 @@ pub(super) fn create(
             let master = master.map_err(|error| format!("terminal: {error}"))?;
             // The user may open it by its name.
             if let Ok(slave) = terminal::slave(&master) {
-                let user = rustix::process::Uid::from_raw(account.user);
                 let _ = rustix::fs::fchown(&slave, Some(user), None);
             }
             Some(master)
@@ -150,7 +164,10 @@ impl RunningContainer {
     /// Removes libcontainer's state outside of this process's mounts, and runs the poststop hooks.
     pub(super) fn clean_up(mut self, spec: &ContainerSpec) {
         end_others(spec);
-        if !spec.cgroups {
+        if spec.cgroups {
+            // Also what its processes have made below: libcontainer would fail, and not run the hooks.
+            oci::cgroup::remove(&oci::cgroups_path(spec));
+        } else {
             stage::forget_cgroups(spec);
         }
         if let Err(error) = self.container.delete(true) {
@@ -213,7 +230,7 @@ pub(super) fn further(
     let process = oci::further_process(spec, &account, args)?;
     let file = directory.join(format!("process-{}.json", std::process::id()));
     spec::write(&file, &process)?;
-    let (failure, failing) = pipe()?;
+    let (failure, failing) = sys::pipe()?;
     let program = Program::new(spec, Role::Further, tty, failing.as_raw_fd())?;
     let built = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
         .with_executor(program)

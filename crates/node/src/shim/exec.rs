@@ -38,6 +38,7 @@ fn start(file: &Path) -> Result<i32, String> {
     if gone() {
         return Err("container not running".into());
     }
+    sys::leave_keyring().map_err(|error| format!("session keyring: {error}"))?;
     // Before there is a child: it may end at once.
     sys::block_signals();
     let program = if spec.isolation == Isolation::None {

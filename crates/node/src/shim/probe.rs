@@ -10,7 +10,6 @@ use super::create;
 use super::program::Role;
 use super::spec::{ContainerSpec, Isolation};
 use super::stage;
-use super::supervise::pipe;
 use super::sys::{self, Fork};
 
 /// Tries containers in `directory`, the best kind first; prints which work as JSON, with the reasons why better ones do
@@ -86,7 +85,7 @@ fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), 
 /// Runs `work` in a child process: namespaces cannot be left again.
 fn apart(work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let (failure, mut failing) =
-        pipe().map(|(read, write)| (File::from(read), File::from(write)))?;
+        sys::pipe().map(|(read, write)| (File::from(read), File::from(write)))?;
     let pid = match sys::fork(0).map_err(|error| format!("clone: {error}"))? {
         Fork::Child => {
             drop(failure);

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -86,13 +86,24 @@ impl Program {
             self.fail(&problem, 1);
         }
         sys::block_signals();
+        // The program starts when this end is closed.
+        let (waiting, holding) = match sys::pipe() {
+            Ok(ends) => ends,
+            Err(problem) => self.fail(&problem, 1),
+        };
         match sys::fork(0) {
             Ok(Fork::Parent(program)) => {
+                if !early && let Err(problem) = self.give_up() {
+                    self.fail(&problem, 1);
+                }
+                drop((waiting, holding));
                 drop(sys::own(self.failing));
                 std::process::exit(init::watch(program))
             }
             Ok(Fork::Child) => {
                 sys::die_with_parent();
+                drop(holding);
+                let _ = File::from(waiting).read_to_end(&mut Vec::new());
                 if self.tty {
                     // In the session of the terminal, and in front of it.
                     let _ = rustix::process::setpgid(None, None);
@@ -108,6 +119,25 @@ impl Program {
             }
             Err(error) => self.fail(&format!("fork: {error}"), 1),
         }
+    }
+
+    /// Leaves the first process of a container nothing that its program does not have. The filters of the program are not
+    /// for it, since they may refuse what it does, and it would keep the privileges that installing them takes: a program that
+    /// may trace other processes would have both.
+    fn give_up(&self) -> Result<(), String> {
+        if self.filters.is_empty() {
+            return Ok(());
+        }
+        let filter = seccomp::of_the_first()?;
+        let failed = |error: caps::errors::CapsError| format!("capabilities: {error}");
+        // It passes signals on to programs of other users.
+        let mut kept = caps::read(None, CapSet::Permitted).map_err(failed)?;
+        kept.retain(|it| *it == Capability::CAP_KILL);
+        caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
+        caps::set(None, CapSet::Permitted, &kept).map_err(failed)?;
+        // It never executes another program. A filter can be installed without privileges then.
+        sys::no_new_privileges();
+        sys::install(&filter).map_err(|error| format!("seccomp: {error}"))
     }
 
     /// Installs the filters, and drops the privileges that this needed.

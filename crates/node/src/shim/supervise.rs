@@ -14,7 +14,7 @@ use super::attach::Attached;
 use super::create::{self, RunningContainer};
 use super::log::{Lines, Log};
 use super::program::Role;
-use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
+use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State, User};
 use super::sys::{self, Fork};
 use super::{init, terminal};
 
@@ -71,12 +71,6 @@ const LOOK: Duration = Duration::from_secs(5);
 /// More than a pipe holds, also one that a program has enlarged as far as it may (`/proc/sys/fs/pipe-max-size`).
 const MOST_IN_PIPE: usize = 2 << 20;
 
-/// A pair of pipe ends that no other program inherits.
-pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| format!("pipe: {error}"))
-}
-
 fn start(directory: &Path) -> Result<(Container, State), String> {
     let spec: ContainerSpec = spec::read(&directory.join(spec::SPEC))?;
     if spec.args.is_empty() {
@@ -84,6 +78,7 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     }
     // A new session: signals from the agent's terminal are not for containers.
     let _ = rustix::process::setsid();
+    sys::leave_keyring().map_err(|error| format!("session keyring: {error}"))?;
     // Orphans of a container without a PID namespace are reparented to this process and not to the host's init.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let log = Log::open(&spec.log).map_err(|error| format!("{}: {error}", spec.log.display()))?;
@@ -109,6 +104,12 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     if let Some(input) = input {
         attached = attached.with_input(input, spec.tty, spec.stdin_once);
     }
+    let account = made.as_ref().map(|made| &made.account);
+    let user = account.map(|account| User {
+        id: account.user,
+        group: account.group,
+        others: account.groups.clone(),
+    });
     let raw = pid.as_raw_nonzero().get();
     let shim = rustix::process::getpid().as_raw_nonzero().get();
     let state = State {
@@ -118,6 +119,7 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
         shim,
         shim_start: spec::start_time(shim).unwrap_or_default(),
         started: Timestamp::now(),
+        user,
     };
     spec::write(&directory.join(spec::STATE), &state)?;
     let container = Container {
@@ -146,7 +148,7 @@ fn plain(
             ([copy()?, copy()?, copy()?], Some(master))
         }
     };
-    let (failure, failing) = pipe()?;
+    let (failure, failing) = sys::pipe()?;
     let pid = match sys::fork(0) {
         Ok(Fork::Child) => {
             drop((failure, master));
@@ -196,14 +198,14 @@ fn stdio(spec: &ContainerSpec) -> Result<(Option<[OwnedFd; 3]>, Output), String>
         return Ok((None, nothing));
     }
     let (reader, input) = if spec.stdin {
-        let (reader, writer) = pipe()?;
+        let (reader, writer) = sys::pipe()?;
         (reader, Some(writer))
     } else {
         let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
         (OwnedFd::from(null), None)
     };
-    let (out, output) = pipe()?;
-    let (err, errors) = pipe()?;
+    let (out, output) = sys::pipe()?;
+    let (err, errors) = sys::pipe()?;
     let outside = Output {
         input,
         streams: vec![(out, Lines::new("stdout")), (err, Lines::new("stderr"))],

@@ -1,6 +1,7 @@
 //! The few system calls that need `unsafe`. All of them rely on the shim having a single thread.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, Signal};
 
@@ -106,6 +107,30 @@ pub(super) fn unshare(namespaces: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(namespaces) })
 }
 
+/// A pair of pipe ends that no other program inherits.
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|error| format!("pipe: {error}"))
+}
+
+/// Replaces the session keyring that this process has inherited: the keys in it are those of the session that the agent
+/// was started in. Where keyrings are not permitted at all, containers cannot use them either.
+pub(super) fn leave_keyring() -> io::Result<()> {
+    /// `KEYCTL_JOIN_SESSION_KEYRING`; without a name it makes a new one.
+    const JOIN: libc::c_long = 1;
+    let name = std::ptr::null::<libc::c_char>();
+    // SAFETY: the call takes an integer and a null pointer, and touches no memory.
+    let made = unsafe { libc::syscall(libc::SYS_keyctl, JOIN, name) };
+    if made >= 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM) => Ok(()),
+        _ => Err(error),
+    }
+}
+
 /// No program that is executed from here on has more privileges than this process.
 pub(super) fn no_new_privileges() {
     // SAFETY: prctl with integers.
@@ -119,11 +144,11 @@ pub(super) fn set_dumpable() {
 }
 
 /// Takes ownership of a descriptor that was inherited by fork.
-pub(super) fn own(descriptor: std::os::fd::RawFd) -> std::os::fd::OwnedFd {
+pub(super) fn own(descriptor: std::os::fd::RawFd) -> OwnedFd {
     use std::os::fd::FromRawFd;
     // SAFETY: only called in a child process, for a descriptor whose owner is a value of the parent process that is
     // never dropped here.
-    unsafe { std::os::fd::OwnedFd::from_raw_fd(descriptor) }
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
 /// Closes everything except for the standard streams and one descriptor. For a process that ends, or calls exec,

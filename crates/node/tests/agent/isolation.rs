@@ -36,6 +36,76 @@ async fn a_volume_that_one_container_prepared_does_not_uncover_the_host_for_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_user_of_a_container_is_in_its_status() {
+    let mut cluster = Cluster::start().await;
+    if !isolated(&cluster).await {
+        return;
+    }
+    let mut context = json!({"runAsUser": 1234, "runAsGroup": 55});
+    let mut groups = json!([55]);
+    // Others cannot be given without root.
+    if rustix::process::geteuid().is_root() {
+        context["supplementalGroups"] = json!([77, 66]);
+        groups = json!([55, 66, 77]);
+    }
+    let spec = json!({"restartPolicy": "Never", "securityContext": context,
+        "containers": [shell("sleep 1000")]});
+    cluster.pod("p", spec).await;
+    let user = json!({"linux": {"uid": 1234, "gid": 55, "supplementalGroups": groups}});
+    let pod = cluster.until_phase("p", "Running").await;
+    assert_eq!(status(&pod, "c")["user"], user);
+    // The next agent reports it, too.
+    cluster.stop_agent().await;
+    cluster.start_agent().await;
+    let spec = json!({"restartPolicy": "Never", "containers": [shell("true")]});
+    cluster.pod("later", spec).await;
+    let pod = cluster.until_phase("later", "Succeeded").await;
+    assert_eq!(status(&pod, "c")["user"]["linux"]["uid"], 0);
+    let pod = cluster.get(&pod_path("p")).await;
+    assert_eq!(status(&pod, "c")["user"], user);
+}
+
+/// The attack: a container without limits forks until the machine has no process left, and the agent cannot start any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_leaves_processes_to_others() {
+    let cluster = Cluster::start().await;
+    let node = cluster.get("/api/v1/nodes/n1").await;
+    let conditions = node["status"]["conditions"].as_array().cloned();
+    let limits = conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition["type"] == "ContainerLimits" && condition["status"] == "True");
+    let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers");
+    let counted = controllers.is_ok_and(|all| all.contains("pids"))
+        || std::path::Path::new("/sys/fs/cgroup/pids").is_dir();
+    if !limits || !counted {
+        eprintln!("skipped: processes are not counted");
+        return;
+    }
+    let script = "cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null; cat /proc/sys/kernel/pid_max";
+    let spec = json!({"restartPolicy": "Never", "containers": [shell(script)]});
+    cluster.pod("p", spec).await;
+    cluster.until_phase("p", "Succeeded").await;
+    let log = cluster.log("p", "c", 0);
+    let numbers: Vec<u64> = log.lines().map(|line| line.parse().expect(&log)).collect();
+    assert!(matches!(*numbers, [own, all] if own <= all / 2), "{log}");
+}
+
+/// Where layers cannot be laid over each other, programs of images are there that run as their owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_of_containers_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let cluster = Cluster::start().await;
+    let spec = json!({"restartPolicy": "Never", "containers": [shell("true")]});
+    cluster.pod("p", spec).await;
+    cluster.until_phase("p", "Succeeded").await;
+    for name in ["containers", "logs", "pods"] {
+        let found = std::fs::metadata(cluster.root().join(name)).unwrap();
+        assert_eq!(found.permissions().mode() & 0o007, 0, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn root_is_refused_where_the_pod_does_not_want_it() {
     let cluster = Cluster::start().await;
     let mut container = shell("id -u");

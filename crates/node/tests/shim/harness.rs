@@ -234,3 +234,12 @@ pub fn check(script: &str, change: impl Fn(&mut ContainerSpec), expected: &str) 
         assert_eq!(text, expected, "{user:?}, exit code {}", exit.code);
     }
 }
+
+/// Whether a program can be run in a container.
+pub fn there_is(program: &str) -> bool {
+    let found = Path::new("/usr/bin").join(program).exists();
+    if !found {
+        eprintln!("skipped: no {program}");
+    }
+    found
+}

@@ -1,5 +1,6 @@
 //! Limits of the kernel, where cgroups can be written.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use allot_node::shim::spec::ContainerSpec;
@@ -48,6 +49,45 @@ fn processes_are_counted() {
     let change = |spec: &mut ContainerSpec| spec.limits.pids = Some(6);
     let (_, text) = Container::start(As::Root, machine, script, change).end();
     assert!(!text.contains("all\n"), "{text}");
+}
+
+/// The attack: in the first version of cgroups, root of a container lifted its own limits in a user namespace. What it makes there
+/// kept its cgroup, and the hooks of its devices from being run.
+#[test]
+fn limits_cannot_be_lifted_in_a_user_namespace() {
+    let Some(machine) = with_cgroups() else {
+        return;
+    };
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let second = |line: &str| line.contains(" /sys/fs/cgroup cgroup2 ");
+    if table
+        .lines()
+        .any(|line| second(line) && !line.contains("nsdelegate"))
+    {
+        eprintln!("skipped: cgroups of the second version without nsdelegate");
+        return;
+    }
+    let lift = "unshare -UrmC sh -c 'for k in pids memory; do mkdir /tmp/$k; \
+        mount -t cgroup -o $k none /tmp/$k || mount -t cgroup2 none /tmp/$k; mkdir /tmp/$k/below; \
+        for f in pids.max memory.max; do echo max > /tmp/$k/$f; done; \
+        echo -1 > /tmp/$k/memory.limit_in_bytes; done' 2>/dev/null;";
+    let mut id = String::new();
+    let mut run = |script: &str| {
+        let script = format!("{lift} {script}");
+        let change = |spec: &mut ContainerSpec| {
+            spec.limits.pids = Some(20);
+            spec.limits.memory = Some(32 << 20);
+            spec.security.capabilities.push("CAP_SETFCAP".into());
+            id.clone_from(&spec.id);
+        };
+        let ended = Container::start(As::Root, machine, &script, change).end();
+        check_no_cgroup(&id);
+        ended
+    };
+    let (_, text) = run("for i in $(seq 40); do sleep 100 & done; echo all");
+    assert!(!text.contains("all\n"), "{text}");
+    let (exit, text) = run("x=$(head -c 90000000 /dev/zero | tr '\\0' x); echo all; exit 3");
+    assert!(exit.oom_killed, "{exit:?} {text}");
 }
 
 /// In the PID namespace of the host, processes that fork as fast as they can were killed one by one, and never all.

@@ -2,25 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 use allot_node::shim::spec::{ContainerSpec, Mount, Seccomp};
 
 use super::attacks::{mount, volume};
-use super::harness::{As, Container, check, machine};
+use super::harness::{As, Container, check, machine, there_is};
 
 fn default_profile(spec: &mut ContainerSpec) {
     spec.security.seccomp = Seccomp::RuntimeDefault;
-}
-
-/// Whether a program can be run in a container.
-fn there_is(program: &str) -> bool {
-    let found = Path::new("/usr/bin").join(program).exists();
-    if !found {
-        eprintln!("skipped: no {program}");
-    }
-    found
 }
 
 #[test]

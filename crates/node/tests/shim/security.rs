@@ -128,6 +128,24 @@ fn system_calls() {
     );
 }
 
+/// The attack: beside a program with a profile of its own, the first process kept the right to do everything, and no filter: a
+/// program that may trace others was not bound by either.
+#[test]
+fn the_first_process_has_no_more_than_its_program() {
+    let profile = r#"{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+        {"names": ["keyctl"], "action": "SCMP_ACT_ERRNO"}]}"#;
+    // With CAP_KILL, and nothing else. It still passes signals on, and collects orphans.
+    let script = "sed -n 's/^\\(CapPrm\\|CapEff\\|NoNewPrivs\\|Seccomp\\):[[:space:]]*/\\1 /p' /proc/1/status; \
+        (sleep 0 &) ; trap 'echo told; exit 5' TERM; kill -TERM 1; while :; do sleep 1; done";
+    let expected =
+        "CapPrm 0000000000000020\nCapEff 0000000000000020\nNoNewPrivs 1\nSeccomp 2\ntold\n";
+    let change = |spec: &mut ContainerSpec| {
+        spec.security.capabilities.push("CAP_SYS_PTRACE".into());
+        spec.security.seccomp = Seccomp::Profile(profile.into());
+    };
+    check(script, change, expected);
+}
+
 #[test]
 fn parts_of_proc() {
     let script = "grep -c -E ' /proc/(sys|kcore|keys|bus|irq) ' /proc/mounts";

@@ -1,10 +1,14 @@
 //! The health check of gRPC for probes: one call over HTTP/2, in the texts of the kubelet.
 
+use std::sync::Arc;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::future::{Either, select};
 use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 use tonic::{Code, Status};
 
 use crate::metrics::code_name;
@@ -49,10 +53,39 @@ pub(super) async fn check(stream: TcpStream, at: &str, service: &str) -> Result<
     Err(format!("service unhealthy (responded with {name:?})"))
 }
 
+/// What a connection runs by itself. It ends when this is dropped, whatever the connection waits for: a server that reads
+/// nothing would keep it otherwise, with its descriptor, for as long as the server likes.
+#[derive(Debug, Default)]
+struct Tasks(Arc<Mutex<Vec<AbortHandle>>>);
+
+/// Where a connection starts them.
+#[derive(Debug, Clone)]
+struct Spawn(Arc<Mutex<Vec<AbortHandle>>>);
+
+impl<F> hyper::rt::Executor<F> for Spawn
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let task = tokio::spawn(future);
+        self.0.lock().push(task.abort_handle());
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        for task in self.0.lock().drain(..) {
+            task.abort();
+        }
+    }
+}
+
 async fn call(stream: TcpStream, at: &str, service: &str) -> Result<Bytes, Status> {
     let failed = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
+    let tasks = Tasks::default();
+    let spawn = Spawn(Arc::clone(&tasks.0));
     let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        hyper::client::conn::http2::handshake(spawn, TokioIo::new(stream))
             .await
             .map_err(|error| failed(&error))?;
     let request = http::Request::post(format!("http://{at}/grpc.health.v1.Health/Check"))
@@ -143,7 +176,10 @@ mod tests {
 
     use http::HeaderMap;
     use hyper::service::service_fn;
-    use tokio::net::TcpListener;
+    use hyper_util::rt::TokioExecutor;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::time::{Duration, timeout};
 
     use super::*;
 
@@ -208,5 +244,40 @@ mod tests {
             let told = probe("", answer, status).await;
             assert!(told.contains(expected), "{told}");
         }
+    }
+
+    /// The attack: a server that asks without end and reads no answer kept the connection of every probe, and a descriptor of
+    /// the agent with it.
+    #[tokio::test]
+    async fn regression_a_connection_ends_with_its_probe() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let at = listener.local_addr().unwrap();
+        let (stream, accepted) = tokio::join!(TcpStream::connect(at), listener.accept());
+        let (mut server, _) = accepted.unwrap();
+        let name = at.to_string();
+        let asked = check(stream.unwrap(), &name, "");
+        // Settings, and then pings, each of which wants an answer.
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        let pings = ping.repeat(1000);
+        let fill = async {
+            server.write_all(&settings).await.unwrap();
+            // Until neither side takes anything.
+            while let Ok(written) = timeout(Duration::from_secs(1), server.write_all(&pings)).await
+            {
+                written.unwrap();
+            }
+        };
+        tokio::select! {
+            result = asked => panic!("{result:?}"),
+            () = fill => {}
+        }
+        // The probe is over.
+        let over = async { while server.write_all(&pings).await.is_ok() {} };
+        let ended = timeout(Duration::from_secs(60), over).await;
+        assert!(ended.is_ok(), "the connection is kept");
     }
 }

@@ -17,8 +17,17 @@ use super::super::env::{Downward, Problem, Sources};
 use crate::error::api_message;
 use crate::events::Kind;
 
-/// Content and mode of files by their paths below the volume.
-pub(super) type Entries = BTreeMap<String, (Vec<u8>, u32)>;
+/// A file of a volume.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Entry {
+    pub(super) content: Vec<u8>,
+    pub(super) mode: u32,
+    /// Its user, if that is not root.
+    pub(super) user: Option<u32>,
+}
+
+/// Files by their paths below the volume.
+pub(super) type Entries = BTreeMap<String, Entry>;
 
 /// The files of a volume, with a limit for all together: a pod can name a large config map any number of times.
 #[derive(Debug, Default)]
@@ -32,12 +41,30 @@ impl Files {
     const LARGEST: usize = 64 << 20;
 
     fn insert(&mut self, path: String, content: &[u8], mode: u32) -> Result<(), Problem> {
+        self.insert_for(None, path, content, mode)
+    }
+
+    fn insert_for(
+        &mut self,
+        user: Option<u32>,
+        path: String,
+        content: &[u8],
+        mode: u32,
+    ) -> Result<(), Problem> {
         self.bytes = self.bytes.saturating_add(path.len() + content.len());
         if self.bytes > Self::LARGEST {
             let most = Self::LARGEST >> 20;
             return Err(format!("the files of the volume have more than {most} MiB"));
         }
-        self.entries.insert(path, (content.to_vec(), mode));
+        let content = content.to_vec();
+        self.entries.insert(
+            path,
+            Entry {
+                content,
+                mode,
+                user,
+            },
+        );
         Ok(())
     }
 
@@ -154,9 +181,13 @@ impl Contents<'_> {
         }
         if let Some(wanted) = &source.service_account_token {
             let token = self.token(volume, wanted).await?;
-            // As with a kubelet, for the group alone if there is one.
-            let mode = super::group(self.downward.pod).map_or(mode, |_| 0o600);
-            files.insert(wanted.path.clone(), token.as_bytes(), mode)?;
+            // As with a kubelet, for the user and the group alone if the pod has them.
+            let (user, group) = (
+                super::user(self.downward.pod),
+                super::group(self.downward.pod),
+            );
+            let mode = user.or(group).map_or(mode, |_| 0o600);
+            files.insert_for(user, wanted.path.clone(), token.as_bytes(), mode)?;
         }
         Ok(())
     }

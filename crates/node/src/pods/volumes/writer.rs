@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown, symlink};
 use std::path::Path;
 
 use jiff::Timestamp;
 
 use super::super::env::Problem;
-use super::content::Entries;
+use super::content::{Entries, Entry};
 use super::{GROUP, give, inside, make_dir};
 
 const DATA: &str = "..data";
@@ -71,12 +71,12 @@ pub(super) fn write(root: &Path, files: &Entries, group: Option<u32>) -> Result<
 /// Writes all files into a new directory.
 fn fill(directory: &Path, files: &Entries, group: Option<u32>) -> Result<(), Problem> {
     make_dir(directory, 0o755)?;
-    for (name, (content, mode)) in files {
+    for (name, entry) in files {
         let file = directory.join(name);
         if let Some(parent) = file.parent() {
             make_dir(parent, 0o755)?;
         }
-        create(&file, content, *mode).map_err(|error| format!("{}: {error}", file.display()))?;
+        create(&file, entry).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     give(directory, group, true)
 }
@@ -86,12 +86,16 @@ fn first(name: &str) -> &str {
     name.split('/').next().unwrap_or(name)
 }
 
-fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn create(path: &Path, entry: &Entry) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
-    io::Write::write_all(&mut file, content)?;
+    let options = options.write(true).create_new(true).mode(entry.mode);
+    let mut file = options.open(path)?;
+    io::Write::write_all(&mut file, &entry.content)?;
+    if entry.user.is_some() {
+        fchown(&file, entry.user, None)?;
+    }
     // Independent of the agent's umask.
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    file.set_permissions(fs::Permissions::from_mode(entry.mode))
 }
 
 fn replace_link(root: &Path, temporary: &str, target: &str, name: &str) -> io::Result<()> {
@@ -117,13 +121,14 @@ fn remove(path: &Path) -> io::Result<()> {
 /// Whether the volume holds exactly these files, of this group.
 fn is_current(root: &Path, files: &Entries, group: Option<u32>) -> bool {
     let data = root.join(DATA);
-    let same = files.iter().all(|(name, (content, mode))| {
+    let same = files.iter().all(|(name, entry)| {
         let path = data.join(name);
-        let found = fs::read(&path).is_ok_and(|found| found == *content);
-        let mode = group.map_or(*mode, |_| mode | GROUP.1);
+        let found = fs::read(&path).is_ok_and(|found| found == entry.content);
+        let mode = group.map_or(entry.mode, |_| entry.mode | GROUP.1);
         found
             && fs::metadata(&path).is_ok_and(|found| {
-                let fits = group.is_none_or(|group| group == found.gid());
+                let fits = group.is_none_or(|group| group == found.gid())
+                    && entry.user.is_none_or(|user| user == found.uid());
                 fits && found.permissions().mode() & 0o777 == mode
             })
     });
@@ -149,8 +154,12 @@ mod tests {
     fn files(of: &[(&str, &str, u32)]) -> Entries {
         let files = of.iter();
         let entry = |(name, content, mode): &(&str, &str, u32)| {
-            let content = content.as_bytes().to_vec();
-            ((*name).to_owned(), (content, *mode))
+            let entry = Entry {
+                content: content.as_bytes().to_vec(),
+                mode: *mode,
+                user: None,
+            };
+            ((*name).to_owned(), entry)
         };
         files.map(entry).collect()
     }
@@ -245,6 +254,34 @@ mod tests {
         }
         write(root, &all, Some(77)).expect("written");
         assert_eq!(fs::metadata(root.join("a")).expect("a file").gid(), 77);
+    }
+
+    /// The attack: any user in a container read a token that is for one of them.
+    #[test]
+    fn tokens_are_for_the_user_of_the_pod() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: not root");
+            return;
+        }
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        let mut all = files(&[("token", "1", 0o600)]);
+        let found = || {
+            let found = fs::metadata(root.join("token")).expect("a file");
+            (found.uid(), found.gid(), found.mode() & 0o777)
+        };
+        for (user, group, mode) in [
+            (None, None, 0o600),
+            (Some(7), None, 0o600),
+            (Some(7), Some(8), 0o640),
+        ] {
+            all.values_mut().for_each(|entry| entry.user = user);
+            write(root, &all, group).expect("written");
+            assert_eq!(found(), (user.unwrap_or(0), group.unwrap_or(0), mode));
+        }
+        let data = fs::read_link(root.join(DATA)).expect("a link");
+        write(root, &all, Some(8)).expect("written");
+        assert_eq!(fs::read_link(root.join(DATA)).expect("a link"), data);
     }
 
     #[test]

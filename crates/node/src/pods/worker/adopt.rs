@@ -48,12 +48,11 @@ impl Worker {
             }
         }
         for (name, found) in newest {
-            let state = ContainerState {
+            let mut state = ContainerState {
                 restarts: found.owner.attempt,
-                image_id: found.running.image_id.clone(),
-                phase: Phase::Running(found.running),
                 ..ContainerState::default()
             };
+            state.run(found.running);
             containers.insert(name, state);
         }
         let claims = pod
@@ -125,6 +124,7 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
             ready: status.ready,
         },
         image_id: status.image_id,
+        user: status.user,
         ..ContainerState::default()
     };
     let current = status.state.unwrap_or_default();
@@ -134,8 +134,7 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
     let found = found.filter(|found| !told.contains(&Some(found.running.id.clone())));
     if let Some(found) = found {
         state.restarts = found.owner.attempt;
-        state.image_id = found.running.image_id.clone();
-        state.phase = Phase::Running(found.running);
+        state.run(found.running);
     } else if let Some(end) = current.terminated {
         state.phase = Phase::Terminated(ended(end));
     } else if let Some(running) = current.running {

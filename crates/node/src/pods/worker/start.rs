@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use tokio::time::Instant;
 
 use super::super::state::{Health, Phase, Terminated};
-use super::super::{Update, launch, lifecycle};
+use super::super::{Update, launch, lifecycle, runs};
 use super::{RETRY, Wake, Worker, grace};
 use crate::events::Kind;
 use crate::runtime::{self, Running, Start, StartError};
@@ -161,6 +161,7 @@ impl Worker {
                     format!("Started container {name}"),
                 );
                 self.enter(name, attempt, Phase::Running(running.clone()));
+                runs::forget(&self.node, pod, name, attempt);
                 if self.after_start(pod, container, &running).await {
                     self.watch(pod, container, &running, Health::default());
                     return None;
@@ -213,10 +214,10 @@ impl Worker {
         state.restarts = attempt;
         state.retry_at = None;
         state.health = Health::default();
-        if let Phase::Running(running) = &phase {
-            state.image_id.clone_from(&running.image_id);
+        match phase {
+            Phase::Running(running) => state.run(running),
+            other => state.phase = other,
         }
-        state.phase = phase;
     }
 
     /// Runs the postStart hook; returns whether the container may continue. The hook is not awaited when the pod is

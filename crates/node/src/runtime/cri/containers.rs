@@ -102,6 +102,7 @@ impl Inner {
         Ok(Running {
             started: started.flatten().unwrap_or_else(Timestamp::now),
             image_id: status.map_or(request.image.id, |status| status.image_ref),
+            user: None,
             id,
             exit,
         })

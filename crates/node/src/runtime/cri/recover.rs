@@ -127,6 +127,7 @@ impl Inner {
                 id: container.id,
                 started: time(status.started_at).unwrap_or_else(Timestamp::now),
                 image_id: status.image_ref.clone(),
+                user: None,
                 exit,
             },
         }

@@ -12,16 +12,15 @@ use crate::spec::staged::Hierarchy;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Detects the hierarchy. If it is not writable, an empty one in memory replaces it in the shim's view, so that
+/// Detects the hierarchy, and limits the container's cgroup in it. If it is not writable, an empty one in memory replaces it in the shim's view, so that
 /// attempts to use it have no effect and cause no error.
 pub(super) fn prepare(spec: &ContainerSpec) -> Result<Hierarchy> {
     if spec.cgroups {
-        let unified = Path::new(ROOT).join("cgroup.controllers").exists();
-        return Ok(if unified {
-            Hierarchy::V2
-        } else {
-            Hierarchy::V1
-        });
+        if Path::new(ROOT).join("cgroup.controllers").exists() {
+            return Ok(Hierarchy::V2);
+        }
+        oci::cgroup::limit(&oci::cgroups_path(spec), &spec.limits)?;
+        return Ok(Hierarchy::V1);
     }
     let missing = !Path::new(ROOT).is_dir();
     let target = if missing { "/sys" } else { ROOT };
