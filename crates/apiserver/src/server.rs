@@ -248,7 +248,8 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let info = Arc::clone(&exchange.request.info);
-        let answer = Box::pin(crate::raw::scope(self.answer(exchange, upload, user)));
+        let answer = crate::empties::scope(self.answer(exchange, upload, user));
+        let answer = Box::pin(crate::raw::scope(answer));
         panics::caught(&info, answer).await.unwrap_or_else(|| {
             self.0.metrics.panicked();
             Ok(text_response(500, panics::ANSWER))

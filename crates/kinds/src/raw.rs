@@ -18,6 +18,8 @@ use serde_json::Value;
 struct Texts {
     sent: Vec<Known>,
     stored: Vec<Known>,
+    /// The request has sent a whole object. A patch goes through a tree in upstream's server as well.
+    whole: bool,
 }
 
 struct Known {
@@ -51,6 +53,12 @@ pub fn sent(found: Vec<RawText>) {
     if !found.is_empty() {
         with(|texts| add(&mut texts.sent, found));
     }
+}
+
+/// As [`sent`], for an object in the body of the request.
+pub fn sent_object(found: Vec<RawText>) {
+    with(|texts| texts.whole = true);
+    sent(found);
 }
 
 /// Remembers the texts of a stored object that the request changes.
@@ -91,6 +99,26 @@ pub fn write(out: &mut Vec<u8>, value: &Value) {
         // Writing JSON to memory does not fail.
         let _ = serde_json::to_writer(out, value);
     }
+}
+
+/// How an error shows a raw field of an object in the body: its text, with the escapes that Go writes into a page.
+pub fn shown(value: &Value) -> Option<String> {
+    let text = with(|texts| {
+        let mut all = texts.sent.iter().filter(|_| texts.whole);
+        let found = all.find(|known| known.raw.value == *value)?;
+        Some(found.raw.text.clone())
+    });
+    let mut out = text.flatten()?;
+    for (plain, escaped) in [
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u{2028}", "\\u2028"),
+        ("\u{2029}", "\\u2029"),
+    ] {
+        out = out.replace(plain, escaped);
+    }
+    Some(out)
 }
 
 fn add(known: &mut Vec<Known>, found: Vec<RawText>) {
