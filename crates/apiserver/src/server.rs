@@ -248,8 +248,7 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let info = Arc::clone(&exchange.request.info);
-        let answer = crate::empties::scope(self.answer(exchange, upload, user));
-        let answer = Box::pin(crate::raw::scope(answer));
+        let answer = Box::pin(crate::raw::scope(self.answer(exchange, upload, user)));
         panics::caught(&info, answer).await.unwrap_or_else(|| {
             self.0.metrics.panicked();
             Ok(text_response(500, panics::ANSWER))

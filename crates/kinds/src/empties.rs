@@ -4,22 +4,12 @@
 //! are kept beside the object while its request is served, and put back where it is validated.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
-use std::future::Future;
 
 use allot_schema::decode::Empty;
 use serde_json::Value;
 
+use crate::raw::with_empties as with;
 use crate::request::Part;
-
-tokio::task_local! {
-    static EMPTIES: RefCell<Vec<Empty>>;
-}
-
-/// Serves a request with its own set.
-pub async fn scope<F: Future>(request: F) -> F::Output {
-    EMPTIES.scope(RefCell::default(), request).await
-}
 
 /// Remembers those of the object that the request writes, in place of those of an earlier attempt.
 pub fn sent(found: Vec<Empty>) {
@@ -63,11 +53,4 @@ pub(crate) fn restored<'a>(
 /// Whether there is one at a JSON pointer.
 pub(crate) fn has(pointer: &str) -> bool {
     with(|empties| empties.iter().any(|empty| empty.pointer == pointer)).unwrap_or_default()
-}
-
-/// None outside of a request.
-fn with<T>(work: impl FnOnce(&mut Vec<Empty>) -> T) -> Option<T> {
-    EMPTIES
-        .try_with(|empties| work(&mut empties.borrow_mut()))
-        .ok()
 }

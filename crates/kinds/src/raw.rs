@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 
-use allot_schema::decode::{RawText, raw_texts};
+use allot_schema::decode::{Empty, RawText, raw_texts};
 use allot_schema::types::Struct;
 use serde_json::Value;
 
@@ -20,6 +20,8 @@ struct Texts {
     stored: Vec<Known>,
     /// The request has sent a whole object. A patch goes through a tree in upstream's server as well.
     whole: bool,
+    /// What [`crate::empties`] keeps: one scope for both, since every one takes stack.
+    empties: Vec<Empty>,
 }
 
 struct Known {
@@ -123,6 +125,11 @@ pub fn shown(value: &Value) -> Option<String> {
 
 fn add(known: &mut Vec<Known>, found: Vec<RawText>) {
     known.extend(found.into_iter().map(|raw| Known { raw, used: false }));
+}
+
+/// What is kept for [`crate::empties`]; none outside of a request.
+pub(crate) fn with_empties<T>(work: impl FnOnce(&mut Vec<Empty>) -> T) -> Option<T> {
+    with(|texts| work(&mut texts.empties))
 }
 
 /// None outside of a request.
