@@ -6,6 +6,7 @@ import copy
 import json
 
 import mutate
+import topics_devices
 
 TABLE = mutate.TABLE
 MERGE, STRATEGIC, JSON, APPLY = ("application/merge-patch+json", "application/strategic-merge-patch+json",
@@ -563,7 +564,7 @@ def reviews(t):
         t.steps[-1].pop("saveAs", None)
 
 
-TOPICS = [custom, custom, custom, policy, policy, quota, quota, objects, objects, objects, access, access, eviction, paths, media, reviews]
+TOPICS = [custom, custom, custom, policy, policy, quota, quota, objects, objects, objects, access, access, eviction, paths, media, reviews] + topics_devices.TOPICS
 
 
 def topic(number, r, generator, only=None):

@@ -227,6 +227,9 @@ async fn run_plugins(
         pods::priority(core, attributes, object).await?;
     }
     let changes_pod = is_whole_pod(attributes, Operation::Update);
+    if changes_pod && enabled(core, "Priority") {
+        pods::keep_priority(object, attributes.old);
+    }
     if (creates_pod || changes_pod) && enabled(core, "DefaultTolerationSeconds") {
         pods::default_tolerations(object);
     }

@@ -95,7 +95,7 @@ fn check_log_options(call: &Call<'_>) -> Result<()> {
     at_least("limitBytes", 1, "must be greater than 0")?;
     if query.text("sinceSeconds").is_some() && query.text("sinceTime").is_some() {
         let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        errors.push(Error::forbidden(&Path::new(""), detail));
+        errors.push(Error::forbidden(&Path::new("[]"), detail));
     } else {
         at_least("sinceSeconds", 1, "must be greater than 0")?;
     }

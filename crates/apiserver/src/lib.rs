@@ -79,8 +79,8 @@ mod yaml;
 
 pub use allot_kinds::{builtin, classic, error, identity, negotiate, object, registry, validate};
 use allot_kinds::{
-    custom, expression, flow_defaults, header, managed, ordered, protobuf, raw, references, scale,
-    select, storage, strategy, table, versions, view, warnings,
+    custom, empties, expression, flow_defaults, header, managed, ordered, protobuf, raw,
+    references, scale, select, storage, strategy, table, versions, view, warnings,
 };
 pub use body::Body;
 pub use config::Config;

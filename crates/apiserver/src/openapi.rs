@@ -190,7 +190,6 @@ fn parts(registry: &Registry) -> BTreeMap<String, Part> {
         "version",
         ".well-known/openid-configuration",
         "openid/v1/jwks",
-        "logs",
     ] {
         out.insert(
             name.to_owned(),
@@ -275,7 +274,12 @@ impl Part {
 
     fn v3(&self) -> Value {
         let (paths, components) = match self {
-            Part::Plain { name } => (paths::plain(name), Map::new()),
+            Part::Plain { name } => {
+                let answer = paths::plain_answer(name);
+                let root = answer.iter().filter_map(|name| types::by_name(name));
+                let components = schemas::schemas(root, Format::V3);
+                (paths::plain(name, Format::V3), components)
+            }
             Part::Version {
                 group,
                 version,
@@ -394,7 +398,12 @@ fn v2(registry: &Registry) -> Value {
     let mut definitions = Map::new();
     for part in parts(registry).values() {
         match part {
-            Part::Plain { name } => all_paths.extend(paths::plain(name)),
+            Part::Plain { name } => {
+                all_paths.extend(paths::plain(name, Format::V2));
+                let answer = paths::plain_answer(name);
+                let root = answer.iter().filter_map(|name| types::by_name(name));
+                definitions.extend(schemas::schemas(root, Format::V2));
+            }
             Part::Version {
                 group,
                 version,

@@ -11,9 +11,7 @@ use crate::context::{Call, Core};
 use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
 use crate::managed::Known;
-use crate::negotiate::{
-    MediaType, Offer, Shape, acceptable, acceptable_log, accepted, negotiate, not_acceptable,
-};
+use crate::negotiate::{MediaType, Offer, Shape, acceptable, acceptable_log, accepted, negotiate};
 use crate::registry::Resource;
 use crate::request::{Incoming, RequestInfo};
 
@@ -180,16 +178,14 @@ pub async fn dispatch(
     let offer = match resource.custom {
         // Their scales are objects of a built-in kind.
         Some(_) if request.info.subresource != "scale" => Offer::Custom,
-        _ => Offer::Builtin,
+        _ if has_table(&resource, &info) => Offer::Builtin,
+        _ => Offer::Rowless,
     };
     let media = match negotiate(&request.headers, &request.query, offer) {
         // What a workload answers is its own affair.
         Err(_) if info.subresource == "proxy" => MediaType::JSON,
         chosen => chosen?,
     };
-    if matches!(media.shape, Shape::Table | Shape::TableV1beta1) && !has_table(&resource, &info) {
-        return Err(not_acceptable());
-    }
     let options = options::WriteOptions::of(request, verb)?;
     let call = Call {
         core,
@@ -259,7 +255,8 @@ fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
     match info.subresource.as_str() {
         "" => resource.verbs.iter().any(|verb| verb != "create"),
         "status" => resource.rules.status_has_table,
-        subresource => !matches!(subresource, "token" | "eviction" | "binding"),
+        // Other endpoints answer with an action, or with an object that they cannot show as a row.
+        subresource => subresource == "scale",
     }
 }
 

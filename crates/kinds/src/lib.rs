@@ -12,6 +12,7 @@
 pub mod builtin;
 pub mod classic;
 pub mod custom;
+pub mod empties;
 pub mod error;
 pub mod expression;
 pub mod flow_defaults;

@@ -175,6 +175,8 @@ pub enum Offer {
     Status,
     /// Objects of a built-in kind, in any encoding and shape.
     Builtin,
+    /// Objects of a built-in kind where they cannot be the rows of a table.
+    Rowless,
     /// Objects of a definition: in protobuf only their metadata.
     Custom,
 }
@@ -184,7 +186,8 @@ pub enum Offer {
 /// # Errors
 /// 406 if no accepted type is available.
 pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<MediaType> {
-    let shapes = matches!(offer, Offer::Builtin | Offer::Custom);
+    let tables = matches!(offer, Offer::Builtin | Offer::Custom);
+    let shapes = tables || offer == Offer::Rowless;
     for item in accepted(headers) {
         let shape = match (
             item.parameter("as"),
@@ -192,8 +195,8 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
             item.parameter("v"),
         ) {
             (None, None, None) => Shape::Whole,
-            (Some("Table"), Some("meta.k8s.io"), Some("v1")) if shapes => Shape::Table,
-            (Some("Table"), Some("meta.k8s.io"), Some("v1beta1")) if shapes => Shape::TableV1beta1,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1")) if tables => Shape::Table,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1beta1")) if tables => Shape::TableV1beta1,
             (
                 Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
                 Some("meta.k8s.io"),

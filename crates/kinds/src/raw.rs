@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 
-use allot_schema::decode::{RawText, raw_texts};
+use allot_schema::decode::{Empty, RawText, raw_texts};
 use allot_schema::types::Struct;
 use serde_json::Value;
 
@@ -18,6 +18,10 @@ use serde_json::Value;
 struct Texts {
     sent: Vec<Known>,
     stored: Vec<Known>,
+    /// The request has sent a whole object. A patch goes through a tree in upstream's server as well.
+    whole: bool,
+    /// What [`crate::empties`] keeps: one scope for both, since every one takes stack.
+    empties: Vec<Empty>,
 }
 
 struct Known {
@@ -51,6 +55,12 @@ pub fn sent(found: Vec<RawText>) {
     if !found.is_empty() {
         with(|texts| add(&mut texts.sent, found));
     }
+}
+
+/// As [`sent`], for an object in the body of the request.
+pub fn sent_object(found: Vec<RawText>) {
+    with(|texts| texts.whole = true);
+    sent(found);
 }
 
 /// Remembers the texts of a stored object that the request changes.
@@ -93,8 +103,33 @@ pub fn write(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
+/// How an error shows a raw field of an object in the body: its text, with the escapes that Go writes into a page.
+pub fn shown(value: &Value) -> Option<String> {
+    let text = with(|texts| {
+        let mut all = texts.sent.iter().filter(|_| texts.whole);
+        let found = all.find(|known| known.raw.value == *value)?;
+        Some(found.raw.text.clone())
+    });
+    let mut out = text.flatten()?;
+    for (plain, escaped) in [
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u{2028}", "\\u2028"),
+        ("\u{2029}", "\\u2029"),
+    ] {
+        out = out.replace(plain, escaped);
+    }
+    Some(out)
+}
+
 fn add(known: &mut Vec<Known>, found: Vec<RawText>) {
     known.extend(found.into_iter().map(|raw| Known { raw, used: false }));
+}
+
+/// What is kept for [`crate::empties`]; none outside of a request.
+pub(crate) fn with_empties<T>(work: impl FnOnce(&mut Vec<Empty>) -> T) -> Option<T> {
+    with(|texts| work(&mut texts.empties))
 }
 
 /// None outside of a request.

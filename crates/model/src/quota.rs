@@ -125,6 +125,8 @@ fn volume_claim(object: &Value, usage: &mut Usage) {
     if let Ok(storage) = Quantity::from_json(spec.at("resources").at("requests").at("storage"))
         && !storage.is_zero()
     {
+        // A quota counts whole bytes.
+        let storage = storage.round_up(0);
         if let Some(prefix) = &prefix {
             add(usage, format!("{prefix}/requests.storage"), storage.clone());
         }

@@ -7,6 +7,7 @@
 
 pub(crate) mod tables;
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 
 use allot_apimachinery::quantity::Quantity;
@@ -169,9 +170,11 @@ fn is_empty(ty: Ty, value: &Value) -> bool {
     }
 }
 
-/// Whether a member has the zero value of its Go field.
+/// Whether a member has the zero value of its Go field. A list or map that is there is none, be it empty.
 pub(crate) fn is_zero(field: &Field, value: &Value) -> bool {
-    value.is_null() || (!matches!(field.presence, Presence::Pointer) && is_empty(field.ty, value))
+    let has_zero =
+        field.presence != Presence::Pointer && !matches!(field.ty, Ty::List(_) | Ty::Map(_));
+    value.is_null() || (has_zero && is_empty(field.ty, value))
 }
 
 /// Equality as upstream's semantic comparison sees it: nil equals empty for lists and maps, quantities compare by
@@ -293,6 +296,26 @@ fn collect_unknown(ty: Ty, value: &Value, path: &str, fields: &mut Vec<String>) 
     }
 }
 
+thread_local! {
+    static RAW_TEXT: Cell<RawText> = const { Cell::new(|_| None) };
+}
+
+/// The text of a raw field as it was sent, by its value.
+pub type RawText = fn(&Value) -> Option<String>;
+
+/// Runs `work`, in which errors show raw fields as they were sent: in the order of their members and with the digits of
+/// their numbers, which a tree of values does not keep.
+pub fn showing_raw<T>(text: RawText, work: impl FnOnce() -> T) -> T {
+    struct Restore(RawText);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            RAW_TEXT.set(self.0);
+        }
+    }
+    let _restore = Restore(RAW_TEXT.replace(text));
+    work()
+}
+
 /// Quotes a value the way upstream prints an internal struct in an error message: JSON with Go's field names, in
 /// the order of their declaration, nothing left out.
 pub(crate) fn quote(ty: Ty, value: &Value) -> String {
@@ -306,7 +329,11 @@ fn write_quoted(ty: Ty, value: &Value, out: &mut String) {
         _ if value.is_null() && matches!(ty, Ty::Struct(_) | Ty::List(_) | Ty::Map(_)) => {
             out.push_str("null")
         }
-        Ty::Text | Ty::Int | Ty::Bool | Ty::Raw => out.push_str(&go_json(value)),
+        Ty::Raw => {
+            let sent = RAW_TEXT.get()(value);
+            out.push_str(&sent.unwrap_or_else(|| go_json(value)));
+        }
+        Ty::Text | Ty::Int | Ty::Bool => out.push_str(&go_json(value)),
         Ty::Quantity | Ty::Time => {
             let mut canonical = value.clone();
             normalize(ty, &mut canonical);

@@ -125,7 +125,7 @@ pub fn row(kind: Kind, value: &Value, now: Timestamp) -> Vec<Value> {
         ]),
         Kind::DeviceTaintRule => {
             let taint = spec.at("taint");
-            let added = since(taint.at("timeAdded"), now, "<unknown>");
+            let added = since(taint.at("timeAdded"), now, "");
             texts(&[
                 name,
                 taint.text("key"),
@@ -216,8 +216,10 @@ fn pool_status_row(value: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 pub(crate) fn since(time: &Value, now: Timestamp, unset: &str) -> String {
-    match time.as_str().and_then(shape::time) {
-        Some(time) => human_duration(now.duration_since(time).as_secs()),
+    match time.as_str().map(shape::time) {
+        Some(Some(time)) => human_duration(now.duration_since(time).as_secs()),
+        // At the very end of what a time can be.
+        Some(None) => "<invalid>".to_owned(),
         None => unset.to_owned(),
     }
 }

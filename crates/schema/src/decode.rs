@@ -13,6 +13,7 @@ use crate::types::{Struct, Type};
 
 mod context;
 mod embedded;
+mod empties;
 mod field;
 mod outcome;
 mod raw;
@@ -24,7 +25,7 @@ mod unstructured;
 use context::Context;
 pub use context::MAX_STRICT;
 use field::FieldOf;
-pub use outcome::{DecodeError, Decoded, Mode, RawText};
+pub use outcome::{DecodeError, Decoded, Empty, Mode, RawText};
 pub use raw::raw_texts;
 pub use scalar::json_type;
 pub use shape::{normalize, zero};
@@ -47,7 +48,7 @@ pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decod
         )),
         None => DecodeError::Syntax(scalar::syntax_text(text, &error)),
     })?;
-    context.finish(value)
+    context.finish(value, schema)
 }
 
 /// Decodes an object that is already a tree, as after a patch.
@@ -59,7 +60,7 @@ pub fn decode_value(value: Value, schema: &'static Struct) -> Result<Decoded, De
     }
     .deserialize(value)
     .map_err(|error| DecodeError::Syntax(error.to_string()))?;
-    context.finish(value)
+    context.finish(value, Some(schema))
 }
 
 /// What a value is expected to be.
@@ -317,7 +318,7 @@ fn visit_struct<'de, A: MapAccess<'de>>(
         result.insert(field.name.to_owned(), value);
     }
     context.structs.pop();
-    shape::settle(structure, &mut result);
+    context.has_empties |= shape::settle_sent(structure, &mut result);
     Ok(Value::Object(result))
 }
 

@@ -74,7 +74,6 @@ pub fn describe(errors: &[Error]) -> String {
     if texts.len() == 1 {
         return texts.remove(0);
     }
-    texts.sort_unstable();
     let mut lines: Vec<String> = Vec::new();
     let mut length = 0;
     for (index, text) in texts.iter().enumerate() {

@@ -118,7 +118,7 @@ pub fn schema(structure: &'static Struct, format: Format) -> Value {
         .map(|field| {
             let mut property = property(field, format);
             if let Some(text) = describe::of_field(name, field.name, is_kind) {
-                with_description(&mut property, text, format);
+                property["description"] = text.into();
             }
             (field.name.to_owned(), property)
         })
@@ -150,28 +150,18 @@ pub fn schema(structure: &'static Struct, format: Format) -> Value {
     Value::Object(out)
 }
 
-/// Adds a description. In v3 a reference knows no other members, so it moves into a junctor.
-fn with_description(property: &mut Value, text: &str, format: Format) {
-    let Value::Object(map) = property else { return };
-    if format == Format::V3
-        && let Some(reference) = map.remove("$ref")
-    {
-        map.insert("allOf".to_owned(), json!([{"$ref": reference}]));
-    }
-    map.insert("description".to_owned(), text.into());
-}
-
 fn property(field: &Field, format: Format) -> Value {
     let mut out = match type_schema(&field.ty, format) {
         Value::Object(map) => map,
         _ => Map::new(),
     };
     if format == Format::V3 {
+        // In v3 a reference knows no other members, which fields have.
+        if let Some(reference) = out.remove("$ref") {
+            out.insert("allOf".to_owned(), json!([{"$ref": reference}]));
+        }
         let default = field.default.clone().or_else(|| implied_default(field));
         if let Some(default) = default {
-            if let Some(reference) = out.remove("$ref") {
-                out.insert("allOf".to_owned(), json!([{"$ref": reference}]));
-            }
             out.insert("default".to_owned(), default);
         }
     }

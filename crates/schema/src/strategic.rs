@@ -10,6 +10,9 @@ use crate::merge::{go_type, go_value};
 use crate::types::{Patch, Struct, Type};
 
 mod order;
+mod shown;
+
+pub use shown::shown;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";

@@ -102,6 +102,17 @@ pub(super) async fn priority(
     Ok(())
 }
 
+/// A change of a pod that does not name its priority keeps it: a pod is replaced with what it was created from.
+pub(super) fn keep_priority(pod: &mut Value, old: Option<&Value>) {
+    let Some(old) = old else { return };
+    for key in ["priority", "preemptionPolicy"] {
+        let kept = &old["spec"][key];
+        if !kept.is_null() && pod["spec"].get(key).is_none_or(Value::is_null) {
+            child_mut(pod, "spec").insert(key.to_owned(), kept.clone());
+        }
+    }
+}
+
 /// The lowest class that is marked as default.
 async fn default_class(core: &Admission) -> Result<Option<Value>> {
     let page = core

@@ -6,30 +6,15 @@ use allot_schema::openapi::{self as schemas, Format};
 use allot_schema::types;
 use serde_json::{Map, Value, json};
 
-use crate::registry::Resource;
+use crate::registry::{Resource, Subresource};
 
-const PATCHES: [&str; 4] = [
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
+use self::operation::{Answer, Operation, options};
+pub(super) use self::plain::{answer as plain_answer, plain};
 
-/// The path of a non-resource document.
-pub(super) fn plain(name: &str) -> Map<String, Value> {
-    let mut out = Map::new();
-    let slash = if matches!(name, "version" | "logs") || name.starts_with("openid") {
-        ""
-    } else {
-        "/"
-    };
-    let responses = json!({"200": {"description": "OK"}, "401": {"description": "Unauthorized"}});
-    out.insert(
-        format!("/{name}{slash}"),
-        json!({"get": {"responses": responses}}),
-    );
-    out
-}
+mod operation;
+mod plain;
+
+const EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// The paths of a group and version.
 pub(super) fn version(
@@ -43,10 +28,7 @@ pub(super) fn version(
     } else {
         format!("/apis/{group}/{version}")
     };
-    let mut out = Map::new();
-    let list = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
-    let get = json!({"responses": responses(Some(list), format)});
-    out.insert(format!("{root}/"), json!({"get": get}));
+    let mut out = plain::resources(&root, group, version, format);
     for resource in resources {
         let describe = Describe {
             group,
@@ -66,6 +48,15 @@ struct Describe<'a> {
     format: Format,
 }
 
+/// The methods of a path and what they do: the action as `x-kubernetes-action` names it.
+const METHODS: [(&str, &str, &str); 5] = [
+    ("get", "get", "get"),
+    ("create", "post", "post"),
+    ("update", "put", "put"),
+    ("delete", "delete", "delete"),
+    ("patch", "patch", "patch"),
+];
+
 impl Describe<'_> {
     fn paths(&self, root: &str, out: &mut Map<String, Value>) {
         let resource = self.resource;
@@ -77,124 +68,143 @@ impl Describe<'_> {
         };
         let collection = format!("{root}{namespace}/{plural}");
         let has = |verb: &str| resource.verbs.iter().any(|known| known == verb);
-        let item_name = self.schema_name(&resource.kind);
-        let list_name = self.schema_name(&resource.list_kind);
-        let mut many = Map::new();
-        if has("list") {
-            many.insert("get".to_owned(), self.operation("list", &list_name));
-        }
-        if has("create") {
-            many.insert("post".to_owned(), self.operation("post", &item_name));
-        }
-        if has("deletecollection") {
-            many.insert(
-                "delete".to_owned(),
-                self.operation("deletecollection", &None),
-            );
-        }
-        self.insert(out, &collection, many, &[]);
-        let mut one = Map::new();
-        for (verb, method, action) in [
-            ("get", "get", "get"),
-            ("update", "put", "put"),
-            ("delete", "delete", "delete"),
-            ("patch", "patch", "patch"),
+        let item = Answer::Schema(self.schema_name(&resource.kind));
+        let list = Answer::Schema(self.schema_name(&resource.list_kind));
+        let mut many = Vec::new();
+        for (verb, method, action, answer) in [
+            ("list", "get", "list", &list),
+            ("create", "post", "post", &item),
+            (
+                "deletecollection",
+                "delete",
+                "deletecollection",
+                &Answer::Status,
+            ),
         ] {
             if has(verb) {
-                one.insert(method.to_owned(), self.operation(action, &item_name));
+                many.push((method, self.operation(action, answer, "")));
             }
         }
-        self.insert(out, &format!("{collection}/{{name}}"), one, &["name"]);
-        for sub in &resource.subresources {
-            let mut methods = Map::new();
-            let kind = if sub.kind.is_empty() {
-                resource.kind.as_str()
-            } else {
-                sub.kind.as_str()
-            };
-            let name = if sub.version.is_empty() {
-                self.schema_name(kind)
-            } else {
-                types::lookup(&sub.group, &sub.version, kind)
-                    .map(|structure| structure.name.to_owned())
-            };
-            for (verb, method, action) in [
-                ("get", "get", "get"),
-                ("create", "post", "post"),
-                ("update", "put", "put"),
-                ("patch", "patch", "patch"),
-                ("delete", "delete", "delete"),
-            ] {
-                if sub.verbs.iter().any(|known| known == verb) {
-                    methods.insert(method.to_owned(), self.operation(action, &name));
-                }
-            }
-            self.insert(
-                out,
-                &format!("{collection}/{{name}}/{}", sub.name),
-                methods,
-                &["name"],
-            );
+        self.insert(out, &collection, many);
+        let deleted = match (resource.rules.delete_returns_object)(self.version) {
+            true if resource.custom.is_none() => &item,
+            _ => &Answer::Status,
+        };
+        let one = METHODS
+            .into_iter()
+            .filter(|(verb, _, action)| has(verb) && *action != "post");
+        let one = one.map(|(_, method, action)| {
+            let answer = if action == "delete" { deleted } else { &item };
+            (method, self.operation(action, answer, ""))
+        });
+        self.insert(out, &format!("{collection}/{{name}}"), one.collect());
+        for subresource in &resource.subresources {
+            self.subresource(&format!("{collection}/{{name}}"), subresource, out);
         }
         if resource.namespaced && has("list") {
-            let mut everywhere = Map::new();
-            everywhere.insert("get".to_owned(), self.operation("list", &list_name));
-            self.insert(out, &format!("{root}/{plural}"), everywhere, &[]);
+            let everywhere = self.operation("list", &list, "ForAllNamespaces");
+            self.insert(out, &format!("{root}/{plural}"), vec![("get", everywhere)]);
         }
         if has("watch") && resource.custom.is_none() {
             self.watches(root, namespace, out);
         }
     }
 
+    fn subresource(&self, object: &str, of: &Subresource, out: &mut Map<String, Value>) {
+        let path = format!("{object}/{}", of.name);
+        let known = |verb: &str| of.verbs.iter().any(|known| known == verb);
+        if options(&of.kind).is_some() {
+            let proxy = of.name == "proxy";
+            let methods = METHODS.into_iter().filter(|(verb, _, _)| known(verb));
+            let methods = methods.map(|(_, method, _)| method);
+            let more = ["head", "options"].into_iter().filter(|_| proxy);
+            let methods: Vec<&str> = methods.chain(more).collect();
+            let all = |suffix: &str| {
+                let connect = |method: &&'static str| (*method, self.connect(of, method, suffix));
+                methods.iter().map(connect).collect()
+            };
+            self.insert(out, &path, all(""));
+            if proxy {
+                self.insert(out, &format!("{path}/{{path}}"), all("WithPath"));
+            }
+            return;
+        }
+        let kind = match of.kind.as_str() {
+            "" => &self.resource.kind,
+            kind => kind,
+        };
+        let answer = if of.name == "log" {
+            Answer::Text
+        } else if of.version.is_empty() {
+            Answer::Schema(self.schema_name(kind))
+        } else {
+            let found = types::lookup(&of.group, &of.version, kind);
+            Answer::Schema(found.map(|structure| structure.name.to_owned()))
+        };
+        let methods = METHODS.into_iter().filter(|(verb, _, _)| known(verb));
+        let methods = methods.map(|(_, method, action)| {
+            let operation = Operation {
+                of: Some(of),
+                ..self.described(action, &answer, "")
+            };
+            (method, operation.build())
+        });
+        self.insert(out, &path, methods.collect());
+    }
+
     fn watches(&self, root: &str, namespace: &str, out: &mut Map<String, Value>) {
         let plural = &self.resource.plural;
-        let event = Some("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent".to_owned());
-        let one = |action: &str| {
-            let mut methods = Map::new();
-            methods.insert("get".to_owned(), self.operation(action, &event));
-            methods
-        };
-        self.insert(
-            out,
-            &format!("{root}/watch{namespace}/{plural}"),
-            one("watchlist"),
-            &[],
-        );
-        self.insert(
-            out,
-            &format!("{root}/watch{namespace}/{plural}/{{name}}"),
-            one("watch"),
-            &["name"],
-        );
+        let event = Answer::Schema(Some(EVENT.to_owned()));
+        let one = |action, suffix| vec![("get", self.operation(action, &event, suffix))];
+        let collection = format!("{root}/watch{namespace}/{plural}");
+        self.insert(out, &collection, one("watchlist", "List"));
+        self.insert(out, &format!("{collection}/{{name}}"), one("watch", ""));
         if self.resource.namespaced {
-            self.insert(
-                out,
-                &format!("{root}/watch/{plural}"),
-                one("watchlist"),
-                &[],
-            );
+            let everywhere = one("watchlist", "ListForAllNamespaces");
+            self.insert(out, &format!("{root}/watch/{plural}"), everywhere);
         }
     }
 
-    fn insert(
-        &self,
-        out: &mut Map<String, Value>,
-        path: &str,
-        mut methods: Map<String, Value>,
-        parameters: &[&str],
-    ) {
-        if methods.is_empty() {
+    /// Adds a path. Parameters that all its operations have are listed once.
+    fn insert(&self, out: &mut Map<String, Value>, path: &str, operations: Vec<(&str, Value)>) {
+        if operations.is_empty() {
             return;
         }
-        let mut shared: Vec<Value> = parameters
-            .iter()
-            .map(|name| parameter(name, "path", "string", self.format))
-            .collect();
-        if path.contains("{namespace}") {
-            shared.push(parameter("namespace", "path", "string", self.format));
+        let mut own: Vec<Value> = Vec::new();
+        for name in ["name", "namespace", "path"] {
+            if path.contains(&format!("{{{name}}}")) {
+                own.push(operation::parameter(name, "path", "string", self.format));
+            }
         }
-        shared.push(parameter("pretty", "query", "string", self.format));
-        methods.insert("parameters".to_owned(), shared.into());
+        let mut operations: Vec<(&str, Value, Vec<Value>)> = operations
+            .into_iter()
+            .map(|(method, mut operation)| {
+                let sent = match operation["parameters"].take() {
+                    Value::Array(sent) => sent,
+                    _ => Vec::new(),
+                };
+                (method, operation, sent)
+            })
+            .collect();
+        // The body is that of one operation.
+        let first = operations[0].2.iter().filter(|one| one["in"] != "body");
+        let shared: Vec<Value> = first
+            .filter(|one| operations.iter().all(|(_, _, sent)| sent.contains(one)))
+            .cloned()
+            .collect();
+        let mut methods = Map::new();
+        for (method, operation, sent) in &mut operations {
+            sent.retain(|one| !shared.contains(one));
+            match operation.as_object_mut() {
+                Some(members) if sent.is_empty() => {
+                    members.remove("parameters");
+                }
+                _ => operation["parameters"] = sorted(std::mem::take(sent)),
+            }
+            methods.insert((*method).to_owned(), operation.take());
+        }
+        own.extend(shared);
+        methods.insert("parameters".to_owned(), sorted(own));
         out.insert(path.to_owned(), Value::Object(methods));
     }
 
@@ -205,116 +215,43 @@ impl Describe<'_> {
         types::lookup(self.group, self.version, kind).map(|structure| structure.name.to_owned())
     }
 
-    fn operation(&self, action: &str, schema: &Option<String>) -> Value {
-        let string = |name: &str| parameter(name, "query", "string", self.format);
-        let options = ["dryRun", "fieldManager", "fieldValidation"].map(string);
-        let mut parameters: Vec<Value> = match action {
-            "post" | "put" => options.to_vec(),
-            "patch" => {
-                let mut all = options.to_vec();
-                all.push(parameter("force", "query", "boolean", self.format));
-                all
-            }
-            "delete" => vec![
-                string("dryRun"),
-                parameter("gracePeriodSeconds", "query", "integer", self.format),
-                parameter("orphanDependents", "query", "boolean", self.format),
-                string("propagationPolicy"),
-            ],
-            "list" | "watch" | "watchlist" | "deletecollection" => {
-                let mut all: Vec<Value> = [
-                    "continue",
-                    "fieldSelector",
-                    "labelSelector",
-                    "resourceVersion",
-                    "resourceVersionMatch",
-                ]
-                .map(string)
-                .to_vec();
-                for (name, kind) in [
-                    ("limit", "integer"),
-                    ("timeoutSeconds", "integer"),
-                    ("allowWatchBookmarks", "boolean"),
-                    ("watch", "boolean"),
-                ] {
-                    all.push(parameter(name, "query", kind, self.format));
-                }
-                all
-            }
-            _ => Vec::new(),
-        };
-        let answer = match action {
-            "delete" | "deletecollection" => Some("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
-            _ => schema.as_deref(),
-        };
-        let body = match action {
-            "post" | "put" => schema.as_deref().map(|name| (name.to_owned(), vec!["*/*"])),
-            "patch" => Some((
-                "io.k8s.apimachinery.pkg.apis.meta.v1.Patch".to_owned(),
-                self.patches(),
-            )),
-            "delete" | "deletecollection" => Some((
-                "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions".to_owned(),
-                vec!["*/*"],
-            )),
-            _ => None,
-        };
-        let mut operation = json!({
-            "responses": responses(answer, self.format),
-            "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": {"group": self.group, "version": self.version, "kind": self.resource.kind},
-        });
-        if let Some((name, media)) = body {
-            let schema = self.format.reference(&name);
-            match self.format {
-                Format::V3 => {
-                    let content: Map<String, Value> = media
-                        .iter()
-                        .map(|media| ((*media).to_owned(), json!({"schema": schema})))
-                        .collect();
-                    operation["requestBody"] = json!({"content": content});
-                }
-                Format::V2 => {
-                    operation["consumes"] = json!(media);
-                    parameters.insert(0, json!({"in": "body", "name": "body", "schema": schema}));
-                }
-            }
-        }
-        operation["parameters"] = parameters.into();
-        operation
+    fn operation(&self, action: &str, answer: &Answer, suffix: &str) -> Value {
+        self.described(action, answer, suffix).build()
     }
 
-    fn patches(&self) -> Vec<&'static str> {
-        PATCHES
-            .into_iter()
-            .filter(|media| self.resource.custom.is_none() || !media.contains("strategic"))
-            .collect()
+    fn connect(&self, of: &Subresource, method: &str, suffix: &str) -> Value {
+        let operation = Operation {
+            of: Some(of),
+            method,
+            ..self.described("connect", &Answer::Stream, suffix)
+        };
+        operation.build()
+    }
+
+    fn described<'a>(
+        &'a self,
+        action: &'a str,
+        answer: &'a Answer,
+        suffix: &'a str,
+    ) -> Operation<'a> {
+        Operation {
+            group: self.group,
+            version: self.version,
+            resource: self.resource,
+            format: self.format,
+            action,
+            answer,
+            suffix,
+            of: None,
+            method: "",
+        }
     }
 }
 
-fn parameter(name: &str, place: &str, kind: &str, format: Format) -> Value {
-    let mut out = json!({"name": name, "in": place});
-    if place == "path" {
-        out["required"] = true.into();
-    }
-    match format {
-        Format::V2 => {
-            out["type"] = kind.into();
-            out["uniqueItems"] = true.into();
-        }
-        Format::V3 => out["schema"] = json!({"type": kind, "uniqueItems": true}),
-    }
-    out
-}
-
-fn responses(schema: Option<&str>, format: Format) -> Value {
-    let mut ok = json!({"description": "OK"});
-    if let Some(name) = schema {
-        let reference = format.reference(name);
-        match format {
-            Format::V2 => ok["schema"] = reference,
-            Format::V3 => ok["content"] = json!({"application/json": {"schema": reference}}),
-        }
-    }
-    json!({"200": ok, "401": {"description": "Unauthorized"}})
+/// Parameters by name, and by place where two have one name.
+fn sorted(mut parameters: Vec<Value>) -> Value {
+    let key =
+        |one: &Value| ["name", "in"].map(|key| one[key].as_str().unwrap_or_default().to_owned());
+    parameters.sort_by_key(key);
+    json!(parameters)
 }

@@ -53,3 +53,45 @@ fn hashes_follow_the_resources() {
     assert_eq!(hash_all(&registry), hash_all(&registry));
     assert_ne!(hash_all(&registry), hash_all(&more));
 }
+
+/// Generated clients are named after the operations.
+#[test]
+fn operations_have_the_names_and_parameters_of_upstream() {
+    let registry = builtin::registry(&RuntimeConfig::default(), Release::DEFAULT);
+    let document = parts(&registry)["apis/resource.k8s.io/v1"].v3();
+    let claims = "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims";
+    let names = |path: &Value| -> Vec<String> {
+        let all = path["parameters"].as_array().into_iter().flatten();
+        all.map(|one| one["name"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let many = &document["paths"][claims];
+    assert_eq!(names(many), ["namespace", "pretty"]);
+    let delete = &many["delete"];
+    assert_eq!(
+        delete["operationId"],
+        "deleteResourceV1CollectionNamespacedResourceClaim"
+    );
+    assert_eq!(delete["tags"], json!(["resource_v1"]));
+    assert_eq!(
+        names(&many["post"]),
+        ["dryRun", "fieldManager", "fieldValidation"]
+    );
+    let codes: Vec<_> = many["post"]["responses"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .collect();
+    assert_eq!(codes, ["200", "201", "202", "401"]);
+    // Parameters that every operation of a path has are listed once.
+    let everywhere = &document["paths"]["/apis/resource.k8s.io/v1/resourceclaims"];
+    assert!(names(&everywhere["get"]).is_empty());
+    assert_eq!(names(everywhere)[..2], ["allowWatchBookmarks", "continue"]);
+    let document = parts(&registry)["api/v1"].v3();
+    let proxy = &document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/proxy/{path}"];
+    assert_eq!(
+        proxy["head"]["operationId"],
+        "connectCoreV1HeadNamespacedPodProxyWithPath"
+    );
+    assert_eq!(names(proxy), ["name", "namespace", "path", "path"]);
+}

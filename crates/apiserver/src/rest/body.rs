@@ -77,7 +77,8 @@ impl Call<'_> {
             let other = self.of_other_kind(&text, api_version, kind);
             other.unwrap_or(error)
         })?;
-        crate::raw::sent(std::mem::take(&mut decoded.raws));
+        crate::raw::sent_object(std::mem::take(&mut decoded.raws));
+        crate::empties::sent(std::mem::take(&mut decoded.empties));
         decoded.strict.splice(0..0, repeated);
         let sent_version = decoded.value["apiVersion"].as_str().unwrap_or_default();
         if sent_version.matches('/').count() > 1 {
@@ -375,4 +376,16 @@ fn type_error(text: &[u8], kind: &str, error: &DecodeError) -> Option<String> {
 fn protobuf_to_json(body: &[u8]) -> std::result::Result<Vec<u8>, String> {
     let text = crate::protobuf::to_json(body).map_err(|error| error.to_string())?;
     Ok(text.into_bytes())
+}
+
+/// Upstream's error about a version or kind that is no text.
+pub(super) fn untyped(value: &Value) -> Option<String> {
+    let mut members = ["apiVersion", "kind"]
+        .map(|key| (key, &value[key]))
+        .into_iter();
+    let (key, found) = members.find(|(_, it)| !it.is_string() && !it.is_null())?;
+    let found = allot_schema::decode::json_type(found);
+    Some(format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct field .{key} of type string"
+    ))
 }

@@ -6,13 +6,12 @@ use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, Path};
 use allot_apimachinery::gvk::GroupKind;
 use allot_schema::apply::Managed;
-use allot_schema::merge::go_value;
 use allot_schema::{decode, json_patch, strategic, types};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value};
 
-use super::body::{claimed_type, is_registered, not_registered};
+use super::body::{claimed_type, is_registered, not_registered, untyped};
 use super::media_type::patch_type;
 use crate::body::Body;
 use crate::context::{Call, FieldValidation};
@@ -80,14 +79,6 @@ async fn create_by_apply(
     config: &Value,
     strict: &[String],
 ) -> Result<Response<Body>> {
-    let uid = meta(config, "uid");
-    if !uid.is_empty() {
-        let why = format!(
-            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        );
-        let resource = call.resource.group_resource();
-        return Err(Status::conflict(&resource, call.name(), &why).into());
-    }
     let (object, owners) = managed::with_manager(
         &call.resource,
         &call.version,
@@ -101,6 +92,14 @@ async fn create_by_apply(
     .map_err(managed::apply_error)?;
     let mut object = decode_applied(call, config, strict, object)?;
     call.check_name(&object)?;
+    let uid = meta(config, "uid");
+    if !uid.is_empty() {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        let resource = call.resource.group_resource();
+        return Err(Status::conflict(&resource, call.name(), &why).into());
+    }
     // An apply that creates an object has no version to check.
     metadata_mut(&mut object).remove("resourceVersion");
     let stored = call.store_new(object, Some(owners)).await?;
@@ -210,7 +209,7 @@ fn apply(
     // An error shows the whole object: to patch again for it is cheaper than to print each.
     let shown = || {
         if let Patch::Strategic(patch) = patch {
-            return go_value(patch);
+            return strategic::shown(current, patch);
         }
         let mut whole = current.clone();
         owners.write(&mut whole);
@@ -387,6 +386,9 @@ fn decode_patched(
     strict: &[String],
     shown: &dyn Fn() -> String,
 ) -> Result<Value> {
+    if let Some(error) = untyped(&value).filter(|_| call.resource.custom.is_none()) {
+        return Err(refused(&shown(), &error));
+    }
     // A patch that changes the kind of the object is validated as that kind first, as by upstream's decoder.
     let (group, version) = split_api_version(text(&value, &["apiVersion"]));
     let kind = text(&value, &["kind"]);
@@ -434,6 +436,7 @@ fn decode_patched(
                 value,
                 strict,
                 raws: Vec::new(),
+                empties: Vec::new(),
             };
             decoded
                 .apply(mode)
@@ -461,6 +464,7 @@ fn decode_as(
 ) -> Result<(Value, Vec<String>)> {
     decode::decode_value(value, schema)
         .and_then(|mut decoded| {
+            crate::empties::sent(std::mem::take(&mut decoded.empties));
             decoded.strict.splice(0..0, strict.iter().cloned());
             decoded.apply(mode)
         })

@@ -71,6 +71,7 @@ impl Call<'_> {
         if !uid.is_empty() {
             return Err(self.uid_conflict(&uid, ""));
         }
+        sent_version(&object)?;
         metadata_mut(&mut object).remove("resourceVersion");
         let stored = self.store_new(object, None).await?;
         self.stored_response(201, stored).await
@@ -238,12 +239,21 @@ impl Call<'_> {
             }
             return Ok(true);
         }
-        match sent.parse::<u64>() {
-            Ok(sent) if sent == revision => Ok(false),
-            Ok(_) => Err(self.modified()),
-            Err(_) => Err(ApiError::unknown(format!(
-                "strconv.ParseUint: parsing {sent:?}: invalid syntax"
-            ))),
+        match sent_version(new)? == revision {
+            true => Ok(false),
+            false => Err(self.modified()),
         }
+    }
+}
+
+/// The version that an object names; 0 for none.
+fn sent_version(object: &Value) -> Result<u64> {
+    match meta(object, "resourceVersion") {
+        "" => Ok(0),
+        sent => sent.parse().map_err(|_| {
+            ApiError::unknown(format!(
+                "strconv.ParseUint: parsing {sent:?}: invalid syntax"
+            ))
+        }),
     }
 }

@@ -1,5 +1,7 @@
 //! The kinds of `resource.k8s.io`: what they do is in `allot_model`, also for the versions from before 1.31.
 
+use std::borrow::Cow;
+
 use allot_apimachinery::field::ErrorList;
 use allot_model::Kind;
 use allot_model::features::Features;
@@ -10,7 +12,7 @@ use crate::error::{ApiError, Result};
 use crate::registry::{ALL_METADATA, BASE, Builtin, Layout, Resource, Rules, Steps};
 use crate::request::Part;
 use crate::versions::{self, dra_kind};
-use crate::{classic, table};
+use crate::{classic, empties, table};
 
 mod device_class;
 mod device_taint_rule;
@@ -133,7 +135,11 @@ fn validate_create(features: &Features, resource: &Resource, object: &Value) -> 
         return allot_model::classic::create(kind, object);
     }
     match dra_kind(resource) {
-        Some(kind) => allot_model::validate::create(kind, object, features),
+        Some(kind) => {
+            let object = as_sent(object, Part::Main);
+            let validate = || allot_model::validate::create(kind, &object, features);
+            allot_model::validate::showing_raw(crate::raw::shown, validate)
+        }
         None => ErrorList::new(),
     }
 }
@@ -151,16 +157,43 @@ fn validate_update(
     let Some(kind) = dra_kind(resource) else {
         return ErrorList::new();
     };
-    match part {
-        Part::Status => allot_model::validate::status_update(kind, object, old),
+    let object = as_sent(object, part);
+    allot_model::validate::showing_raw(crate::raw::shown, || match part {
+        Part::Status => allot_model::validate::status_update(kind, &object, old),
         // As upstream's strategy, which alone of these does so.
         _ if kind == Kind::ResourceClaimTemplate => {
-            let mut errors = allot_model::validate::create(kind, object, features);
-            errors.extend(allot_model::validate::update(kind, object, old, features));
+            let mut errors = allot_model::validate::create(kind, &object, features);
+            errors.extend(allot_model::validate::update(kind, &object, old, features));
             errors
         }
-        _ => allot_model::validate::update(kind, object, old, features),
+        _ => allot_model::validate::update(kind, &object, old, features),
+    })
+}
+
+/// The object as it was sent: validation tells empty lists from absent ones.
+fn as_sent(object: &Value, part: Part) -> Cow<'_, Value> {
+    empties::restored(object, part, place_in_hub)
+}
+
+/// Where a pointer into one of the versions leads in the hub: in the flat ones a request has no `exactly`, and a device
+/// has the most in `basic`. None for what is nil there after the conversion.
+fn place_in_hub(pointer: &str) -> Option<String> {
+    let mut keys: Vec<&str> = pointer.split('/').collect();
+    let below = |list: &str| {
+        let at = keys.iter().position(|key| *key == list)? + 2;
+        Some((at, *keys.get(at)?))
+    };
+    match (below("requests"), below("devices")) {
+        (Some((_, "tolerations")), _) => return None,
+        (Some((at, key)), _) if !matches!(key, "exactly" | "firstAvailable") => {
+            keys.insert(at, "exactly");
+        }
+        (_, Some((at, "basic"))) => {
+            keys.remove(at);
+        }
+        _ => {}
     }
+    Some(keys.join("/"))
 }
 
 fn layout(resource: &Resource, version: &str) -> Layout {

@@ -9,6 +9,7 @@ use allot_model::quota::pods;
 use serde_json::Value;
 
 use super::{entries, list, quantity, rule};
+use crate::empties;
 
 /// A resource of Kubernetes itself.
 fn is_native(name: &str) -> bool {
@@ -88,10 +89,9 @@ fn requirements(
 
 /// Checks the requests and limits of a whole pod.
 pub(crate) fn pod_level(resources: &Value, path: &Path, errors: &mut ErrorList) {
-    if resources["claims"]
-        .as_array()
-        .is_some_and(|claims| !claims.is_empty())
-    {
+    let claims = resources["claims"].as_array();
+    let pointer = format!("/{}/claims", path.to_string().replace('.', "/"));
+    if claims.is_some_and(|claims| !claims.is_empty()) || empties::has(&pointer) {
         errors.push(Error::forbidden(
             &path.child("claims"),
             "claims may not be set for Resources at pod-level",

@@ -35,11 +35,12 @@ pub fn resource_claims(metadata: &Value, spec: &Value, path: &Path) -> ErrorList
     let path = path.child("resourceClaims");
     let claims = spec.list("resourceClaims");
     let mut errors = ErrorList::new();
-    if !claims.is_empty() && metadata.at("annotations").has(MIRROR_ANNOTATION) {
-        errors.push(Error::forbidden(
-            &path,
-            "static pods do not support resource claims",
-        ));
+    if metadata.at("annotations").has(MIRROR_ANNOTATION) {
+        // Upstream says this of each claim, of which it then says nothing else, and with a path that has no name.
+        let nowhere = Path::new("[]");
+        let text = "static pods do not support resource claims";
+        errors.extend(claims.iter().map(|_| Error::forbidden(&nowhere, text)));
+        return errors;
     }
     let mut seen = BTreeSet::new();
     for (index, claim) in claims.iter().enumerate() {
@@ -149,7 +150,10 @@ pub fn resource_claim_statuses(status: &Value, spec: &Value, path: &Path) -> Err
     let mut errors = ErrorList::new();
     let mut seen = BTreeSet::new();
     for (index, entry) in status.list("resourceClaimStatuses").iter().enumerate() {
-        let path = path.index(index).child("name");
+        let (path, of_claim) = (
+            path.index(index).child("name"),
+            path.index(index).child("resourceClaimName"),
+        );
         let name = entry.text("name");
         if !pod_claims.contains(name) {
             errors.push(Error::invalid(
@@ -162,7 +166,7 @@ pub fn resource_claim_statuses(status: &Value, spec: &Value, path: &Path) -> Err
             errors.push(Error::duplicate(&path, name));
         }
         if let Some(claim) = entry.opt_text("resourceClaimName") {
-            errors.extend(names::subdomain(claim, &path));
+            errors.extend(names::subdomain(claim, &of_claim));
         }
     }
     errors
@@ -233,6 +237,57 @@ pub fn extended_resource_claim_status(status: &Value, spec: &Value, path: &Path)
     match status.text("resourceClaimName") {
         "" => errors.push(Error::required(&name_path, "")),
         name => errors.extend(names::subdomain(name, &name_path)),
+    }
+    errors
+}
+
+/// Checks `status.nodeAllocatableResourceClaimStatuses`; `path` is that of the status.
+pub fn node_allocatable_statuses(status: &Value, spec: &Value, path: &Path) -> ErrorList {
+    const KEY: &str = "nodeAllocatableResourceClaimStatuses";
+    let named = |list: &'_ [Value], name: &str| {
+        let mut names = list
+            .iter()
+            .filter_map(|entry| entry.opt_text("resourceClaimName"));
+        names.any(|known| known == name)
+    };
+    let mut errors = ErrorList::new();
+    for (index, entry) in status.list(KEY).iter().enumerate() {
+        let path = path.child(KEY).index(index);
+        let (name, name_path) = (
+            entry.text("resourceClaimName"),
+            path.child("resourceClaimName"),
+        );
+        if name.is_empty() {
+            errors.push(Error::required(&name_path, "must not be empty"));
+        }
+        let known = named(spec.list("resourceClaims"), name)
+            || named(status.list("resourceClaimStatuses"), name);
+        if !known {
+            let text = "no mapping found in pod reference";
+            errors.push(Error::invalid(&name_path, name, text));
+        }
+        if entry.list("containers").is_empty() {
+            let path = path.child("containers");
+            errors.push(Error::required(&path, "must not be empty"));
+        }
+        let resources = entry.at("resources").as_object();
+        let path = path.child("resources");
+        if resources.is_none_or(serde_json::Map::is_empty) {
+            errors.push(Error::required(&path, "must not be empty"));
+        }
+        for (name, amount) in resources.into_iter().flatten() {
+            let path = path.key(name);
+            if name.contains('/') && !name.contains("kubernetes.io/") {
+                let text = "must be a node allocatable resource name";
+                errors.push(Error::invalid(&path, name.as_str(), text));
+            }
+            if let Some(amount) = shape::quantity(amount)
+                && amount.signum() < 0
+            {
+                let text = "must be non-negative";
+                errors.push(Error::invalid(&path, amount.to_string(), text));
+            }
+        }
     }
     errors
 }

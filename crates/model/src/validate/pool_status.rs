@@ -87,7 +87,10 @@ pub(super) fn update_status(request: &Value, old: &Value) -> ErrorList {
 }
 
 fn status(status: &Value, path: &Path) -> ErrorList {
-    let mut errors = ErrorList::new();
+    let conditions = status.list("conditions");
+    let conditions_path = path.child("conditions");
+    // Upstream's generated validation, which has the rest, comes after what is written by hand.
+    let mut errors = conditions::conditions(conditions, &conditions_path);
     let count_path = path.child("poolCount");
     if status.has("poolCount") {
         errors.extend(minimum(status.int("poolCount"), 0, &count_path));
@@ -97,8 +100,6 @@ fn status(status: &Value, path: &Path) -> ErrorList {
     let pools = status.list("pools");
     let pools_path = path.child("pools");
     errors.extend(super::common::list(pools, MAX_POOLS, &pools_path, pool));
-    let conditions = status.list("conditions");
-    let conditions_path = path.child("conditions");
     if conditions.len() > MAX_CONDITIONS {
         errors.push(Error::too_many(
             &conditions_path,
@@ -106,7 +107,6 @@ fn status(status: &Value, path: &Path) -> ErrorList {
             MAX_CONDITIONS,
         ));
     }
-    errors.extend(conditions::conditions(conditions, &conditions_path));
     errors
 }
 

@@ -4,7 +4,7 @@ use allot_apimachinery::quote::quote;
 use serde_json::{Map, Value};
 
 use super::outcome::{DecodeError, Decoded, RawText};
-use super::scalar;
+use super::{empties, scalar};
 use crate::types::{Struct, Type};
 
 /// The maximum number of unknown and duplicate fields that are reported for an object, as in upstream's decoder.
@@ -31,6 +31,8 @@ pub(super) struct Context {
     pub(super) earlier: Option<Map<String, Value>>,
     /// Texts of raw fields, where an object is read from its text.
     pub(super) raws: Option<Vec<RawText>>,
+    /// The object still has lists or maps that the encoder leaves out because they are empty.
+    pub(super) has_empties: bool,
 }
 
 impl Context {
@@ -45,18 +47,28 @@ impl Context {
             stopped: false,
             earlier: None,
             raws: None,
+            has_empties: false,
         }
     }
 
-    pub(super) fn finish(self, value: Value) -> Result<Decoded, DecodeError> {
-        match self.error {
-            Some(text) => Err(DecodeError::Type(text)),
-            None => Ok(Decoded {
-                value,
-                strict: self.strict,
-                raws: self.raws.unwrap_or_default(),
-            }),
+    pub(super) fn finish(
+        self,
+        mut value: Value,
+        schema: Option<&'static Struct>,
+    ) -> Result<Decoded, DecodeError> {
+        if let Some(text) = self.error {
+            return Err(DecodeError::Type(text));
         }
+        let empties = match schema.filter(|_| self.has_empties) {
+            Some(schema) => empties::take(&mut value, schema),
+            None => Vec::new(),
+        };
+        Ok(Decoded {
+            value,
+            strict: self.strict,
+            raws: self.raws.unwrap_or_default(),
+            empties,
+        })
     }
 
     pub(super) fn save(&mut self, text: impl FnOnce() -> String) {

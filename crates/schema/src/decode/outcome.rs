@@ -23,6 +23,8 @@ pub struct Decoded {
     pub strict: Vec<String>,
     /// The texts of all raw fields in the order of the document; none of an object that was no text.
     pub raws: Vec<RawText>,
+    /// The lists and maps that were sent empty and are not in the object.
+    pub empties: Vec<Empty>,
 }
 
 impl Decoded {
@@ -48,6 +50,16 @@ pub enum DecodeError {
     /// Strict validation met unknown or duplicate fields.
     #[error("strict decoding error: {}", .0.join(", "))]
     Strict(Vec<String>),
+}
+
+/// A list or map that was sent without elements. It is stored and served like an absent one; upstream's validation sees
+/// that it is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Empty {
+    /// Where it was, as a JSON pointer.
+    pub pointer: String,
+    /// An empty list or map.
+    pub value: Value,
 }
 
 /// A raw field as it was sent.

@@ -57,10 +57,29 @@ fn zero_struct(structure: &'static Struct) -> Value {
 
 /// Drops the fields of a decoded struct that the encoder would leave out and adds those it would write.
 pub(super) fn settle(structure: &'static Struct, map: &mut Map<String, Value>) {
+    settle_fields(structure, map, |_, _| false);
+}
+
+/// As [`settle`], but empty lists and maps stay; answers whether there are any.
+pub(super) fn settle_sent(structure: &'static Struct, map: &mut Map<String, Value>) -> bool {
+    let mut has_empties = false;
+    settle_fields(structure, map, |field, value| {
+        let empty = is_empty_collection(field, value);
+        has_empties |= empty;
+        empty
+    });
+    has_empties
+}
+
+fn settle_fields(
+    structure: &'static Struct,
+    map: &mut Map<String, Value>,
+    mut keeps: impl FnMut(&Field, &Value) -> bool,
+) {
     map.retain(|name, value| {
-        structure
-            .field(name)
-            .is_none_or(|field| !value.is_null() && !left_out(field, value))
+        structure.field(name).is_none_or(|field| {
+            !value.is_null() && (!left_out(field, value) || keeps(field, value))
+        })
     });
     for field in structure.always() {
         if !map.contains_key(field.name) {
@@ -87,6 +106,16 @@ fn left_out(field: &Field, value: &Value) -> bool {
         Value::Object(map) => map.is_empty() && matches!(field.ty, Type::Map(_)),
         Value::Null => true,
     }
+}
+
+/// A list or map without elements that the encoder leaves out.
+pub(super) fn is_empty_collection(field: &Field, value: &Value) -> bool {
+    let empty = match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty() && matches!(field.ty, Type::Map(_)),
+        _ => false,
+    };
+    empty && left_out(field, value)
 }
 
 /// What the encoder writes for such a field.
@@ -119,6 +148,11 @@ fn normalize_type(value: &mut Value, ty: &Type) {
         (Type::Map(element), Value::Object(map)) => map
             .values_mut()
             .for_each(|item| normalize_type(item, element)),
+        (Type::SchemaOrBool | Type::SchemaOrArray, value) => {
+            if let Some(schema) = json_schema() {
+                normalize(value, schema);
+            }
+        }
         _ => {}
     }
 }

@@ -166,3 +166,31 @@ fn regression_what_continues_a_large_object_is_not_compared_with_all_of_it() {
     );
     assert_eq!(found.strict, [r#"duplicate field "data""#]);
 }
+
+#[test]
+fn lists_and_maps_that_were_sent_empty_are_told() {
+    let schema = types::lookup(CLAIM.0, CLAIM.1, CLAIM.2).expect("known kind");
+    let text = r#"{"metadata":{"labels":{},"finalizers":[]},"spec":{"devices":{"requests":[{"name":"a","firstAvailable":[],"exactly":{"deviceClassName":"c","capacity":{"requests":{}}}}],"config":null}}}"#;
+    let found = decode_json(text.as_bytes(), Some(schema)).expect("an object");
+    let request = json!({"name": "a", "exactly": {"deviceClassName": "c", "capacity": {}}});
+    assert_eq!(
+        found.value,
+        json!({"metadata": {}, "spec": {"devices": {"requests": [request]}}, "status": {}})
+    );
+    let empty = |pointer: &str, value: Value| Empty {
+        pointer: pointer.to_owned(),
+        value,
+    };
+    assert_eq!(
+        found.empties,
+        [
+            empty("/metadata/finalizers", json!([])),
+            empty("/metadata/labels", json!({})),
+            empty(
+                "/spec/devices/requests/0/exactly/capacity/requests",
+                json!({})
+            ),
+            empty("/spec/devices/requests/0/firstAvailable", json!([])),
+        ]
+    );
+}

@@ -93,6 +93,12 @@ fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<
             "json: cannot unmarshal number {number} into Go value of type int32"
         ));
     }
+    if matches!(
+        ty,
+        Type::Time | Type::MicroTime | Type::Duration | Type::Quantity
+    ) {
+        return parsed(value, ty);
+    }
     let plain = match ty {
         Type::String => "string",
         Type::Bool => "bool",
@@ -121,6 +127,23 @@ fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<
             }
         }
         _ => unknown(),
+    }
+}
+
+/// Types with a parser of their own read the JSON text of the value, which has no field's name around it.
+fn parsed(value: &Value, ty: &Type) -> Result<(), String> {
+    if let Some(text) =
+        scalar::collection_text(ty).filter(|_| value.is_array() || value.is_object())
+    {
+        return Err(text);
+    }
+    match scalar::convert(value.clone(), ty) {
+        Ok(_) => Ok(()),
+        Err(scalar::Error::Text(text)) => Err(text),
+        Err(scalar::Error::Mismatch(_)) => Err(format!(
+            "json: cannot unmarshal {} into Go value of type string",
+            scalar::json_type(value)
+        )),
     }
 }
 

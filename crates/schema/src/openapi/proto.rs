@@ -83,6 +83,8 @@ static PATH_V3: Message = message(
         ("put", 5, Of(&OPERATION_V3)),
         ("post", 6, Of(&OPERATION_V3)),
         ("delete", 7, Of(&OPERATION_V3)),
+        ("options", 8, Of(&OPERATION_V3)),
+        ("head", 9, Of(&OPERATION_V3)),
         ("patch", 10, Of(&OPERATION_V3)),
         ("parameters", 13, Many(&Wrapped(1, &Of(&PARAMETER_V3)))),
     ],
@@ -90,6 +92,7 @@ static PATH_V3: Message = message(
 );
 static OPERATION_V3: Message = message(
     &[
+        ("tags", 1, Many(&Text)),
         ("operationId", 5, Text),
         ("parameters", 6, Many(&Wrapped(1, &Of(&PARAMETER_V3)))),
         ("requestBody", 7, Wrapped(1, &Of(&BODY_V3))),
@@ -106,7 +109,10 @@ static PARAMETER_V3: Message = message(
     ],
     14,
 );
-static BODY_V3: Message = message(&[("content", 2, Names(&Of(&MEDIA_V3)))], 4);
+static BODY_V3: Message = message(
+    &[("content", 2, Names(&Of(&MEDIA_V3))), ("required", 3, Bool)],
+    4,
+);
 static MEDIA_V3: Message = message(&[("schema", 1, SchemaOrReference)], 5);
 static RESPONSES_V3: Message = named(2, Wrapped(1, &Of(&RESPONSE_V3)));
 static RESPONSE_V3: Message = message(
@@ -168,6 +174,8 @@ static PATH_V2: Message = message(
         ("put", 3, Of(&OPERATION_V2)),
         ("post", 4, Of(&OPERATION_V2)),
         ("delete", 5, Of(&OPERATION_V2)),
+        ("options", 6, Of(&OPERATION_V2)),
+        ("head", 7, Of(&OPERATION_V2)),
         ("patch", 8, Of(&OPERATION_V2)),
         ("parameters", 9, Many(&Wrapped(1, &Kind::Parameter))),
     ],
@@ -175,10 +183,13 @@ static PATH_V2: Message = message(
 );
 static OPERATION_V2: Message = message(
     &[
+        ("tags", 1, Many(&Text)),
         ("operationId", 5, Text),
+        ("produces", 6, Many(&Text)),
         ("consumes", 7, Many(&Text)),
         ("parameters", 8, Many(&Wrapped(1, &Kind::Parameter))),
         ("responses", 9, Of(&RESPONSES_V2)),
+        ("schemes", 10, Many(&Text)),
     ],
     13,
 );

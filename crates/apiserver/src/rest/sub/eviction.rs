@@ -56,7 +56,15 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         options => {
             let mut options = options.clone();
             options["kind"] = "DeleteOptions".into();
-            parse_delete_options(options.to_string().as_bytes(), &Query::default())?
+            let parsed = parse_delete_options(options.to_string().as_bytes(), &Query::default());
+            match parsed {
+                Ok(options) => options,
+                // They are checked when the pod is deleted.
+                Err(error) => {
+                    let found = call.core.backend.get("pods", &call.key()).await?;
+                    return Err(found.map_or_else(|| call.not_found(), |_| error));
+                }
+            }
         }
     };
     options.dry_run |= call.dry_run;

@@ -118,6 +118,26 @@ fn validate_mutating(object: &Value, errors: &mut ErrorList) {
     validate_binding(&object["spec"], Some(&policy::MUTATING_OPERATIONS), errors);
 }
 
+/// A selector as Go prints the struct.
+fn selector(selector: &Value) -> String {
+    if !selector.is_object() {
+        return "<unset>".to_owned();
+    }
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let labels =
+        labels.map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()));
+    let requirements = list(selector, "matchExpressions").iter().map(|one| {
+        let values = object::strings(&one["values"]).join(" ");
+        let [key, operator] = ["key", "operator"].map(|key| object::text(one, &[key]));
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+    });
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        labels.collect::<String>(),
+        requirements.collect::<String>()
+    )
+}
+
 fn row(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
     let reference = match &spec["paramRef"] {
@@ -126,7 +146,8 @@ fn row(object: &Value) -> Vec<Value> {
             object::text(value, &["namespace"]),
             object::text(value, &["name"]),
         ) {
-            ("", name) => name.to_owned(),
+            (_, "") => selector(&value["selector"]),
+            ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         },
     };
@@ -136,4 +157,29 @@ fn row(object: &Value) -> Vec<Value> {
         json!(reference),
         age(object),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_shown_by_name_or_selector() {
+        let shown = |reference: Value| {
+            let spec = json!({"policyName": "p", "paramRef": reference});
+            row(&json!({"metadata": {"name": "b"}, "spec": spec}))[2].clone()
+        };
+        assert_eq!(shown(Value::Null), "<unset>");
+        assert_eq!(shown(json!({"name": "max"})), "*/max");
+        assert_eq!(shown(json!({"name": "max", "namespace": "n"})), "n/max");
+        let selector = json!({
+            "matchLabels": {"a": "b", "c": "d"},
+            "matchExpressions": [{"key": "x", "operator": "In", "values": ["y", "z"]}],
+        });
+        assert_eq!(
+            shown(json!({"selector": selector})),
+            "&LabelSelector{MatchLabels:map[string]string{a: b,c: d,},MatchExpressions:[]LabelSelectorRequirement{\
+             LabelSelectorRequirement{Key:x,Operator:In,Values:[y z],},},}"
+        );
+    }
 }

@@ -10,6 +10,7 @@ use crate::registry::{Builtin, Rules, SCALE, STATUS};
 use crate::table::age;
 use crate::table::format::{containers, number};
 use crate::validate::workloads::{self, Counts};
+use crate::warnings;
 
 mod validation;
 
@@ -26,11 +27,27 @@ pub(super) static STATEFUL_SET: Builtin = Builtin {
         validate_status: Some(|object, old, errors| {
             workloads::validate_status(&COUNTS, object, old, errors)
         }),
+        warnings_create: Some(|set| [warnings::template(set), history(set)].concat()),
+        warnings_update: Some(|set, old| {
+            let changed = warnings::after_change(set, old, warnings::template);
+            [changed, history(set)].concat()
+        }),
         table: Some(("Name|Ready|Age|Containers::1|Images::1", row)),
         ..APPS.rules
     },
     ..APPS
 };
+
+/// The warning about a history without a bound.
+fn history(set: &Value) -> Vec<String> {
+    let limit = set["spec"]["revisionHistoryLimit"].as_i64();
+    let text = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended";
+    limit
+        .filter(|limit| *limit < 0)
+        .map(|_| text.to_owned())
+        .into_iter()
+        .collect()
+}
 
 /// An upper bound of pods that are away during an update is not for stateful sets yet.
 fn drop_disabled(_: &Features, new: &mut Value, old: &Value) {

@@ -39,6 +39,7 @@ pub(super) static POD: Builtin = Builtin {
         connect: Some(Connect::Pod),
         pod_template: Some(&[]),
         initialize: Some(initialize),
+        drop_disabled: Some(strategy::drop_disabled),
         prepare_part: Some(|pod, old, part| match part {
             Part::EphemeralContainers => keep_but(pod, old, &["spec", "ephemeralContainers"]),
             Part::Resize => resize::prepare(pod, old),

@@ -11,6 +11,7 @@ pub(super) static RESOURCE_CLAIM: Builtin = Builtin {
     plural: "resourceclaims",
     subresources: &[STATUS],
     rules: Rules {
+        status_has_table: false,
         warnings: |object| warnings(Kind::ResourceClaim, object),
         ..RESOURCE.rules
     },

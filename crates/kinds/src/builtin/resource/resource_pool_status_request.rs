@@ -14,6 +14,7 @@ pub(super) static RESOURCE_POOL_STATUS_REQUEST: Builtin = Builtin {
     deprecated: &[("v1alpha3", "v1.39", "v1.42")],
     subresources: &[STATUS],
     rules: Rules {
+        status_has_table: false,
         requires_version: |_| true,
         warnings: |object| warnings(Kind::ResourcePoolStatusRequest, object),
         ..RESOURCE.rules

@@ -37,7 +37,8 @@ pub(crate) fn check(volume: &Value, kind: &str, path: &Path, errors: &mut ErrorL
         "gcePersistentDisk" | "awsElasticBlockStore" => {
             let partition = source["partition"].as_i64().unwrap_or_default();
             if !(0..=255).contains(&partition) {
-                let detail = between(0, 255);
+                // None is allowed, but not said to be.
+                let detail = between(1, 255);
                 errors.push(Error::invalid(&at.child("partition"), partition, detail));
             }
         }

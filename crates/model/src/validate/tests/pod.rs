@@ -55,7 +55,7 @@ fn static_pods_have_no_claims() {
     let errors = pod::resource_claims(&metadata, &spec, &Path::new("spec"));
     assert_messages(
         errors,
-        &["spec.resourceClaims: Forbidden: static pods do not support resource claims"],
+        &["[]: Forbidden: static pods do not support resource claims"],
     );
     assert_messages(
         pod::resource_claims(&metadata, &json!({}), &Path::new("spec")),
@@ -171,6 +171,37 @@ fn health_is_reported_for_what_a_container_uses() {
         &[
             r#"s[0].allocatedResourcesStatus[0].name: Invalid value: "claim:b": must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty"#,
             r#"s[0].allocatedResourcesStatus[1].name: Invalid value: "cpu": must match one of the container's resource requests"#,
+        ],
+    );
+}
+
+#[test]
+fn node_allocatable_resources_are_those_of_a_claim_of_the_pod() {
+    let spec = json!({"resourceClaims": [{"name": "a", "resourceClaimName": "direct"}]});
+    let check = |entry: Value, expected: &[&str]| {
+        let status = json!({
+            "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "generated"}],
+            "nodeAllocatableResourceClaimStatuses": [entry],
+        });
+        let path = Path::new("status");
+        assert_messages(
+            pod::node_allocatable_statuses(&status, &spec, &path),
+            expected,
+        );
+    };
+    for name in ["direct", "generated"] {
+        let entry =
+            json!({"resourceClaimName": name, "containers": ["x"], "resources": {"cpu": "1"}});
+        check(entry, &[]);
+    }
+    check(
+        json!({"resourceClaimName": "", "resources": {"a.b/c": "-1"}}),
+        &[
+            "status.nodeAllocatableResourceClaimStatuses[0].resourceClaimName: Required value: must not be empty",
+            r#"status.nodeAllocatableResourceClaimStatuses[0].resourceClaimName: Invalid value: "": no mapping found in pod reference"#,
+            "status.nodeAllocatableResourceClaimStatuses[0].containers: Required value: must not be empty",
+            r#"status.nodeAllocatableResourceClaimStatuses[0].resources[a.b/c]: Invalid value: "a.b/c": must be a node allocatable resource name"#,
+            r#"status.nodeAllocatableResourceClaimStatuses[0].resources[a.b/c]: Invalid value: "-1": must be non-negative"#,
         ],
     );
 }

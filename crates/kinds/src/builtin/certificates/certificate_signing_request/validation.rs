@@ -161,7 +161,7 @@ fn certificates(data: &str) -> Result<(), String> {
         blocks += 1;
     }
     match blocks {
-        0 => Err("must contain one or more CERTIFICATE PEM blocks".to_owned()),
+        0 => Err("must contain at least one CERTIFICATE PEM block".to_owned()),
         _ => Ok(()),
     }
 }
@@ -217,8 +217,6 @@ fn labels(whole: &str, check: fn(&str) -> Vec<String>, path: &Path, errors: &mut
 fn conditions(conditions: &[Value], errors: &mut ErrorList) {
     let path = Path::new("status").child("conditions");
     let decided = |kind: &str| matches!(kind, "Approved" | "Denied");
-    let has = |kind: &str| conditions.iter().any(|it| it["type"] == kind);
-    let both = has("Approved") && has("Denied");
     let mut seen = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let at = path.index(index);
@@ -231,12 +229,16 @@ fn conditions(conditions: &[Value], errors: &mut ErrorList) {
         } else if (decided(kind) || kind == "Failed") && status != "True" {
             errors.push(Error::not_supported(&at.child("status"), status, &["True"]));
         } else if !matches!(status, "True" | "False" | "Unknown") {
-            let known = ["True", "False", "Unknown"];
+            let known = ["False", "True", "Unknown"];
             errors.push(Error::not_supported(&at.child("status"), status, &known));
         }
-        if both && decided(kind) {
+        let other = match kind {
+            "Approved" => "Denied",
+            _ => "Approved",
+        };
+        if decided(kind) && seen.contains(other) {
             let detail = "Approved and Denied conditions are mutually exclusive";
-            errors.push(Error::invalid(&at.child("type"), kind, detail));
+            errors.push(Error::invalid(&path, kind, detail));
         }
         if !seen.insert(kind) {
             errors.push(Error::duplicate(&at.child("type"), kind));

@@ -49,7 +49,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
         None
     };
     if let Some(detail) = refused {
-        *errors = ErrorList::from([Error::forbidden(&Path::new(""), detail)]);
+        *errors = ErrorList::from([Error::forbidden(&Path::new("[]"), detail)]);
         return;
     }
     validation::validate(object, Some(old), errors);

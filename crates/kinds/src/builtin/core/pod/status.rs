@@ -41,6 +41,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     errors.extend(pod_claims::extended_resource_claim_status(
         status, spec, &path,
     ));
+    errors.extend(pod_claims::node_allocatable_statuses(status, spec, &path));
     addresses(status, "podIPs", &path, errors);
     host_addresses(status, &path, errors);
     for (key, _) in STATUSES {

@@ -3,7 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 
 use allot_apimachinery::Quantity;
+use allot_model::features::{Feature, Features};
 use serde_json::{Value, json};
+
+use crate::object::items;
 
 /// The quality-of-service class that follows from requests and limits: pod-level ones if set, else those of its
 /// containers.
@@ -24,7 +27,7 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
             let amount = |which: &str| not_zero(&resources[which][name]);
             let (request, limit) = (amount("requests"), amount("limits"));
             any |= request.is_some() || limit.is_some();
-            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
+            guaranteed &= limit.is_some() && request == limit;
         }
     }
     match (any, guaranteed) {
@@ -83,6 +86,37 @@ pub(super) fn merge_label_keys(pod: &mut Value) {
         .get_mut("topologySpreadConstraints")
         .and_then(Value::as_array_mut);
     constraints.into_iter().flatten().for_each(&mut merge);
+}
+
+/// Removes what is reported about disabled features, unless the stored pod has it already.
+pub(super) fn drop_disabled(features: &Features, pod: &mut Value, old: &Value) {
+    let before = &old["status"];
+    let claims = items(&old["spec"]["resourceClaims"]);
+    let reports = [
+        (
+            "resourceClaimStatuses",
+            Feature::DynamicResourceAllocation,
+            !claims.is_empty(),
+        ),
+        (
+            "extendedResourceClaimStatus",
+            Feature::DRAExtendedResource,
+            before["extendedResourceClaimStatus"].is_object(),
+        ),
+        (
+            "nodeAllocatableResourceClaimStatuses",
+            Feature::DRANodeAllocatableResources,
+            !items(&before["nodeAllocatableResourceClaimStatuses"]).is_empty(),
+        ),
+    ];
+    let Some(Value::Object(status)) = pod.get_mut("status") else {
+        return;
+    };
+    for (key, feature, in_use) in reports {
+        if !in_use && !features.enabled(feature) {
+            status.remove(key);
+        }
+    }
 }
 
 /// Keeps fields of a pod's status that older reporters omit: its QoS class, and the observed generation.

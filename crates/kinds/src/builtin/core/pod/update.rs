@@ -7,6 +7,8 @@ use allot_model::validate::pod as pod_claims;
 use serde_json::{Map, Value, json};
 
 use super::validation;
+use crate::empties;
+use crate::request::Part;
 use crate::validate::{between, by_name, entries, list, pod_annotations, pod_diff, text};
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -55,7 +57,9 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
         }
     }
     if copy != *before {
-        let shown = pod_diff::diff(before, &copy);
+        let whole = json!({"spec": copy});
+        let sent = empties::restored(&whole, Part::Main, |it| Some(it.to_owned()));
+        let shown = pod_diff::diff(before, &sent["spec"]);
         errors.push(Error::forbidden(&path, format!("{FORBIDDEN}\n{shown}")));
     }
 }
@@ -212,7 +216,7 @@ pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut Error
     const KEY: &str = "ephemeralContainers";
     if old["metadata"]["annotations"][pod_claims::MIRROR_ANNOTATION].is_string() {
         let detail = "static pods do not support ephemeral containers";
-        *errors = ErrorList::from([Error::forbidden(&Path::new(""), detail)]);
+        *errors = ErrorList::from([Error::forbidden(&Path::new("[]"), detail)]);
         return;
     }
     validation::validate(object, Some(old), errors);
