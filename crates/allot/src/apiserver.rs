@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     pub in_memory: bool,
     /// Address to serve on; port 0 picks one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443", value_parser = crate::bounds::address)]
     pub listen: SocketAddr,
     /// File for the kubeconfig of an administrator; default `kubeconfig` in the data directory
     #[arg(long, value_name = "FILE")]

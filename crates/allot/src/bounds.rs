@@ -2,6 +2,7 @@
 //! memory.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,21 +23,26 @@ pub fn within<T>(
     range: RangeInclusive<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
 where
-    T: FromStr<Err: Display> + PartialOrd + Display + Clone + Send + Sync + 'static,
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
 {
     move |text| {
         let (least, most) = (range.start(), range.end());
-        let wrong = || format!("it must be between {least} and {most}");
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse::<T>() {
             Ok(number) if range.contains(&number) => Ok(number),
             // Too many digits for the type are too many, too.
-            Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Err(wrong())
-            }
-            Err(error) => Err(error.to_string()),
-            Ok(_) => Err(wrong()),
+            _ if is_whole => Err(format!("it must be between {least} and {most}")),
+            _ => Err(format!("it must be a number between {least} and {most}")),
         }
     }
+}
+
+/// Parses an address to listen on.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "it must be ADDRESS:PORT, such as 127.0.0.1:6443, or port 0 for a free one".to_owned()
+    })
 }
 
 /// Parses a duration in Go's format (`1m30s`), longer than zero and at most a day.
@@ -66,8 +72,13 @@ mod tests {
                 Err("it must be between 0 and 5000".to_owned())
             );
         }
-        assert!(nodes("-1").is_err());
-        assert!(nodes("").is_err());
+        assert_eq!(nodes("-1"), Err("it must be between 0 and 5000".to_owned()));
+        for other in ["", "-", "many", "1.5"] {
+            assert_eq!(
+                nodes(other),
+                Err("it must be a number between 0 and 5000".to_owned())
+            );
+        }
         assert_eq!(super::duration("1m30s"), Ok(Duration::from_secs(90)));
         for bad in ["0", "-1s", "25h", "1", "soon", "9999999999h"] {
             assert!(super::duration(bad).is_err(), "{bad}");

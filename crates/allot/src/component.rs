@@ -1,6 +1,7 @@
 //! What commands that run one component have in common.
 
 mod client;
+mod failure;
 mod process;
 mod requests;
 mod serving;
@@ -12,6 +13,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 pub use client::{Watches, client, config, connect, of_context, read_kubeconfig, throttle};
+pub use failure::failure;
 pub use serving::SecureServing;
 
 /// Runs a component until it ends or the process is asked to stop; a second signal ends it without waiting.

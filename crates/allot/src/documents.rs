@@ -268,6 +268,24 @@ fn commands_are_found_in_code_and_in_text() {
     assert_eq!(lines[5].1, "allot node --runtime auto --label=a|b IMAGE");
 }
 
+/// Both documents count the lines of the driver in the crate documentation.
+#[test]
+fn the_documented_driver_has_as_many_lines_as_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect(path);
+    let library = read("crates/driver/src/lib.rs");
+    let driver = library.split("//! ```").nth(1).expect("an example");
+    let lines = driver
+        .lines()
+        .skip(1)
+        .filter(|line| line.starts_with("//!"));
+    let expected = format!("a driver in {} lines", lines.count());
+    let readme = read("README.md").replace('\n', " ");
+    let guide = read("docs/drivers.md").replace("complete driver", "driver");
+    assert!(readme.contains(&expected), "README.md: {expected}");
+    assert!(guide.contains(&expected), "docs/drivers.md: {expected}");
+}
+
 #[test]
 fn every_command_of_the_documents_is_understood() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -85,8 +85,11 @@ pub fn init(args: &Args, default: &str, into_file: bool) {
     };
     // `level` is for the crates of this project (all begin with allot); of the others only errors are logged, and an
     // error that the client logs is an answer that its caller handles.
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,allot={level},kube_client=off")));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new(format!(
+            "warn,allot={level},kube_client=off,rustls_platform_verifier=off"
+        ))
+    });
     let filter = without_content(filter);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

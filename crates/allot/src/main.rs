@@ -9,6 +9,7 @@ mod bounds;
 mod cluster;
 mod clusters;
 mod cmd;
+mod command_line;
 mod component;
 #[cfg(test)]
 mod documents;
@@ -16,10 +17,11 @@ mod logging;
 mod modelled;
 mod plugin;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 /// Objects of the API are trees of small pieces, and a fifth of all time went into the system's allocator.
 #[global_allocator]
@@ -192,18 +194,31 @@ fn print_error(error: &anyhow::Error) {
     }
 }
 
+/// The command line of the program.
+fn command() -> clap::Command {
+    command_line::with_negative_numbers(Cli::command())
+}
+
+/// Reads arguments, the name of the program first.
+fn parse_from(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(arguments);
+    let matches = matches.map_err(|error| command_line::with_tip(error, &command, arguments))?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
 /// The command line, with what a configuration file adds to it.
 fn parse() -> anyhow::Result<Cli> {
-    let cli = Cli::parse();
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let cli = parse_from(&arguments).unwrap_or_else(|error| error.exit());
     let Command::Up(up) = &cli.command else {
         return Ok(cli);
     };
     let Some(file) = up.config() else {
         return Ok(cli);
     };
-    let arguments: Vec<_> = std::env::args_os().collect();
-    let arguments = cmd::up::configuration::expand(Cli::command(), &arguments, file)?;
-    Cli::try_parse_from(arguments).map_err(|error| {
+    let arguments = cmd::up::configuration::expand(command(), &arguments, file)?;
+    parse_from(&arguments).map_err(|error| {
         let text = error.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
         anyhow::anyhow!("{}: {}", file.display(), text.trim_end())
@@ -214,16 +229,32 @@ fn parse() -> anyhow::Result<Cli> {
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let cause = without_excerpt(&cause.to_string());
+        let request = cause.downcast_ref::<kube::Error>();
+        let is_answered =
+            |error: &&kube::Error| matches!(error, kube::Error::Api(_) | kube::Error::Service(_));
+        let cause = match request.filter(is_answered) {
+            // With its own causes.
+            Some(error) => return join(text, &component::failure(error)),
+            None => without_excerpt(&cause.to_string()),
+        };
         // An error of YAML names the place first, and its cause last.
         let bare = cause.rsplit_once(" at line ").map_or(&*cause, |it| it.0);
-        if !text.contains(bare) {
-            let colon = if text.is_empty() { "" } else { ": " };
-            text.push_str(colon);
-            text.push_str(&cause);
+        if cause.starts_with(&format!("{text}: ")) {
+            // Both name the same file.
+            text = cause;
+        } else if !text.contains(bare) {
+            text = join(text, &cause);
         }
     }
     text
+}
+
+/// `error: cause`
+fn join(error: String, cause: &str) -> String {
+    match error.is_empty() {
+        true => cause.to_owned(),
+        false => format!("{error}: {cause}"),
+    }
 }
 
 /// The error of a YAML document, without the excerpt on further lines.
@@ -255,6 +286,8 @@ mod tests {
             .context("f: disk full")
             .context("writing");
         assert_eq!(super::describe(&error), "writing: f: disk full");
+        let error = anyhow::anyhow!("f: disk full").context("f");
+        assert_eq!(super::describe(&error), "f: disk full");
     }
 
     #[test]

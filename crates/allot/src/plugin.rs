@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::cmd;
+use crate::command_line;
 use crate::logging;
 
 /// The name of the command in kubectl.
@@ -114,7 +115,12 @@ fn in_kubectl(help: &str) -> String {
 }
 
 fn run() -> ExitCode {
-    let parsed = Plugin::from_arg_matches(&command().get_matches());
+    let command = command_line::with_negative_numbers(command());
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let matches = command.clone().try_get_matches_from(&arguments);
+    let parsed = matches
+        .map_err(|error| command_line::with_tip(error, &command, &arguments))
+        .and_then(|matches| Plugin::from_arg_matches(&matches));
     let plugin = match parsed {
         Ok(plugin) => plugin,
         Err(error) => error.exit(),
@@ -183,7 +189,9 @@ fn complete(command: clap::Command, words: &[String]) -> Vec<String> {
         let flags = flags.map(|(name, a)| described(&name, a.get_help()));
         return found(flags, last, NO_FILES);
     }
-    vec![NO_FILES.to_owned()]
+    let names = sub.get_positionals().filter_map(clap::Arg::get_value_names);
+    let takes_files = names.flatten().any(|name| name == "FILE");
+    vec![if takes_files { FILES } else { NO_FILES }.to_owned()]
 }
 
 fn argument<'a>(command: &'a clap::Command, flag: &str) -> Option<&'a clap::Arg> {
@@ -259,6 +267,8 @@ mod tests {
         check(&["d"], &["devices", "drain", ":4"]);
         check(&["devices", "--wat"], &["--watch", ":4"]);
         check(&["devices", "-o", "w"], &["wide", ":4"]);
+        check(&["lint", "a"], &[":0"]);
+        check(&["explain", "a"], &[":4"]);
         check(&["devices", "--output=n"], &["--output=name", ":4"]);
         check(&["explain", "--filename", ""], &[":0"]);
         check(&["unknown", "x"], &[":4"]);

@@ -29,6 +29,8 @@ mod input;
 mod kubectl;
 #[path = "e2e/lifecycle.rs"]
 mod lifecycle;
+#[path = "e2e/messages.rs"]
+mod messages;
 #[path = "e2e/modelled.rs"]
 mod modelled;
 #[path = "e2e/network.rs"]

@@ -6,7 +6,7 @@ use thiserror::Error as ThisError;
 #[derive(Debug, ThisError)]
 pub enum Error {
     /// The API server refused or could not be reached.
-    #[error("{}", api_message(.0))]
+    #[error("{}", allot_reflector::message(.0))]
     Api(#[from] kube::Error),
     /// The object is invalid for the controller, for this reason.
     #[error("{0}")]
@@ -14,13 +14,6 @@ pub enum Error {
     /// Another process leads now.
     #[error("leadership lost")]
     LeadershipLost,
-}
-
-fn api_message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
 
 impl Error {

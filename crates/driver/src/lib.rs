@@ -20,8 +20,7 @@
 //!
 //! ```no_run
 //! use allot_driver::k8s_openapi::api::resource::v1::Device;
-//! use allot_driver::{Claim, ContainerEdits, Driver, Failure, Plugin, Pool, Prepared, PreparedClaim, PreparedDevice};
-//! use allot_driver::Resources;
+//! use allot_driver::{Claim, ContainerEdits, Driver, Failure, Plugin, Pool, Prepared, PreparedClaim, PreparedDevice, Resources};
 //!
 //! struct Leds;
 //!

@@ -53,6 +53,14 @@ pub fn lint(document: &Value, release: Release, now: Timestamp) -> Vec<Finding> 
     findings.list
 }
 
+/// The kind that was probably meant by one that no release has.
+fn misspelt(kind: &str) -> String {
+    match Kind::from_name(kind) {
+        Some(_) => String::new(),
+        None => allot_apimachinery::suggest::hint(kind, Kind::ALL.iter().map(|it| it.name())),
+    }
+}
+
 struct Findings {
     release: Release,
     list: Vec<Finding>,
@@ -110,7 +118,7 @@ impl Findings {
                 let has = availability::versions(release, kind);
                 let known = match has.first() {
                     Some(newest) => format!("it has {kind} in {newest}"),
-                    None => format!("it has no {kind}"),
+                    None => format!("it has no {kind}{}", misspelt(kind)),
                 };
                 return self.add(
                     Effect::Refused,

@@ -53,6 +53,15 @@ mod tests;
 mod wire;
 mod writes;
 
+/// What the API server answered. The text of the client's error repeats it with the whole Status.
+#[must_use]
+pub fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// An observation of a kind.
 #[derive(Debug)]
 pub enum Observed<K> {

@@ -159,7 +159,7 @@ impl Simulation {
     /// An object is not what its kind says, or there is one of that name already.
     pub fn add_workload(&mut self, mut workload: Workload) -> anyhow::Result<()> {
         for object in std::mem::take(&mut workload.objects) {
-            self.create(object)?;
+            self.apply(object)?;
         }
         if self.options.order == Order::AsGiven {
             workload.arrivals.sort_by_key(|arrival| arrival.at);

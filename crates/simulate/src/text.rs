@@ -60,7 +60,9 @@ impl Report {
         self.write_preemptions(out)?;
         for group in &self.waiting {
             let message = match &*group.message {
-                "" => "not tried: held back by a gate, or by claims that do not exist",
+                "" => {
+                    "not tried: it has a scheduling gate, or names a claim or template that does not exist"
+                }
                 message => message,
             };
             let more = group.count - group.pods.len();

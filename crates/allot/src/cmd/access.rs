@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use kube::config::Kubeconfig;
 
 use super::component::{self, Watches};
-use crate::clusters::default_directory;
 use crate::clusters::record::{self, Record};
+use crate::clusters::{default_directory, flags};
 
 /// The selected cluster and identity.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -78,10 +78,7 @@ impl Access {
                 return kube::Config::incluster().context("the pod's service account");
             }
             ConfigSource::Up(file) => {
-                let directory = file.parent().unwrap_or(&file);
-                let record = Record::of(directory);
-                let runs = record.and_then(|record| record.alive()).is_some();
-                let hint = match runs || record::holder(directory).is_some() {
+                let hint = match runs(file.parent().unwrap_or(&file)) {
                     true => "",
                     false => ", which does not run: `allot up` starts it",
                 };
@@ -91,7 +88,18 @@ impl Access {
                 );
                 vec![file]
             }
-            ConfigSource::Files(files) => files,
+            ConfigSource::Files(files) => {
+                for file in &files {
+                    if let Some(directory) = stopped(file) {
+                        let flags = flags(None, &directory);
+                        eprintln!(
+                            "no server runs in {}: `allot up{flags}` starts it",
+                            directory.display()
+                        );
+                    }
+                }
+                files
+            }
         };
         let mut merged: Option<Kubeconfig> = None;
         for file in &files {
@@ -155,6 +163,22 @@ impl Surroundings {
             up: up.filter(|file| file.exists()),
         }
     }
+}
+
+/// Whether a cluster or a part of it runs in a data directory.
+fn runs(directory: &Path) -> bool {
+    let record = Record::of(directory);
+    record.and_then(|record| record.alive()).is_some() || record::holder(directory).is_some()
+}
+
+/// The data directory that a kubeconfig is in, if nothing runs there: a server that was stopped is the likely reason for
+/// one that does not answer.
+fn stopped(kubeconfig: &Path) -> Option<PathBuf> {
+    let directory = std::path::absolute(kubeconfig.parent()?).ok()?;
+    let has_store = directory.join(allot_store::FILE_NAME).exists();
+    // Without that table nothing is known.
+    let is_known = Path::new("/proc/locks").exists();
+    (has_store && is_known && !runs(&directory)).then_some(directory)
 }
 
 fn shown(files: &[PathBuf]) -> String {

@@ -8,6 +8,7 @@ use allot_cel::device::{Device, MAX_COST, MAX_LENGTH, Options, Selector, compile
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
+use super::output::lines;
 use super::snapshot::{Kinds, Source};
 use super::{component, some};
 
@@ -56,6 +57,8 @@ enum Output {
     Text,
     /// One JSON object on a line
     Json,
+    /// The same as a YAML document
+    Yaml,
 }
 
 /// A device of a slice, with the name that the output shows.
@@ -98,6 +101,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             .objects
             .iter()
             .filter(|o| o["kind"] == "ResourceSlice");
+        known(
+            "node",
+            args.node.as_deref(),
+            slices.clone(),
+            "/spec/nodeName",
+        )?;
+        known(
+            "driver",
+            args.driver.as_deref(),
+            slices.clone(),
+            "/spec/driver",
+        )?;
         let slices = slices.filter(|slice| is(slice, "/spec/nodeName", args.node.as_deref()));
         devices = slices.flat_map(devices_of).collect();
         if let Some(class) = &args.class {
@@ -138,18 +153,32 @@ fn evaluate(
 ) -> anyhow::Result<()> {
     let selector = match compile(expression, options) {
         Ok(selector) => selector,
-        Err(error) if output == Output::Json => {
+        Err(error) if output != Output::Text => {
             let line = json!({"expression": expression, "compileError": error.to_string()});
-            writeln!(stdout(), "{line}")?;
+            writeln!(lines(output == Output::Yaml), "{line}")?;
             bail!("the expression does not compile");
         }
         Err(error) => bail!("{error}"),
     };
     match output {
         Output::Text => write!(stdout(), "{}", text(expression, &selector, devices))?,
-        Output::Json => writeln!(stdout(), "{}", report(expression, &selector, devices))?,
+        Output::Json | Output::Yaml => {
+            let report = report(expression, &selector, devices);
+            writeln!(lines(output == Output::Yaml), "{report}")?;
+        }
     }
     Ok(())
+}
+
+/// Refuses a name that no slice has in a field.
+fn known<'a>(
+    what: &str,
+    wanted: Option<&str>,
+    slices: impl Iterator<Item = &'a Value>,
+    pointer: &str,
+) -> anyhow::Result<()> {
+    let names = slices.filter_map(|slice| slice.pointer(pointer).and_then(Value::as_str));
+    super::known(&format!("no device of {what}"), wanted, names)
 }
 
 /// Whether a field has the wanted value; true without one.
@@ -166,11 +195,8 @@ fn selectors_of(class: &str, objects: &[Value]) -> anyhow::Result<Vec<String>> {
     };
     let known: Vec<String> = classes.clone().map(name).collect();
     let Some(found) = classes.clone().find(|c| name(c) == class) else {
-        let hint = suggest::hint(class, known.iter().map(String::as_str));
-        bail!(
-            "there is no device class {class}{hint}; there are: {}",
-            some(&known)
-        );
+        let others = super::others(class, known.iter().map(String::as_str));
+        bail!("there is no device class {class}{others}");
     };
     let selectors = found.pointer("/spec/selectors").and_then(Value::as_array);
     let expressions = selectors.into_iter().flatten();

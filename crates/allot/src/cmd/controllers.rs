@@ -49,7 +49,7 @@ pub struct Args {
     #[command(flatten)]
     serving: component::SecureServing,
     /// Address for /metrics and /healthz over plain HTTP without authentication, for example 127.0.0.1:10252; off by default
-    #[arg(long)]
+    #[arg(long, value_parser = bounds::address)]
     metrics_bind_address: Option<std::net::SocketAddr>,
 }
 

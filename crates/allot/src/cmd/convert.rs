@@ -8,7 +8,7 @@ use allot_model::migrate::migrate;
 use allot_model::{GROUP, Kind, Version, convert};
 use serde_json::Value;
 
-use super::manifests;
+use super::manifests::{self, Files};
 
 /// Flags of `allot convert`.
 #[derive(Debug, clap::Args)]
@@ -18,12 +18,11 @@ standard error, one line each with the place and the reason; the exit status is
 then 1. A stream with both definitions and their custom objects has to be applied
 twice; a message says so.
 
-  allot convert -f old/ > new.yaml
-  kubectl get resourceslices -o yaml | allot convert -f old/ --slices -")]
+  allot convert old/ > new.yaml
+  kubectl get resourceslices -o yaml | allot convert old/ --slices -")]
 pub struct Args {
-    /// File or folder with manifests; - is standard input. May be repeated
-    #[arg(short, long = "filename", value_name = "FILE", required = true, num_args = 1..)]
-    file: Vec<PathBuf>,
+    #[command(flatten)]
+    files: Files,
     /// The version to convert to
     #[arg(long, value_name = "VERSION", default_value = "resource.k8s.io/v1")]
     to: String,
@@ -35,7 +34,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let to = target(&args.to)?;
-    let documents = manifests::read(&args.file)?;
+    let documents = args.files.read()?;
     let objects: Vec<Value> = documents
         .iter()
         .map(|document| document.object.clone())

@@ -34,7 +34,7 @@ pub struct Args {
     #[command(flatten)]
     access: Access,
     /// Address to serve on; port 0 picks one
-    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
+    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), value_parser = super::bounds::address)]
     listen: SocketAddr,
     /// How readers authenticate: link is a printed link with the permissions of the kubeconfig, token a bearer token of
     /// the reader

@@ -5,13 +5,12 @@ use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
 use allot_allocator::Features;
-use allot_apimachinery::suggest;
 use allot_scheduler::core::allocator_features;
 use kube::Client;
 use serde::Serialize;
 
 use super::snapshot::{Kinds, Snapshot, Source, watch};
-use super::{component, output, some};
+use super::{component, output};
 
 mod classes;
 mod inventory;
@@ -90,6 +89,8 @@ enum Format {
     Wide,
     /// One JSON object per device and line
     Json,
+    /// One YAML document per device
+    Yaml,
     /// Comma-separated, with all columns of wide
     Csv,
     /// driver/pool/device
@@ -115,7 +116,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         if let Some(by) = args.by {
             return print_sums(&args, &snapshot, features, &devices, by);
         }
-        let widths = print(&devices, args.output)?;
+        let widths = print(&devices, &args)?;
         let Some(client) = client.filter(|_| args.watch) else {
             return Ok(());
         };
@@ -168,29 +169,28 @@ fn check_known<'a>(
     devices: &'a [Device],
     of: impl Fn(&'a Device) -> Vec<&'a str>,
 ) -> anyhow::Result<()> {
-    let Some(wanted) = wanted else {
-        return Ok(());
-    };
-    let mut known: Vec<&str> = devices.iter().flat_map(of).collect();
-    known.sort_unstable();
-    known.dedup();
-    if known.contains(&&**wanted) {
-        return Ok(());
+    let names = devices.iter().flat_map(of);
+    super::known(&format!("no device of {what}"), wanted.as_deref(), names)
+}
+
+/// The answer if there is no device, or none is selected.
+fn nothing(args: &Args) -> String {
+    let Args {
+        namespace, state, ..
+    } = args;
+    match (namespace, state) {
+        (Some(namespace), _) => format!("no claim in namespace {namespace} has such a device"),
+        (None, Some(state)) => format!("no device is {state}"),
+        (None, None) => "no devices found: no driver has published any".to_owned(),
     }
-    let hint = suggest::hint(wanted, known.iter().copied());
-    let there_are = match known.is_empty() {
-        true => String::new(),
-        false => format!("; there are: {}", some(&known)),
-    };
-    anyhow::bail!("no device of {what} {wanted}{hint}{there_are}")
 }
 
 /// Prints devices; how wide the columns are.
-fn print(devices: &[Device], format: Format) -> anyhow::Result<Vec<usize>> {
-    let out = &mut io::stdout().lock();
+fn print(devices: &[Device], args: &Args) -> anyhow::Result<Vec<usize>> {
+    let (out, format) = (&mut io::stdout().lock(), args.output);
     match format {
-        Format::Json => {
-            json(out, devices)?;
+        Format::Json | Format::Yaml => {
+            json(&mut output::lines(format == Format::Yaml), devices)?;
             return Ok(Vec::new());
         }
         Format::Name => {
@@ -200,7 +200,7 @@ fn print(devices: &[Device], format: Format) -> anyhow::Result<Vec<usize>> {
             return Ok(Vec::new());
         }
         Format::Text | Format::Wide if devices.is_empty() => {
-            writeln!(io::stderr(), "no devices found")?;
+            writeln!(io::stderr(), "{}", nothing(args))?;
         }
         _ => {}
     }
@@ -242,7 +242,9 @@ fn print_sums(
     let out = &mut io::stdout().lock();
     let rows = totals::table(&sums, by);
     match args.output {
-        Format::Json => json(out, &sums)?,
+        Format::Json | Format::Yaml => {
+            json(&mut output::lines(args.output == Format::Yaml), &sums)?;
+        }
         Format::Csv => output::csv(out, &rows)?,
         Format::Name => {
             for row in rows.iter().skip(1) {
@@ -250,7 +252,7 @@ fn print_sums(
             }
         }
         Format::Text | Format::Wide if sums.is_empty() => {
-            writeln!(io::stderr(), "no devices found")?;
+            writeln!(io::stderr(), "{}", nothing(args))?;
         }
         Format::Text | Format::Wide => output::table(out, &rows)?,
     }
@@ -350,7 +352,9 @@ impl Screen<'_> {
         let out = &mut io::stdout().lock();
         let format = self.args.output;
         match format {
-            Format::Json => json(out, &changed)?,
+            Format::Json | Format::Yaml => {
+                json(&mut output::lines(format == Format::Yaml), &changed)?;
+            }
             Format::Name => {
                 for device in &changed {
                     writeln!(out, "{}", device.name())?;

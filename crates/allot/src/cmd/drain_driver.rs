@@ -1,5 +1,6 @@
 //! `allot drain-driver`: takes a driver out of service.
 
+use std::collections::BTreeSet;
 use std::io::{Write as _, stdout};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
 use super::snapshot::{Kinds, Served, Snapshot};
-use super::{bounds, component, count, some};
+use super::{bounds, component, count, others, some};
 
 mod rights;
 mod rules;
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(long)]
     evict: bool,
     /// Give up waiting for users, or for the driver to stop, after that many seconds; by default it waits as long as it takes
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = bounds::within(bounds::SECONDS))]
+    #[arg(long, value_name = "SECONDS", value_parser = bounds::within(bounds::SECONDS))]
     timeout: Option<u64>,
     /// Remove the taints of an earlier run instead
     #[arg(long, conflicts_with_all = ["evict", "timeout", "no_hold"])]
@@ -86,16 +87,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let written = match &rules {
             Some(rules) => {
                 let snapshot = Snapshot::take(&client, Kinds::Devices, None).await?;
-                let is_drained = |slice: &&serde_json::Value| {
-                    let text = |pointer: &str| slice.pointer(pointer).and_then(|v| v.as_str());
+                let is_drained = |slice: &serde_json::Value| {
                     let on = what.node.as_deref();
-                    text("/spec/driver") == Some(&what.driver)
-                        && (on.is_none() || text("/spec/nodeName") == on)
+                    text(slice, "/spec/driver") == Some(&what.driver)
+                        && (on.is_none() || text(slice, "/spec/nodeName") == on)
                 };
-                anyhow::ensure!(
-                    snapshot.objects.iter().any(|o| is_drained(&o)),
-                    no_slices(&what.driver, what.node.as_deref())
-                );
+                if !snapshot.objects.iter().any(is_drained) {
+                    return Err(no_slices(&what.driver, what.node.as_deref(), &snapshot));
+                }
                 rules.write(&what, &snapshot.objects).await?
             }
             None => Vec::new(),
@@ -120,9 +119,12 @@ async fn rules(client: &Client) -> anyhow::Result<Option<Rules>> {
     let slices = vec!["v1", "v1beta2", "v1beta1", "v1alpha3"];
     let slices = served.of(client, group, "resourceslices", slices).await?;
     anyhow::ensure!(
-        slices.first().is_none_or(|newest| *newest == "v1"),
-        "the API server has resourceslices in {} only: a driver can be drained on Kubernetes 1.34 and newer",
-        slices.join(", ")
+        slices.first() == Some(&"v1"),
+        "the API server {}: a driver can be drained on Kubernetes 1.34 and newer",
+        match slices.is_empty() {
+            true => "does not serve resourceslices".to_owned(),
+            false => format!("has resourceslices in {} only", slices.join(", ")),
+        }
     );
     let versions = vec!["v1", "v1beta2", "v1alpha3"];
     let versions = served
@@ -161,6 +163,7 @@ async fn take_out(
     }
     let (waits, seen) = (Notify::new(), Mutex::new(Seen::default()));
     let stop = shutdown.child_token();
+    let reader = client.clone();
     let work = drain(client, what, stop.clone(), |progress| {
         let mut seen = seen.lock();
         match progress {
@@ -225,9 +228,12 @@ async fn take_out(
             );
         }
     }
+    let removed = seen.lock().removed;
+    if removed == Some(0) {
+        return Err(none_found(&reader, driver, args.node.as_deref()).await);
+    }
     let seen = seen.lock();
     match seen.removed {
-        Some(0) => anyhow::bail!(no_slices(driver, args.node.as_deref())),
         Some(slices) => {
             let slices = count(slices, "slice");
             print_line(match (rules.is_empty(), args.no_hold) {
@@ -274,9 +280,37 @@ fn on_nodes(nodes: &[String]) -> String {
     }
 }
 
-fn no_slices(driver: &str, node: Option<&str>) -> String {
-    let place = node.map_or("here".to_owned(), |node| format!("on node {node}"));
-    format!("driver {driver} has no slices {place}")
+fn text<'a>(slice: &'a serde_json::Value, pointer: &str) -> Option<&'a str> {
+    slice.pointer(pointer)?.as_str()
+}
+
+/// See [`no_slices`]; without the others if they are not shown.
+async fn none_found(client: &Client, driver: &str, node: Option<&str>) -> anyhow::Error {
+    let snapshot = Snapshot::take(client, Kinds::Devices, None).await;
+    no_slices(driver, node, &snapshot.unwrap_or_default())
+}
+
+/// The drivers that there are, or the nodes on which this one has slices.
+fn no_slices(driver: &str, node: Option<&str>, snapshot: &Snapshot) -> anyhow::Error {
+    let slices = snapshot.objects.iter();
+    let slices = slices.filter(|object| object["kind"] == "ResourceSlice");
+    let drivers: BTreeSet<&str> = (slices.clone())
+        .filter_map(|slice| text(slice, "/spec/driver"))
+        .collect();
+    match node.filter(|_| drivers.contains(driver)) {
+        Some(node) => {
+            let own = slices.filter(|slice| text(slice, "/spec/driver") == Some(driver));
+            let nodes: BTreeSet<&str> = own
+                .filter_map(|slice| text(slice, "/spec/nodeName"))
+                .collect();
+            let others = others(node, nodes);
+            anyhow::anyhow!("driver {driver} has no slices on node {node}{others}")
+        }
+        None => {
+            let others = others(driver, drivers);
+            anyhow::anyhow!("driver {driver} has no slices here{others}")
+        }
+    }
 }
 
 /// The command that takes the taints away.
@@ -299,14 +333,13 @@ async fn remove_taints(
     if removed > 0 {
         print_line(format!("removed: {}", count(removed, "rule")));
     }
-    let work = tokio::time::timeout(LISTS, undo(client, what, shutdown));
+    let work = tokio::time::timeout(LISTS, undo(client.clone(), what, shutdown));
     let undone = work
         .await
         .context("the API server does not show the slices")??;
-    anyhow::ensure!(
-        undone.found > 0 || removed > 0,
-        no_slices(&what.driver, what.node.as_deref())
-    );
+    if undone.found == 0 && removed == 0 {
+        return Err(none_found(&client, &what.driver, what.node.as_deref()).await);
+    }
     let (devices, slices) = (
         count(undone.devices, "device"),
         count(undone.slices, "slice"),

@@ -1,16 +1,17 @@
 //! `allot explain`: why a pod does not get its devices, node by node; without a name, why pods are pending.
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::component;
 use super::component::read_scheduler_config;
-use super::manifests::{self, Document};
-use super::snapshot::{Kinds, Snapshot, Source, read_events};
+use super::manifests::{self, Document, check};
+use super::snapshot::{Kinds, Snapshot, Source, definitions, read_events};
+use super::{component, output};
+use crate::command_line::is_manifest;
 
-mod check;
 mod claim;
 mod cluster_objects;
 mod pending;
@@ -86,6 +87,8 @@ enum Format {
     Text,
     /// One JSON object per line: for each pod with every node, or for each reason with its pods
     Json,
+    /// The same as YAML documents
+    Yaml,
 }
 
 /// Before the name of a pod.
@@ -143,22 +146,31 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
         args.pod = Some(format!("{kind}/{name}"));
     }
     let documents = manifests::read(&args.file)?;
-    let json = args.output == Format::Json;
-    let (snapshot, namespace) = read_cluster(&args).await?;
+    let json = args.output != Format::Text;
+    let (snapshot, namespace, client) = read_cluster(&args).await?;
     let mut features = snapshot.features();
     for gates in &args.feature_gates {
         features.set(gates).context("--feature-gates")?;
     }
     let config = read_scheduler_config(args.config.as_deref(), features)?;
-    check::check(&documents, snapshot.about.release.as_deref())?;
+    let custom = match &client {
+        Some(client) => definitions(client, check::undefined(&documents)).await,
+        None => Vec::new(),
+    };
+    let objects = documents.iter().map(|document| &document.object);
+    let server = check::Server::new(snapshot.release(), objects.chain(&custom));
+    check::check(&documents, &server)?;
     if let (Some(age), false) = (snapshot.age(), json) {
         eprintln!("{age}");
+    }
+    if let Some(warning) = missing_namespace(&snapshot, &namespace) {
+        eprintln!("{warning}");
     }
     let mut cluster = ClusterObjects::new(snapshot, namespace.clone());
     let added = documents.into_iter().map(|Document { object, .. }| object);
     let added = cluster.add(added.collect())?;
     let mut loaded = cluster.load(config)?;
-    let out = &mut std::io::stdout().lock();
+    let out = &mut output::lines(args.output == Format::Yaml);
     let Some(name) = args.pod else {
         return match args.file.is_empty() {
             true => {
@@ -167,13 +179,17 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
                 pending.print(out, json)?;
                 Ok(Outcome::of(pending.all_fit()))
             }
-            false => of_files(&mut loaded, &added, json),
+            false => of_files(&mut loaded, &added, out, json),
         };
     };
     if let Some(name) = prefixed(&name, CLAIMS) {
-        return claim::explain(&mut loaded, &namespace, name, json);
+        return claim::explain(&mut loaded, &namespace, name, out, json);
     }
     let bare = prefixed(&name, PODS).unwrap_or(&name);
+    anyhow::ensure!(
+        !is_manifest(Path::new(bare)) || !Path::new(bare).exists(),
+        "{name} is a file: `allot explain -f {name}` explains the pods in it"
+    );
     anyhow::ensure!(
         !bare.contains('/'),
         "{name} is no pod: name one of its pods, or give its manifest with -f"
@@ -183,20 +199,34 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::of(report.fits))
 }
 
-/// The state of the cluster, with warnings about it; and the namespace.
-async fn read_cluster(args: &Args) -> anyhow::Result<(Snapshot, String)> {
+/// The state of the cluster, with warnings about it; the namespace, and the client unless it was in a file.
+async fn read_cluster(args: &Args) -> anyhow::Result<(Snapshot, String, Option<kube::Client>)> {
     let wanted = args.namespace.as_deref();
     let (mut snapshot, client) = args.source.snapshot_and_client(Kinds::All, wanted).await?;
     let namespace = args.namespace.clone().unwrap_or(snapshot.namespace.clone());
     let in_files_only = args.pod.is_none() && !args.file.is_empty();
-    if let (Some(client), false) = (client, in_files_only) {
+    if let (Some(client), false) = (&client, in_files_only) {
         let within = Some(&*namespace).filter(|_| !args.all_namespaces);
         let pod = args.pod.as_deref().filter(|pod| !pod.contains('/'));
         snapshot
             .objects
-            .extend(read_events(&client, within, pod).await);
+            .extend(read_events(client, within, pod).await);
     }
-    Ok((snapshot, namespace))
+    Ok((snapshot, namespace, client))
+}
+
+/// A warning about a namespace that does not exist, if those that do are known.
+fn missing_namespace(snapshot: &Snapshot, namespace: &str) -> Option<String> {
+    let all = snapshot.objects.iter();
+    let all = all.filter(|object| object["kind"] == "Namespace");
+    let names: Vec<&str> = all
+        .filter_map(|object| object["metadata"]["name"].as_str())
+        .collect();
+    if names.is_empty() || !snapshot.has_all("Namespace") || names.contains(&namespace) {
+        return None;
+    }
+    let hint = allot_apimachinery::suggest::hint(namespace, names);
+    Some(format!("warning: there is no namespace {namespace}{hint}"))
 }
 
 fn prefixed<'a>(name: &'a str, prefixes: &[&str]) -> Option<&'a str> {
@@ -207,6 +237,7 @@ fn prefixed<'a>(name: &'a str, prefixes: &[&str]) -> Option<&'a str> {
 fn of_files(
     loaded: &mut LoadedScheduler,
     added: &AddedPods,
+    out: &mut impl Write,
     json: bool,
 ) -> anyhow::Result<Outcome> {
     let AddedPods { pods, workloads } = added;
@@ -214,7 +245,6 @@ fn of_files(
         !pods.is_empty() || !workloads.is_empty(),
         "no pod is named, and none is in the files"
     );
-    let out = &mut std::io::stdout().lock();
     let (mut outcome, mut result) = (Outcome::Fits, Ok(()));
     for (namespace, name) in pods {
         match Report::new(loaded, namespace, name) {

@@ -9,7 +9,7 @@ use allot_model::{Kind, Version, defaults, validate};
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::{bounds, count};
+use super::{bounds, count, output};
 
 mod failure;
 mod record;
@@ -24,7 +24,11 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// List the models of the catalogue
-    List,
+    List {
+        /// How to print the list
+        #[arg(short, long, value_enum, default_value_t = output::Format::Text)]
+        output: output::Format,
+    },
     /// Show a model: in short, as the objects of a node, or as its file
     Show(Show),
     /// Check files with models, and their objects
@@ -71,7 +75,7 @@ enum Format {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
-        What::List => list(),
+        What::List { output } => list(output),
         What::Show(args) => show(&args),
         What::Validate { file } => validate_files(&file),
         What::Record(args) => record::run(args),
@@ -80,13 +84,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-fn list() -> anyhow::Result<()> {
-    let width = names().map(str::len).max().unwrap_or(0);
-    for name in names() {
-        let model = Model::named(name)?;
-        writeln!(stdout(), "{name:width$}  {}", model.title)?;
-    }
-    Ok(())
+fn list(format: output::Format) -> anyhow::Result<()> {
+    let models = names().map(Model::named).collect::<Result<Vec<_>, _>>()?;
+    let list = models.iter().map(|model| {
+        let classes: Vec<_> = model.classes.iter().map(|class| &class.name).collect();
+        json!({"name": model.name, "title": model.title, "drivers": model.drivers(), "classes": classes})
+    });
+    let list: Vec<Value> = list.collect();
+    format.print(&mut stdout().lock(), &list, |out| {
+        let width = names().map(str::len).max().unwrap_or(0);
+        for model in &models {
+            writeln!(out, "{:width$}  {}", model.name, model.title)?;
+        }
+        Ok(())
+    })
 }
 
 /// The objects of one node.

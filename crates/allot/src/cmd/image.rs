@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicBool;
 use allot_images::{Credential, Limits, Puller, Reference, Registries, Store, Timeouts};
 use anyhow::Context as _;
 
+use super::output::{self, Format};
+
 /// Flags of `allot image`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -46,9 +48,9 @@ struct Import {
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// text or json
-    #[arg(long, short, default_value = "text", value_parser = ["text", "json"])]
-    output: String,
+    /// How to print the list
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
     #[command(flatten)]
     place: Place,
 }
@@ -80,9 +82,16 @@ struct Pull {
 const MAX_PASSWORD: u64 = 64 << 10;
 
 impl Place {
+    fn store(&self) -> PathBuf {
+        self.root_dir.join("images")
+    }
+
     fn open(&self) -> anyhow::Result<Store> {
-        let path = self.root_dir.join("images");
-        Ok(Store::open(path, Limits::default(), Timeouts::default())?)
+        Ok(Store::open(
+            self.store(),
+            Limits::default(),
+            Timeouts::default(),
+        )?)
     }
 }
 
@@ -110,34 +119,29 @@ fn import(args: &Import) -> anyhow::Result<()> {
 
 fn list(args: &List) -> anyhow::Result<()> {
     let images = args.place.open()?.list()?;
-    if args.output == "json" {
-        let images = images.iter().map(|image| {
-            serde_json::json!({
-                "name": image.name, "id": image.id, "imageID": image.image_id(), "digest": image.target,
-                "size": image.size, "created": image.pulled.to_string(),
-            })
-        });
-        let list: Vec<serde_json::Value> = images.collect();
-        writeln!(stdout(), "{}", serde_json::to_string_pretty(&list)?)?;
-        return Ok(());
-    }
-    let width = images
-        .iter()
-        .map(|image| image.name.len())
-        .max()
-        .unwrap_or(0)
-        .max(4);
-    writeln!(stdout(), "{:width$}  {:12}  {:>12}", "NAME", "ID", "BYTES")?;
-    for image in images {
-        let id: String = image.id.hex().chars().take(12).collect();
-        writeln!(
-            stdout(),
-            "{:width$}  {id:12}  {:>12}",
-            image.name,
-            image.size
-        )?;
-    }
-    Ok(())
+    let list = images.iter().map(|image| {
+        serde_json::json!({
+            "name": image.name, "id": image.id, "imageID": image.image_id(), "digest": image.target,
+            "size": image.size, "created": image.pulled.to_string(),
+        })
+    });
+    let list: Vec<serde_json::Value> = list.collect();
+    (args.output).print(&mut stdout(), &list, |mut out| {
+        if images.is_empty() {
+            writeln!(
+                std::io::stderr(),
+                "no images in {}",
+                args.place.store().display()
+            )?;
+            return Ok(());
+        }
+        let mut rows = vec![["NAME", "ID", "BYTES"].map(str::to_owned).to_vec()];
+        rows.extend(images.iter().map(|image| {
+            let id = image.id.hex().chars().take(12).collect();
+            vec![image.name.clone(), id, image.size.to_string()]
+        }));
+        Ok(output::table(&mut out, &rows)?)
+    })
 }
 
 fn remove(args: &Remove) -> anyhow::Result<()> {

@@ -1,13 +1,12 @@
 //! `allot lint`: what a cluster of some release does to manifests, and which objects they name that do not exist.
 
 use std::io::{Write as _, stdout};
-use std::path::PathBuf;
 
 use allot_model::features::Release;
 use allot_model::lint::{Effect, lint};
 
-use super::manifests::{self, Document};
-use super::snapshot::{Kinds, Source};
+use super::manifests::{self, Document, Files, check};
+use super::snapshot::{Kinds, Snapshot, Source, definitions};
 use super::{component, count};
 
 mod cross_references;
@@ -24,12 +23,15 @@ Names of claims, templates, device classes and requests are looked up in the fil
 What is in none of them may be in the cluster: that is a warning, and with --cluster
 or --from it is looked up there.
 
-  allot lint -f claims/ --cluster-version 1.34
-  allot lint -f app.yaml --cluster")]
+Objects of other kinds are refused for what the API server refuses: fields that they do
+not have, values, misspelt kinds. Custom resources need their definition, in the files
+or with --cluster.
+
+  allot lint claims/ --cluster-version 1.34
+  allot lint app.yaml --cluster")]
 pub struct Args {
-    /// File or folder with manifests; - is standard input. May be repeated
-    #[arg(short, long = "filename", value_name = "FILE", required = true, num_args = 1..)]
-    file: Vec<PathBuf>,
+    #[command(flatten)]
+    files: Files,
     /// Release of the cluster, with its default feature gates; with --cluster or --from that of the cluster
     #[arg(long, value_name = "1.xx")]
     cluster_version: Option<Release>,
@@ -46,20 +48,27 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let now = jiff::Timestamp::now();
-    let documents = manifests::read(&args.file)?;
-    let snapshot = match args.cluster || args.source.is_given() {
+    let documents = args.files.read()?;
+    let (snapshot, custom) = match args.cluster || args.source.is_given() {
         true => {
             let (source, namespace) = (&args.source, args.namespace.as_deref());
-            Some(component::block_on(async move |_| {
-                source.snapshot(Kinds::All, namespace).await
-            })?)
+            let custom = check::undefined(&documents);
+            let (snapshot, custom) = component::block_on(async move |_| {
+                let (snapshot, client) = source.snapshot_and_client(Kinds::All, namespace).await?;
+                let custom = match client {
+                    Some(client) => definitions(&client, custom).await,
+                    None => Vec::new(),
+                };
+                anyhow::Ok((snapshot, custom))
+            })?;
+            (Some(snapshot), custom)
         }
-        false => None,
+        false => (None, Vec::new()),
     };
-    let told = snapshot
-        .as_ref()
-        .and_then(|p| p.about.release.as_deref()?.parse().ok());
+    let told = snapshot.as_ref().map(Snapshot::release);
     let release = args.cluster_version.or(told).unwrap_or(Release::DEFAULT);
+    let objects = documents.iter().map(|document| &document.object);
+    let server = check::Server::new(release, objects.chain(&custom));
     let namespace = args.namespace.clone();
     let namespace = namespace.or(snapshot.as_ref().map(|p| p.namespace.clone()));
     let across = CrossReferences::new(
@@ -77,6 +86,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             };
             losses += usize::from(finding.effect != Effect::Warning);
             print(document, &finding.field, effect, &finding.text)?;
+        }
+        if check::group(&document.object) != allot_model::GROUP {
+            for (field, text) in server.problems(&document.object) {
+                losses += 1;
+                print(document, &field, "refused", &text)?;
+            }
         }
         for Missing { field, text, sure } in across.missing(&document.object) {
             missing += usize::from(sure);

@@ -6,6 +6,8 @@ use allot_reflector::{Readable, everything};
 use anyhow::Context as _;
 use serde_json::Value;
 
+pub mod check;
+
 /// A document of a file.
 #[derive(Debug)]
 pub struct Document {
@@ -98,12 +100,33 @@ fn nth_item(lines: &[&str], from: usize, wanted: usize) -> Option<(usize, usize)
         .map(|(index, line)| (index, column(line).saturating_sub(1)))
 }
 
+/// The manifests that a command is about.
+#[derive(Debug, clap::Args)]
+pub struct Files {
+    /// Files and folders with manifests; - is standard input
+    #[arg(value_name = "FILE", required_unless_present = "filename")]
+    files: Vec<PathBuf>,
+    /// The same, as kubectl takes it. May be repeated
+    #[arg(short, long, value_name = "FILE", num_args = 1..)]
+    filename: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Reads them, as [`read`] does.
+    ///
+    /// # Errors
+    /// See [`read`].
+    pub fn read(&self) -> anyhow::Result<Vec<Document>> {
+        read(&[&*self.files, &*self.filename].concat())
+    }
+}
+
 /// Reads all documents of files and folders; `-` is standard input. The items of a `List` count as documents.
 ///
 /// # Errors
-/// A file cannot be read, is no YAML or no manifest; the message names it and the line.
+/// A file cannot be read, is no YAML or no manifest, or there is nothing in any of them; the message names it and the line.
 pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
-    let mut documents = Vec::new();
+    let (mut documents, mut found) = (Vec::new(), paths.is_empty());
     for path in paths {
         if path.is_dir() {
             let mut files = Vec::new();
@@ -124,12 +147,22 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
                 path.display()
             );
             for file in files {
-                read_file(&file, &mut documents)?;
+                found |= read_file(&file, &mut documents)?;
             }
         } else {
-            read_file(path, &mut documents)?;
+            found |= read_file(path, &mut documents)?;
         }
     }
+    anyhow::ensure!(
+        found,
+        "no manifest in {}",
+        super::some(
+            &paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+        )
+    );
     // Items of a list need not have a kind.
     for document in documents.iter().filter(|d| !d.text.is_empty()) {
         let has = |field: &str| document.object.get(field).is_some_and(Value::is_string);
@@ -143,7 +176,8 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
     Ok(documents)
 }
 
-fn read_file(path: &Path, documents: &mut Vec<Document>) -> anyhow::Result<()> {
+/// Whether there is any in the file; a list may be empty.
+fn read_file(path: &Path, documents: &mut Vec<Document>) -> anyhow::Result<bool> {
     let text = if path == Path::new("-") {
         std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?
     } else {
@@ -152,7 +186,8 @@ fn read_file(path: &Path, documents: &mut Vec<Document>) -> anyhow::Result<()> {
     parse(path, &text, documents)
 }
 
-fn parse(path: &Path, text: &str, documents: &mut Vec<Document>) -> anyhow::Result<()> {
+fn parse(path: &Path, text: &str, documents: &mut Vec<Document>) -> anyhow::Result<bool> {
+    let mut found = false;
     let mut part = String::new();
     let mut first_line = 1;
     let mut finish = |part: &mut String, first_line: usize| -> anyhow::Result<()> {
@@ -160,6 +195,7 @@ fn parse(path: &Path, text: &str, documents: &mut Vec<Document>) -> anyhow::Resu
         if text.lines().all(is_blank) {
             return Ok(());
         }
+        found = true;
         let object: Value = serde_saphyr::from_str(&text).map_err(|error| {
             anyhow::anyhow!(
                 "{}: the document that begins in line {first_line} is no YAML: {}",
@@ -202,7 +238,8 @@ fn parse(path: &Path, text: &str, documents: &mut Vec<Document>) -> anyhow::Resu
             part.push('\n');
         }
     }
-    finish(&mut part, first_line)
+    finish(&mut part, first_line)?;
+    Ok(found)
 }
 
 /// An item of a list; items of typed lists (`PodList`) need not have a kind.

@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pod_manifest_path: Option<PathBuf>,
     /// Address of the HTTPS API for logs, exec and port-forward
-    #[arg(long, default_value = "127.0.0.1:0")]
+    #[arg(long, default_value = "127.0.0.1:0", value_parser = bounds::address)]
     listen: SocketAddr,
     /// Clients of the HTTPS API need a certificate of this authority
     #[arg(long, value_name = "FILE")]

@@ -1,6 +1,97 @@
-//! Tables and CSV.
+//! Forms of output that commands share: tables, CSV, JSON and YAML.
 
 use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Text for people, or one value for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For humans
+    Text,
+    /// One JSON value
+    Json,
+    /// One YAML document
+    Yaml,
+}
+
+impl Format {
+    /// Prints a value for programs, or calls `text` for humans.
+    ///
+    /// # Errors
+    /// The output is closed.
+    pub fn print(
+        self,
+        out: &mut impl Write,
+        value: &impl Serialize,
+        text: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Text => text(out)?,
+            Self::Json => writeln!(out, "{}", serde_json::to_string_pretty(value)?)?,
+            Self::Yaml => out.write_all(yaml(&serde_json::to_value(value)?)?.as_bytes())?,
+        }
+        Ok(())
+    }
+}
+
+/// A value as a YAML document that ends with a line break.
+///
+/// # Errors
+/// The value has no YAML form.
+pub fn yaml(value: &Value) -> io::Result<String> {
+    let mut text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Turns JSON values, one a line, into YAML documents. A command that prints many values writes them in one way for both
+/// forms.
+#[derive(Debug)]
+pub struct YamlOfLines<W> {
+    out: W,
+    line: Vec<u8>,
+}
+
+impl<W: Write> YamlOfLines<W> {
+    /// Documents are written to `out`.
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            line: Vec::new(),
+        }
+    }
+}
+
+impl<W: Write> Write for YamlOfLines<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                let value: Value = serde_json::from_slice(&self.line)?;
+                self.line.clear();
+                write!(self.out, "---\n{}", yaml(&value)?)?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Standard output for a command that prints JSON values, one a line: as they are, or as YAML documents.
+pub fn lines(yaml: bool) -> Box<dyn Write> {
+    let out = io::stdout().lock();
+    match yaml {
+        true => Box::new(YamlOfLines::new(out)),
+        false => Box::new(out),
+    }
+}
 
 /// Prints rows as columns; the first row is the headings.
 pub fn table(out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
@@ -61,6 +152,22 @@ mod tests {
         table(&mut out, &rows()).expect("written");
         let text = String::from_utf8(out).expect("UTF-8");
         assert_eq!(text, "A        LONG\nx, \"y\"\nz        1\n");
+    }
+
+    #[test]
+    fn lines_of_json_become_documents() {
+        let mut out = YamlOfLines::new(Vec::new());
+        for part in ["{\"a\":", "1}\n{\"b\":[true]}\n"] {
+            out.write_all(part.as_bytes()).expect("written");
+        }
+        let text = String::from_utf8(out.out).expect("UTF-8");
+        let found: Vec<Value> = serde_saphyr::from_multiple(&text).expect(&text);
+        let expected = [
+            serde_json::json!({"a": 1}),
+            serde_json::json!({"b": [true]}),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(text.matches("---\n").count(), 2, "{text}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub struct Args {
     #[command(flatten)]
     serving: component::SecureServing,
     /// Address for /metrics and /healthz over plain HTTP without authentication, for example 127.0.0.1:10251; off by default
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = super::bounds::address)]
     metrics_bind_address: Option<SocketAddr>,
 }
 

@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 
 use super::access::Access;
 use super::component::read_scheduler_config;
-use super::manifests;
+use super::manifests::{self, check};
 use super::snapshot::{Kinds, Snapshot};
 
 mod bench;
 mod generate;
+mod hardware;
 
 /// Flags of `allot simulate`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +30,7 @@ simulate.allot.dev/duration or the trace says, or for ever; simulate.allot.dev/a
 is the time of their creation. The same input gives the same output, byte for byte.
 
   allot simulate --from cluster -f job.yaml
+  allot simulate --hardware h100-mig=4,mi300x=2 -f job.yaml
   allot simulate --from monday.json.gz -f job.yaml --add-node gpu-7=2 --remove-node old-*
   allot simulate --from monday.json.gz --trace week.csv -o json > plan.json
   allot simulate --from monday.json.gz --trace week.csv --policy pack --compare plan.json
@@ -57,6 +59,9 @@ pub struct Args {
     /// How the GPUs of an openb trace are shared
     #[arg(long, value_enum, default_value_t = Sharing::Capacity)]
     trace_sharing: Sharing,
+    /// Add nodes with modelled hardware, see `allot hardware list`. May be repeated
+    #[arg(long, value_name = "MODEL=NUMBER")]
+    hardware: Vec<String>,
     /// Add nodes like an existing one, with its devices. May be repeated
     #[arg(long, value_name = "LIKE=NUMBER")]
     add_node: Vec<String>,
@@ -174,13 +179,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     anyhow::ensure!(
         args.from.is_some() || args.trace.is_some() || !args.file.is_empty(),
-        "nothing to simulate: give a workload with -f or --trace, and a cluster with --from"
+        "nothing to simulate: give a workload with -f or --trace, and a cluster with --from or --hardware"
     );
     let documents = manifests::read(&args.file)?;
-    let documents = documents.into_iter().map(|document| document.object);
-    let documents: Vec<Value> = documents.collect();
     let before = args.compare.as_deref().map(read_report).transpose()?;
     let snapshot = snapshot(&args)?;
+    let objects = documents.iter().map(|document| &document.object);
+    check::check(&documents, &check::Server::new(snapshot.release(), objects))?;
+    let documents = documents.into_iter().map(|document| document.object);
+    let documents: Vec<Value> = documents.collect();
     let report = simulate(&args, snapshot, documents)?;
     print(&args, &report, before.as_ref())
 }
@@ -232,6 +239,7 @@ fn simulate(args: &Args, snapshot: Snapshot, documents: Vec<Value>) -> anyhow::R
         let table = trace::table(&text(file)?).with_context(context)?;
         cluster.extend(openb::nodes(&table, sharing).with_context(context)?);
     }
+    hardware::add(&mut cluster, &args.hardware).context("--hardware")?;
     for pattern in &args.remove_node {
         fleet::remove(&mut cluster, pattern).context("--remove-node")?;
     }
@@ -249,6 +257,11 @@ fn simulate(args: &Args, snapshot: Snapshot, documents: Vec<Value>) -> anyhow::R
     if let Some(file) = &args.trace {
         add_trace(&mut workload, file, sharing, (&namespace, &features, start))?;
     }
+    let is_node = |object: &Value| object["kind"] == "Node";
+    anyhow::ensure!(
+        workload.arrivals.is_empty() || !nodes.is_empty() || workload.objects.iter().any(is_node),
+        "there is no node for the pods: give a cluster with --from, or nodes with --hardware, -f or --trace-nodes"
+    );
     let options = Options {
         start,
         seed: args.seed,

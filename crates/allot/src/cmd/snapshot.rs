@@ -12,6 +12,7 @@ use super::component;
 
 mod contents;
 mod current;
+mod definitions;
 mod events;
 mod read;
 mod redact;
@@ -20,6 +21,7 @@ mod watch;
 
 pub use contents::{Hidden, Snapshot, names};
 pub use current::completed;
+pub use definitions::definitions;
 pub use events::{PodEvent, of_pod, read as read_events};
 pub use read::{Kinds, api_error};
 pub use served::Served;

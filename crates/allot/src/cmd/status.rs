@@ -1,7 +1,7 @@
 //! `allot status`: whether a cluster of `allot up` runs, and its content.
 
 use std::collections::BTreeSet;
-use std::io::{Write as _, stdout};
+use std::io::stdout;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::Serialize;
 
-use super::output;
+use super::output::{self, Format};
 use crate::clusters::record::{self, Record};
 use crate::clusters::{self, ClusterSelection, registry};
 
@@ -32,9 +32,9 @@ pub struct Args {
     /// Every cluster of this user
     #[arg(long, conflicts_with = "which")]
     all: bool,
-    /// text or json
-    #[arg(long, short, default_value = "text", value_parser = ["text", "json"])]
-    output: String,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
 }
 
 /// The status of a cluster.
@@ -110,20 +110,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 all.push(found);
             }
         }
-        match args.output.as_str() {
-            "json" => writeln!(stdout(), "{}", serde_json::to_string_pretty(&all)?)?,
-            _ => output::table(&mut stdout(), &rows(&all))?,
-        }
+        (args.output).print(&mut stdout(), &all, |mut out| {
+            Ok(output::table(&mut out, &rows(&all))?)
+        })?;
         return Ok(code(all.iter().any(|status| status.running)));
     }
     let directory = args.which.directory()?;
     let known = Record::known(&directory, &records);
     let mut found = runtime.block_on(status(&directory, known));
     found.name = found.name.or_else(|| args.which.name.clone());
-    match args.output.as_str() {
-        "json" => writeln!(stdout(), "{}", serde_json::to_string_pretty(&found)?)?,
-        _ => write!(stdout(), "{}", text(&found, args.which.name.as_deref()))?,
-    }
+    (args.output).print(&mut stdout(), &found, |out| {
+        Ok(write!(out, "{}", text(&found, args.which.name.as_deref()))?)
+    })?;
     if !found.running {
         super::down::name_others(&directory, &records);
     }

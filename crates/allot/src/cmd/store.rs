@@ -1,7 +1,8 @@
 //! `allot store`: maintenance of a store that no server has open.
 
 use std::io::{Write as _, stdout};
-use std::path::PathBuf;
+
+use crate::clusters::{ClusterSelection, flags};
 
 /// Flags of `allot store`.
 #[derive(Debug, clap::Args)]
@@ -13,29 +14,22 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Verify every record, repair what an interrupted process left behind
-    Check(Place),
+    Check(ClusterSelection),
     /// Print every object: collection, key, revision and JSON, separated by tabs
-    Dump(Place),
+    Dump(ClusterSelection),
     /// Drop the history and make the file as small as possible
-    Compact(Place),
-}
-
-#[derive(Debug, clap::Args)]
-struct Place {
-    /// Data directory of the server
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    Compact(ClusterSelection),
 }
 
 /// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
-        Command::Check(place) => {
-            let report = allot_store::check(&place.data_dir).map_err(|error| match error {
+        Command::Check(which) => {
+            let report = allot_store::check(&which.directory()?).map_err(|error| match error {
                 damage @ allot_store::Error::Corrupt { .. } => anyhow::anyhow!(
                     "{damage}; it cannot be repaired and is as it was: restore a copy, or move it away to begin anew"
                 ),
-                other => other.into(),
+                other => stopped(other, &which),
             })?;
             writeln!(
                 stdout(),
@@ -54,11 +48,28 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 writeln!(stdout(), "{count:>8} {collection}")?;
             }
         }
-        Command::Dump(place) => allot_store::dump(&place.data_dir, &mut stdout().lock())?,
-        Command::Compact(place) => {
-            let (before, after) = allot_store::compact(&place.data_dir)?;
+        Command::Dump(which) => {
+            let dumped = allot_store::dump(&which.directory()?, &mut stdout().lock());
+            dumped.map_err(|error| stopped(error, &which))?;
+        }
+        Command::Compact(which) => {
+            let done = allot_store::compact(&which.directory()?);
+            let (before, after) = done.map_err(|error| stopped(error, &which))?;
             writeln!(stdout(), "{before} bytes before, {after} after")?;
         }
     }
     Ok(())
+}
+
+/// The error, with what to do about a server that uses the store.
+fn stopped(error: allot_store::Error, which: &ClusterSelection) -> anyhow::Error {
+    match (&error, which.directory()) {
+        (allot_store::Error::Locked { .. }, Ok(directory)) => {
+            let flags = flags(which.name.as_deref(), &directory);
+            anyhow::anyhow!(
+                "{error}; stop the server first, `allot down{flags}` if it is `allot up`"
+            )
+        }
+        _ => error.into(),
+    }
 }

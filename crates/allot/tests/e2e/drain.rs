@@ -53,7 +53,7 @@ async fn regression_who_uses_a_driver_is_named_without_waiting() {
     let error = String::from_utf8_lossy(&unknown.stderr);
     assert_eq!(
         error,
-        "error: driver gpu.example.com has no slices on node elsewhere\n"
+        "error: driver gpu.example.com has no slices on node elsewhere; there are: node-0\n"
     );
 }
 

@@ -158,14 +158,27 @@ async fn a_policy_says_no_to_kubectl() {
         return;
     }
     let up = Up::in_memory().await;
-    // The claim comes after the policy in the same file, and is refused.
-    let (success, printed, error) = run(&up, "apply -f policy.yaml").await;
-    assert!(!success, "{printed}");
+    let printed = kubectl(&up, "apply -f policy/policy.yaml").await;
     assert!(printed.contains("no-whole-nodes created"), "{printed}");
+    let claim = "apply -f policy/claim-of-a-whole-node.yaml";
+    let (success, printed, error) = run(&up, claim).await;
+    assert!(!success, "{printed}");
     let why = "resourceclaims.resource.k8s.io \"everything\" is forbidden: ValidatingAdmissionPolicy 'no-whole-nodes' \
                with binding 'no-whole-nodes' denied request: all devices of a node are not for default: gpus";
     assert!(error.contains(why), "{error}");
     kubectl(&up, "label namespace default whole-nodes=yes").await;
-    let printed = kubectl(&up, "apply -f policy.yaml").await;
+    let printed = kubectl(&up, claim).await;
     assert!(printed.contains("everything created"), "{printed}");
+}
+
+/// The claim that a policy refuses was among them: kubectl failed, and left the policy behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_the_examples_can_be_applied_at_once() {
+    if !installed() {
+        return;
+    }
+    let up = Up::in_memory().await;
+    let printed = kubectl(&up, "apply -f .").await;
+    assert!(printed.contains("pod/example-claim created"), "{printed}");
+    assert!(!printed.contains("policy"), "{printed}");
 }

@@ -103,6 +103,13 @@ pub(crate) fn unwrap(error: io::Error) -> Error {
             cause = inner.source();
         }
     }
-    let reason: String = error.to_string().chars().take(300).collect();
+    // The error may contain what was read.
+    let reason = error.to_string();
+    let reason = reason.lines().next().unwrap_or_default();
+    let reason: String = reason
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(300)
+        .collect();
     Error::InvalidImage(format!("the layer is not a valid archive: {reason}"))
 }

@@ -3,7 +3,7 @@
 use allot_scheduler::pod::Key;
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use serde_json::Value;
 
 use super::Simulation;
@@ -19,6 +19,27 @@ impl Simulation {
         let name = identity(&object);
         anyhow::ensure!(!self.exists(&name), "{} {} already exists", name.0, name.2);
         self.put(object)
+    }
+
+    /// Creates an object of the workload, or puts it in the place of the one with its name, as `kubectl apply` does. A
+    /// claim that has the same spec stays as it is.
+    ///
+    /// # Errors
+    /// As [`Simulation::create`]; or a claim of that name has another spec, which cannot be changed.
+    pub(super) fn apply(&mut self, object: Value) -> anyhow::Result<()> {
+        let name = identity(&object);
+        if name.0 != "ResourceClaim" || !self.exists(&name) {
+            return self.put(object);
+        }
+        let wanted: ResourceClaim = parsed(object)?;
+        let before = self.objects.claims.get(&Key::new(&name.1, &name.2));
+        anyhow::ensure!(
+            before.is_none_or(|claim| claim.spec == wanted.spec),
+            "ResourceClaim {}/{} already exists with another spec, and the spec of a claim cannot be changed",
+            name.1,
+            name.2
+        );
+        Ok(())
     }
 
     fn exists(&self, (kind, namespace, name): &Identity) -> bool {

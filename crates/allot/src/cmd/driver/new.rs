@@ -131,6 +131,11 @@ impl Project {
             "--driver-name {driver:?}: {}",
             wrong.join(", ")
         );
+        ensure!(
+            driver.contains('.'),
+            "--driver-name {driver:?}: not a domain name; drivers are named by a domain of their vendor, such as \
+             {driver}.example.com"
+        );
         // CDI vendors begin with a letter.
         ensure!(
             driver.starts_with(|first: char| first.is_ascii_lowercase()),

@@ -21,9 +21,9 @@ pub fn explain(
     loaded: &mut LoadedScheduler,
     namespace: &str,
     name: &str,
+    out: &mut impl Write,
     json: bool,
 ) -> anyhow::Result<Outcome> {
-    let out = &mut std::io::stdout().lock();
     let key = Key::new(namespace, name);
     let Some(claim) = loaded.core.claims().get(&key).map(|c| (**c).clone()) else {
         if let Some(claims) = loaded.unseen("ResourceClaim", namespace) {

@@ -27,6 +27,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub struct Pending {
     groups: Vec<Waiting>,
+    /// How many pods wait in other namespaces.
+    elsewhere: usize,
     /// What could not be answered about a pod.
     errors: Vec<String>,
 }
@@ -34,10 +36,15 @@ pub struct Pending {
 impl Pending {
     /// Explains every pending pod in a namespace, or in all.
     pub fn new(loaded: &mut LoadedScheduler, namespace: Option<&str>) -> Self {
+        let is_wanted = |of: &str| namespace.is_none_or(|wanted| wanted == of);
+        let others = loaded.pods.iter().filter(|((of, _), _)| !is_wanted(of));
+        let mut pending = Self {
+            elsewhere: others.filter(|(_, pod)| is_pending(pod)).count(),
+            ..Self::default()
+        };
         let mut keys: Vec<(String, String)> = loaded.pods.keys().cloned().collect();
-        keys.retain(|(of, _)| namespace.is_none_or(|wanted| wanted == of));
+        keys.retain(|(of, _)| is_wanted(of));
         keys.sort();
-        let mut pending = Self::default();
         let mut known: HashMap<String, Option<Cause>> = HashMap::new();
         for key in keys {
             let Some(pod) = loaded.pods.get(&key).cloned() else {
@@ -90,6 +97,17 @@ impl Pending {
         self.errors.is_empty() && self.groups.iter().all(|g| g.cause.fits)
     }
 
+    /// The answer if no pod waits in the namespace.
+    pub fn nothing(&self) -> String {
+        match self.elsewhere {
+            0 => "no pod waits".to_owned(),
+            pods => format!(
+                "no pod waits in this namespace; -A shows {} of others",
+                count(pods, "pod")
+            ),
+        }
+    }
+
     /// Prints a line for each reason: a JSON object, or the sentence with the pods below it.
     pub fn print(&self, out: &mut impl Write, json: bool) -> io::Result<()> {
         for group in &self.groups {
@@ -116,7 +134,7 @@ impl Pending {
             writeln!(io::stderr(), "error: {error}")?;
         }
         if self.groups.is_empty() && self.errors.is_empty() && !json {
-            writeln!(io::stderr(), "no pod waits")?;
+            writeln!(io::stderr(), "{}", self.nothing())?;
         }
         Ok(())
     }

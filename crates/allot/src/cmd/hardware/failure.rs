@@ -209,7 +209,9 @@ impl Slices {
                 }
                 Ok((slice.name_any(), driver))
             }
-            [] if slices.is_empty() => bail!("node {node} has no devices"),
+            [] if slices.is_empty() => {
+                bail!("node {node} has no devices; `allot devices` lists those of all nodes")
+            }
             [] => bail!(
                 "node {node} has no device {device}; `allot devices --node {node}` lists them"
             ),

@@ -69,3 +69,24 @@ fn what_is_no_yaml_is_named() {
         "f.yaml: the document that begins in line 3 is no YAML: line 1 column 4: unclosed bracket '['"
     );
 }
+
+/// An empty file was linted without a finding, and converted to nothing.
+#[test]
+fn regression_files_without_a_manifest_are_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).expect("written");
+        file
+    };
+    let (empty, list) = (
+        file("empty.yaml", "# nothing\n---\n"),
+        file("list.yaml", "apiVersion: v1\nkind: List\nitems: []\n"),
+    );
+    let error = read(std::slice::from_ref(&empty)).expect_err("empty");
+    let expected = format!("no manifest in {}", empty.display());
+    assert_eq!(error.to_string(), expected);
+    for files in [vec![list.clone()], vec![empty, list], Vec::new()] {
+        assert!(read(&files).expect("read").is_empty(), "{files:?}");
+    }
+}

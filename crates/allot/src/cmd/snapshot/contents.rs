@@ -174,16 +174,22 @@ impl Snapshot {
 
     /// The features of the cluster: those of its release, with the gates that it reported.
     pub fn features(&self) -> Features {
-        let release = self.about.release.as_deref();
-        // A release that is newer than all known ones is treated as the newest of them.
-        let release = release.and_then(|r| r.parse::<Release>().ok());
-        let mut features = Features::of(release.unwrap_or_default());
+        let mut features = Features::of(self.release());
         for (name, on) in &self.about.feature_gates {
             if let Some(feature) = Feature::from_name(name) {
                 features = features.with(feature, *on);
             }
         }
         features
+    }
+
+    /// The release of the cluster; the default one if it is not known.
+    pub fn release(&self) -> Release {
+        let known = self.about.release.as_deref();
+        // A release that is newer than all known ones is treated as the newest of them.
+        known
+            .and_then(|release| release.parse().ok())
+            .unwrap_or(Release::DEFAULT)
     }
 
     /// Whether all objects of a kind are included.

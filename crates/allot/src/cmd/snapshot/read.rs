@@ -18,6 +18,7 @@ use super::Hidden;
 use super::current::current;
 use super::served::Served;
 use super::watch::Watching;
+use crate::cmd::component;
 
 /// Page size of lists: large pages are expensive for the server.
 const PAGE: usize = 500;
@@ -164,9 +165,9 @@ pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Res
 /// What went wrong, in the words of the server if it has any.
 pub fn api_error(error: kube::Error) -> anyhow::Error {
     match error {
-        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
-        // The library's own words before the cause say nothing.
-        kube::Error::Service(cause) => anyhow::anyhow!("the API server does not answer: {cause}"),
+        error @ (kube::Error::Api(_) | kube::Error::Service(_)) => {
+            anyhow::anyhow!("{}", component::failure(&error))
+        }
         other => anyhow::Error::new(other).context("the API server does not answer"),
     }
 }

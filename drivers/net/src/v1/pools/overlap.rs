@@ -47,7 +47,7 @@ pub(super) fn check(pool: &Pool, all: &[Pool]) -> Result<(), String> {
         let (own, name) = (&pool.name, &other.name);
         if other.is_older(pool) {
             return Err(format!(
-                "pool {own} overlaps with pool {name}, which was created before it: both have {address}"
+                "pool {own} overlaps with pool {name}, which was created before it: both have {address}; exclude it in one of them"
             ));
         }
         other

@@ -57,6 +57,7 @@ fn names_that_cannot_be_used_are_refused() {
     check("core", None, "another name");
     check("led", Some("led_x"), "--driver-name");
     check("led", Some("3.example.com"), "begin with a letter");
+    check("led", Some("leds"), "such as leds.example.com");
     check("led", Some(&"a.".repeat(40)), "--driver-name");
     let error = Project::new(&args("led", None, Some("/nowhere"))).unwrap_err();
     assert!(error.to_string().contains("is not there"), "{error}");

@@ -44,6 +44,10 @@ fn pods_that_wait_for_the_same_reason_are_one_line() {
     elsewhere["metadata"]["namespace"] = json!("other");
     objects.push(elsewhere);
 
+    let nothing = |namespace| Pending::new(&mut loaded(&objects), Some(namespace)).nothing();
+    let expected = "no pod waits in this namespace; -A shows 4 pods of others";
+    assert_eq!(nothing("empty"), expected);
+
     let told = |namespace: Option<&str>, json: bool| {
         let pending = Pending::new(&mut loaded(&objects), namespace);
         assert!(!pending.all_fit());

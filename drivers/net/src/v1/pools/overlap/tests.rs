@@ -43,7 +43,7 @@ async fn regression_of_overlapping_pools_the_second_is_refused() {
         pool("c", "2026-01-03T00:00:00Z", "10.0.0.9-10.0.0.12"),
     ]);
     assert_eq!(given(&store, "b", "u1").await, Ok("10.0.0.2".to_owned()));
-    let refused = "pool a overlaps with pool b, which was created before it: both have 10.0.0.5";
+    let refused = "pool a overlaps with pool b, which was created before it: both have 10.0.0.5; exclude it in one of them";
     assert_eq!(given(&store, "a", "u2").await, Err(refused.to_owned()));
     assert_eq!(given(&store, "c", "u3").await, Ok("10.0.0.10".to_owned()));
 }

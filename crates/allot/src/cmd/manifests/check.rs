@@ -1,0 +1,414 @@
+//! Whether the API server would accept the manifests.
+
+use std::collections::BTreeSet;
+
+use allot_apiserver::registry::{self, Resource, is_builtin_group};
+use allot_apiserver::request::Part;
+use allot_model::features::Release;
+use allot_model::lint::{Effect, lint};
+use allot_model::{GROUP, migrate};
+use allot_schema::decode::decode_value;
+use allot_schema::{defaults, types};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Document, split_path, title};
+
+/// An API server, as far as it decides what it accepts.
+#[derive(Debug)]
+pub struct Server {
+    release: Release,
+    /// What its CustomResourceDefinitions add.
+    custom: Vec<Resource>,
+}
+
+impl Server {
+    /// A server of a release with these CustomResourceDefinitions; other objects among them are left out.
+    pub fn new<'a>(release: Release, definitions: impl IntoIterator<Item = &'a Value>) -> Self {
+        let definitions = definitions.into_iter().filter(|it| is_definition(it));
+        let custom = definitions.map(|definition| {
+            let mut accepted = definition.clone();
+            accepted["status"] = json!({"acceptedNames": definition["spec"]["names"]});
+            registry::of_definition(&accepted, None)
+        });
+        Self {
+            release,
+            custom: custom.collect(),
+        }
+    }
+
+    /// Field and text of what the server would refuse about an object of another group than `resource.k8s.io`, which
+    /// [`allot_model::lint`] is for. What a server wrote itself, which has a UID, is only checked for its fields.
+    pub fn problems(&self, object: &Value) -> Vec<(String, String)> {
+        let (group, version, kind) = named(object);
+        let custom = self.custom.iter();
+        let mut custom = custom.filter(|it| it.group == group && it.kind == kind);
+        match custom.next() {
+            Some(resource) => custom_problems(object, version, resource),
+            None => problems(object, self.release),
+        }
+    }
+}
+
+/// The kinds of documents that only definitions of a cluster can tell about, as `apiVersion` and `kind`: other than
+/// built-in ones, and not defined by another document.
+pub fn undefined(documents: &[Document]) -> BTreeSet<(String, String)> {
+    let defined: BTreeSet<(Option<&str>, Option<&str>)> = (documents.iter())
+        .filter(|it| is_definition(&it.object))
+        .map(|Document { object, .. }| {
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+            (text("/spec/group"), text("/spec/names/kind"))
+        })
+        .collect();
+    let objects = documents.iter().map(|it| named(&it.object));
+    let custom = objects.filter(|(group, _, kind)| {
+        // The name of a group is part of a path.
+        let is_group = allot_apimachinery::names::dns1123_subdomain(group).is_empty();
+        is_group
+            && group.contains('.')
+            && !is_builtin_group(group)
+            && !defined.contains(&(Some(group), Some(kind)))
+    });
+    custom
+        .filter(|(_, version, _)| allot_apimachinery::names::dns1123_label(version).is_empty())
+        .map(|(group, version, kind)| (format!("{group}/{version}"), kind.to_owned()))
+        .collect()
+}
+
+/// Refuses documents with fields that their kind does not have, or that the API server would refuse; the message names
+/// file, line, object and field of each.
+///
+/// # Errors
+/// The findings, one a line.
+pub fn check(documents: &[Document], server: &Server) -> anyhow::Result<()> {
+    let mut findings = Vec::new();
+    for document in documents {
+        let object = &document.object;
+        let title = title(object);
+        let file = document.file.display();
+        for (field, text) in server.problems(object) {
+            let line = document.line(&split_path(&field));
+            let field = match field.is_empty() {
+                true => String::new(),
+                false => format!("{field}: "),
+            };
+            findings.push(format!("{file}:{line}: {title}: {field}{text}"));
+        }
+    }
+    anyhow::ensure!(findings.is_empty(), "{}", findings.join("\n"));
+    Ok(())
+}
+
+/// The API group of an object.
+pub fn group(object: &Value) -> &str {
+    named(object).0
+}
+
+/// Group, version and kind of an object.
+fn named(object: &Value) -> (&str, &str, &str) {
+    let text = |field: &str| object.get(field).and_then(Value::as_str);
+    let api = text("apiVersion").unwrap_or_default();
+    let (group, version) = api.split_once('/').unwrap_or(("", api));
+    (group, version, text("kind").unwrap_or_default())
+}
+
+fn is_definition(object: &Value) -> bool {
+    let (group, _, kind) = named(object);
+    (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+/// A server wrote the object.
+fn is_dump(object: &Value) -> bool {
+    let uid = object.pointer("/metadata/uid");
+    uid.is_some_and(|uid| !uid.is_null())
+}
+
+/// A kind that is like one of its group: it is a typing error. Kinds of which nothing is known are left out.
+fn misspelt(group: &str, version: &str, kind: &str) -> Vec<(String, String)> {
+    let of_group = allot_apiserver::builtin::all().filter(|it| it.group == group);
+    let known: Vec<&str> = of_group.map(|it| it.kind).collect();
+    let hint = allot_apimachinery::suggest::hint(kind, known.iter().copied());
+    if known.contains(&kind) || hint.is_empty() {
+        return Vec::new();
+    }
+    let api = match group.is_empty() {
+        true => version.to_owned(),
+        false => format!("{group}/{version}"),
+    };
+    let text = format!("there is no kind {kind} in {api}{hint}");
+    vec![("kind".to_owned(), text)]
+}
+
+/// Field and text of a custom resource's errors.
+fn custom_problems(object: &Value, version: &str, resource: &Resource) -> Vec<(String, String)> {
+    let served: Vec<&str> = (resource.versions.iter())
+        .filter(|it| it.served)
+        .map(|it| it.name.as_str())
+        .collect();
+    let Some(custom) = resource.custom.as_ref() else {
+        return Vec::new();
+    };
+    if !served.contains(&version) {
+        let Resource { group, kind, .. } = resource;
+        let served = served.join(", ");
+        let text = format!("{kind} of {group} is served in {served}, not in {version}");
+        return vec![("apiVersion".to_owned(), text)];
+    }
+    let mut whole = object.clone();
+    let unknown = match custom.read(&mut whole) {
+        Ok(unknown) => unknown,
+        Err(error) => return vec![(String::new(), error)],
+    };
+    if !unknown.is_empty() || is_dump(object) {
+        let schema = custom.schema(version);
+        let hinted = unknown.into_iter().map(|text| {
+            let field = text.split('"').nth(1).unwrap_or_default().to_owned();
+            let hint = custom_hint(&field, schema);
+            (field, format!("{text}{hint}"))
+        });
+        return hinted.collect();
+    }
+    custom.default(version, &mut whole);
+    let namespace = &mut whole["metadata"]["namespace"];
+    if resource.namespaced && namespace.is_null() {
+        *namespace = json!("default");
+    }
+    let errors = custom.validate(version, &whole, None, Part::Main);
+    let errors = errors.iter();
+    errors
+        .map(|error| (error.field.clone(), error.body()))
+        .collect()
+}
+
+/// A suggestion for a misspelled field of a custom resource.
+fn custom_hint(path: &str, schema: &Value) -> String {
+    let parts = split_path(path);
+    let Some((wrong, above)) = parts.split_last() else {
+        return String::new();
+    };
+    let mut current = schema;
+    for part in above {
+        current = match part.parse::<usize>() {
+            Ok(_) => &current["items"],
+            Err(_) => &current["properties"][part],
+        };
+    }
+    let names = current["properties"].as_object().into_iter().flatten();
+    allot_apimachinery::suggest::hint(wrong, names.map(|(name, _)| name.as_str()))
+}
+
+/// Field and text of an object's errors.
+fn problems(object: &Value, release: Release) -> Vec<(String, String)> {
+    let (group, version, kind) = named(object);
+    let mut found = Vec::new();
+    let Some(schema) = types::lookup(group, version, kind) else {
+        // Older versions of devices, and kinds that are not validated.
+        return match group == GROUP {
+            true => refused(object, release),
+            false => misspelt(group, version, kind),
+        };
+    };
+    let mut whole = object.clone();
+    migrate::pod::flatten_claims(&mut whole);
+    let decoded = match decode_value(whole, schema) {
+        Ok(decoded) => decoded,
+        Err(error) => return vec![(String::new(), error.to_string())],
+    };
+    for unknown in decoded.strict {
+        let field = unknown.split('"').nth(1).unwrap_or_default().to_owned();
+        found.push((field, format!("{unknown}{}", hint(&unknown, schema))));
+    }
+    if !found.is_empty() || is_dump(object) {
+        return found;
+    }
+    if group == GROUP {
+        return refused(object, release);
+    }
+    let mut whole = decoded.value;
+    defaults::apply(group, version, kind, &mut whole);
+    let builtin = allot_apiserver::builtin::find(group, &plural(kind));
+    // The server completes a definition before it validates it.
+    let builtin = builtin.filter(|it| it.group != "apiextensions.k8s.io");
+    let errors = builtin.map(|it| allot_apiserver::validate::create(&it.rules, &whole));
+    let errors = errors.into_iter().flatten();
+    found.extend(errors.map(|error| (error.field.clone(), error.body())));
+    found
+}
+
+fn refused(object: &Value, release: Release) -> Vec<(String, String)> {
+    let findings = lint(object, release, Timestamp::now()).into_iter();
+    let refused = findings.filter(|finding| finding.effect == Effect::Refused);
+    refused
+        .map(|finding| (finding.field, finding.text))
+        .collect()
+}
+
+/// The plural of the validated kinds, which are all regular.
+fn plural(kind: &str) -> String {
+    let lower = kind.to_lowercase();
+    match lower.strip_suffix("class") {
+        Some(_) => format!("{lower}es"),
+        None => format!("{lower}s"),
+    }
+}
+
+/// A suggestion for a misspelled field: `unknown field "spec.containrs"` contains its path.
+fn hint(unknown: &str, schema: &'static types::Struct) -> String {
+    let path = unknown.split('"').nth(1).unwrap_or_default();
+    let parts = split_path(path);
+    let Some((wrong, above)) = parts.split_last() else {
+        return String::new();
+    };
+    let mut current = schema;
+    for part in above.iter().filter(|part| part.parse::<usize>().is_err()) {
+        let next = current.field(part).and_then(|field| structure(&field.ty));
+        let Some(next) = next else {
+            return String::new();
+        };
+        current = next;
+    }
+    let names = current.fields.iter().map(|field| field.name);
+    allot_apimachinery::suggest::hint(wrong, names)
+}
+
+/// What a field holds, or the elements of a list in it.
+fn structure(ty: &types::Type) -> Option<&'static types::Struct> {
+    match ty {
+        types::Type::List(of) | types::Type::Map(of) => structure(of),
+        types::Type::Struct(id) => Some(id.get()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The errors of an object, one line each.
+    fn check(object: Value, expected: &str) {
+        let found = problems(&object, Release::DEFAULT);
+        let lines = found.iter().map(|(field, text)| format!("{field}: {text}"));
+        assert_eq!(lines.collect::<Vec<_>>().join("\n"), expected);
+    }
+
+    fn deployment(spec: Value) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "namespace": "n"}, "spec": spec})
+    }
+
+    #[test]
+    fn mistyped_fields_are_found_wherever_they_are() {
+        let pod = |spec: Value| {
+            json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "p", "namespace": "n"}, "spec": spec})
+        };
+        check(
+            pod(json!({"containrs": []})),
+            "spec.containrs: unknown field \"spec.containrs\"; did you mean containers?",
+        );
+        let container = json!({"name": "c", "imgae": "x"});
+        let template = json!({"spec": {"containers": [container]}});
+        check(
+            deployment(json!({"selector": {"matchLabels": {"a": "b"}}, "template": template})),
+            "spec.template.spec.containers[0].imgae: unknown field \"spec.template.spec.containers[0].imgae\"; did you mean image?",
+        );
+        check(
+            json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                "metadata": {"name": "c"}, "spec": {"devices": {"requests": [
+                    {"name": "r", "exactly": {"deviceClasName": "gpu"}}]}}}),
+            "spec.devices.requests[0].exactly.deviceClasName: unknown field \"spec.devices.requests[0].exactly.deviceClasName\"; did you mean deviceClassName?",
+        );
+    }
+
+    #[test]
+    fn what_the_server_refuses_is_refused() {
+        let found = problems(&deployment(json!({})), Release::DEFAULT);
+        assert!(
+            found.iter().any(|(field, _)| field == "spec.selector"),
+            "{found:?}"
+        );
+        let found = problems(
+            &json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
+                "metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": "1"}}]}}),
+            Release::DEFAULT,
+        );
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn what_a_server_wrote_is_taken() {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7",
+                "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": []},
+            "spec": {"containers": [{"name": "c", "image": "x"}], "nodeName": "n"},
+            "status": {"phase": "Running", "podIP": "10.0.0.1"}});
+        check(pod, "");
+        check(
+            json!({"apiVersion": "example.com/v1", "kind": "Other", "anything": 1}),
+            "",
+        );
+    }
+
+    #[test]
+    fn regression_a_misspelt_kind_is_named() {
+        check(
+            json!({"apiVersion": "apps/v1", "kind": "Deploymnt", "metadata": {"name": "d"}}),
+            "kind: there is no kind Deploymnt in apps/v1; did you mean Deployment?",
+        );
+        check(
+            json!({"apiVersion": "v1", "kind": "pod", "metadata": {"name": "p"}}),
+            "kind: there is no kind pod in v1; did you mean Pod?",
+        );
+    }
+
+    #[test]
+    fn custom_resources_are_checked_by_their_definition() {
+        let size = json!({"type": "integer", "maximum": 5});
+        let spec = json!({"type": "object", "properties": {"size": size}});
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        let version = json!({"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": schema}});
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition", "metadata": {"name": "cats.example.com"},
+            "spec": {"group": "example.com", "scope": "Namespaced",
+                "names": {"plural": "cats", "kind": "Cat"}, "versions": [version]}});
+        let server = Server::new(Release::DEFAULT, [&definition, &json!({"kind": "Pod"})]);
+        let check = |api: &str, spec: Value, expected: &str| {
+            let cat =
+                json!({"apiVersion": api, "kind": "Cat", "metadata": {"name": "c"}, "spec": spec});
+            let found = server.problems(&cat);
+            let lines = found.iter().map(|(field, text)| format!("{field}: {text}"));
+            assert_eq!(lines.collect::<Vec<_>>().join("\n"), expected);
+        };
+        check("example.com/v1", json!({"size": 3}), "");
+        check(
+            "example.com/v1",
+            json!({"sizes": 3}),
+            "spec.sizes: unknown field \"spec.sizes\"; did you mean size?",
+        );
+        check(
+            "example.com/v1",
+            json!({"size": 7}),
+            "spec.size: Invalid value: 7: spec.size in body should be less than or equal to 5",
+        );
+        check(
+            "example.com/v2",
+            json!({}),
+            "apiVersion: Cat of example.com is served in v1, not in v2",
+        );
+    }
+
+    #[test]
+    fn a_definition_need_not_say_what_the_server_adds() {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+        let names = json!({"plural": "cats", "kind": "Cat"});
+        check(
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": "cats.example.com"}, "spec": {"group": "example.com",
+                    "scope": "Namespaced", "names": names, "versions": [version]}}),
+            "",
+        );
+    }
+}
