@@ -317,6 +317,8 @@ def taints(t):
     """rules of taints"""
     r = t.r
     versions = sorted({x.version for x in t.g.resources if x.plural == "devicetaintrules"})
+    if not versions:
+        return templates(t)
     for _ in range(r.randint(5, 9)):
         v, name = r.choice(versions), r.choice("ab") + "-${run}"
         selector = {k: x for k, x in (("driver", r.choice(DRIVERS[:4])), ("pool", r.choice(["pool", "A", ""])), ("device", r.choice(["d0", "D", ""])), ("deviceClassName", "gpu.example.com"), ("selectors", selectors(r))) if r.random() < 0.3}

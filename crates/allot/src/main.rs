@@ -234,7 +234,13 @@ fn describe(error: &anyhow::Error) -> String {
             |error: &&kube::Error| matches!(error, kube::Error::Api(_) | kube::Error::Service(_));
         let cause = match request.filter(is_answered) {
             // With its own causes.
-            Some(error) => return join(text, &component::failure(error)),
+            Some(error) => {
+                let told = component::failure(error);
+                return match text.contains(&told) {
+                    true => text,
+                    false => join(text, &told),
+                };
+            }
             None => without_excerpt(&cause.to_string()),
         };
         // An error of YAML names the place first, and its cause last.

@@ -125,7 +125,7 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
                     .saturating_mul(1 << failures.min(7))
                     .min(RETRY_MAX);
                 let why = crate::message(&error);
-                tracing::warn!(url = of.url, error = why, ?pause, "watch failed");
+                tracing::warn!(url = of.url, error = %why, ?pause, "watch failed");
                 let is_refused = matches!(&error, Error::Api(status) if status.code == 403);
                 if of.optional && is_refused && !is_known && failures >= REFUSALS {
                     tracing::warn!(url = of.url, "not permitted: goes on as if there were none");

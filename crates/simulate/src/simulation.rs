@@ -156,7 +156,7 @@ impl Simulation {
     /// Takes in what arrives; its other objects are there at once.
     ///
     /// # Errors
-    /// An object is not what its kind says, or there is one of that name already.
+    /// An object is not what its kind says, or a claim of its name has another specification.
     pub fn add_workload(&mut self, mut workload: Workload) -> anyhow::Result<()> {
         for object in std::mem::take(&mut workload.objects) {
             self.apply(object)?;

@@ -93,7 +93,7 @@ impl Access {
                     if let Some(directory) = stopped(file) {
                         let flags = flags(None, &directory);
                         eprintln!(
-                            "no server runs in {}: `allot up{flags}` starts it",
+                            "no server seems to run in {}: `allot up{flags}` starts it",
                             directory.display()
                         );
                     }
@@ -176,8 +176,12 @@ fn runs(directory: &Path) -> bool {
 fn stopped(kubeconfig: &Path) -> Option<PathBuf> {
     let directory = std::path::absolute(kubeconfig.parent()?).ok()?;
     let has_store = directory.join(allot_store::FILE_NAME).exists();
-    // Without that table nothing is known.
-    let is_known = Path::new("/proc/locks").exists();
+    // Without that table, or for another user's cluster, nothing is known.
+    let is_readable = match std::fs::File::open(directory.join("lock")) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    let is_known = Path::new("/proc/locks").exists() && is_readable;
     (has_store && is_known && !runs(&directory)).then_some(directory)
 }
 

@@ -286,8 +286,10 @@ fn text<'a>(slice: &'a serde_json::Value, pointer: &str) -> Option<&'a str> {
 
 /// See [`no_slices`]; without the others if they are not shown.
 async fn none_found(client: &Client, driver: &str, node: Option<&str>) -> anyhow::Error {
-    let snapshot = Snapshot::take(client, Kinds::Devices, None).await;
-    no_slices(driver, node, &snapshot.unwrap_or_default())
+    let snapshot = Snapshot::take(client, Kinds::Devices, None);
+    let snapshot = tokio::time::timeout(LISTS, snapshot).await.ok();
+    let snapshot = snapshot.and_then(Result::ok).unwrap_or_default();
+    no_slices(driver, node, &snapshot)
 }
 
 /// The drivers that there are, or the nodes on which this one has slices.

@@ -163,7 +163,8 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
     if let (Some(age), false) = (snapshot.age(), json) {
         eprintln!("{age}");
     }
-    if let Some(warning) = missing_namespace(&snapshot, &namespace) {
+    let warning = missing_namespace(&snapshot, &namespace);
+    if let Some(warning) = warning.filter(|_| !args.all_namespaces) {
         eprintln!("{warning}");
     }
     let mut cluster = ClusterObjects::new(snapshot, namespace.clone());

@@ -126,8 +126,9 @@ fn print(document: &Document, field: &str, effect: &str, text: &str) -> std::io:
     let line = document.line(&manifests::split_path(field));
     let title = manifests::title(&document.object);
     let file = document.file.display();
-    writeln!(
-        stdout(),
-        "{file}:{line}: {effect}: {title}: {field}: {text}"
-    )
+    let field = match field.is_empty() {
+        true => String::new(),
+        false => format!("{field}: "),
+    };
+    writeln!(stdout(), "{file}:{line}: {effect}: {title}: {field}{text}")
 }

@@ -185,7 +185,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let before = args.compare.as_deref().map(read_report).transpose()?;
     let snapshot = snapshot(&args)?;
     let objects = documents.iter().map(|document| &document.object);
-    check::check(&documents, &check::Server::new(snapshot.release(), objects))?;
+    // Devices and claims are validated with the gates of the cluster when they are added.
+    let server = check::Server::new(snapshot.release(), objects).without_devices();
+    check::check(&documents, &server)?;
     let documents = documents.into_iter().map(|document| document.object);
     let documents: Vec<Value> = documents.collect();
     let report = simulate(&args, snapshot, documents)?;

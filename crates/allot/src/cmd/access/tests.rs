@@ -142,6 +142,10 @@ async fn a_kubeconfig_without_a_current_context_is_named_with_its_contexts() {
 /// A cluster that had been stopped was "Connection refused", without a word about what starts it.
 #[test]
 fn regression_a_kubeconfig_in_the_directory_of_a_stopped_cluster_is_known() {
+    if !std::path::Path::new("/proc/locks").exists() {
+        eprintln!("skipped: no /proc/locks");
+        return;
+    }
     let files = Files::new();
     assert_eq!(stopped(&files.path("one")), None);
     std::fs::write(files.path(allot_store::FILE_NAME), "").expect("written");

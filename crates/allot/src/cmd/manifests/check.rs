@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use allot_apiserver::registry::{self, Resource, is_builtin_group};
+use allot_apiserver::registry::{self, Resource, Rules, is_builtin_group};
 use allot_apiserver::request::Part;
 use allot_model::features::Release;
 use allot_model::lint::{Effect, lint};
@@ -20,6 +20,8 @@ pub struct Server {
     release: Release,
     /// What its CustomResourceDefinitions add.
     custom: Vec<Resource>,
+    /// The values of devices and claims are checked elsewhere.
+    skips_devices: bool,
 }
 
 impl Server {
@@ -34,7 +36,15 @@ impl Server {
         Self {
             release,
             custom: custom.collect(),
+            skips_devices: false,
         }
+    }
+
+    /// Leaves the values of `resource.k8s.io` to the caller, which knows the feature gates of the server.
+    #[must_use]
+    pub fn without_devices(mut self) -> Self {
+        self.skips_devices = true;
+        self
     }
 
     /// Field and text of what the server would refuse about an object of another group than `resource.k8s.io`, which
@@ -45,7 +55,7 @@ impl Server {
         let mut custom = custom.filter(|it| it.group == group && it.kind == kind);
         match custom.next() {
             Some(resource) => custom_problems(object, version, resource),
-            None => problems(object, self.release),
+            None => problems(object, self.release, self.skips_devices),
         }
     }
 }
@@ -169,9 +179,13 @@ fn custom_problems(object: &Value, version: &str, resource: &Resource) -> Vec<(S
         return hinted.collect();
     }
     custom.default(version, &mut whole);
-    let namespace = &mut whole["metadata"]["namespace"];
-    if resource.namespaced && namespace.is_null() {
-        *namespace = json!("default");
+    let meta = &mut whole["metadata"];
+    if resource.namespaced && meta["namespace"].is_null() {
+        meta["namespace"] = json!("default");
+    }
+    // The server makes the name before it validates the object.
+    if let (None, Some(prefix)) = (meta["name"].as_str(), meta["generateName"].as_str()) {
+        meta["name"] = json!(format!("{prefix}x"));
     }
     let errors = custom.validate(version, &whole, None, Part::Main);
     let errors = errors.iter();
@@ -198,12 +212,13 @@ fn custom_hint(path: &str, schema: &Value) -> String {
 }
 
 /// Field and text of an object's errors.
-fn problems(object: &Value, release: Release) -> Vec<(String, String)> {
+fn problems(object: &Value, release: Release, skips_devices: bool) -> Vec<(String, String)> {
     let (group, version, kind) = named(object);
     let mut found = Vec::new();
     let Some(schema) = types::lookup(group, version, kind) else {
         // Older versions of devices, and kinds that are not validated.
         return match group == GROUP {
+            true if skips_devices => Vec::new(),
             true => refused(object, release),
             false => misspelt(group, version, kind),
         };
@@ -222,17 +237,37 @@ fn problems(object: &Value, release: Release) -> Vec<(String, String)> {
         return found;
     }
     if group == GROUP {
-        return refused(object, release);
+        return match skips_devices {
+            true => Vec::new(),
+            false => refused(object, release),
+        };
     }
     let mut whole = decoded.value;
     defaults::apply(group, version, kind, &mut whole);
-    let builtin = allot_apiserver::builtin::find(group, &plural(kind));
+    let mut builtin = allot_apiserver::builtin::all();
+    let builtin = builtin.find(|it| it.group == group && it.kind == kind);
     // The server completes a definition before it validates it.
-    let builtin = builtin.filter(|it| it.group != "apiextensions.k8s.io");
-    let errors = builtin.map(|it| allot_apiserver::validate::create(&it.rules, &whole));
-    let errors = errors.into_iter().flatten();
-    found.extend(errors.map(|error| (error.field.clone(), error.body())));
+    if let Some(builtin) = builtin.filter(|it| it.group != "apiextensions.k8s.io") {
+        complete(&builtin.rules, &mut whole);
+        let errors = allot_apiserver::validate::create(&builtin.rules, &whole);
+        let errors = errors.into_iter();
+        found.extend(errors.map(|error| (error.field.clone(), error.body())));
+    }
     found
+}
+
+/// Sets what the server sets before it validates a new object.
+fn complete(rules: &Rules, object: &mut Value) {
+    if let Some(prepare) = rules.prepare_create {
+        prepare(object);
+    }
+    let spec = &mut object["spec"];
+    if rules.allocates_addresses
+        && spec["clusterIPs"].is_null()
+        && let Some(address) = spec["clusterIP"].as_str().filter(|it| !it.is_empty())
+    {
+        spec["clusterIPs"] = json!([address]);
+    }
 }
 
 fn refused(object: &Value, release: Release) -> Vec<(String, String)> {
@@ -241,15 +276,6 @@ fn refused(object: &Value, release: Release) -> Vec<(String, String)> {
     refused
         .map(|finding| (finding.field, finding.text))
         .collect()
-}
-
-/// The plural of the validated kinds, which are all regular.
-fn plural(kind: &str) -> String {
-    let lower = kind.to_lowercase();
-    match lower.strip_suffix("class") {
-        Some(_) => format!("{lower}es"),
-        None => format!("{lower}s"),
-    }
 }
 
 /// A suggestion for a misspelled field: `unknown field "spec.containrs"` contains its path.
@@ -281,134 +307,4 @@ fn structure(ty: &types::Type) -> Option<&'static types::Struct> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    /// The errors of an object, one line each.
-    fn check(object: Value, expected: &str) {
-        let found = problems(&object, Release::DEFAULT);
-        let lines = found.iter().map(|(field, text)| format!("{field}: {text}"));
-        assert_eq!(lines.collect::<Vec<_>>().join("\n"), expected);
-    }
-
-    fn deployment(spec: Value) -> Value {
-        json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "d", "namespace": "n"}, "spec": spec})
-    }
-
-    #[test]
-    fn mistyped_fields_are_found_wherever_they_are() {
-        let pod = |spec: Value| {
-            json!({"apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": "p", "namespace": "n"}, "spec": spec})
-        };
-        check(
-            pod(json!({"containrs": []})),
-            "spec.containrs: unknown field \"spec.containrs\"; did you mean containers?",
-        );
-        let container = json!({"name": "c", "imgae": "x"});
-        let template = json!({"spec": {"containers": [container]}});
-        check(
-            deployment(json!({"selector": {"matchLabels": {"a": "b"}}, "template": template})),
-            "spec.template.spec.containers[0].imgae: unknown field \"spec.template.spec.containers[0].imgae\"; did you mean image?",
-        );
-        check(
-            json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-                "metadata": {"name": "c"}, "spec": {"devices": {"requests": [
-                    {"name": "r", "exactly": {"deviceClasName": "gpu"}}]}}}),
-            "spec.devices.requests[0].exactly.deviceClasName: unknown field \"spec.devices.requests[0].exactly.deviceClasName\"; did you mean deviceClassName?",
-        );
-    }
-
-    #[test]
-    fn what_the_server_refuses_is_refused() {
-        let found = problems(&deployment(json!({})), Release::DEFAULT);
-        assert!(
-            found.iter().any(|(field, _)| field == "spec.selector"),
-            "{found:?}"
-        );
-        let found = problems(
-            &json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
-                "metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": "1"}}]}}),
-            Release::DEFAULT,
-        );
-        assert_eq!(found.len(), 1, "{found:?}");
-    }
-
-    #[test]
-    fn what_a_server_wrote_is_taken() {
-        let pod = json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7",
-                "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": []},
-            "spec": {"containers": [{"name": "c", "image": "x"}], "nodeName": "n"},
-            "status": {"phase": "Running", "podIP": "10.0.0.1"}});
-        check(pod, "");
-        check(
-            json!({"apiVersion": "example.com/v1", "kind": "Other", "anything": 1}),
-            "",
-        );
-    }
-
-    #[test]
-    fn regression_a_misspelt_kind_is_named() {
-        check(
-            json!({"apiVersion": "apps/v1", "kind": "Deploymnt", "metadata": {"name": "d"}}),
-            "kind: there is no kind Deploymnt in apps/v1; did you mean Deployment?",
-        );
-        check(
-            json!({"apiVersion": "v1", "kind": "pod", "metadata": {"name": "p"}}),
-            "kind: there is no kind pod in v1; did you mean Pod?",
-        );
-    }
-
-    #[test]
-    fn custom_resources_are_checked_by_their_definition() {
-        let size = json!({"type": "integer", "maximum": 5});
-        let spec = json!({"type": "object", "properties": {"size": size}});
-        let schema = json!({"type": "object", "properties": {"spec": spec}});
-        let version = json!({"name": "v1", "served": true, "storage": true,
-            "schema": {"openAPIV3Schema": schema}});
-        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition", "metadata": {"name": "cats.example.com"},
-            "spec": {"group": "example.com", "scope": "Namespaced",
-                "names": {"plural": "cats", "kind": "Cat"}, "versions": [version]}});
-        let server = Server::new(Release::DEFAULT, [&definition, &json!({"kind": "Pod"})]);
-        let check = |api: &str, spec: Value, expected: &str| {
-            let cat =
-                json!({"apiVersion": api, "kind": "Cat", "metadata": {"name": "c"}, "spec": spec});
-            let found = server.problems(&cat);
-            let lines = found.iter().map(|(field, text)| format!("{field}: {text}"));
-            assert_eq!(lines.collect::<Vec<_>>().join("\n"), expected);
-        };
-        check("example.com/v1", json!({"size": 3}), "");
-        check(
-            "example.com/v1",
-            json!({"sizes": 3}),
-            "spec.sizes: unknown field \"spec.sizes\"; did you mean size?",
-        );
-        check(
-            "example.com/v1",
-            json!({"size": 7}),
-            "spec.size: Invalid value: 7: spec.size in body should be less than or equal to 5",
-        );
-        check(
-            "example.com/v2",
-            json!({}),
-            "apiVersion: Cat of example.com is served in v1, not in v2",
-        );
-    }
-
-    #[test]
-    fn a_definition_need_not_say_what_the_server_adds() {
-        let schema = json!({"openAPIV3Schema": {"type": "object"}});
-        let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
-        let names = json!({"plural": "cats", "kind": "Cat"});
-        check(
-            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": {"name": "cats.example.com"}, "spec": {"group": "example.com",
-                    "scope": "Namespaced", "names": names, "versions": [version]}}),
-            "",
-        );
-    }
-}
+mod tests;
