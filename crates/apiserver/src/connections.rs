@@ -190,11 +190,12 @@ impl Connections {
             .filter(|(_, connection)| !connection.requests.lock().upgraded)
             .map(|(id, connection)| (*id, connection.owner.lock().clone()))
             .collect();
-        let known = owners.iter().filter(|(_, owner)| !owner.is_empty());
-        let Some(most) = largest(known.clone().map(|(_, owner)| &**owner), self.limit) else {
+        // Those without a proven identity are one owner: busy ones have answers that their client does not take.
+        let Some(most) = largest(owners.iter().map(|(_, owner)| &**owner), self.limit) else {
             return false;
         };
-        let newest = known
+        let newest = owners
+            .iter()
             .filter(|(_, owner)| &**owner == most)
             .map(|(id, _)| *id);
         if let Some(connection) = newest.max().and_then(|id| open.remove(&id)) {
@@ -209,8 +210,8 @@ impl Connections {
         if last_logged.is_none_or(|last_logged| last_logged.elapsed() >= LOG_INTERVAL) {
             *last_logged = Some(Instant::now());
             tracing::warn!(
-                "{why}: idle connections are closed for new ones, or those of a user with more than a quarter of them; \
-                 see --max-connections and the limit on open files"
+                "{why}: idle connections are closed for new ones, or those of a user with more than a quarter of them, \
+                 or the new one is refused; see --max-connections and the limit on open files"
             );
         }
     }
@@ -336,6 +337,21 @@ mod tests {
         assert!(all.admit(PEER).is_none());
         drop((open, busy, more));
         assert_eq!(all.count(), 0);
+    }
+
+    /// Connections whose requests prove no identity counted for nobody.
+    #[test]
+    fn regression_busy_connections_of_strangers_make_room() {
+        let all = Connections::new(4);
+        let open: Vec<_> = (0..4).map(|_| all.admit(PEER).unwrap()).collect();
+        let busy: Vec<_> = open.iter().map(|it| it.connection.request()).collect();
+        open[0].connection.used_by("jane");
+        let new = all.admit(PEER).unwrap();
+        let ended: Vec<bool> = (open.iter())
+            .map(|it| it.connection.abort.is_cancelled())
+            .collect();
+        assert_eq!(ended, [false, false, false, true]);
+        drop((open, busy, new));
     }
 
     #[test]

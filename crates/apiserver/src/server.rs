@@ -291,7 +291,8 @@ impl Server {
             Err(error) => (User::default(), Some(error)),
         };
         request.user = user;
-        if let Some(connection) = connection {
+        // Whoever cannot prove an identity does not take a connection out of another one's share.
+        if let (Some(connection), None) = (connection, &refused) {
             connection.used_by(owner(&request.user));
         }
         if let Some(log) = &core.config.audit {

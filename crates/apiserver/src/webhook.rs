@@ -24,7 +24,8 @@ use crate::object::text;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
-/// How much of an answer that is no Status is told, in bytes, as by upstream's client.
+/// How much of an answer that is an error is told, in bytes; upstream's client has this bound for answers that are no
+/// Status.
 const MAX_TOLD: usize = 2048;
 /// The maximum number of idle connections.
 const MAX_IDLE: usize = 8;
@@ -271,7 +272,8 @@ fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
     if !(200..=206).contains(&code) {
         let status = serde_json::from_slice::<Value>(body).unwrap_or_default();
         if status["kind"] == "Status" {
-            return Err(text(&status, &["message"]).to_owned());
+            let message = text(&status, &["message"]);
+            return Err(message[..message.floor_char_boundary(MAX_TOLD)].to_owned());
         }
         let told = &body[..body.len().min(MAX_TOLD)];
         let said = String::from_utf8_lossy(told).trim().to_owned();
@@ -367,9 +369,10 @@ mod tests {
 
     /// The whole answer, up to 3 MiB, was told to the client and logged.
     #[test]
-    fn regression_an_answer_that_is_no_status_is_told_in_part() {
-        let body = "é".repeat(1 << 20);
-        for code in [403, 500] {
+    fn regression_an_answer_with_a_long_error_is_told_in_part() {
+        let text = "é".repeat(1 << 20);
+        let status = serde_json::json!({"kind": "Status", "message": text}).to_string();
+        for (code, body) in [(403, &text), (500, &text), (403, &status)] {
             let told = answer(code, body.as_bytes()).unwrap_err();
             assert!(told.len() < MAX_TOLD + 100, "{code}: {}", told.len());
         }

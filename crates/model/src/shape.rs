@@ -170,7 +170,7 @@ fn is_empty(ty: Ty, value: &Value) -> bool {
     }
 }
 
-/// Whether a member has the zero value of its Go field. A list or map that is there is none, be it empty.
+/// Whether a member has the zero value of its Go field. A list or map that is set is not zero, even if it is empty.
 pub(crate) fn is_zero(field: &Field, value: &Value) -> bool {
     let has_zero =
         field.presence != Presence::Pointer && !matches!(field.ty, Ty::List(_) | Ty::Map(_));

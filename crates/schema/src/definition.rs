@@ -186,14 +186,14 @@ fn stored_versions(definition: &Value, errors: &mut ErrorList) {
     for version in versions {
         // A name that stands twice is found once.
         let taken = !seen.insert(&version["name"]);
-        // Each error contains all stored versions.
-        if errors.is_full() {
-            return;
-        }
         if version["storage"] == true && (taken || !listed.contains(&version["name"])) {
             let name = text(version, "name");
             let detail = format!("must have the storage version {name}");
             errors.push(Error::invalid(&path, shown, detail));
+            // Each error contains all stored versions.
+            if errors.is_full() {
+                return;
+            }
         }
     }
     for (index, version) in stored.iter().enumerate() {

@@ -35,6 +35,7 @@ use set::Set;
 use super::Admission;
 use super::{Attributes, enabled};
 use crate::error::Result;
+use crate::limits;
 
 /// Meanings of the lowest bits of [`Dynamic::state`]; the others count changes.
 const EMPTY: u64 = 0;
@@ -122,6 +123,8 @@ pub(super) async fn validate(
     if enabled(core, "ValidatingAdmissionWebhook") && !request.is_configuration() {
         webhook_call::validate(&set, &request, object).await?;
     }
+    // An expression that the end of the time interrupted has failed, and its policy may permit that.
+    limits::checkpoint().await;
     Ok(())
 }
 
@@ -165,6 +168,11 @@ impl Mutation {
                 self.webhooks.repeat(object);
             }
             changed |= webhook_call::mutate(&set, &request, object, &mut self.webhooks).await?;
+        }
+        limits::checkpoint().await;
+        if changed {
+            // What they answered is decoded anew, and does not tell an empty list from none.
+            crate::empties::sent(Vec::new());
         }
         Ok(changed && !again)
     }

@@ -15,6 +15,7 @@ use crate::body::Body;
 use crate::error::Result;
 use crate::flow::{Seat, refusal};
 use crate::identity::MASTERS;
+use crate::request::is_long_running;
 use crate::upload::Upload;
 
 impl Server {
@@ -41,10 +42,10 @@ impl Server {
             return reading.await.unwrap_or_else(|_| Err(timed_out())).map(Ok);
         }
         let seated = matches!(exchange.seat, Some(Seat::InFlight(_) | Seat::Level(_)));
-        let moment = match seated {
-            true => limits.seated_upload,
-            // Long-running requests, of which any number may run: what they send must be there, or is counted at once.
-            false => Duration::ZERO,
+        let moment = match is_long_running(&exchange.request.info) {
+            // Any number of them may run: what they send must be there, or is counted at once.
+            true => Duration::ZERO,
+            false => limits.seated_upload,
         };
         if let Ok(read) = tokio::time::timeout(moment, &mut reading).await {
             return read.unwrap_or_else(|_| Err(timed_out())).map(Ok);

@@ -230,6 +230,38 @@ async fn regression_many_parameters_end_with_the_time_of_the_request() {
     assert_eq!(code, 504, "{answer}");
 }
 
+/// An expression that the end of the time interrupts has failed, which `failurePolicy: Ignore` permits: the client got 504, and the
+/// object was stored all the same.
+#[tokio::test]
+async fn regression_a_short_timeout_does_not_skip_a_policy() {
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let server = Server::in_memory().await.unwrap();
+    let all =
+        "object.data.all(a, object.data.all(b, object.data.all(c, a + b + c != ''))) && false";
+    let policy = json!({"metadata": {"name": "costly"}, "spec": {
+        "failurePolicy": "Ignore",
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
+        ]},
+        "validations": [{"expression": all}],
+    }});
+    let binding = json!({"metadata": {"name": "costly"}, "spec": {
+        "policyName": "costly", "validationActions": ["Deny"],
+    }});
+    assert_eq!(admin(&server, "POST", POLICIES, policy).await.0, 201);
+    assert_eq!(admin(&server, "POST", BINDINGS, binding).await.0, 201);
+    let data: serde_json::Map<String, Value> =
+        (0..30).map(|at| (format!("k{at}"), json!("v"))).collect();
+    for timeout in ["5ms", "20ms", "50ms"] {
+        let map = json!({"metadata": {"name": "m"}, "data": data});
+        let path = format!("{MAPS}?timeout={timeout}");
+        let (code, answer) = admin(&server, "POST", &path, map).await;
+        assert!(matches!(code, 422 | 504), "{code}: {answer}");
+        let stored = admin(&server, "GET", &format!("{MAPS}/m"), Value::Null).await;
+        assert_eq!(stored.0, 404, "{timeout}");
+    }
+}
+
 /// What authors of policies see of mistakes that only show where a policy is asked.
 #[tokio::test]
 async fn the_status_of_a_policy_says_what_does_not_fit_the_types() {

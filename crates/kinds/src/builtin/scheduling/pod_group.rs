@@ -21,6 +21,7 @@ pub(super) static POD_GROUP: Builtin = Builtin {
         drop_disabled: Some(disabled_fields::drop_from_group),
         status_keeps: ALL_METADATA,
         status_ignores_deletion: true,
+        status_has_table: false,
         validate,
         validate_update: Some(validate_update),
         validate_status: Some(validate_status),

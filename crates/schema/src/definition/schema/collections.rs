@@ -99,24 +99,27 @@ fn map_of(items: &Value, keys: &[Value], path: &Path, errors: &mut ErrorList) {
         return;
     }
     let shown = Value::Array(keys.to_vec());
-    let (mut seen, before) = (BTreeSet::new(), errors.len());
+    let (mut seen, mut found) = (BTreeSet::new(), 0);
     for key in keys.iter().filter_map(Value::as_str) {
-        // Each error contains all keys: a few say as much as one for each of thousands. A full list does not grow.
-        if errors.len() - before >= MOST_ERRORS || errors.is_full() {
-            return;
-        }
         let property = &items["properties"][key];
         if property.is_null() {
             let detail = "entries must all be names of item properties";
             errors.push(Error::invalid(&at, &shown, detail));
+            found += 1;
         } else if matches!(text(property, "type"), "array" | "object") {
             let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
             let at = at_items.child("properties").key(key).child("type");
             errors.push(Error::invalid(&at, kind, detail));
+            found += 1;
         }
         if !seen.insert(key) {
             let detail = "must not contain duplicate entries";
             errors.push(Error::invalid(&at, &shown, detail));
+            found += 1;
+        }
+        // Each error contains all keys: a few say as much as one for each of thousands.
+        if found >= MOST_ERRORS || found > 0 && errors.is_full() {
+            return;
         }
     }
 }
