@@ -54,7 +54,7 @@ pub use events::{PendingEvent, Recorder};
 use fence::Versions;
 use podgroup::GroupWriter;
 use rejections::{Rejections, Report};
-use retry::{ClaimLocks, Failures, Pause, answered, code, text, until_known};
+use retry::{CONFLICTS, ClaimLocks, Failures, Pause, answered, code, text, until_known};
 
 /// A binding that takes longer than this no longer counts for the concurrency limit.
 const SLOW: Duration = Duration::from_secs(1);

@@ -342,7 +342,7 @@ impl Core {
                 let current = self.current(&binding.queued.info);
                 let runs = current.is_some_and(|p| p.node_name().is_some());
                 if !error.bound_elsewhere && !runs {
-                    self.unreserve_all(pod, &binding);
+                    self.unreserve_all(pod, &binding, time);
                 }
                 self.finish_classic_write(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
@@ -365,8 +365,21 @@ impl Core {
         }
     }
 
+    /// Cancels the bindings that rely on a claim which is about to be deallocated: the devices are no longer in use then,
+    /// and their pods would allocate them again.
+    fn cancel_sharers(&mut self, claim: &Version, time: Time) {
+        let bindings = self.bindings.iter();
+        let sharers = bindings.filter(|(_, b)| b.claims.iter().any(|v| v.uid == claim.uid));
+        let mut sharers: Vec<Uid> = sharers.map(|(pod, _)| pod.clone()).collect();
+        sharers.sort_unstable();
+        let why = format!("claim {} got deallocated in the meantime", claim.key);
+        for pod in sharers {
+            self.cancel_pod(&pod, &why, time);
+        }
+    }
+
     /// Reverts what was written for a pod that was not bound.
-    fn unreserve_all(&mut self, pod: &Uid, binding: &Binding) {
+    fn unreserve_all(&mut self, pod: &Uid, binding: &Binding, time: Time) {
         let extended = binding.extended.as_deref().map(uid_of);
         let own = |v: &&Version| Some(&*v.uid) != extended;
         // Removing the last reservation deallocates the claim if the pod was deleted: it has no next attempt.
@@ -381,7 +394,10 @@ impl Core {
             let alone = consumers(&claim).len() == 1;
             let yields = self.claims.must_yield(&claim, &self.pods).is_some();
             match alone && (yields || gone) {
-                true => self.deallocate(claim),
+                true => {
+                    self.cancel_sharers(version, time);
+                    self.deallocate(claim);
+                }
                 false => {
                     // The allocation stays for the next attempt; it is released when the pod fits nowhere.
                     if !binding.found.contains(&version.uid) {

@@ -105,9 +105,10 @@ impl Core {
         }
         self.metrics.preempted(victims.len());
         let why = format!("preempted by {}", Plugin::DefaultPreemption.name());
-        let (in_pre_bind, there): (Vec<_>, Vec<_>) = victims
-            .into_iter()
-            .partition(|victim| self.cancel_pod(&victim.uid, &why, time));
+        // Another scheduler may have bound a victim while its binding cycle is under way here.
+        let (in_pre_bind, there): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| {
+            victim.node_name().is_none() && self.cancel_pod(&victim.uid, &why, time)
+        });
         for victim in in_pre_bind {
             self.actions.push(Action::RecordPreempted {
                 preemptor: preemptor.clone(),

@@ -65,6 +65,7 @@ impl Writer {
                 claim,
             });
             let status = json!({"resourceClaimName": name, "requestMappings": task.mappings});
+            proceed(&job.cancel)?;
             let recorded = self.record_special(pod, &status).await;
             recorded.map_err(|e| not_recorded(&e))?;
             Ok(Some(name))

@@ -2,6 +2,7 @@
 
 use allot_reflector::Keep;
 use allot_resourceclaim::{Change, FINALIZER, Target, consumers, is_reserved_for, same_devices};
+use kube::core::Status;
 
 use super::*;
 use crate::actions::{ClaimTask, ExtendedResourceClaimTask};
@@ -58,8 +59,15 @@ impl ClaimWriter {
         let mut failures = Failures::default();
         let mut doing = "add finalizer to";
         let mut unanswered = false;
+        let mut was_allocated = false;
         loop {
             let cancel = Some(cancel).filter(|_| !unanswered);
+            // Another pod that shares the claim may have written the allocation. When that is gone, so are the devices.
+            let is_free = was_allocated && allocation_of(&claim).is_none();
+            if is_free && claim.uid() == &*task.uid {
+                return Err(deallocated(&task.key));
+            }
+            was_allocated |= allocation_of(&claim).is_some();
             let error = match self.step(task, &claim, cancel, &mut doing).await? {
                 Step::Done => {
                     *last = Some(claim.clone());
@@ -87,6 +95,7 @@ impl ClaimWriter {
             if !is_lost {
                 failures.wait().await;
             }
+            let before = claim.metadata.resource_version.clone();
             claim = loop {
                 match observe::get(&self.api(&task.key.namespace), &task.key.name).await {
                     Ok(Some(claim)) => break Arc::new(claim),
@@ -94,6 +103,8 @@ impl ClaimWriter {
                     Err(_) => failures.wait().await,
                 }
             };
+            // A request that was based on an older version is either carried out by now, or gets a conflict.
+            unanswered &= claim.metadata.resource_version == before;
         }
     }
 
@@ -140,12 +151,7 @@ impl ClaimWriter {
                 )));
             }
             (Some(_), _) => {}
-            (None, None) => {
-                return Err(BindError::new(format!(
-                    "claim {} got deallocated elsewhere in the meantime",
-                    task.key
-                )));
-            }
+            (None, None) => return Err(deallocated(&task.key)),
             (None, Some(ours)) => {
                 let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
                 if !finalizers.iter().any(|f| f == FINALIZER) {
@@ -290,6 +296,7 @@ impl ClaimWriter {
         let (key, claim_uid) = (key_of(claim), claim.uid());
         let (api, name) = (self.api(&key.namespace), &*key.name);
         let mut now = claim.clone();
+        let (mut pause, mut rounds) = (Pause::default(), 0);
         loop {
             let mut finalizers = now.metadata.finalizers.clone().unwrap_or_default();
             let before = finalizers.len();
@@ -297,6 +304,14 @@ impl ClaimWriter {
             if finalizers.len() == before {
                 break;
             }
+            if rounds > CONFLICTS {
+                let status = Status::failure("others change the claim all the time", "Conflict");
+                return Err(kube::Error::Api(status.with_code(409).boxed()));
+            }
+            if rounds > 0 {
+                pause.wait().await;
+            }
+            rounds += 1;
             // Based on a version, so that what another component adds meanwhile stays.
             let change = Change::Finalizers(&finalizers);
             let write = || change_claim(&api, Target::version_of(&now), change);
@@ -376,6 +391,12 @@ enum Step {
 
 fn deleted(key: &Key) -> BindError {
     BindError::new(format!("claim {key} got deleted in the meantime"))
+}
+
+fn deallocated(key: &Key) -> BindError {
+    BindError::new(format!(
+        "claim {key} got deallocated elsewhere in the meantime"
+    ))
 }
 
 fn failed(what: &str, error: &kube::Error) -> BindError {

@@ -421,6 +421,7 @@ impl Writer {
         };
         let pod = &job.pod;
         let written = futures::future::join_all(job.classic.iter().map(async |task| {
+            proceed(&job.cancel)?;
             let claim = classic.reserve(task, pod, &self.metrics).await?;
             let pod = pod.uid.clone();
             let written = classic::Input::ClaimWritten { pod, claim };

@@ -63,7 +63,7 @@ impl Writer {
         });
         let patch = json!({"metadata": {"uid": &**uid}, "status": {"conditions": [condition]}});
         let (params, patch) = (patch_params(), Patch::Strategic(&patch));
-        let mut pause = Pause::default();
+        let (mut pause, mut conflicts) = (Pause::default(), 0);
         loop {
             match api.patch_status(name, &params, &patch).await {
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
@@ -71,6 +71,10 @@ impl Writer {
                 Err(error) if code(&error) == 409 => match api.get_metadata_opt(name).await {
                     // Other writes made the server give up.
                     Ok(Some(group)) if group.metadata.uid.as_deref() == Some(&**uid) => {
+                        if conflicts == CONFLICTS {
+                            return Err(error);
+                        }
+                        conflicts += 1;
                         pause.wait().await;
                     }
                     // Deleted, or replaced by another one of that name.

@@ -68,9 +68,6 @@ impl Writer {
     }
 }
 
-/// How often a write that the server gives up is repeated.
-const CONFLICTS: u32 = 3;
-
 /// Repeats a write that names an object by its UID, until it succeeds or is rejected. Returns whether the object existed:
 /// a conflict means that another object has the name, or that so many other writes were made meanwhile that the server
 /// gave up, which `exists` tells apart.

@@ -89,6 +89,9 @@ where
     }
 }
 
+/// How often a write that got a conflict is repeated.
+pub(super) const CONFLICTS: u32 = 3;
+
 /// How often a server may answer with an internal error before that is the outcome.
 const FAILURES: u32 = 3;
 

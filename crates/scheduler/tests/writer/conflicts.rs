@@ -8,6 +8,46 @@ use kube::core::{ApiResource, GroupVersionKind};
 
 use super::*;
 
+impl Fixture {
+    /// Removes an extended resource claim that the server does not delete at once.
+    fn delete_claim(&self) {
+        let claim = json!({
+            "metadata": {
+                "name": "c", "namespace": "ns", "uid": "c", "resourceVersion": "1",
+                "finalizers": ["resource.kubernetes.io/delete-protection"],
+            },
+            "spec": {},
+        });
+        let claim = serde_json::from_value(claim).expect("a claim");
+        self.writer
+            .start(Action::DeleteExtendedResourceClaim(Arc::new(claim)));
+    }
+
+    /// Reports that a group was placed.
+    fn update_group(&mut self) {
+        let kind = GroupVersionKind::gvk("scheduling.k8s.io", "v1alpha2", "PodGroup");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "podgroups");
+        self.writer = self.writer.clone().with_groups(Some(resource));
+        self.writer.start(Action::UpdatePodGroupStatus {
+            group: Key::new("ns", "g"),
+            uid: "g".into(),
+            condition: Condition {
+                status: "True".to_owned(),
+                reason: "Scheduled".to_owned(),
+                message: String::new(),
+                observed_generation: None,
+                last_transition_time: None,
+            },
+        });
+    }
+
+    fn patches(&self) -> usize {
+        let requests = self.requests();
+        let patches = requests.iter().filter(|r| r.starts_with("PATCH"));
+        patches.count()
+    }
+}
+
 /// A server gives up a patch without a version after some conflicts with other writes. If that were taken for the end of
 /// the victim, its preemptor would wait forever.
 #[tokio::test(start_paused = true)]
@@ -68,17 +108,7 @@ async fn regression_a_claim_that_others_write_at_the_same_time_loses_its_finaliz
             _ => (200, claim("2", both)),
         }
     });
-    let claim = json!({
-        "metadata": {
-            "name": "c", "namespace": "ns", "uid": "c", "resourceVersion": "1",
-            "finalizers": ["resource.kubernetes.io/delete-protection"],
-        },
-        "spec": {},
-    });
-    let claim = serde_json::from_value(claim).expect("a claim");
-    fixture
-        .writer
-        .start(Action::DeleteExtendedResourceClaim(Arc::new(claim)));
+    fixture.delete_claim();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let asked = fixture.asked.lock();
     let patches = asked.iter().filter(|(what, _)| what.starts_with("PATCH"));
@@ -108,22 +138,72 @@ async fn regression_a_group_that_others_write_at_the_same_time_gets_its_conditio
             }
         }
     });
-    let kind = GroupVersionKind::gvk("scheduling.k8s.io", "v1alpha2", "PodGroup");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "podgroups");
-    fixture.writer = fixture.writer.with_groups(Some(resource));
-    fixture.writer.start(Action::UpdatePodGroupStatus {
-        group: Key::new("ns", "g"),
-        uid: "g".into(),
-        condition: Condition {
-            status: "True".to_owned(),
-            reason: "Scheduled".to_owned(),
-            message: String::new(),
-            observed_generation: None,
-            last_transition_time: None,
-        },
-    });
+    fixture.update_group();
     tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(fixture.patches(), 2, "{:?}", fixture.requests());
+}
+
+/// Otherwise a component that writes an object all the time keeps the scheduler busy without end.
+#[tokio::test(start_paused = true)]
+async fn regression_writes_that_get_conflicts_again_and_again_are_given_up() {
+    let mut fixture = Fixture::new(|what| match what.starts_with("PATCH") {
+        true => (409, status(409, "the object has been modified")),
+        false => {
+            let metadata = json!({"name": "g", "namespace": "ns", "uid": "g"});
+            (200, json!({"metadata": metadata}))
+        }
+    });
+    fixture.update_group();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(fixture.patches(), 4, "{:?}", fixture.requests());
+    let fixture = Fixture::new(|what| match what.starts_with("PATCH") {
+        true => (409, status(409, "the object has been modified")),
+        false => {
+            let metadata = json!({
+                "name": "c", "namespace": "ns", "uid": "c", "resourceVersion": "2",
+                "finalizers": ["resource.kubernetes.io/delete-protection"],
+            });
+            (200, json!({"metadata": metadata, "spec": {}}))
+        }
+    });
+    fixture.delete_claim();
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let requests = fixture.requests();
-    let patches = requests.iter().filter(|r| r.starts_with("PATCH"));
-    assert_eq!(patches.count(), 2, "{requests:?}");
+    assert_eq!(fixture.patches(), 4, "{requests:?}");
+    assert!(
+        !requests.iter().any(|r| r.starts_with("DELETE")),
+        "{requests:?}"
+    );
+}
+
+/// It would be allocated again, with devices that another claim may have by then.
+#[tokio::test(start_paused = true)]
+async fn regression_a_claim_that_is_deallocated_after_another_pod_allocated_it_stays_so() {
+    let reads = AtomicU32::new(0);
+    let mut fixture = Fixture::new(move |what| {
+        if !what.starts_with("GET") {
+            return (409, status(409, "the object has been modified"));
+        }
+        let metadata = |version: &str| {
+            json!({
+                "name": "c", "namespace": "ns", "uid": "c", "resourceVersion": version,
+                "finalizers": ["resource.kubernetes.io/delete-protection"],
+            })
+        };
+        match reads.fetch_add(1, Ordering::Relaxed) {
+            0 => {
+                let users = json!([{"resource": "pods", "name": "q", "uid": "q"}]);
+                let status = json!({"allocation": {}, "reservedFor": users});
+                (
+                    200,
+                    json!({"metadata": metadata("2"), "spec": {}, "status": status}),
+                )
+            }
+            _ => (200, json!({"metadata": metadata("3"), "spec": {}})),
+        }
+    });
+    fixture.bind_with_claim(CancellationToken::new());
+    let message = fixture.bound().await.1.expect_err("an error");
+    let text = "claim ns/c got deallocated elsewhere in the meantime";
+    assert!(message.contains(text), "{message}");
 }

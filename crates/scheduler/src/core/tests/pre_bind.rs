@@ -98,6 +98,40 @@ fn a_victim_that_is_being_bound_is_deleted() {
     assert!(!job.cancel.is_cancelled());
 }
 
+/// Canceling its binding here would make no room.
+#[test]
+fn regression_a_victim_that_another_scheduler_has_bound_is_deleted() {
+    let (mut fixture, job) = writing();
+    fixture.any_pod("p", &["a"], json!({"nodeName": "n0"}));
+    fixture.plain("q", 4, 10, None);
+    let preempted = fixture.run().preempted();
+    assert_eq!(preempted, [("q".to_owned(), "p".to_owned())]);
+    assert!(!job.cancel.is_cancelled());
+}
+
+/// It would allocate the same devices again, which a third pod may have by then.
+#[test]
+fn regression_a_pod_does_not_allocate_what_a_deleted_pod_with_the_same_claim_releases() {
+    let (mut fixture, _) = writing();
+    fixture.pod("q", &["a"]);
+    let other = fixture.run().bound().expect("a place").clone();
+    assert!(other.claims[0].allocation.is_some());
+    fixture.gone("p");
+    fixture.claim_is_written();
+    let outcome = Outcome(fixture.core.take_actions());
+    assert!(outcome.deallocated().is_some());
+    assert!(other.cancel.is_cancelled());
+    // It is tried again.
+    fixture.handle(Input::Bound {
+        pod: other.pod.uid.clone(),
+        outcome: Err(BindError::canceled()),
+    });
+    let outcome = Outcome(fixture.core.take_actions());
+    let text =
+        "running PreBind plugin \"DynamicResources\": claim ns/a got deallocated in the meantime";
+    assert_eq!(outcome.message(), text);
+}
+
 #[test]
 fn nothing_else_is_written_for_a_pod_that_is_deleted_while_its_claim_is_written() {
     for is_gone in [true, false] {
