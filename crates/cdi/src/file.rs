@@ -47,8 +47,8 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Reads a file that another program wrote, with at most `largest` bytes. A pipe is not waited for, and a device not read: either
-/// might never end.
+/// Reads a file that another program wrote, with at most `largest` bytes. A pipe is not waited for, and a device not read:
+/// either might never end.
 ///
 /// # Errors
 /// Errors of the file system; the file is not a regular one, or larger.

@@ -202,14 +202,27 @@ impl Puller {
             .iter()
             .map(|layer| (layer.digest.clone(), layer.clone()));
         let distinct: HashMap<Digest, Descriptor> = layers.collect();
+        let digests: Vec<Digest> = distinct.keys().cloned().collect();
         let (registry, repository) = (&registry, reference.path());
         let downloads = stream::iter(distinct.into_values().map(Ok::<Descriptor, Error>));
-        downloads
+        let downloaded = downloads
             .try_for_each_concurrent(
                 store.limits().parallel_downloads.max(1),
                 |layer| async move { self.blob(registry, repository, &layer).await },
             )
-            .await?;
+            .await;
+        if let Err(error) = downloaded {
+            // One wrong layer: no attempt would go on with the others.
+            if error.is_final() {
+                let store = store.clone();
+                blocking(move || {
+                    store.discard(&digests);
+                    Ok(())
+                })
+                .await?;
+            }
+            return Err(error);
+        }
         let new = NewImage {
             name: reference.key(),
             repository: Some(reference.name()),

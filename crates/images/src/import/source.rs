@@ -242,9 +242,11 @@ fn copy_blob(store: &Store, input: &mut impl Read, digest: &Digest, size: u64) -
     writer.restart()?;
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let length = input
-            .read(&mut buffer)
-            .map_err(Error::io(format!("read blob {digest}")))?;
+        let length = input.read(&mut buffer).map_err(|error| {
+            // Another import begins anew.
+            writer.discard();
+            Error::io(format!("read blob {digest}"))(error)
+        })?;
         if length == 0 {
             return writer.commit();
         }

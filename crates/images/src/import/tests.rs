@@ -134,6 +134,17 @@ fn hostile_archives_are_refused() {
         let error = import(&store, &file, None, &cancel);
         assert!(error.is_err(), "{what}");
     }
+    // It ends in the middle of a blob, of which nothing is left.
+    let mut noise = vec![0u8; 64 << 10];
+    rand::RngCore::fill_bytes(&mut rand::rng(), &mut noise);
+    let blob = format!("blobs/sha256/{hex}");
+    let mut cut = gzip(&Layer::new().entry(b'0', &blob, "", 0o644, &noise).tar());
+    cut.truncate(32 << 10);
+    let file = directory.path().join("cut.tar.gz");
+    std::fs::write(&file, cut).unwrap();
+    assert!(import(&store, &file, None, &cancel).is_err());
+    let mut left = std::fs::read_dir(store.root().join("ingest")).unwrap();
+    assert!(left.next().is_none());
     let path = layout(directory.path(), &bad, "a:1");
     let error = import(&store, &path, None, &cancel).unwrap_err();
     assert!(matches!(error, Error::Layer { .. }), "{error}");

@@ -3,10 +3,14 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use super::{Store, create, make_directory, read_file, try_lock};
 use crate::manifest::Descriptor;
 use crate::{Digest, Error, Hasher, Result};
+
+/// How long a writer is waited for that may be about to end.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// A blob that is being written to the store. Dropped before [`BlobWriter::commit`] it stays, and the next writer of
 /// the same digest continues at its end.
@@ -113,10 +117,35 @@ impl Store {
         writer.resume()?;
         Ok(writer)
     }
+
+    /// Removes what is there of blobs that are not complete, when a pull of them has no use for it. What another pull is
+    /// writing stays.
+    pub(crate) fn discard(&self, digests: &[Digest]) {
+        let until = Instant::now() + ENDING;
+        for digest in digests {
+            let path = self.path("ingest").join(digest.file_name());
+            let Ok(file) = File::open(&path) else {
+                continue;
+            };
+            loop {
+                match try_lock(&file, &path) {
+                    Ok(true) if is_at(&file, &path) => {
+                        let _ = fs::remove_file(&path);
+                        break;
+                    }
+                    // The writers of a pull that failed end when they have written what was received.
+                    Ok(false) if Instant::now() < until => {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
 }
 
 /// Whether the name still leads to the open file: it may have been moved to its place in the meantime.
-fn is_at(file: &File, path: &std::path::Path) -> bool {
+pub(super) fn is_at(file: &File, path: &std::path::Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     match (file.metadata(), fs::metadata(path)) {
         (Ok(open), Ok(there)) => open.ino() == there.ino(),

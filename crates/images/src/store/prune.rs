@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::blob::is_at;
 use super::{Store, try_lock};
 use crate::{Digest, Error, Result};
 
@@ -26,15 +27,35 @@ impl Store {
     ///
     /// [`Error::Io`]; [`Error::Config`] if the index or a lease cannot be read, in which case nothing is removed.
     pub fn prune(&self) -> Result<u64> {
-        let _lock = self.lock()?;
+        let mut doomed = Vec::new();
+        let freed = {
+            let _lock = self.lock()?;
+            self.prune_locked(&mut doomed)
+        };
+        // A tree may take longer than others wait for the lock. Each is removed, also after an error.
+        let removed: Vec<Result<u64>> = doomed.iter().map(|path| remove(path)).collect();
+        let mut freed = freed?;
+        for bytes in removed {
+            freed += bytes?;
+        }
+        Ok(freed)
+    }
+
+    /// Removes files, and moves trees out of the way. The caller holds the lock.
+    fn prune_locked(&self, doomed: &mut Vec<PathBuf>) -> Result<u64> {
         let mut needed = self.leased()?;
         for entry in self.index()?.manifests {
             needed.insert(entry.digest.clone());
-            // An unreadable image is pulled again; its parts are not worth keeping.
-            if let Ok(image) = self.load(&entry) {
-                needed.extend([image.manifest, image.id]);
-                needed.extend(image.config.diff_ids);
-                needed.extend(image.layers.into_iter().map(|layer| layer.digest));
+            match self.load(&entry) {
+                Ok(image) => {
+                    needed.extend([image.manifest, image.id]);
+                    needed.extend(image.config.diff_ids);
+                    needed.extend(image.layers.into_iter().map(|layer| layer.digest));
+                }
+                // What cannot be read now may be readable later.
+                Err(error @ Error::Io(..)) => return Err(error),
+                // An image with missing or wrong parts is pulled again; the others are not worth keeping.
+                Err(_) => {}
             }
         }
         let mut freed = 0;
@@ -47,26 +68,27 @@ impl Store {
                 }
             }
         }
-        freed += self.prune_layers(&needed)?;
+        self.prune_layers(&needed, doomed)?;
         freed += self.prune_ingest()?;
-        freed += self.prune_scratch()?;
+        self.prune_scratch(doomed)?;
         Ok(freed)
     }
 
-    fn prune_layers(&self, needed: &BTreeSet<Digest>) -> Result<u64> {
-        let mut freed = 0;
+    /// Moves a tree to where it is removed from, as a whole: half a layer may never be taken for one.
+    fn doom(&self, from: &Path) -> Result<PathBuf> {
+        let to = self.0.scratch.join(super::random_name());
+        fs::rename(from, &to).map_err(Error::io(format!("remove {}", from.display())))?;
+        Ok(to)
+    }
+
+    fn prune_layers(&self, needed: &BTreeSet<Digest>, doomed: &mut Vec<PathBuf>) -> Result<()> {
         let kept: BTreeSet<String> = needed.iter().map(Digest::file_name).collect();
         for name in names(&self.path("layers"))? {
             if !kept.contains(&name) {
-                // First out of the way as a whole: half a layer may never be taken for one.
-                let doomed = self.0.scratch.join(super::random_name());
-                let from = self.path("layers").join(&name);
-                fs::rename(&from, &doomed)
-                    .map_err(Error::io(format!("remove {}", from.display())))?;
-                freed += remove(&doomed)?;
+                doomed.push(self.doom(&self.path("layers").join(&name))?);
             }
         }
-        Ok(freed)
+        Ok(())
     }
 
     fn prune_ingest(&self) -> Result<u64> {
@@ -80,15 +102,17 @@ impl Store {
             let age = changed
                 .ok()
                 .and_then(|changed| SystemTime::now().duration_since(changed).ok());
-            if age.is_some_and(|age| age > PARTIAL) && try_lock(&file, &path)? {
+            if age.is_some_and(|age| age > PARTIAL)
+                && try_lock(&file, &path)?
+                && is_at(&file, &path)
+            {
                 freed += remove(&path)?;
             }
         }
         Ok(freed)
     }
 
-    fn prune_scratch(&self) -> Result<u64> {
-        let mut freed = 0;
+    fn prune_scratch(&self, doomed: &mut Vec<PathBuf>) -> Result<()> {
         for name in names(&self.path("tmp"))? {
             let path = self.path("tmp").join(name);
             let is_left = match fs::File::open(path.join("lock")) {
@@ -96,10 +120,10 @@ impl Store {
                 Err(_) => true,
             };
             if path != self.0.scratch && is_left {
-                freed += remove(&path)?;
+                doomed.push(self.doom(&path)?);
             }
         }
-        Ok(freed)
+        Ok(())
     }
 }
 

@@ -143,6 +143,43 @@ fn blobs_are_checked_and_resumed() {
     ));
 }
 
+/// Only the blob that fails was removed, and not what had come of the others.
+#[test]
+fn regression_nothing_is_left_of_blobs_that_are_discarded() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path());
+    let digests = [
+        Digest::of(b"left"),
+        Digest::of(b"busy"),
+        Digest::of(b"none"),
+    ];
+    let mut left = store.begin(&digests[0], 4).unwrap();
+    left.write(b"le").unwrap();
+    drop(left);
+    let mut busy = store.begin(&digests[1], 4).unwrap();
+    busy.write(b"bu").unwrap();
+    store.discard(&digests);
+    assert_eq!(store.begin(&digests[0], 4).unwrap().written(), 0);
+    busy.write(b"sy").unwrap();
+    busy.commit().unwrap();
+}
+
+/// Too many open files, for example.
+#[test]
+fn regression_an_image_that_cannot_be_read_for_now_keeps_its_layers() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path());
+    let image = add(&store, &Built::simple(), "app:1");
+    let (path, aside) = (store.blob_path(&image.id), directory.path().join("aside"));
+    std::fs::rename(&path, &aside).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert!(matches!(store.prune(), Err(Error::Io(..))));
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::rename(&aside, &path).unwrap();
+    assert_eq!(store.prune().unwrap(), 0);
+    assert!(store.layer_path(&image.config.diff_ids[0]).exists());
+}
+
 #[test]
 fn a_store_opens_again_and_images_with_holes_are_not_found() {
     let directory = tempfile::tempdir().unwrap();

@@ -64,7 +64,7 @@ pub(crate) fn limit(container: &Path, limits: &Limits) -> Result<(), String> {
     }
     for (controller, file, value) in all {
         let controller = Path::new(ROOT).join(controller);
-        // libcontainer says so if one is missing.
+        // libcontainer reports a missing one.
         if controller.is_dir() {
             let directory = controller.join(container.strip_prefix("/").unwrap_or(container));
             let file = directory.join(file);

@@ -12,8 +12,9 @@ use crate::shim::spec::Limits;
 /// Smallest and largest CPU shares that the kernel accepts.
 const SHARES: (i64, i64) = (2, 262_144);
 
-/// How many processes a container may have: half of what the kernel permits on the machine, so that one which forks without end
-/// leaves room for the agent and for others. `None` where the kernel does not count them by cgroups.
+/// How many processes a container may have: half of what the kernel permits on the machine, so that one which forks
+/// without end leaves room for the agent and for others. Two of them leave none: there is no limit for all together.
+/// `None` where the kernel does not count them by cgroups.
 pub(super) fn processes() -> Option<i64> {
     let root = Path::new("/sys/fs/cgroup");
     let second = fs::read_to_string(root.join("cgroup.controllers"));

@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use super::Node;
 use crate::rules;
 
-/// Removes what runs before the last one have left, when a container has been started again. Nothing asks for it any longer, and
-/// a container that is restarted again and again would fill the disk.
+/// Removes what runs before the last one have left, when a container has been started again, or could not be. Nothing asks
+/// for it any longer, and a container that is restarted again and again would fill the disk.
 pub(super) fn forget(node: &Node, pod: &Pod, container: &str, attempt: u32) {
     let logs = rules::log_directory(&node.config.root_dir, pod);
     let messages = node.pod_dir(&pod.uid().unwrap_or_default());

@@ -150,16 +150,16 @@ async fn one(
     Ok(path)
 }
 
-/// The pod's `fsGroup`, which its volumes are given to. An agent that is not root has one group, which is that of the volumes
-/// already.
+/// The pod's `fsGroup`, which its volumes are given to. An agent that is not root has one group, which is that of the
+/// volumes already.
 fn group(pod: &Pod) -> Option<u32> {
     let context = pod.spec.as_ref()?.security_context.as_ref()?;
     let group = u32::try_from(context.fs_group?).ok()?;
     rustix::process::geteuid().is_root().then_some(group)
 }
 
-/// The user that all containers of a pod run as, if the pod says so: its tokens are for no other. Without root all files have one
-/// user.
+/// The user that all containers of a pod run as, if the pod says so: its tokens are for no other. Without root all files
+/// have one user.
 fn user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);

@@ -51,8 +51,8 @@ fn processes_are_counted() {
     assert!(!text.contains("all\n"), "{text}");
 }
 
-/// The attack: in the first version of cgroups, root of a container lifted its own limits in a user namespace. What it makes there
-/// kept its cgroup, and the hooks of its devices from being run.
+/// The attack: in the first version of cgroups, root of a container lifted its own limits in a user namespace. What it makes
+/// there kept its cgroup, and the hooks of its devices from being run.
 #[test]
 fn limits_cannot_be_lifted_in_a_user_namespace() {
     let Some(machine) = with_cgroups() else {
@@ -86,6 +86,11 @@ fn limits_cannot_be_lifted_in_a_user_namespace() {
     };
     let (_, text) = run("for i in $(seq 40); do sleep 100 & done; echo all");
     assert!(!text.contains("all\n"), "{text}");
+    // The first line is a heading.
+    if fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1) {
+        eprintln!("skipped: too much memory is swapped out");
+        return;
+    }
     let (exit, text) = run("x=$(head -c 90000000 /dev/zero | tr '\\0' x); echo all; exit 3");
     assert!(exit.oom_killed, "{exit:?} {text}");
 }

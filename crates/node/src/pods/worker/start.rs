@@ -202,6 +202,7 @@ impl Worker {
                     message: error.to_string(),
                 };
                 self.enter(name, attempt, Phase::Terminated(end));
+                runs::forget(&self.node, pod, name, attempt);
                 // Check again: the restart policy decides.
                 Some(Instant::now())
             }

@@ -12,8 +12,8 @@ use crate::spec::staged::Hierarchy;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Detects the hierarchy, and limits the container's cgroup in it. If it is not writable, an empty one in memory replaces it in the shim's view, so that
-/// attempts to use it have no effect and cause no error.
+/// Detects the hierarchy, and limits the container's cgroup in it. If it is not writable, an empty one in memory replaces
+/// it in the shim's view, so that attempts to use it have no effect and cause no error.
 pub(super) fn prepare(spec: &ContainerSpec) -> Result<Hierarchy> {
     if spec.cgroups {
         if Path::new(ROOT).join("cgroup.controllers").exists() {
