@@ -110,7 +110,7 @@ fn statuses_belong_to_claims_of_the_pod() {
     assert_messages(
         pod::resource_claim_statuses(&status, &spec, &Path::new("status")),
         &[
-            r#"status.resourceClaimStatuses[0].name: Invalid value: "X": SUBDOMAIN"#,
+            r#"status.resourceClaimStatuses[0].resourceClaimName: Invalid value: "X": SUBDOMAIN"#,
             r#"status.resourceClaimStatuses[1].name: Duplicate value: "a""#,
             r#"status.resourceClaimStatuses[2].name: Invalid value: "b": must match the name of an entry in `spec.resourceClaims`"#,
         ],
