@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(all.count(), 0);
     }
 
-    /// Connections whose requests prove no identity counted for nobody.
+    /// Connections whose requests prove no identity had no owner.
     #[test]
     fn regression_busy_connections_of_strangers_make_room() {
         let all = Connections::new(4);

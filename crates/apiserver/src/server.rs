@@ -291,7 +291,7 @@ impl Server {
             Err(error) => (User::default(), Some(error)),
         };
         request.user = user;
-        // Whoever cannot prove an identity does not take a connection out of another one's share.
+        // A request that proves no identity does not take its connection out of another user's share.
         if let (Some(connection), None) = (connection, &refused) {
             connection.used_by(owner(&request.user));
         }
