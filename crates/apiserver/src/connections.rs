@@ -299,6 +299,8 @@ mod tests {
         assert!(second.connection.abort.is_cancelled());
         assert!(!first.connection.abort.is_cancelled());
         let also_busy = third.connection.request();
+        first.connection.used_by("a");
+        third.connection.used_by("b");
         assert!(all.admit(PEER).is_none());
         drop(busy);
         drop(also_busy);
