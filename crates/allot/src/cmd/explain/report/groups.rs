@@ -6,12 +6,12 @@ use std::io::{self, Write};
 
 use allot_allocator::explain::{Explanation, RequestExplanation, Stage};
 use allot_controllers::liveness::TAINT as DRIVER_GONE;
-use allot_scheduler::attempt::Rank;
 
 use super::{Answer, Rejected};
 use crate::cmd::{count, some};
 
-/// Groups nodes with the same verdict, the nearest first, which represents its group.
+/// Groups nodes with the same verdict, the nearest first, which represents its group. Among equally near nodes it is the
+/// first in the scheduler's order, which the event names as well.
 pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut answers: Vec<&Answer> = answers.iter().collect();
@@ -31,13 +31,10 @@ pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
                 rejected,
                 explanation: answer.explanation.as_ref(),
                 unavailable: &answer.unavailable,
-                rank: answer.rank,
                 nodes: vec![&answer.node],
             }),
         }
     }
-    // Among equally near ones, the reason of most nodes.
-    groups.sort_by_key(|g| Reverse((g.rank, g.nodes.len())));
     groups
 }
 
@@ -62,7 +59,6 @@ pub(super) struct Group<'a> {
     pub(super) rejected: &'a Rejected,
     pub(super) explanation: Option<&'a Explanation>,
     pub(super) unavailable: &'a [String],
-    rank: Option<Rank>,
     pub(super) nodes: Vec<&'a str>,
 }
 
