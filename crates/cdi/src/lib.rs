@@ -36,7 +36,8 @@ mod spec;
 pub use name::{QualifiedName, check_class, check_device, check_vendor, check_written_kind};
 pub use registry::Registry;
 pub use spec::{
-    ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec, VERSIONS,
+    ContainerEdits, Device, DeviceNode, HOOK_NAMES, Hook, IntelRdt, Mount, NetDevice, Spec,
+    VERSIONS,
 };
 
 /// Errors of a spec, a name, or a look-up.

@@ -121,11 +121,21 @@ pub struct NetDevice {
     pub name: String,
 }
 
+/// Points in the life of a container at which hooks run, in order.
+pub const HOOK_NAMES: [&str; 6] = [
+    "prestart",
+    "createRuntime",
+    "createContainer",
+    "startContainer",
+    "poststart",
+    "poststop",
+];
+
 /// An OCI hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hook {
-    /// When it runs, for example `createContainer`.
+    /// When it runs: one of [`HOOK_NAMES`].
     pub hook_name: String,
     /// Program on the host.
     pub path: String,
@@ -266,15 +276,7 @@ impl ContainerEdits {
             }
         }
         for (i, hook) in self.hooks.iter().enumerate() {
-            const NAMES: [&str; 6] = [
-                "prestart",
-                "createRuntime",
-                "createContainer",
-                "startContainer",
-                "poststart",
-                "poststop",
-            ];
-            if !NAMES.contains(&hook.hook_name.as_str()) {
+            if !HOOK_NAMES.contains(&hook.hook_name.as_str()) {
                 return Err(bad(
                     format!("hooks[{i}].hookName"),
                     &format!("{:?} is not a hook", hook.hook_name),
