@@ -25,6 +25,7 @@ mod init;
 pub(crate) mod log;
 mod probe;
 mod program;
+mod report;
 mod stage;
 mod supervise;
 mod sys;
@@ -32,7 +33,7 @@ pub(crate) mod terminal;
 
 pub use crate::spec;
 pub use log::format_line;
-pub(crate) use stage::{SUB_PATH, open_below};
+pub(crate) use stage::{SUB_PATH, SubPathError, open_below};
 
 /// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
 /// thread is started; never returns.

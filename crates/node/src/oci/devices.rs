@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::Error;
 use super::paths::{is_below, target_of};
 use crate::spec::staged::{Hierarchy, Staged};
 use crate::spec::{ContainerSpec, Isolation};
@@ -19,7 +20,7 @@ fn is_node(spec: &ContainerSpec, path: &str, kind: &str) -> bool {
 }
 
 /// Device nodes to create, besides those that every container has.
-pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, String> {
+pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Error> {
     let mut all: Vec<Value> = Vec::new();
     let volumes: Vec<PathBuf> = spec
         .mounts
@@ -36,10 +37,7 @@ pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Stri
         }
         let path = Path::new(&node.path);
         if path.components().any(|it| it == Component::ParentDir) || in_volume(path) {
-            return Err(format!(
-                "{}: cannot be a device of the container",
-                node.path
-            ));
+            return Err(Error::Device(node.path.clone()));
         }
         all.push(json!({
             "path": node.path,

@@ -107,10 +107,14 @@ pub(super) fn unshare(namespaces: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(namespaces) })
 }
 
+/// A pipe that could not be created.
+#[derive(Debug, thiserror::Error)]
+#[error("pipe: {0}")]
+pub(super) struct PipeError(#[from] rustix::io::Errno);
+
 /// A pair of pipe ends that no other program inherits.
-pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| format!("pipe: {error}"))
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), PipeError> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
 /// Replaces the session keyring that this process has inherited: the keys in it are those of the session that the agent
