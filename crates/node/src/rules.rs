@@ -54,9 +54,27 @@ pub(crate) fn log_name(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 
+/// A kernel parameter that a pod may not set; the texts are the kubelet's.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SysctlError {
+    /// It is one of the IPC namespace, which is the host's.
+    #[error("forbidden sysctl: \"{0}\" not allowed with host ipc enabled")]
+    HostIpc(String),
+    /// It is one of the network namespace, which is the host's.
+    #[error("forbidden sysctl: \"{0}\" not allowed with host net enabled")]
+    HostNetwork(String),
+    /// It is not on the list.
+    #[error("forbidden sysctl: \"{0}\" not allowlisted")]
+    NotAllowed(String),
+}
+
 /// Checks that a kernel parameter is that of a namespace which the pod does not share with the host. Parameters of the network
 /// must also be on the kubelet's list of safe ones.
-pub(crate) fn check_sysctl(name: &str, own_network: bool, host_ipc: bool) -> Result<(), String> {
+pub(crate) fn check_sysctl(
+    name: &str,
+    own_network: bool,
+    host_ipc: bool,
+) -> Result<(), SysctlError> {
     let dotted = name.replace('/', ".");
     let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."]
         .iter()
@@ -64,15 +82,11 @@ pub(crate) fn check_sysctl(name: &str, own_network: bool, host_ipc: bool) -> Res
         || dotted == "kernel.sem";
     let of_network = dotted.starts_with("net.");
     match (of_ipc, of_network) {
-        (true, _) if host_ipc => Err(format!(
-            "forbidden sysctl: \"{name}\" not allowed with host ipc enabled"
-        )),
+        (true, _) if host_ipc => Err(SysctlError::HostIpc(name.to_owned())),
         (true, _) => Ok(()),
-        (_, true) if !own_network => Err(format!(
-            "forbidden sysctl: \"{name}\" not allowed with host net enabled"
-        )),
+        (_, true) if !own_network => Err(SysctlError::HostNetwork(name.to_owned())),
         (_, true) if SAFE.contains(&dotted.as_str()) => Ok(()),
-        _ => Err(format!("forbidden sysctl: \"{name}\" not allowlisted")),
+        _ => Err(SysctlError::NotAllowed(name.to_owned())),
     }
 }
 
@@ -87,6 +101,17 @@ pub(crate) enum Seccomp {
     Localhost(PathBuf),
 }
 
+/// A seccomp profile that the node cannot have.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SeccompError {
+    /// The path of a file that leads out of the directory of profiles.
+    #[error("invalid seccomp profile {0:?}")]
+    Path(String),
+    /// A type that is newer than the node.
+    #[error("unknown seccomp profile type {0:?}")]
+    Type(String),
+}
+
 /// Reads a seccomp profile. Files are below `seccomp` of the node's directory `root`, as with a kubelet.
 ///
 /// # Errors
@@ -94,7 +119,7 @@ pub(crate) enum Seccomp {
 pub(crate) fn seccomp(
     root: &Path,
     asked: Option<&SeccompProfile>,
-) -> Result<Option<Seccomp>, String> {
+) -> Result<Option<Seccomp>, SeccompError> {
     let Some(asked) = asked else { return Ok(None) };
     Ok(Some(match asked.type_.as_str() {
         "Unconfined" => Seccomp::Unconfined,
@@ -103,11 +128,11 @@ pub(crate) fn seccomp(
             let name = asked.localhost_profile.as_deref().unwrap_or_default();
             let mut parts = Path::new(name).components();
             if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-                return Err(format!("invalid seccomp profile {name:?}"));
+                return Err(SeccompError::Path(name.to_owned()));
             }
             Seccomp::Localhost(root.join("seccomp").join(name))
         }
-        other => return Err(format!("unknown seccomp profile type {other:?}")),
+        other => return Err(SeccompError::Type(other.to_owned())),
     }))
 }
 

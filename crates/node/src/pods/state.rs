@@ -37,7 +37,7 @@ impl Health {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ContainerState {
     pub(crate) phase: Phase,
-    /// How it ended before the current run.
+    /// How the previous run ended, if there was one.
     pub(crate) last: Option<Terminated>,
     pub(crate) restarts: u32,
     pub(crate) health: Health,

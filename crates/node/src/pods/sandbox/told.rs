@@ -20,7 +20,7 @@ pub(super) fn args(pod: &Pod) -> Vec<(String, String)> {
     all.map(|(key, value)| (key.to_owned(), value)).to_vec()
 }
 
-/// Whether a pod asks for ports of the host.
+/// Whether a container of the pod has a `hostPort`.
 pub(in crate::pods) fn has_host_ports(pod: &Pod) -> bool {
     !ports(pod).is_empty()
 }

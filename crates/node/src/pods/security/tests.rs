@@ -2,7 +2,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn decided(isolation: Isolation, pod: Value, own: Value, image: &str) -> Result<Decided, String> {
+fn decided(
+    isolation: Isolation,
+    pod: Value,
+    own: Value,
+    image: &str,
+) -> Result<Decided, SecurityError> {
     let directory = tempfile::tempdir().unwrap();
     let profiles = directory.path().join("seccomp");
     std::fs::create_dir(&profiles).unwrap();
@@ -37,7 +42,7 @@ fn check(pod: Value, own: Value, holds: impl Fn(&Security) -> bool) {
 
 #[track_caller]
 fn refused(isolation: Isolation, pod: Value, own: Value, image: &str, text: &str) {
-    let error = decided(isolation, pod, own, image).unwrap_err();
+    let error = decided(isolation, pod, own, image).unwrap_err().to_string();
     assert!(error.contains(text), "{error}");
 }
 

@@ -144,7 +144,7 @@ impl Worker {
         let record = Record::of(status, &self.containers.lock());
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
         if let Err(error) = record.write(&directory) {
-            tracing::warn!(pod = pod.name_any(), error, "static pod was not recorded");
+            tracing::warn!(pod = pod.name_any(), %error, "static pod was not recorded");
         }
         self.remember_conditions(status);
         self.recorded = Some(record);

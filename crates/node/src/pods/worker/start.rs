@@ -95,7 +95,8 @@ impl Worker {
         if self.volumes.is_none()
             && let Err(error) = self.make_volumes(pod).await
         {
-            return self.obstacle(pod, container, "CreateContainerConfigError", error);
+            let message = error.to_string();
+            return self.obstacle(pod, container, "CreateContainerConfigError", message);
         }
         let files = match self.files(pod, container).await {
             Ok(files) => files,
@@ -126,8 +127,9 @@ impl Worker {
             let directory = self.node.config.root_dir.join("containers").join(&id);
             match images.hold(&id, &files, &directory).await {
                 Ok(root) => spec.root = root,
-                Err(message) => {
+                Err(error) => {
                     self.node.discard_containers(vec![id]);
+                    let message = error.to_string();
                     return self.obstacle(pod, container, "CreateContainerError", message);
                 }
             }

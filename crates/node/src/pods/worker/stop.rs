@@ -124,6 +124,7 @@ impl Worker {
                 () = self.node.shutdown.cancelled() => return,
             };
             let Err(error) = detached else { return };
+            let error = error.to_string();
             let message = format!(
                 "error killing pod: failed to \"KillPodSandbox\" for {uid:?} with KillPodSandboxError: {error:?}"
             );
