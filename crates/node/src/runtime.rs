@@ -18,6 +18,7 @@ use crate::shim::spec::{ContainerSpec, Exit, Isolation, Owner};
 
 mod complete;
 mod cri;
+mod error;
 mod process;
 mod signal;
 mod simulated;
@@ -25,6 +26,7 @@ mod simulated;
 pub use complete::{Complete, Condition, Connection, Image, Measured, Output, Request};
 pub(crate) use cri::socket as cri_socket;
 pub use cri::{Cri, Settings as CriSettings};
+pub use error::RuntimeError;
 pub use process::Process;
 pub use simulated::Simulated;
 
@@ -96,6 +98,13 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// A container whose process did not start because of an error.
+    pub(crate) fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
 /// A container runtime.
 pub trait Runtime: Send + Sync + 'static {
     /// Runtime name used in container IDs and `nodeInfo`, such as `process`.
@@ -155,7 +164,7 @@ pub trait Runtime: Send + Sync + 'static {
     ///
     /// # Errors
     /// The runtime does not answer.
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, RuntimeError>> {
         std::future::ready(Ok(Vec::new())).boxed()
     }
 

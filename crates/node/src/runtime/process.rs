@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Exec, Found, Measured, Running, Runtime, Start, StartError, ended};
-use crate::error::Error;
+use super::{Exec, Found, Measured, Running, Runtime, RuntimeError, Start, StartError, ended};
+use crate::error::{AtPath as _, Error};
 use crate::oci;
 use crate::shim::spec::{
     self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Owner, State, User,
@@ -124,16 +124,16 @@ impl Process {
     }
 
     async fn launch(&self, id: &str, mut spec: ContainerSpec) -> Result<Running, StartError> {
-        let fail = |text: String| StartError::Failed(text);
         spec.id = id.to_owned();
         spec.isolation = self.isolation;
         spec.cgroups = self.cgroups;
         let directory = self.directory.join(id);
         std::fs::create_dir_all(&directory)
-            .map_err(|error| fail(format!("{}: {error}", directory.display())))?;
-        spec::write(&directory.join(spec::SPEC), &spec).map_err(fail)?;
-        let errors = std::fs::File::create(directory.join("shim.log"))
-            .map_err(|error| fail(error.to_string()))?;
+            .at(&directory)
+            .map_err(StartError::failed)?;
+        spec::write(&directory.join(spec::SPEC), &spec).map_err(StartError::failed)?;
+        let errors =
+            std::fs::File::create(directory.join("shim.log")).map_err(StartError::failed)?;
         let mut child = self
             .command("run")
             .arg(&directory)
@@ -142,17 +142,17 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(errors)
             .spawn()
-            .map_err(|error| fail(format!("container helper: {error}")))?;
+            .map_err(|error| StartError::failed(format_args!("container helper: {error}")))?;
         let stdout = child
             .stdout
             .take()
-            .ok_or_else(|| fail("container helper has no output".into()))?;
+            .ok_or_else(|| StartError::failed("container helper has no output"))?;
         let mut line = String::new();
         let read =
             tokio::time::timeout(START_TIMEOUT, BufReader::new(stdout).read_line(&mut line)).await;
         let answer = match read {
             Ok(Ok(_)) => serde_json::from_str(&line)
-                .map_err(|error| fail(format!("container helper: {error}")))?,
+                .map_err(|error| StartError::failed(format_args!("container helper: {error}")))?,
             Ok(Err(error)) => Answer::Failed(format!("container helper: {error}")),
             Err(_) => Answer::Failed("container helper did not answer".into()),
         };
@@ -294,8 +294,7 @@ fn user_of(user: &User) -> ContainerUser {
 /// images are in it, with the right to run as their owners.
 fn make_private(directory: &Path) -> std::io::Result<()> {
     const MODE: u32 = 0o700;
-    let mut private = std::fs::DirBuilder::new();
-    private.recursive(true).mode(MODE).create(directory)?;
+    allot_cdi::file::create_private_dir(directory, MODE)?;
     // That of an earlier release was for everyone.
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(MODE))
 }
@@ -377,7 +376,7 @@ impl Runtime for Process {
             }
         }
         let cgroups = self.cgroups;
-        // They may hold millions of files, and what is recovered does not depend on it.
+        // In the background: the directories may have millions of files, and recovery does not depend on their removal.
         let removal = tokio::task::spawn_blocking(move || {
             for directory in left {
                 discard(&directory, cgroups);
@@ -423,7 +422,7 @@ impl Runtime for Process {
         discard(&self.directory.join(id), self.cgroups);
     }
 
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, RuntimeError>> {
         let running: Vec<(String, Container)> = match self.cgroups {
             true => {
                 let containers = self.containers.lock();
@@ -447,7 +446,7 @@ impl Runtime for Process {
             all.collect()
         };
         let measured = tokio::task::spawn_blocking(measure);
-        async move { measured.await.map_err(|error| error.to_string()) }.boxed()
+        async move { Ok(measured.await?) }.boxed()
     }
 
     fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<tokio::net::UnixStream>> {

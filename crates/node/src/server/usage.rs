@@ -14,7 +14,7 @@ use crate::claims;
 use crate::memory::{self, Memory};
 use crate::oci::measure::Figures;
 use crate::pods::Node;
-use crate::runtime::Measured;
+use crate::runtime::{Measured, RuntimeError};
 
 mod cadvisor;
 mod exposition;
@@ -125,14 +125,14 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// All containers, with their pods.
+/// Each measured container, with the pod that it belongs to.
 fn containers(pods: &[Pod]) -> impl Iterator<Item = (&Pod, &Container)> {
     pods.iter()
         .flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
 }
 
 /// The pods of the node, with the containers that were measured.
-async fn pods(node: &Node) -> Result<Vec<Pod>, String> {
+async fn pods(node: &Node) -> Result<Vec<Pod>, RuntimeError> {
     let mut by_pod: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
     for usage in node.runtime.usage().await? {
         by_pod.entry(usage.pod_uid.clone()).or_default().push(usage);
@@ -173,7 +173,7 @@ async fn pods(node: &Node) -> Result<Vec<Pod>, String> {
 ///
 /// # Errors
 /// The runtime does not answer.
-pub(super) async fn summary(node: &Node) -> Result<Value, String> {
+pub(super) async fn summary(node: &Node) -> Result<Value, RuntimeError> {
     let pods = pods(node).await?;
     let disk = summary::Disk::of(&node.config.root_dir);
     let name = &node.config.node_name;
@@ -196,7 +196,7 @@ async fn pods_or_none(node: &Node) -> (Vec<Pod>, bool) {
     match pods(node).await {
         Ok(pods) => (pods, false),
         Err(error) => {
-            tracing::warn!(error, "containers were not measured");
+            tracing::warn!(%error, "containers were not measured");
             (Vec::new(), true)
         }
     }

@@ -25,7 +25,7 @@ impl Inner {
         };
         let name = &request.container.name;
         self.is_ready()
-            .map_err(|text| obstacle("CreateContainerError", text))?;
+            .map_err(|error| obstacle("CreateContainerError", error.to_string()))?;
         let devices = &request.cdi_devices;
         if !devices.is_empty() {
             // Query the current state: the runtime may just have been restarted with a different configuration.
@@ -54,9 +54,9 @@ impl Inner {
             attempt: sandbox.attempt,
         };
         let config = translate::container(&spec, &request, place)
-            .map_err(|text| obstacle("CreateContainerConfigError", text))?;
+            .map_err(|error| obstacle("CreateContainerConfigError", error.to_string()))?;
         let of_pod = translate::sandbox(pod, place)
-            .map_err(|text| obstacle("CreateContainerConfigError", text))?;
+            .map_err(|error| obstacle("CreateContainerConfigError", error.to_string()))?;
         let logs = spec.log.parent().map(make_private).transpose();
         logs.map_err(|error| obstacle("CreateContainerConfigError", error.to_string()))?;
         let create = v1::CreateContainerRequest {
@@ -112,7 +112,7 @@ impl Inner {
     pub(super) async fn status(
         &self,
         id: &str,
-    ) -> Result<Option<v1::ContainerStatus>, calls::Failure> {
+    ) -> Result<Option<v1::ContainerStatus>, calls::CallError> {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_owned(),
             verbose: false,
@@ -144,9 +144,5 @@ impl Inner {
 
 /// Creates a log directory that other users of the host cannot read.
 pub(super) fn make_private(path: &std::path::Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o750)
-        .create(path)
+    allot_cdi::file::create_private_dir(path, 0o750)
 }

@@ -7,7 +7,7 @@ use allot_protos::cri_v1 as v1;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::calls::Failure;
+use super::calls::CallError;
 use super::sandbox::{Sandbox, addresses};
 use super::translate::{annotation, label};
 use super::{Inner, Known, Removal, follow, time};
@@ -33,7 +33,7 @@ impl Inner {
         }
     }
 
-    async fn find(&self) -> Result<Vec<Found>, Failure> {
+    async fn find(&self) -> Result<Vec<Found>, CallError> {
         let filter = v1::PodSandboxFilter {
             label_selector: follow::own(self),
             ..v1::PodSandboxFilter::default()

@@ -11,12 +11,28 @@ use kube::ResourceExt;
 use v1::security_profile::ProfileType;
 
 use crate::oci;
-use crate::rules;
+use crate::rules::{self, SeccompError, SysctlError};
 use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, Limits, Mount};
 
 #[cfg(test)]
 mod tests;
+
+/// A setting of a pod that this node refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum TranslateError {
+    /// A kernel parameter.
+    #[error(transparent)]
+    Sysctl(#[from] SysctlError),
+    /// A seccomp profile.
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
+    /// A user namespace for the pod.
+    #[error(
+        "hostUsers: false is not possible on this node: no range of user IDs is set aside for pods"
+    )]
+    UserNamespace,
+}
 
 /// Labels that identify sandboxes and containers. They are the same as the kubelet's, so that tools can show pod names.
 pub(super) mod label {
@@ -76,7 +92,7 @@ fn labels(pod: &Pod, directory: &Path) -> HashMap<String, String> {
 }
 
 /// Builds the sandbox configuration of a pod.
-pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfig, String> {
+pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfig, TranslateError> {
     let spec = pod.spec.clone().unwrap_or_default();
     let of_pod = spec.security_context.clone().unwrap_or_default();
     let own = own_network(pod, place.networks);
@@ -189,7 +205,7 @@ fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
 fn profile(
     directory: &Path,
     asked: Option<&SeccompProfile>,
-) -> Result<Option<v1::SecurityProfile>, String> {
+) -> Result<Option<v1::SecurityProfile>, TranslateError> {
     let Some(asked) = rules::seccomp(directory, asked)? else {
         return Ok(None);
     };
@@ -221,7 +237,7 @@ pub(super) fn container(
     spec: &ContainerSpec,
     request: &Request,
     place: Place<'_>,
-) -> Result<v1::ContainerConfig, String> {
+) -> Result<v1::ContainerConfig, TranslateError> {
     let Request {
         pod,
         container,
@@ -322,13 +338,13 @@ fn resources(limits: &Limits) -> v1::LinuxContainerResources {
 fn security(
     request: &Request,
     place: Place<'_>,
-) -> Result<v1::LinuxContainerSecurityContext, String> {
+) -> Result<v1::LinuxContainerSecurityContext, TranslateError> {
     let Request { pod, container, .. } = request;
     let spec = pod.spec.clone().unwrap_or_default();
     let of_pod = spec.security_context.clone().unwrap_or_default();
     let own: SecurityContext = container.security_context.clone().unwrap_or_default();
     if spec.host_users == Some(false) {
-        return Err("hostUsers: false is not possible on this node: no range of user IDs is set aside for pods".into());
+        return Err(TranslateError::UserNamespace);
     }
     let user = own.run_as_user.or(of_pod.run_as_user);
     let group = own.run_as_group.or(of_pod.run_as_group);
