@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apimachinery::truncate;
 use allot_protos::dra_health_v1::dra_resource_health_client::DraResourceHealthClient as DraResourceHealthClientV1;
 use allot_protos::dra_health_v1alpha1::dra_resource_health_client::DraResourceHealthClient;
 use allot_protos::dra_health_v1alpha1::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest};
@@ -92,7 +93,7 @@ impl Health {
             let device = report.device.unwrap_or_default();
             let report = Report {
                 health,
-                message: shorten(report.message),
+                message: truncate(report.message, LONGEST_MESSAGE),
                 // Timeouts of more than a day are reduced to a day.
                 until: now + timeout.min(Duration::from_secs(24 * 3600)),
             };
@@ -107,7 +108,7 @@ impl Health {
     /// Takes in which devices of a pool that no plugin serves are unhealthy, with a message for each; the others of
     /// the pool are healthy again.
     pub(super) fn set(&self, driver: &str, pool: &str, unhealthy: BTreeMap<String, String>) {
-        // A report without an end.
+        // Far in the future: these reports do not expire.
         let until = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
         let mut reports = self.reports.lock();
         let known = reports.entry(driver.to_owned()).or_default();
@@ -115,7 +116,7 @@ impl Health {
         for (device, message) in unhealthy {
             let report = Report {
                 health: "Unhealthy",
-                message: shorten(message),
+                message: truncate(message, LONGEST_MESSAGE),
                 until,
             };
             known.insert((pool.to_owned(), device), report);
@@ -129,18 +130,6 @@ impl Health {
             self.changed.send_replace(());
         }
     }
-}
-
-fn shorten(mut message: String) -> String {
-    if message.len() > LONGEST_MESSAGE {
-        let mut end = LONGEST_MESSAGE - 3;
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.truncate(end);
-        message.push_str("...");
-    }
-    message
 }
 
 /// Receives health reports of a plugin until it is unregistered. A plugin without the service reports that at once, and
@@ -242,8 +231,13 @@ mod tests {
 
     #[test]
     fn long_messages_are_cut_between_characters() {
-        assert_eq!(shorten("ü".into()), "ü");
-        let cut = shorten("ü".repeat(600));
+        let (health, start) = (Health::default(), Instant::now());
+        let long = DeviceHealth {
+            message: "ü".repeat(600),
+            ..report("a", HealthStatus::Unhealthy, 0)
+        };
+        health.take("d", vec![long], start);
+        let cut = health.of("d", "p", "a", start).1;
         assert!(
             cut.len() <= LONGEST_MESSAGE && cut.ends_with("ü..."),
             "{cut}"
