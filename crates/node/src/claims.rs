@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::error::{Error, api_message};
+use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::plugins::Plugins;
 use crate::resource_api::{ResourceApi, Served};
@@ -98,7 +98,7 @@ impl Claims {
             .api
             .served()
             .await
-            .map_err(|error| ClaimError::Discovery(api_message(&error)))?;
+            .map_err(|error| ClaimError::Discovery(Box::new(error)))?;
         let start = Instant::now();
         let result = self.try_prepare(pod, served).await;
         let (failed, took) = (result.is_err(), start.elapsed());
@@ -199,12 +199,12 @@ impl Claims {
             return Err(not_created());
         }
         let claim = self.api.claim(&namespace, name).await;
-        let claim = claim.map_err(|reason| match wanted.guessed {
+        let claim = claim.map_err(|source| match wanted.guessed {
             true => not_created(),
             false => ClaimError::Fetch {
                 claim: name.clone(),
                 pod: pod_name.clone(),
-                reason,
+                source,
                 classic: served.newer.is_none(),
             },
         })?;

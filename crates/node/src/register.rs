@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use allot_apimachinery::well_known;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
@@ -172,16 +173,15 @@ pub(crate) fn labels(config: &Config) -> BTreeMap<String, String> {
         "aarch64" => "arm64",
         other => other,
     };
-    let mut labels = BTreeMap::from([
-        (
-            "kubernetes.io/hostname".to_owned(),
-            config.node_name.clone(),
-        ),
-        ("kubernetes.io/os".to_owned(), "linux".to_owned()),
-        ("kubernetes.io/arch".to_owned(), arch.to_owned()),
-        ("beta.kubernetes.io/os".to_owned(), "linux".to_owned()),
-        ("beta.kubernetes.io/arch".to_owned(), arch.to_owned()),
-    ]);
+    let own = [
+        (well_known::LABEL_HOSTNAME, config.node_name.as_str()),
+        (well_known::LABEL_OS_STABLE, "linux"),
+        (well_known::LABEL_ARCH_STABLE, arch),
+        (well_known::LABEL_OS, "linux"),
+        (well_known::LABEL_ARCH, arch),
+    ];
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut labels = BTreeMap::from(own);
     labels.extend(config.labels.clone());
     labels
 }
