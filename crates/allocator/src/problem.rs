@@ -21,7 +21,7 @@ pub struct Problem {
     /// Names of the feature gates that are on.
     #[serde(deserialize_with = "nullable")]
     pub features: Vec<String>,
-    /// The node, when there is just one.
+    /// The node of a problem with a single node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<core::Node>,
     /// The nodes; they are tried one after the other, each against the same state.

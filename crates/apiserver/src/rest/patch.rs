@@ -247,7 +247,7 @@ fn apply(
 }
 
 impl Patch {
-    /// The patch may change the member of that name.
+    /// Whether the patch may change the top-level member `key`.
     fn touches(&self, key: &str) -> bool {
         match self {
             Patch::Json(patch) => {

@@ -209,7 +209,7 @@ fn translate(pattern: &str) -> Result<String, String> {
                         return Err(format!("invalid repeat count: `{}`", &rest[..end]));
                     }
                     Some(_) => {
-                        // The numbers are no parts of their own.
+                        // The digits of the bounds are copied as they are.
                         let end = rest.find('}').map_or(rest.len(), |end| end + 1);
                         out.push_str(&rest[..end]);
                         rest = &rest[end..];
