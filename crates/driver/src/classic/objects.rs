@@ -3,14 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use allot_apimachinery::well_known::LABEL_HOSTNAME;
 use allot_model::classic::objects::{ParametersReference, ResourceHandle};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// The label by which node-local allocations name their node.
-const HOSTNAME: &str = "kubernetes.io/hostname";
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -182,7 +180,7 @@ impl Allocation {
     #[must_use]
     pub fn on_node(mut self, node: &str) -> Self {
         let requirement = NodeSelectorRequirement {
-            key: HOSTNAME.into(),
+            key: LABEL_HOSTNAME.into(),
             operator: "In".into(),
             values: Some(vec![node.to_owned()]),
         };
