@@ -71,7 +71,7 @@ pub enum Operation {
 pub struct Attributes<'a> {
     /// What happens.
     pub operation: Operation,
-    /// To which resource.
+    /// The resource of the request.
     pub resource: &'a Resource,
     /// Through which subresource, or empty.
     pub subresource: &'a str,

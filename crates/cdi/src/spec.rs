@@ -79,7 +79,7 @@ pub struct ContainerEdits {
     pub additional_gids: Vec<u32>,
 }
 
-/// A device node.
+/// A device node that a container gets. What is absent is as at the node of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeviceNode {
@@ -150,7 +150,7 @@ pub struct Hook {
     pub timeout: Option<i64>,
 }
 
-/// A mount.
+/// A file or directory of the host that is mounted in a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Mount {

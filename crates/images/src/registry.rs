@@ -46,7 +46,7 @@ pub struct Registry {
 /// A manifest as it was sent.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// The content.
+    /// The bytes of the manifest, unchanged: its digest depends on each of them.
     pub content: Bytes,
     /// Its type, from the answer's header.
     pub media_type: String,

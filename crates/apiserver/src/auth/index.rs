@@ -117,7 +117,7 @@ impl Rule {
     }
 }
 
-/// A binding.
+/// A RoleBinding or ClusterRoleBinding: the subjects that have a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     name: String,

@@ -54,7 +54,7 @@ pub trait MapSource: Debug + Sync {
     fn key(&self, part: u32, index: usize) -> &str;
 }
 
-/// A list.
+/// The lists of CEL: computed ones, and lists of the input, whose elements are converted when they are read.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
     /// Created by the expression.

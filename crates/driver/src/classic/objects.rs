@@ -76,7 +76,7 @@ impl Claim {
         self.0.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Name of its class.
+    /// The name of the ResourceClass.
     pub fn class_name(&self) -> &str {
         text(&self.0.data["spec"]["resourceClassName"])
     }
@@ -91,7 +91,7 @@ impl Claim {
         self.0.data["spec"]["allocationMode"] == "Immediate"
     }
 
-    /// It is allocated.
+    /// Whether the claim has an allocation, also one without a resource handle.
     pub fn is_allocated(&self) -> bool {
         self.0.data["status"]["allocation"].is_object()
     }
