@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use allot_reflector::api_message;
 
-use crate::runtime::RuntimeError;
-
 /// Reasons to stop the agent. Everything else is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -34,7 +32,7 @@ pub enum Error {
     Images(String),
     /// The container runtime cannot be used.
     #[error(transparent)]
-    Runtime(#[from] RuntimeError),
+    Runtime(Box<dyn std::error::Error + Send + Sync>),
     /// The container helper does not work.
     #[error("container helper {program:?}: {reason}")]
     Shim {

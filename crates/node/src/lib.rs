@@ -80,7 +80,7 @@ use runtime::{Cri, CriSettings, DynRuntime, Process, Simulated};
 /// # Errors
 /// The endpoint is something else.
 pub fn cri_socket(endpoint: &str) -> Result<std::path::PathBuf, Error> {
-    Ok(runtime::cri_socket(endpoint).map_err(runtime::RuntimeError::from)?)
+    runtime::cri_socket(endpoint).map_err(|error| Error::Runtime(error.into()))
 }
 
 /// Runs one node until `shutdown`. Containers keep running after that, and the next run adopts them, unless the node is
@@ -440,7 +440,7 @@ async fn make_runtime(config: &Config) -> Result<DynRuntime, Error> {
                 cdi_dirs: config.cdi_dirs(),
                 logs: config.logs.clone(),
             };
-            Arc::new(Cri::new(settings)?)
+            Arc::new(Cri::new(settings).map_err(|error| Error::Runtime(error.into()))?)
         }
         RuntimeKind::Auto | RuntimeKind::Process => {
             Arc::new(Process::new(config.root_dir.join("containers"), config.shim.clone()).await?)

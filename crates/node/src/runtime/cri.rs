@@ -30,9 +30,9 @@ use super::{
 use crate::config::LogLimits;
 use crate::shim::spec::{Exit, Isolation};
 use crate::spdy::channel;
-use calls::Calls;
+pub use calls::CallError;
 pub(crate) use calls::socket;
-pub use calls::{CallError, EndpointError};
+use calls::{Calls, EndpointError};
 use devices::Devices;
 use orphans::{Creating, Creation};
 use removals::{Removal, Removals};
@@ -112,7 +112,7 @@ impl Cri {
     ///
     /// # Errors
     /// The endpoint is invalid.
-    pub fn new(settings: Settings) -> Result<Self, RuntimeError> {
+    pub fn new(settings: Settings) -> Result<Self, EndpointError> {
         let socket = socket(&settings.endpoint)?;
         let waiting = format!(
             "container runtime at {} has not answered yet",

@@ -1,14 +1,11 @@
 //! Why a container runtime did not do what it was asked for.
 
-use super::cri::{CallError, EndpointError, TranslateError};
+use super::cri::{CallError, TranslateError};
 use crate::error::{PathError, api_message};
 
 /// An error of a container runtime. Messages about calls have the format of Go's gRPC clients.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The endpoint in the configuration is invalid.
-    #[error(transparent)]
-    Endpoint(#[from] EndpointError),
     /// The runtime cannot run containers now; the text is that of [`super::Condition::ready`].
     #[error("{0}")]
     NotReady(String),
