@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use allot_apimachinery::names::is_subdomain;
+use allot_model::limits::DRIVER_NAME;
 use allot_protos::registration::registration_client::RegistrationClient;
 use allot_protos::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use allot_protos::{DRA_PLUGIN_TYPE, service_name, transport};
@@ -17,6 +19,7 @@ use tokio::sync::Notify;
 use tonic::transport::Channel;
 
 use crate::config::Config;
+use crate::events::shorten;
 use crate::resource_api::ResourceApi;
 use crate::watching;
 
@@ -37,6 +40,8 @@ pub use slices::{ANY_OTHER, REGISTERED_DRIVERS};
 pub(crate) use slices::{announce, clean_at_start, clean_when_gone};
 
 const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of what a plugin says about itself: a name, a path and a few versions. It is repeated in errors.
+const LARGEST_INFO: usize = 64 << 10;
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often failed registrations are retried, and the directory is listed if the kernel reports no changes.
 const RECONCILE: Duration = Duration::from_secs(1);
@@ -331,7 +336,7 @@ async fn dial(socket: &Path) -> Result<Channel, String> {
 
 async fn register(socket: &Path, plugins: &Arc<Plugins>) -> Result<Arc<Plugin>, String> {
     let channel = dial(socket).await?;
-    let mut client = RegistrationClient::new(channel);
+    let mut client = RegistrationClient::new(channel).max_decoding_message_size(LARGEST_INFO);
     let info = tokio::time::timeout(GET_INFO_TIMEOUT, client.get_info(InfoRequest {}))
         .await
         .map_err(|_| "failed to get plugin info: no answer in time".to_owned())?
@@ -400,6 +405,14 @@ fn choose(info: &PluginInfo, endpoint: &Path, classic: bool) -> Result<Service, 
     );
     if info.name.is_empty() {
         return Err("DRA driver name is empty".into());
+    }
+    // The rule of the API: no claim and no slice can name another driver.
+    let named = info.name.len() <= DRIVER_NAME && is_subdomain(&info.name.to_lowercase());
+    if !named {
+        return Err(format!(
+            "DRA driver name {:?} is not a DNS subdomain of at most {DRIVER_NAME} characters",
+            shorten(info.name.clone())
+        ));
     }
     if info.supported_versions.is_empty() {
         return Err(format!(

@@ -36,10 +36,7 @@ pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Stri
         }
         let path = Path::new(&node.path);
         if path.components().any(|it| it == Component::ParentDir) || in_volume(path) {
-            return Err(format!(
-                "{}: cannot be a device of the container",
-                node.path
-            ));
+            return Err(no_device(&node.path));
         }
         all.push(json!({
             "path": node.path,
@@ -98,16 +95,30 @@ fn of_the_host(directory: &Path, all: &mut Vec<Value>) {
 }
 
 /// Devices that are mounted from the host: without root no node can be created.
-pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
+///
+/// # Errors
+/// A path that is not that of a device: it leads up, or to the kernel's own directories.
+pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, String> {
     let devices = spec.devices.iter().zip(&staged.devices);
     devices
         .filter(|(node, found)| !is_node(spec, &node.path, found.kind))
         .map(|(node, found)| {
-            let target = PathBuf::from("/").join(&node.path);
-            json!({"destination": target, "type": "bind", "source": found.source,
-                "options": ["bind", "nosuid", "noexec"]})
+            let target = Path::new("/").join(&node.path);
+            let up = target.components().any(|it| it == Component::ParentDir);
+            let kernels = ["/proc", "/sys"].iter().any(|own| target.starts_with(own));
+            if up || kernels || target == Path::new("/") {
+                return Err(no_device(&node.path));
+            }
+            Ok(
+                json!({"destination": target, "type": "bind", "source": found.source,
+                "options": ["bind", "nosuid", "noexec"]}),
+            )
         })
         .collect()
+}
+
+fn no_device(path: &str) -> String {
+    format!("{path}: cannot be a device of the container")
 }
 
 /// What the device controller permits: the container's devices, and those that every container has.

@@ -30,6 +30,9 @@ fn config(message: String) -> WaitingReason {
     }
 }
 
+/// Mounts, device nodes and hooks of all devices of a container: each is a step of its start.
+const MOST_EDITS: usize = 4096;
+
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What has been prepared for a container.
@@ -367,14 +370,25 @@ fn edits(
     if ids.is_empty() {
         return Ok((ContainerEdits::default(), network));
     }
-    let edits = registry.resolve(&ids).map_err(|error| WaitingReason {
-        reason: "CreateContainerError",
-        message: format!("failed to inject CDI devices: {error}"),
-    })?;
     let refuse = |what: &str| WaitingReason {
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {what}"),
     };
+    let edits = registry.resolve(&ids).map_err(|error| {
+        // A file that cannot be read may be the one with the device.
+        let files = registry.errors().iter().take(3);
+        let reasons: Vec<String> = files.map(ToString::to_string).collect();
+        match reasons.is_empty() {
+            true => refuse(&error.to_string()),
+            false => refuse(&format!("{error}; not read: {}", reasons.join("; "))),
+        }
+    })?;
+    let parts = edits.mounts.len() + edits.device_nodes.len() + edits.hooks.len();
+    if parts > MOST_EDITS {
+        return Err(refuse(&format!(
+            "they have {parts} mounts, device nodes and hooks, more than {MOST_EDITS}"
+        )));
+    }
     if !edits.net_devices.is_empty() {
         return Err(refuse(
             "network devices need a network namespace of the pod, and the network is the host's on this node",
