@@ -13,7 +13,9 @@ use kube::ResourceExt;
 use crate::oci::capabilities;
 use crate::rules;
 use crate::shim::spec::{Confinement, ImageConfig, Isolation, Seccomp, Security};
+use crate::sysctls;
 
+mod labels;
 #[cfg(test)]
 mod tests;
 
@@ -89,6 +91,17 @@ pub(super) fn decide(
     security.no_new_privileges = own.allow_privilege_escalation == Some(false);
     security.read_only_root = own.read_only_root_filesystem.unwrap_or(false);
     security.unmasked = own.proc_mount.as_deref() == Some("Unmasked");
+    let separate = spec.host_users == Some(false);
+    if security.unmasked
+        && !separate
+        && !security.privileged
+        && machine.isolation == Isolation::Namespaces
+    {
+        // The rule of the API, which older servers do not have: what is masked is the host's.
+        return Err(
+            "procMount Unmasked is not possible: `hostUsers` must be false to use it".into(),
+        );
+    }
     let seccomp = own
         .seccomp_profile
         .as_ref()
@@ -99,17 +112,24 @@ pub(super) fn decide(
     security.host_pid = spec.host_pid.unwrap_or(false);
     security.host_ipc = spec.host_ipc.unwrap_or(false);
     for sysctl in of_pod.sysctls.iter().flatten() {
-        rules::check_sysctl(&sysctl.name, machine.own_network, security.host_ipc)?;
-        security
-            .sysctls
-            .insert(sysctl.name.clone(), sysctl.value.clone());
+        let name = sysctls::of_the_pod(&sysctl.name, machine.own_network, security.host_ipc)?;
+        security.sysctls.insert(name, sysctl.value.clone());
     }
-    let separate = spec.host_users == Some(false);
     possible(machine.isolation, &decided.security, separate)?;
     decided.notes = shortcomings(machine.isolation, &decided.security, &of_pod);
     if spec.share_process_namespace == Some(true) && !decided.security.host_pid {
         let note = "shareProcessNamespace has no effect: every container has its own processes";
         decided.notes.push(note.to_owned());
+    }
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let mut named = ephemeral.filter(|it| it.name == container.name);
+    if let Some(target) = named.find_map(|it| it.target_container_name.as_deref())
+        && !target.is_empty()
+        && !decided.security.host_pid
+    {
+        let note =
+            format!("targetContainerName has no effect: the processes of {target} are not visible");
+        decided.notes.push(note);
     }
     if !missing.is_empty() {
         let missing = missing.join(", ");
@@ -137,7 +157,7 @@ pub(super) fn check_user(
 }
 
 /// Refuses pods for another operating system: Pod Security asks less of those, because nothing here would run them.
-fn check_system(spec: &PodSpec) -> Result<(), String> {
+pub(super) fn check_system(spec: &PodSpec) -> Result<(), String> {
     const OWN: &str = "linux";
     match &spec.os {
         Some(os) if os.name != OWN => Err(format!(
@@ -228,7 +248,10 @@ fn confinement(
                 "Cannot enforce AppArmor: this runtime has no profile of its own, name a profile of the host".into(),
             );
         }
-        confinement.apparmor = profile.localhost_profile.clone();
+        let name = profile.localhost_profile.as_deref().unwrap_or_default();
+        let loaded = std::fs::read_to_string("/sys/kernel/security/apparmor/profiles").ok();
+        labels::check_profile(name, loaded.as_deref())?;
+        confinement.apparmor = Some(name.to_owned());
     }
     let options = own
         .se_linux_options
@@ -238,16 +261,7 @@ fn confinement(
         if !machine.selinux {
             return Err("Cannot apply seLinuxOptions: SELinux is not enabled on the host".into());
         }
-        let part = |value: &Option<String>, default: &str| {
-            value.clone().unwrap_or_else(|| default.to_owned())
-        };
-        confinement.selinux = Some(format!(
-            "{}:{}:{}:{}",
-            part(&options.user, "system_u"),
-            part(&options.role, "system_r"),
-            part(&options.type_, "container_t"),
-            part(&options.level, "s0")
-        ));
+        confinement.selinux = Some(labels::selinux(options)?);
     }
     Ok(confinement)
 }

@@ -15,6 +15,8 @@ use crate::shim::spec::Mount;
 mod content;
 mod memory;
 mod subpath;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod writer;
 
@@ -226,6 +228,23 @@ fn inside(name: &str) -> Result<&Path, Problem> {
     }
 }
 
+/// A `subPath` without dots; it is empty for the whole volume. The messages are the kubelet's.
+fn sub_path_inside(text: &str) -> Result<PathBuf, Problem> {
+    let path = Path::new(text);
+    if path.is_absolute() {
+        return Err(format!(
+            "error SubPath `{text}` must not be an absolute path"
+        ));
+    }
+    let parts = || path.components();
+    if parts().any(|part| part == Component::ParentDir) {
+        return Err(format!(
+            "unable to provision SubPath `{text}`: must not contain '..'"
+        ));
+    }
+    Ok(parts().filter(|it| *it != Component::CurDir).collect())
+}
+
 fn host_path(path: &Path, kind: &str) -> Result<PathBuf, Problem> {
     match kind {
         "DirectoryOrCreate" => make_dir(path, 0o755)?,
@@ -287,7 +306,7 @@ pub(super) fn mounts(
         let expanded = mount
             .sub_path_expr
             .as_deref()
-            .map(|text| env.expand(text, &mut room))
+            .map(|text| env.expand_known(text, &mut room))
             .transpose()?;
         let (mut source, mut layers, mut options) = (PathBuf::new(), Vec::new(), Vec::new());
         if volume.image && files.delegated.is_some() {
@@ -309,22 +328,29 @@ pub(super) fn mounts(
         let sub_path = expanded
             .as_deref()
             .or(mount.sub_path.as_deref())
-            .filter(|path| !path.is_empty())
             // Opened by the helper, which does not follow links out of the volume.
-            .map(|path| inside(path).map(Path::to_owned))
-            .transpose()?;
+            .map(sub_path_inside)
+            .transpose()?
+            .filter(|path| !path.as_os_str().is_empty());
         let name = format!(
             "volumeMount \"{}\" of container \"{}\"",
             mount.name, container.name
         );
-        let follow = match mount.mount_propagation.as_deref() {
-            Some("Bidirectional") => {
-                return Err(format!(
-                    "{name}: mountPropagation Bidirectional is not supported on this node"
-                ));
+        let propagation = mount.mount_propagation.as_deref();
+        let both_ways = propagation == Some("Bidirectional");
+        if both_ways {
+            // The rule of the API, for manifests that it does not see before they run.
+            let context = container.security_context.as_ref();
+            let why = match context.and_then(|it| it.privileged) {
+                Some(true) if files.delegated.is_some() => None,
+                Some(true) => Some("is not supported on this node"),
+                _ => Some("is available only to privileged containers"),
+            };
+            if let Some(why) = why {
+                return Err(format!("{name}: mountPropagation Bidirectional {why}"));
             }
-            other => other == Some("HostToContainer"),
-        };
+        }
+        let follow = propagation == Some("HostToContainer");
         let read_only = volume.read_only || mount.read_only.unwrap_or(false);
         mounts.push(Mount {
             source,
@@ -334,73 +360,10 @@ pub(super) fn mounts(
             read_only,
             shallow: mount.recursive_read_only.as_deref() == Some("Disabled"),
             follow,
+            both_ways,
             options,
             name,
         });
     }
     Ok(mounts)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_user_of_a_pod_is_that_of_all_its_containers() {
-        let check = |of_pod: Option<i64>, own: &[Option<i64>], expected: Option<u32>| {
-            let context = |user: Option<i64>| serde_json::json!({"runAsUser": user});
-            let containers: Vec<_> = own
-                .iter()
-                .map(|user| serde_json::json!({"name": "c", "securityContext": context(*user)}))
-                .collect();
-            let (first, others) = containers.split_first().expect("a container");
-            let pod = serde_json::json!({"metadata": {}, "spec": {
-                "securityContext": context(of_pod), "initContainers": [first], "containers": others}});
-            let pod: Pod = serde_json::from_value(pod).expect("a pod");
-            let expected = expected.filter(|_| rustix::process::geteuid().is_root());
-            assert_eq!(user(&pod), expected, "{of_pod:?} {own:?}");
-        };
-        check(None, &[None, None], None);
-        check(Some(7), &[None, None], Some(7));
-        check(Some(7), &[Some(8), Some(8)], Some(8));
-        check(Some(7), &[None, Some(8)], None);
-        check(None, &[Some(8), None], None);
-        check(None, &[None, Some(8)], None);
-        check(Some(0), &[None, None], Some(0));
-    }
-
-    /// The attack: a pod that is bound to a driver's socket got whatever is at the path.
-    #[test]
-    fn the_types_of_host_paths_are_checked() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = |name: &str| directory.path().join(name);
-        fs::write(path("file"), "").expect("a file");
-        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).expect("a socket");
-        std::os::unix::fs::symlink("socket", path("link")).expect("a link");
-        let all = [
-            "",
-            "Directory",
-            "File",
-            "Socket",
-            "CharDevice",
-            "BlockDevice",
-        ];
-        let check = |path: &Path, fitting: &[&str]| {
-            for kind in all {
-                let fits = host_path(path, kind).is_ok();
-                assert_eq!(
-                    fits,
-                    kind.is_empty() || fitting.contains(&kind),
-                    "{path:?} {kind}"
-                );
-            }
-        };
-        check(directory.path(), &["Directory"]);
-        check(&path("file"), &["File"]);
-        check(&path("socket"), &["Socket"]);
-        check(&path("link"), &["Socket"]);
-        check(Path::new("/dev/null"), &["CharDevice"]);
-        let error = host_path(&path("file"), "Socket").expect_err("refused");
-        assert!(error.contains("is not a Socket"), "{error}");
-    }
 }
