@@ -14,6 +14,7 @@ use super::{Node, etc, hooks, limits, log_path, message, network, security, volu
 use crate::claims::containers;
 use crate::events::Kind;
 use crate::images::Files;
+use crate::oci::pids;
 use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Limits, Mount, Owner};
 
@@ -176,7 +177,7 @@ pub(super) async fn container_spec(
         limits: Limits {
             pids: match node.pretends() || request.is_some() {
                 true => None,
-                false => limits::processes(),
+                false => pids::of_a_container(),
             },
             ..limits::of(pod, container, node.memory())
         },

@@ -109,8 +109,12 @@ fn attempt(
         // No code of the image has run yet.
         Ok(mut container) => {
             limit_devices(spec, &staged, &oci);
-            let started = container.start().map_err(|error| chain(&error));
-            started.map(|()| container)
+            let started = match staged.cgroups {
+                Hierarchy::V2 => oci::pids::limit_together(Hierarchy::V2),
+                Hierarchy::V1 | Hierarchy::None => Ok(()),
+            };
+            let start = |()| container.start().map_err(|error| chain(&error));
+            started.and_then(start).map(|()| container)
         }
     };
     drop(failing);

@@ -10,6 +10,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::spec::{self, ContainerSpec, ExecSpec, Isolation, State};
 use super::sys::{self, Fork};
 use super::{create, init};
+use crate::oci;
 
 /// Exit code for a program that could not be started, as in shells.
 const NOT_STARTED: i32 = 126;
@@ -32,13 +33,14 @@ pub(super) fn run(file: &Path) -> i32 {
 fn start(file: &Path) -> Result<i32, String> {
     let exec: ExecSpec = spec::read(file)?;
     let _ = std::fs::remove_file(file);
-    let spec: ContainerSpec = spec::read(&exec.directory.join(spec::SPEC))?;
+    let mut spec: ContainerSpec = spec::read(&exec.directory.join(spec::SPEC))?;
     let state: State = spec::read(&exec.directory.join(spec::STATE))?;
     let gone = || spec::start_time(state.pid) != Some(state.pid_start);
     if gone() {
         return Err("container not running".into());
     }
-    sys::leave_keyring().map_err(|error| format!("session keyring: {error}"))?;
+    spec.security.no_keyrings = !sys::leave_keyring();
+    oci::pids::decide(&mut spec);
     // Before there is a child: it may end at once.
     sys::block_signals();
     let program = if spec.isolation == Isolation::None {

@@ -10,6 +10,7 @@ use super::program;
 use super::spec::ContainerSpec;
 use super::supervise::code;
 use super::sys::{self, Fork};
+use crate::oci::{pids, seccomp};
 
 /// Runs a program without any isolation, as a child of this process. `failing` receives the text of an error; a
 /// successful exec closes it.
@@ -80,8 +81,18 @@ pub(super) fn become_program(spec: &ContainerSpec, args: &[String], tty: bool) -
     if let Err(error) = sys::become_user(security.user, security.group, &security.groups) {
         return format!("user {:?}: {error}", security.user);
     }
-    if security.no_new_privileges {
+    // All of the user's processes are counted, not those of the container alone.
+    pids::limit_the_user();
+    if security.no_new_privileges || security.no_keyrings {
         sys::no_new_privileges();
+    }
+    if security.no_keyrings {
+        // Without privileges a filter can only be installed by a process that cannot get any.
+        let filter = seccomp::without_keyrings();
+        let install = |filter| sys::install(&filter).map_err(|error| error.to_string());
+        if let Err(problem) = filter.and_then(install) {
+            return format!("filter of keyrings: {problem}");
+        }
     }
     program::exec(args, &spec.env)
 }

@@ -17,6 +17,7 @@ use super::program::Role;
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State, User};
 use super::sys::{self, Fork};
 use super::{init, terminal};
+use crate::oci;
 
 /// Runs the container in `directory`; returns the exit code of the shim.
 pub(super) fn run(directory: &Path) -> i32 {
@@ -72,13 +73,14 @@ const LOOK: Duration = Duration::from_secs(5);
 const MOST_IN_PIPE: usize = 2 << 20;
 
 fn start(directory: &Path) -> Result<(Container, State), String> {
-    let spec: ContainerSpec = spec::read(&directory.join(spec::SPEC))?;
+    let mut spec: ContainerSpec = spec::read(&directory.join(spec::SPEC))?;
     if spec.args.is_empty() {
         return Err("no command specified".into());
     }
     // A new session: signals from the agent's terminal are not for containers.
     let _ = rustix::process::setsid();
-    sys::leave_keyring().map_err(|error| format!("session keyring: {error}"))?;
+    spec.security.no_keyrings = !sys::leave_keyring();
+    oci::pids::decide(&mut spec);
     // Orphans of a container without a PID namespace are reparented to this process and not to the host's init.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let log = Log::open(&spec.log).map_err(|error| format!("{}: {error}", spec.log.display()))?;
