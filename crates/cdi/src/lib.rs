@@ -28,6 +28,7 @@
 
 use std::path::PathBuf;
 
+mod bounded;
 pub mod file;
 mod name;
 mod registry;

@@ -1,6 +1,6 @@
 //! Prepares the claims of pods with their drivers, and unprepares them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -364,13 +364,10 @@ impl Claims {
         pod: &Pod,
         container: &str,
     ) -> Result<Vec<String>, ClaimError> {
-        let mut ids: Vec<String> = Vec::new();
+        let (mut ids, mut seen) = (Vec::new(), HashSet::new());
         for (_, devices) in self.of_container(pod, container)? {
-            for id in devices.into_iter().flat_map(|device| device.cdi_ids) {
-                if !ids.contains(&id) {
-                    ids.push(id);
-                }
-            }
+            let all = devices.into_iter().flat_map(|device| device.cdi_ids);
+            ids.extend(all.filter(|id| seen.insert(id.clone())));
         }
         Ok(ids)
     }

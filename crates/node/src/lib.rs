@@ -60,6 +60,7 @@ mod server;
 pub mod shim;
 mod spdy;
 pub mod spec;
+mod sysctls;
 mod watching;
 
 pub use cni::{Bridge, BridgeError, remove_bridge};
@@ -69,6 +70,7 @@ pub use config::{
 };
 pub use error::{Error, PathError};
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
+pub use sysctls::Sysctls;
 
 use events::{Kind, Recorder};
 use plugins::Plugins;

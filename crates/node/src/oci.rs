@@ -18,6 +18,7 @@ mod devices;
 pub(crate) mod measure;
 mod mounts;
 mod paths;
+pub(crate) mod pids;
 pub(crate) use mounts::is_proc;
 pub(crate) mod seccomp;
 #[cfg(test)]
@@ -154,6 +155,9 @@ pub(crate) fn process(
     // A user namespace with one id has no other groups.
     if spec.isolation == Isolation::Namespaces && !account.groups.is_empty() {
         process["user"]["additionalGids"] = json!(account.groups);
+    }
+    if let Some(most) = pids::of_users(spec) {
+        process["rlimits"] = json!([{"type": "RLIMIT_NPROC", "soft": most, "hard": most}]);
     }
     if let Some(profile) = &security.confinement.apparmor {
         process["apparmorProfile"] = json!(profile);

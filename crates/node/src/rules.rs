@@ -1,4 +1,4 @@
-//! What a pod asks for, read alike for every runtime: the place of its logs, kernel parameters, security profiles.
+//! What a pod asks for, read alike for every runtime: the place of its logs, security profiles.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,20 +10,6 @@ use kube::ResourceExt;
 pub(crate) const LOG_SIZE: u64 = 10 << 20;
 /// Files of a container's log, with the current one: the kubelet's `containerLogMaxFiles`.
 pub(crate) const LOG_FILES: usize = 5;
-
-/// Kernel parameters of the network that a kubelet permits without further settings.
-const SAFE: [&str; 10] = [
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_syncookies",
-];
 
 /// The owner reference of what a node creates for itself: its Node.
 pub(crate) fn owned_by_node(name: String, uid: String) -> OwnerReference {
@@ -52,42 +38,6 @@ pub(crate) fn log_directory_of(root: &Path, namespace: &str, name: &str, uid: &s
 /// Name of a container's log, below [`log_directory`].
 pub(crate) fn log_name(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
-}
-
-/// A kernel parameter that a pod may not set; the texts are the kubelet's.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SysctlError {
-    /// It is one of the IPC namespace, which is the host's.
-    #[error("forbidden sysctl: \"{0}\" not allowed with host ipc enabled")]
-    HostIpc(String),
-    /// It is one of the network namespace, which is the host's.
-    #[error("forbidden sysctl: \"{0}\" not allowed with host net enabled")]
-    HostNetwork(String),
-    /// It is not on the list.
-    #[error("forbidden sysctl: \"{0}\" not allowlisted")]
-    NotAllowed(String),
-}
-
-/// Checks that a kernel parameter is that of a namespace which the pod does not share with the host. Parameters of the network
-/// must also be on the kubelet's list of safe ones.
-pub(crate) fn check_sysctl(
-    name: &str,
-    own_network: bool,
-    host_ipc: bool,
-) -> Result<(), SysctlError> {
-    let dotted = name.replace('/', ".");
-    let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."]
-        .iter()
-        .any(|prefix| dotted.starts_with(prefix))
-        || dotted == "kernel.sem";
-    let of_network = dotted.starts_with("net.");
-    match (of_ipc, of_network) {
-        (true, _) if host_ipc => Err(SysctlError::HostIpc(name.to_owned())),
-        (true, _) => Ok(()),
-        (_, true) if !own_network => Err(SysctlError::HostNetwork(name.to_owned())),
-        (_, true) if SAFE.contains(&dotted.as_str()) => Ok(()),
-        _ => Err(SysctlError::NotAllowed(name.to_owned())),
-    }
 }
 
 /// A seccomp profile that a pod or a container names.

@@ -35,6 +35,13 @@ pub use crate::spec;
 pub use log::format_line;
 pub(crate) use stage::{SUB_PATH, SubPathError, open_below};
 
+/// Leaves the session keyring that this process was started with, for an empty one: what the agent starts, such as drivers,
+/// plugins and the helpers of containers, does not have the keys of the user's session. Must be called before any thread is
+/// started, because each thread has its own; where the kernel refuses it, containers cannot use keyrings.
+pub fn leave_keyring() {
+    sys::leave_keyring();
+}
+
 /// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
 /// thread is started; never returns.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {

@@ -120,6 +120,15 @@ pub(crate) enum CallError {
         reason: String,
         classic: bool,
     },
+    /// The response has more devices than any claim.
+    #[error(
+        "{call} returned more than {most} devices, CDI device IDs and requests, up to ResourceClaim {claim}"
+    )]
+    TooMany {
+        call: String,
+        claim: String,
+        most: usize,
+    },
     /// The response lacks claims.
     #[error("{}", match .classic {
         true => format!("{call} left out {count} claims"),

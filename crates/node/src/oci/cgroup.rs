@@ -11,7 +11,7 @@ use crate::processes::{self, ProcessHandle};
 use crate::spec::Limits;
 use crate::spec::staged::Hierarchy;
 
-const ROOT: &str = "/sys/fs/cgroup";
+pub(super) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Microseconds in which processor time is counted.
 pub(super) const CPU_PERIOD: u64 = 100_000;

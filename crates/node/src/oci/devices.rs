@@ -96,14 +96,24 @@ fn of_the_host(directory: &Path, all: &mut Vec<Value>) {
 }
 
 /// Devices that are mounted from the host: without root no node can be created.
-pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
+///
+/// # Errors
+/// A path that is not that of a device: it leads up, or to the kernel's own directories.
+pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, Error> {
     let devices = spec.devices.iter().zip(&staged.devices);
     devices
         .filter(|(node, found)| !is_node(spec, &node.path, found.kind))
         .map(|(node, found)| {
-            let target = PathBuf::from("/").join(&node.path);
-            json!({"destination": target, "type": "bind", "source": found.source,
-                "options": ["bind", "nosuid", "noexec"]})
+            let target = Path::new("/").join(&node.path);
+            let up = target.components().any(|it| it == Component::ParentDir);
+            let kernels = ["/proc", "/sys"].iter().any(|own| target.starts_with(own));
+            if up || kernels || target == Path::new("/") {
+                return Err(Error::Device(node.path.clone()));
+            }
+            Ok(
+                json!({"destination": target, "type": "bind", "source": found.source,
+                "options": ["bind", "nosuid", "noexec"]}),
+            )
         })
         .collect()
 }

@@ -50,7 +50,7 @@ pub(super) fn all(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, E
             all.push(volume(mount, target, source)?);
         }
     }
-    all.extend(devices::binds(spec, staged));
+    all.extend(devices::binds(spec, staged)?);
     Ok(all)
 }
 

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use allot_apimachinery::names::is_subdomain;
+use allot_model::limits::DRIVER_NAME;
 use allot_protos::registration::registration_client::RegistrationClient;
 use allot_protos::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use allot_protos::{DRA_PLUGIN_TYPE, service_name, transport};
@@ -15,10 +17,13 @@ use inotify::WatchMask;
 use tonic::transport::Channel;
 
 use super::{AddError, Plugin, Plugins, RECONCILE, Service, health, monitor};
+use crate::events::shorten;
 use crate::resource_api::ResourceApi;
 use crate::watching;
 
 const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of what a plugin says about itself: a name, a path and a few versions. It is repeated in errors.
+const LARGEST_INFO: usize = 64 << 10;
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a plugin is not registered. The texts that plugins get are the kubelet's.
@@ -59,6 +64,9 @@ pub(super) enum ServiceError {
     /// The plugin names no driver.
     #[error("DRA driver name is empty")]
     NoName,
+    /// The plugin's driver has a name that no object of the API can have; a long one is cut.
+    #[error("DRA driver name {0:?} is not a DNS subdomain of at most {most} characters", most = DRIVER_NAME)]
+    Name(String),
     /// The list is empty.
     #[error(
         "{}: empty list of supported gRPC services (aka supported versions)",
@@ -212,7 +220,7 @@ async fn dial(socket: &Path) -> Result<Channel, RegistrationError> {
 
 async fn register(socket: &Path, plugins: &Arc<Plugins>) -> Result<Arc<Plugin>, RegistrationError> {
     let channel = dial(socket).await?;
-    let mut client = RegistrationClient::new(channel);
+    let mut client = RegistrationClient::new(channel).max_decoding_message_size(LARGEST_INFO);
     let info = tokio::time::timeout(GET_INFO_TIMEOUT, client.get_info(InfoRequest {}))
         .await
         .map_err(|_| RegistrationError::NoInfoInTime)?
@@ -283,6 +291,11 @@ pub(super) fn choose(
 ) -> Result<Service, ServiceError> {
     if info.name.is_empty() {
         return Err(ServiceError::NoName);
+    }
+    // The rule of the API: no claim and no slice can name another driver.
+    let named = info.name.len() <= DRIVER_NAME && is_subdomain(&info.name.to_lowercase());
+    if !named {
+        return Err(ServiceError::Name(shorten(info.name.clone())));
     }
     if info.supported_versions.is_empty() {
         return Err(ServiceError::NoServices {

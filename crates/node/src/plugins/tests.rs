@@ -99,3 +99,29 @@ async fn other_kinds_of_plugins_and_second_registrations_are_refused() {
         "DRA driver name is empty"
     );
 }
+
+/// The attack: the name of a driver is a part of selectors of slices that are deleted, and of lists that are separated by commas.
+#[test]
+fn names_of_drivers_are_those_that_the_api_has() {
+    let choose = |name: &str| choose(&info(name, &["v1.DRAPlugin"]), Path::new("/e"), false);
+    for name in ["d", "gpu.example.com", "GPU.example.com"] {
+        assert_eq!(choose(name), Ok(Service::V1));
+    }
+    let long = "x".repeat(5000);
+    for name in [
+        "a,spec.nodeName=other",
+        "a b",
+        "../a",
+        "a\nb",
+        "-a",
+        &long[..64],
+        &long,
+    ] {
+        let error = choose(name).unwrap_err().to_string();
+        assert!(
+            error.ends_with("is not a DNS subdomain of at most 63 characters"),
+            "{error}"
+        );
+        assert!(error.len() < 2000);
+    }
+}

@@ -32,6 +32,9 @@ pub(super) enum EnvError {
         namespace: String,
         name: String,
     },
+    /// A reference to a variable that is not set.
+    #[error("missing value for {0:?}")]
+    NoVariable(String),
     /// A field that the downward API does not have.
     #[error("unsupported fieldPath: {0}")]
     FieldPath(String),

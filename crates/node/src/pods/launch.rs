@@ -14,6 +14,7 @@ use super::{Node, etc, hooks, limits, log_path, message, network, security, volu
 use crate::claims::containers;
 use crate::events::Kind;
 use crate::images::Files;
+use crate::oci::pids;
 use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Limits, Mount, Owner};
 
@@ -29,6 +30,9 @@ fn config(error: impl std::fmt::Display) -> WaitingReason {
         message: error.to_string(),
     }
 }
+
+/// Mounts, device nodes and hooks of all devices of a container: each is a step of its start.
+const MOST_EDITS: usize = 4096;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -173,7 +177,7 @@ pub(super) async fn container_spec(
         limits: Limits {
             pids: match node.pretends() || request.is_some() {
                 true => None,
-                false => limits::processes(),
+                false => pids::of_a_container(),
             },
             ..limits::of(pod, container, node.memory())
         },
@@ -375,14 +379,25 @@ fn edits(
     if ids.is_empty() {
         return Ok((ContainerEdits::default(), network));
     }
-    let edits = registry.resolve(&ids).map_err(|error| WaitingReason {
-        reason: "CreateContainerError",
-        message: format!("failed to inject CDI devices: {error}"),
-    })?;
     let refuse = |what: &str| WaitingReason {
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {what}"),
     };
+    let edits = registry.resolve(&ids).map_err(|error| {
+        // A file that cannot be read may be the one with the device.
+        let files = registry.errors().iter().take(3);
+        let reasons: Vec<String> = files.map(ToString::to_string).collect();
+        match reasons.is_empty() {
+            true => refuse(&error.to_string()),
+            false => refuse(&format!("{error}; not read: {}", reasons.join("; "))),
+        }
+    })?;
+    let parts = edits.mounts.len() + edits.device_nodes.len() + edits.hooks.len();
+    if parts > MOST_EDITS {
+        return Err(refuse(&format!(
+            "they have {parts} mounts, device nodes and hooks, more than {MOST_EDITS}"
+        )));
+    }
     if !edits.net_devices.is_empty() {
         return Err(refuse(
             "network devices need a network namespace of the pod, and the network is the host's on this node",

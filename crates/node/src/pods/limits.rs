@@ -1,8 +1,6 @@
 //! From requests and limits of the API to what the kernel enforces.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -11,24 +9,6 @@ use crate::shim::spec::Limits;
 
 /// Smallest and largest CPU shares that the kernel accepts.
 const SHARES: (i64, i64) = (2, 262_144);
-
-/// How many processes a container may have: half of what the kernel permits on the machine, so that one which forks
-/// without end leaves room for the agent and for others. Two of them leave none: there is no limit for all together.
-/// `None` where the kernel does not count them by cgroups.
-pub(super) fn processes() -> Option<i64> {
-    let root = Path::new("/sys/fs/cgroup");
-    let second = fs::read_to_string(root.join("cgroup.controllers"));
-    let listed = second.is_ok_and(|all| all.split_whitespace().any(|name| name == "pids"));
-    if !listed && !root.join("pids").is_dir() {
-        return None;
-    }
-    let limit = |name: &str| {
-        let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).ok()?;
-        text.trim().parse::<i64>().ok()
-    };
-    let all = ["pid_max", "threads-max"].into_iter().filter_map(limit);
-    all.min().map(|most| (most / 2).max(1))
-}
 
 /// What a container may use up. `memory` is the capacity of the node in bytes.
 pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {

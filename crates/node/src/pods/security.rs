@@ -11,9 +11,11 @@ use k8s_openapi::api::core::v1::{
 use kube::ResourceExt;
 
 use crate::oci::capabilities::{self, CapabilityError};
-use crate::rules::{self, SeccompError, SysctlError};
+use crate::rules::{self, SeccompError};
 use crate::shim::spec::{Confinement, ImageConfig, Isolation, Seccomp, Security};
+use crate::sysctls::{self, SysctlError};
 
+mod labels;
 #[cfg(test)]
 mod tests;
 
@@ -60,6 +62,12 @@ pub(super) enum SecurityError {
         "Cannot enforce AppArmor: this runtime has no profile of its own, name a profile of the host"
     )]
     NoDefaultProfile,
+    /// An AppArmor profile that the kernel does not have, or whose name means something else to it.
+    #[error("Cannot enforce AppArmor: profile {0:?} is not loaded")]
+    ProfileNotLoaded(String),
+    /// A part of an SELinux label that would be several, or lines of its own.
+    #[error("invalid seLinuxOptions.{field} {value:?}")]
+    SelinuxOption { field: &'static str, value: String },
     /// An SELinux label, on a kernel without SELinux.
     #[error("Cannot apply seLinuxOptions: SELinux is not enabled on the host")]
     NoSelinux,
@@ -146,6 +154,17 @@ pub(super) fn decide(
     security.no_new_privileges = own.allow_privilege_escalation == Some(false);
     security.read_only_root = own.read_only_root_filesystem.unwrap_or(false);
     security.unmasked = own.proc_mount.as_deref() == Some("Unmasked");
+    let separate = spec.host_users == Some(false);
+    if security.unmasked
+        && !separate
+        && !security.privileged
+        && machine.isolation == Isolation::Namespaces
+    {
+        // The rule of the API, which older servers do not have: what is masked is the host's.
+        return Err(
+            "procMount Unmasked is not possible: `hostUsers` must be false to use it".into(),
+        );
+    }
     let seccomp = own
         .seccomp_profile
         .as_ref()
@@ -156,17 +175,24 @@ pub(super) fn decide(
     security.host_pid = spec.host_pid.unwrap_or(false);
     security.host_ipc = spec.host_ipc.unwrap_or(false);
     for sysctl in of_pod.sysctls.iter().flatten() {
-        rules::check_sysctl(&sysctl.name, machine.own_network, security.host_ipc)?;
-        security
-            .sysctls
-            .insert(sysctl.name.clone(), sysctl.value.clone());
+        let name = sysctls::of_the_pod(&sysctl.name, machine.own_network, security.host_ipc)?;
+        security.sysctls.insert(name, sysctl.value.clone());
     }
-    let separate = spec.host_users == Some(false);
     possible(machine.isolation, &decided.security, separate)?;
     decided.notes = shortcomings(machine.isolation, &decided.security, &of_pod);
     if spec.share_process_namespace == Some(true) && !decided.security.host_pid {
         let note = "shareProcessNamespace has no effect: every container has its own processes";
         decided.notes.push(note.to_owned());
+    }
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let mut named = ephemeral.filter(|it| it.name == container.name);
+    if let Some(target) = named.find_map(|it| it.target_container_name.as_deref())
+        && !target.is_empty()
+        && !decided.security.host_pid
+    {
+        let note =
+            format!("targetContainerName has no effect: the processes of {target} are not visible");
+        decided.notes.push(note);
     }
     if !missing.is_empty() {
         let missing = missing.join(", ");
@@ -194,7 +220,7 @@ pub(super) fn check_user(
 }
 
 /// Refuses pods for another operating system: Pod Security asks less of those, because nothing here would run them.
-fn check_system(spec: &PodSpec) -> Result<(), SecurityError> {
+pub(super) fn check_system(spec: &PodSpec) -> Result<(), SecurityError> {
     match &spec.os {
         Some(os) if os.name != OS => Err(SecurityError::OperatingSystem(os.name.clone())),
         _ => Ok(()),
@@ -272,7 +298,10 @@ fn confinement(
         if profile.type_ == "RuntimeDefault" {
             return Err(SecurityError::NoDefaultProfile);
         }
-        confinement.apparmor = profile.localhost_profile.clone();
+        let name = profile.localhost_profile.as_deref().unwrap_or_default();
+        let loaded = std::fs::read_to_string("/sys/kernel/security/apparmor/profiles").ok();
+        labels::check_profile(name, loaded.as_deref())?;
+        confinement.apparmor = Some(name.to_owned());
     }
     let options = own
         .se_linux_options
@@ -282,16 +311,7 @@ fn confinement(
         if !machine.selinux {
             return Err(SecurityError::NoSelinux);
         }
-        let part = |value: &Option<String>, default: &str| {
-            value.clone().unwrap_or_else(|| default.to_owned())
-        };
-        confinement.selinux = Some(format!(
-            "{}:{}:{}:{}",
-            part(&options.user, "system_u"),
-            part(&options.role, "system_r"),
-            part(&options.type_, "container_t"),
-            part(&options.level, "s0")
-        ));
+        confinement.selinux = Some(labels::selinux(options)?);
     }
     Ok(confinement)
 }

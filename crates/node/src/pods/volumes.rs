@@ -15,6 +15,8 @@ mod host_path;
 mod memory;
 mod mounts;
 mod subpath;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod writer;
 
@@ -278,31 +280,27 @@ fn inside(name: &str) -> Result<&Path, InvalidPath> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Why a `subPath` is not one of its volume; the messages are the kubelet's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SubPathError {
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    Absolute(String),
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    Up(String),
+}
 
-    #[test]
-    fn the_user_of_a_pod_is_that_of_all_its_containers() {
-        let check = |of_pod: Option<i64>, own: &[Option<i64>], expected: Option<u32>| {
-            let context = |user: Option<i64>| serde_json::json!({"runAsUser": user});
-            let containers: Vec<_> = own
-                .iter()
-                .map(|user| serde_json::json!({"name": "c", "securityContext": context(*user)}))
-                .collect();
-            let (first, others) = containers.split_first().expect("a container");
-            let pod = serde_json::json!({"metadata": {}, "spec": {
-                "securityContext": context(of_pod), "initContainers": [first], "containers": others}});
-            let pod: Pod = serde_json::from_value(pod).expect("a pod");
-            let expected = expected.filter(|_| rustix::process::geteuid().is_root());
-            assert_eq!(user(&pod), expected, "{of_pod:?} {own:?}");
-        };
-        check(None, &[None, None], None);
-        check(Some(7), &[None, None], Some(7));
-        check(Some(7), &[Some(8), Some(8)], Some(8));
-        check(Some(7), &[None, Some(8)], None);
-        check(None, &[Some(8), None], None);
-        check(None, &[None, Some(8)], None);
-        check(Some(0), &[None, None], Some(0));
+/// A `subPath` without dots; it is empty for the whole volume.
+fn sub_path_inside(text: &str) -> Result<PathBuf, SubPathError> {
+    let path = Path::new(text);
+    if path.is_absolute() {
+        return Err(SubPathError::Absolute(text.to_owned()));
     }
+    let mut parts = path.components();
+    if parts.clone().any(|part| part == Component::ParentDir) {
+        return Err(SubPathError::Up(text.to_owned()));
+    }
+    Ok(parts
+        .by_ref()
+        .filter(|it| *it != Component::CurDir)
+        .collect())
 }

@@ -28,6 +28,7 @@ const REPORT: Duration = Duration::from_secs(1);
 /// For containers of a pod whose object was deleted already.
 const FORCED_GRACE: Duration = Duration::from_secs(2);
 
+mod admit;
 mod adopt;
 mod evict;
 mod pull;
@@ -276,6 +277,9 @@ impl Worker {
         let deadline = self.keep_deadline(pod).await;
         let deadline = earlier(deadline, self.keep_size_limits(pod).await);
         if self.failed.is_some() {
+            return None;
+        }
+        if !self.ready && !self.admit(pod) {
             return None;
         }
         if !self.ready

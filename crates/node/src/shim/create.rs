@@ -142,11 +142,17 @@ fn attempt(
         .with_detach(true)
         .build();
     let started = match built {
-        Err(error) => Err(error),
+        Err(error) => Err(CreateError::from(error)),
         // No code of the image has run yet.
         Ok(mut container) => {
             limit_devices(spec, &staged, &oci);
-            container.start().map(|()| container)
+            let limited = match staged.cgroups {
+                Hierarchy::V2 => oci::pids::limit_together(Hierarchy::V2),
+                Hierarchy::V1 | Hierarchy::None => Ok(()),
+            };
+            let started = limited.map_err(CreateError::from);
+            let started = started.and_then(|()| Ok(container.start()?));
+            started.map(|()| container)
         }
     };
     drop(failing);

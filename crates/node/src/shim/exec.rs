@@ -14,6 +14,7 @@ use super::report::ReportError;
 use super::spec::{self, ContainerSpec, ExecSpec, Isolation, State};
 use super::sys::{self, Fork};
 use crate::error::{AtPath as _, PathError};
+use crate::oci;
 
 /// Exit code for a program that could not be started, as in shells.
 const NOT_STARTED: i32 = 126;
@@ -29,9 +30,6 @@ enum Error {
     /// The container's program has ended.
     #[error("container not running")]
     NotRunning,
-    /// This process keeps the keys of the agent's session.
-    #[error("session keyring: {0}")]
-    Keyring(#[source] std::io::Error),
     /// There is no process for a program without isolation.
     #[error("fork: {0}")]
     Fork(#[source] std::io::Error),
@@ -68,13 +66,14 @@ pub(super) fn run(file: &Path) -> i32 {
 fn start(file: &Path) -> Result<i32, Error> {
     let exec: ExecSpec = spec::read(file)?;
     let _ = std::fs::remove_file(file);
-    let spec: ContainerSpec = spec::read(&exec.directory.join(spec::SPEC))?;
+    let mut spec: ContainerSpec = spec::read(&exec.directory.join(spec::SPEC))?;
     let state: State = spec::read(&exec.directory.join(spec::STATE))?;
     let gone = || spec::start_time(state.pid) != Some(state.pid_start);
     if gone() {
         return Err(Error::NotRunning);
     }
-    sys::leave_keyring().map_err(Error::Keyring)?;
+    spec.security.no_keyrings = !sys::leave_keyring();
+    oci::pids::decide(&mut spec);
     // Before there is a child: it may end at once.
     sys::block_signals();
     let program = if spec.isolation == Isolation::None {

@@ -10,6 +10,7 @@ use super::program::{self, ExecError};
 use super::spec::ContainerSpec;
 use super::supervise::code;
 use super::sys::{self, Fork};
+use crate::oci::{pids, seccomp};
 
 /// Why a process does not become a program without isolation.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,9 @@ pub(super) enum BecomeError {
         user: Option<u32>,
         source: std::io::Error,
     },
+    /// The filter that keeps it from keyrings cannot be compiled or installed.
+    #[error("filter of keyrings: {0}")]
+    KeyringFilter(String),
     /// It cannot be executed.
     #[error(transparent)]
     Exec(#[from] ExecError),
@@ -102,8 +106,20 @@ pub(super) fn become_program(spec: &ContainerSpec, args: &[String], tty: bool) -
         let user = security.user;
         return BecomeError::User { user, source };
     }
-    if security.no_new_privileges {
+    // All of the user's processes are counted, not those of the container alone.
+    pids::limit_the_user();
+    if security.no_new_privileges || security.no_keyrings {
         sys::no_new_privileges();
+    }
+    if security.no_keyrings {
+        // Without privileges a filter can only be installed by a process that cannot get any.
+        let filter = match seccomp::without_keyrings() {
+            Ok(filter) => filter,
+            Err(problem) => return BecomeError::KeyringFilter(problem),
+        };
+        if let Err(problem) = sys::install(&filter) {
+            return BecomeError::KeyringFilter(problem.to_string());
+        }
     }
     program::exec(args, &spec.env).into()
 }

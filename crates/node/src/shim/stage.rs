@@ -21,6 +21,7 @@ use super::spec::staged::{Account, Staged};
 use super::spec::{ContainerSpec, Isolation};
 use super::sys;
 use crate::error::PathError;
+use crate::oci;
 
 mod account;
 mod cgroups;
@@ -85,6 +86,7 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result {
             rustix::process::geteuid().as_raw(),
             rustix::process::getegid().as_raw(),
         );
+        oci::pids::limit_the_user();
         let inside = account::single(&spec.security, &spec.root);
         sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS).step(|| "user namespace".into())?;
         let put = |file: &str, text: String| fs::write(file, text).step(|| file.to_owned());

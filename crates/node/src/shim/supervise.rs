@@ -19,6 +19,7 @@ use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State, User};
 use super::sys::{self, Fork, PipeError};
 use super::{init, terminal};
 use crate::error::{AtPath as _, PathError};
+use crate::oci;
 
 /// Why the shim did not start its container.
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +30,6 @@ enum StartError {
     /// A file of the container, its log among them.
     #[error(transparent)]
     File(#[from] PathError),
-    /// The shim keeps the keys of the agent's session.
-    #[error("session keyring: {0}")]
-    Keyring(#[source] std::io::Error),
     /// The streams of the program.
     #[error(transparent)]
     Pipe(#[from] PipeError),
@@ -103,13 +101,14 @@ const LOOK: Duration = Duration::from_secs(5);
 const MOST_IN_PIPE: usize = 2 << 20;
 
 fn start(directory: &Path) -> Result<(Container, State), StartError> {
-    let spec: ContainerSpec = spec::read(&directory.join(spec::SPEC))?;
+    let mut spec: ContainerSpec = spec::read(&directory.join(spec::SPEC))?;
     if spec.args.is_empty() {
         return Err(StartError::NoCommand);
     }
     // A new session: signals from the agent's terminal are not for containers.
     let _ = rustix::process::setsid();
-    sys::leave_keyring().map_err(StartError::Keyring)?;
+    spec.security.no_keyrings = !sys::leave_keyring();
+    oci::pids::decide(&mut spec);
     // Orphans of a container without a PID namespace are reparented to this process and not to the host's init.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let log = Log::open(&spec.log).at(&spec.log)?;

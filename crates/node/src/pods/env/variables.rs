@@ -84,6 +84,27 @@ impl Variables {
     /// # Errors
     /// The result takes more room than there is.
     pub(in crate::pods) fn expand(&self, text: &str, room: &mut Room) -> Result<String, EnvError> {
+        self.expand_with(text, room, |name| Ok(format!("$({name})")))
+    }
+
+    /// The same, but references to unknown names are errors.
+    ///
+    /// # Errors
+    /// As [`Variables::expand`], and the kubelet's message about an unknown name.
+    pub(in crate::pods) fn expand_known(
+        &self,
+        text: &str,
+        room: &mut Room,
+    ) -> Result<String, EnvError> {
+        self.expand_with(text, room, |name| Err(EnvError::NoVariable(name.to_owned())))
+    }
+
+    fn expand_with(
+        &self,
+        text: &str,
+        room: &mut Room,
+        unknown: impl Fn(&str) -> Result<String, EnvError>,
+    ) -> Result<String, EnvError> {
         room.take(text.len())?;
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -107,7 +128,7 @@ impl Variables {
                             room.take(value.len())?;
                             out.push_str(value);
                         }
-                        None => out.push_str(&format!("$({name})")),
+                        None => out.push_str(&unknown(name)?),
                     }
                     rest = tail;
                 }

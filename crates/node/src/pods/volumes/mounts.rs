@@ -1,12 +1,12 @@
 //! The volume mounts of a container.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::super::env::{EnvError, Room, Variables};
-use super::{InvalidPath, Volume, inside};
+use super::{SubPathError, Volume, sub_path_inside};
 use crate::error::{AtPath as _, PathError};
 use crate::images::Files;
 use crate::shim::spec::Mount;
@@ -23,9 +23,12 @@ pub(in crate::pods) enum MountError {
     /// Mounts of the container would have to appear on the host.
     #[error("{0}: mountPropagation Bidirectional is not supported on this node")]
     Bidirectional(String),
+    /// As [`Self::Bidirectional`], for a container that may not do it on any node.
+    #[error("{0}: mountPropagation Bidirectional is available only to privileged containers")]
+    NotPrivileged(String),
     /// The `subPath` leads out of the volume.
     #[error(transparent)]
-    SubPath(#[from] InvalidPath),
+    SubPath(#[from] SubPathError),
     /// The variables of `subPathExpr`.
     #[error(transparent)]
     Expand(#[from] EnvError),
@@ -54,7 +57,7 @@ pub(in crate::pods) fn mounts(
         let expanded = mount
             .sub_path_expr
             .as_deref()
-            .map(|text| env.expand(text, &mut room))
+            .map(|text| env.expand_known(text, &mut room))
             .transpose()?;
         let (mut source, mut layers, mut options) = (PathBuf::new(), Vec::new(), Vec::new());
         if volume.image && files.delegated.is_some() {
@@ -73,20 +76,26 @@ pub(in crate::pods) fn mounts(
         let sub_path = expanded
             .as_deref()
             .or(mount.sub_path.as_deref())
-            .filter(|path| !path.is_empty())
             // Opened by the helper, which does not follow links out of the volume.
-            .map(|path| inside(path).map(Path::to_owned))
-            .transpose()?;
+            .map(sub_path_inside)
+            .transpose()?
+            .filter(|path| !path.as_os_str().is_empty());
         let name = format!(
             "volumeMount \"{}\" of container \"{}\"",
             mount.name, container.name
         );
-        let follow = match mount.mount_propagation.as_deref() {
-            Some("Bidirectional") => {
-                return Err(MountError::Bidirectional(name));
+        let propagation = mount.mount_propagation.as_deref();
+        let both_ways = propagation == Some("Bidirectional");
+        if both_ways {
+            // The rule of the API, for manifests that it does not see before they run.
+            let context = container.security_context.as_ref();
+            match context.and_then(|it| it.privileged) {
+                Some(true) if files.delegated.is_some() => {}
+                Some(true) => return Err(MountError::Bidirectional(name)),
+                _ => return Err(MountError::NotPrivileged(name)),
             }
-            other => other == Some("HostToContainer"),
-        };
+        }
+        let follow = propagation == Some("HostToContainer");
         let read_only = volume.read_only || mount.read_only.unwrap_or(false);
         mounts.push(Mount {
             source,
@@ -96,6 +105,7 @@ pub(in crate::pods) fn mounts(
             read_only,
             shallow: mount.recursive_read_only.as_deref() == Some("Disabled"),
             follow,
+            both_ways,
             options,
             name,
         });

@@ -11,9 +11,10 @@ use kube::ResourceExt;
 use v1::security_profile::ProfileType;
 
 use crate::oci;
-use crate::rules::{self, SeccompError, SysctlError};
+use crate::rules::{self, SeccompError};
 use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, Limits, Mount};
+use crate::sysctls::{self, SysctlError};
 
 #[cfg(test)]
 mod tests;
@@ -101,10 +102,10 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
         let context = container.security_context.as_ref();
         context.and_then(|context| context.privileged) == Some(true)
     });
-    let mut sysctls = HashMap::new();
+    let mut parameters = HashMap::new();
     for sysctl in of_pod.sysctls.iter().flatten() {
-        rules::check_sysctl(&sysctl.name, own, spec.host_ipc == Some(true))?;
-        sysctls.insert(sysctl.name.replace('/', "."), sysctl.value.clone());
+        let name = sysctls::of_the_pod(&sysctl.name, own, spec.host_ipc == Some(true))?;
+        parameters.insert(name, sysctl.value.clone());
     }
     // The agent's labels take precedence over the pod's.
     let mut all: HashMap<String, String> = pod.labels().clone().into_iter().collect();
@@ -134,7 +135,7 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
         annotations,
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: String::new(),
-            sysctls,
+            sysctls: parameters,
             security_context: Some(v1::LinuxSandboxSecurityContext {
                 namespace_options: Some(namespaces(pod, own)),
                 selinux_options: of_pod.se_linux_options.as_ref().map(selinux),
@@ -301,9 +302,10 @@ fn mount(request: &Request, mount: &Mount) -> v1::Mount {
         asked.is_some_and(|asked| asked.recursive_read_only.as_deref() == Some("Enabled"));
     let image = asked.and_then(|asked| request.volumes.get(&asked.name));
     let sub_path = mount.sub_path.as_deref().filter(|_| image.is_some());
-    let propagation = match mount.follow {
-        true => v1::MountPropagation::PropagationHostToContainer,
-        false => v1::MountPropagation::PropagationPrivate,
+    let propagation = match (mount.both_ways, mount.follow) {
+        (true, _) => v1::MountPropagation::PropagationBidirectional,
+        (false, true) => v1::MountPropagation::PropagationHostToContainer,
+        (false, false) => v1::MountPropagation::PropagationPrivate,
     };
     v1::Mount {
         container_path: mount.target.to_string_lossy().into_owned(),

@@ -140,19 +140,24 @@ fn kernel_parameters_are_those_of_namespaces_of_the_pod() {
         "net.ipv4.ip_unprivileged_port_start",
         false,
         Some(
-            "forbidden sysctl: \"net.ipv4.ip_unprivileged_port_start\" not allowed with host net enabled",
+            "forbidden sysctl: \"net.ipv4.ip_unprivileged_port_start\" not allowed with host Net enabled",
         ),
-    );
-    check(
-        "net.core.bpf_jit_enable",
-        true,
-        Some("forbidden sysctl: \"net.core.bpf_jit_enable\" not allowlisted"),
     );
     check(
         "kernel/panic",
         true,
-        Some("forbidden sysctl: \"kernel/panic\" not allowlisted"),
+        Some("forbidden sysctl: \"kernel.panic\" not allowlisted"),
     );
+}
+
+#[test]
+fn mounts_of_a_container_reach_the_host_where_the_pod_wants_it() {
+    let mut spec = spec();
+    spec.mounts[0].both_ways = true;
+    let made = container(&spec, &request(&json!({}), &json!({}), ""), place(true));
+    let propagation = made.expect("a container").mounts[0].propagation();
+    let expected = v1::MountPropagation::PropagationBidirectional;
+    assert_eq!(propagation, expected);
 }
 
 #[test]
