@@ -246,6 +246,7 @@ impl Sandboxes {
                 "failed to setup network for sandbox {uid:?}: {error}"
             ))
         };
+        let told = capabilities(pod).map_err(failed)?;
         let network = cni::find(&self.settings.conf_dir).map_err(|error| not_ready(&error))?;
         let namespace = network::ensure(directory).map_err(failed)?;
         let mut record = Record {
@@ -253,7 +254,7 @@ impl Sandboxes {
                 id: uid.to_owned(),
                 namespace: Some(namespace),
                 args: args(pod),
-                capabilities: capabilities(pod),
+                capabilities: told,
                 result: None,
             },
             network,
