@@ -9,7 +9,7 @@ use crate::processes::{self, ProcessHandle};
 use crate::spec::Limits;
 use crate::spec::staged::Hierarchy;
 
-const ROOT: &str = "/sys/fs/cgroup";
+pub(super) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Microseconds in which processor time is counted.
 pub(super) const CPU_PERIOD: u64 = 100_000;
@@ -26,7 +26,7 @@ const MOST_BELOW: usize = 10_000;
 /// Name of the cgroup of a container's processes below that of the container, in the first version of cgroups. A process that
 /// makes a user namespace can mount what its cgroup namespace shows, and lift the limits there: in the second version the
 /// kernel refuses that (`nsdelegate`), here the limits of the cgroup above stay.
-const INNER: &str = "processes";
+pub(super) const INNER: &str = "processes";
 
 /// The cgroup of the processes of a container.
 pub(crate) fn of_processes(container: &Path, hierarchy: Hierarchy) -> PathBuf {
