@@ -15,6 +15,7 @@ use crate::spec::{ContainerSpec, Isolation};
 pub(crate) mod capabilities;
 pub(crate) mod cgroup;
 mod devices;
+pub(crate) mod limits;
 pub(crate) mod measure;
 mod mounts;
 mod paths;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use allot_apimachinery::quantity::Quantity;
 use allot_apimachinery::well_known;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Node, NodeSpec};
@@ -19,6 +20,7 @@ use crate::error::api_message;
 use crate::images::Images;
 use crate::memory::Memory;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
+use crate::pods::Sizes;
 use crate::runtime::{Condition, DynRuntime, Runtime};
 use conditions::conditions;
 
@@ -225,6 +227,16 @@ fn capacity(config: &Config) -> BTreeMap<String, String> {
     ]);
     capacity.extend(config.capacity.clone());
     capacity
+}
+
+/// What a node has for the pods on it.
+pub(crate) fn room(config: &Config) -> Sizes {
+    let capacity = capacity(config);
+    let quantity = |name: &str| capacity.get(name)?.parse::<Quantity>().ok();
+    Sizes {
+        cpu: quantity("cpu").map_or(0, |amount| amount.milli_value()),
+        memory: quantity("memory").map_or(0, |amount| amount.value()),
+    }
 }
 
 fn node_info(facts: &Facts) -> Value {

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerUser;
 use tokio::sync::watch;
 
-use crate::shim::spec::{ContainerSpec, Exit, Isolation, Owner};
+use crate::shim::spec::{ContainerSpec, Exit, Isolation, Limits, Owner};
 
 mod complete;
 mod cri;
@@ -41,8 +41,22 @@ pub struct Running {
     pub image_id: String,
     /// `user` in the container status, if the runtime reports it.
     pub user: Option<ContainerUser>,
+    /// What the runtime says that the container may use, if it does.
+    pub given: Option<Given>,
     /// Becomes `Some` when the container exits.
     pub exit: watch::Receiver<Option<Exit>>,
+}
+
+/// What a container may use by the word of its runtime: processor time in thousandths of a processor, memory in bytes. What the
+/// runtime does not say is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Given {
+    /// By the weight of its processor time.
+    pub cpu_request: Option<i64>,
+    /// By its quota of processor time.
+    pub cpu_limit: Option<i64>,
+    /// By its limit of memory.
+    pub memory_limit: Option<i64>,
 }
 
 /// A container found after an agent restart, running or exited.
@@ -152,6 +166,15 @@ pub trait Runtime: Send + Sync + 'static {
     /// Waits until what [`Runtime::recover`] found to be left of ended containers has been removed.
     fn settled(&self) -> BoxFuture<'_, ()> {
         std::future::ready(()).boxed()
+    }
+
+    /// Changes the limits of processor time and memory of a running container; others stay as they are. Returns what the runtime
+    /// says afterwards. Where limits are not enforced, there is nothing to do.
+    ///
+    /// # Errors
+    /// The runtime or the kernel refuses. Some of the limits may have been changed.
+    fn update(&self, _id: &str, _limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+        std::future::ready(Ok(None)).boxed()
     }
 
     /// Stops a container: sends its stop signal, and kills it after `grace`. Returns when the container has exited.

@@ -28,6 +28,8 @@ mod network;
 mod programs;
 #[path = "agent/pulls.rs"]
 mod pulls;
+#[path = "agent/resize.rs"]
+mod resize;
 #[path = "support/runtime.rs"]
 mod runtime;
 #[path = "agent/setup.rs"]

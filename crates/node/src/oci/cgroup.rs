@@ -28,7 +28,7 @@ const MOST_BELOW: usize = 10_000;
 /// Name of the cgroup of a container's processes below that of the container, in the first version of cgroups. A process that
 /// makes a user namespace can mount what its cgroup namespace shows, and lift the limits there: in the second version the
 /// kernel refuses that (`nsdelegate`), here the limits of the cgroup above stay.
-const INNER: &str = "processes";
+pub(super) const INNER: &str = "processes";
 
 /// The cgroup of the processes of a container.
 pub(crate) fn of_processes(container: &Path, hierarchy: Hierarchy) -> PathBuf {

@@ -77,6 +77,9 @@ pub(crate) enum NetworkError {
     /// The record cannot be removed.
     #[error(transparent)]
     Remove(#[from] std::io::Error),
+    /// An annotation of the pod that plugins would get.
+    #[error("{0}")]
+    Annotation(String),
     /// The plugins did not report an address.
     #[error("the result has no address of the pod")]
     NoAddress,
@@ -277,6 +280,7 @@ impl Sandboxes {
             let uid = uid.to_owned();
             Obstacle::failed(SandboxError::Attach { uid, source })
         };
+        let told = capabilities(pod).map_err(|text| failed(NetworkError::Annotation(text)))?;
         let network = cni::find(&self.settings.conf_dir).map_err(|error| not_ready(&error))?;
         let namespace = network::ensure(directory).map_err(|error| failed(error.into()))?;
         let mut record = Record {
@@ -284,7 +288,7 @@ impl Sandboxes {
                 id: uid.to_owned(),
                 namespace: Some(namespace),
                 args: args(pod),
-                capabilities: capabilities(pod),
+                capabilities: told,
                 result: None,
             },
             network,

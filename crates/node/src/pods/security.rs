@@ -71,6 +71,9 @@ pub(super) enum SecurityError {
     /// An SELinux label, on a kernel without SELinux.
     #[error("Cannot apply seLinuxOptions: SELinux is not enabled on the host")]
     NoSelinux,
+    /// `procMount: Unmasked` with the users of the host.
+    #[error("procMount Unmasked is not possible: `hostUsers` must be false to use it")]
+    Unmasked,
     /// A setting that the isolation of this node does not allow.
     #[error("{what} is not possible on this node: {why}")]
     NotPossible {
@@ -161,9 +164,7 @@ pub(super) fn decide(
         && machine.isolation == Isolation::Namespaces
     {
         // The rule of the API, which older servers do not have: what is masked is the host's.
-        return Err(
-            "procMount Unmasked is not possible: `hostUsers` must be false to use it".into(),
-        );
+        return Err(SecurityError::Unmasked);
     }
     let seccomp = own
         .seccomp_profile

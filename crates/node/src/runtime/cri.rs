@@ -24,11 +24,11 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Complete, Condition, Connection, Exec, Found, Image, Measured, Output, Running, Runtime,
+    Complete, Condition, Connection, Exec, Found, Given, Image, Measured, Output, Running, Runtime,
     RuntimeError, Start, StartError,
 };
 use crate::config::LogLimits;
-use crate::shim::spec::{Exit, Isolation};
+use crate::shim::spec::{Exit, Isolation, Limits};
 use crate::spdy::channel;
 pub use calls::CallError;
 pub(crate) use calls::socket;
@@ -48,6 +48,7 @@ mod logs;
 mod orphans;
 mod recover;
 mod removals;
+mod reported;
 mod sandbox;
 mod stream;
 mod translate;
@@ -237,6 +238,11 @@ impl Runtime for Cri {
 
     fn recover(&self) -> BoxFuture<'_, Vec<Found>> {
         self.inner.recover().boxed()
+    }
+
+    fn update(&self, id: &str, limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+        let id = id.to_owned();
+        async move { self.inner.update(&id, &limits).await }.boxed()
     }
 
     fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()> {

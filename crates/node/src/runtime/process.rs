@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,13 +20,18 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Exec, Found, Measured, Running, Runtime, RuntimeError, Start, StartError, ended};
+use super::{
+    Exec, Found, Given, Measured, Running, Runtime, RuntimeError, Start, StartError, ended,
+};
 use crate::error::{AtPath as _, Error};
 use crate::oci;
 use crate::shim::spec::{
-    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Owner, State, User,
+    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Limits, Owner, State, User,
 };
 use crate::shim::terminal;
+use files::{discard, how_it_ended, make_private};
+
+mod files;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -174,6 +178,7 @@ impl Process {
             started,
             image_id: spec.root.image_id,
             user,
+            given: None,
             exit,
         })
     }
@@ -229,6 +234,7 @@ impl Process {
                 started,
                 image_id: spec.root.image_id,
                 user,
+                given: None,
                 exit,
             },
         })
@@ -288,39 +294,6 @@ fn user_of(user: &User) -> ContainerUser {
             supplemental_groups: Some(groups.map(i64::from).collect()),
         }),
     }
-}
-
-/// Makes a directory that other users of the machine cannot enter: where layers cannot be laid over each other, the programs of
-/// images are in it, with the right to run as their owners.
-fn make_private(directory: &Path) -> std::io::Result<()> {
-    const MODE: u32 = 0o700;
-    allot_cdi::file::create_private_dir(directory, MODE)?;
-    // That of an earlier release was for everyone.
-    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(MODE))
-}
-
-/// Removes what is left of a container that has ended.
-fn discard(directory: &Path, cgroups: bool) {
-    if cgroups && let Some(id) = directory.file_name().and_then(|name| name.to_str()) {
-        // Left behind by a helper that was killed.
-        let cgroup = oci::cgroups_path_of(id);
-        oci::cgroup::kill(&cgroup);
-        oci::cgroup::remove(&cgroup);
-    }
-    if let Err(error) = allot_images::remove_tree(directory)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
-    }
-}
-
-/// What the shim wrote down; when it was killed, so was the container.
-fn how_it_ended(directory: &Path) -> Exit {
-    spec::read(&directory.join(spec::EXIT)).unwrap_or_else(|_| Exit {
-        code: 137,
-        finished: Timestamp::now(),
-        oom_killed: false,
-    })
 }
 
 impl Runtime for Process {
@@ -390,6 +363,23 @@ impl Runtime for Process {
         async move {
             let removals = std::mem::take(&mut *self.removals.lock());
             futures::future::join_all(removals).await;
+        }
+        .boxed()
+    }
+
+    fn update(&self, id: &str, limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+        let container = self.containers.lock().get(id).cloned();
+        let enforced = self.cgroups;
+        async move {
+            if !enforced {
+                return Ok(None);
+            }
+            let container = container.ok_or("container not running")?;
+            let change = move || oci::limits::change(&container.cgroup, &limits);
+            // The kernel may have to reclaim memory first.
+            let changed = tokio::task::spawn_blocking(change).await;
+            changed.map_err(|error| error.to_string())??;
+            Ok(None)
         }
         .boxed()
     }

@@ -4,7 +4,6 @@
 //! are those of the kernel.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -139,7 +138,7 @@ async fn pods(node: &Node) -> Result<Vec<Pod>, RuntimeError> {
     }
     let entries = node.pods.lock();
     let pods = entries.iter().map(|(uid, entry)| {
-        let pod = Arc::clone(&entry.update.borrow().pod);
+        let pod = node.allocations.allocated(&entry.update.borrow().pod);
         let states = entry.containers.lock();
         let containers = by_pod.remove(uid).into_iter().flatten();
         // Only those that run: the runtime may still know the last run of one.

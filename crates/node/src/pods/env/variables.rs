@@ -96,7 +96,9 @@ impl Variables {
         text: &str,
         room: &mut Room,
     ) -> Result<String, EnvError> {
-        self.expand_with(text, room, |name| Err(EnvError::NoVariable(name.to_owned())))
+        self.expand_with(text, room, |name| {
+            Err(EnvError::NoVariable(name.to_owned()))
+        })
     }
 
     fn expand_with(

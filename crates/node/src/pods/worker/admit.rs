@@ -22,7 +22,7 @@ fn refusal(node: &Node, pod: &Pod) -> Option<(&'static str, String)> {
 impl Worker {
     /// Whether a pod may run. One that may not fails, but containers that an agent has started before go on: it may have had
     /// other settings.
-    pub(super) fn admit(&mut self, pod: &Pod) -> bool {
+    pub(super) fn is_admitted(&mut self, pod: &Pod) -> bool {
         if self
             .containers
             .lock()

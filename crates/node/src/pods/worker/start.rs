@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use tokio::time::Instant;
 
+use super::super::resources::Budget;
 use super::super::state::{Health, Phase, Terminated};
 use super::super::{Update, launch, lifecycle, runs};
 use super::{RETRY, Wake, Worker, grace};
@@ -163,6 +164,9 @@ impl Worker {
                     format!("Started container {name}"),
                 );
                 self.enter(name, attempt, Phase::Running(running.clone()));
+                if let Some(state) = self.containers.lock().get_mut(name) {
+                    state.applied = Some(Budget::of(pod, container));
+                }
                 runs::forget(&self.node, pod, name, attempt);
                 if self.after_start(pod, container, &running).await {
                     self.watch(pod, container, &running, Health::default());

@@ -49,6 +49,8 @@ impl Worker {
 
     /// Stops all running containers; a further update of the pod can only shorten the grace period.
     pub(super) async fn stop_all(&mut self, pod: &Pod, grace: Duration) {
+        // Nothing is started again.
+        self.restarting.clear();
         self.collect_exits(pod);
         self.probes.clear();
         let running: Vec<(Container, String)> = {

@@ -123,6 +123,7 @@ calls! {
     runtime.remove_container(RemoveContainerRequest) -> RemoveContainerResponse within WORK;
     runtime.list_containers(ListContainersRequest) -> ListContainersResponse within LOOK;
     runtime.container_status(ContainerStatusRequest) -> ContainerStatusResponse within LOOK;
+    runtime.update_container_resources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse within WORK;
     runtime.list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse within LOOK;
     runtime.reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse within LOOK;
     runtime.exec(ExecRequest) -> ExecResponse within WORK;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::calls::CallError;
 use super::sandbox::{Sandbox, addresses};
 use super::translate::{annotation, label};
-use super::{Inner, Known, Removal, follow, time};
+use super::{Inner, Known, Removal, follow, reported, time};
 use crate::runtime::{Found, Running};
 use crate::shim::spec::Owner;
 
@@ -127,7 +127,8 @@ impl Inner {
                 id: container.id,
                 started: time(status.started_at).unwrap_or_else(Timestamp::now),
                 image_id: status.image_ref.clone(),
-                user: None,
+                user: reported::user(status),
+                given: reported::given(status),
                 exit,
             },
         }

@@ -319,7 +319,8 @@ fn mount(request: &Request, mount: &Mount) -> v1::Mount {
     }
 }
 
-fn resources(limits: &Limits) -> v1::LinuxContainerResources {
+/// Translates the limits of a container.
+pub(super) fn resources(limits: &Limits) -> v1::LinuxContainerResources {
     let pages: BTreeMap<_, _> = limits.huge_pages.iter().collect();
     v1::LinuxContainerResources {
         cpu_period: limits.cpu_quota.map_or(0, |_| 100_000),
