@@ -131,7 +131,7 @@ impl Cluster {
         }
     }
 
-    /// The features that are on.
+    /// The feature gates that are enabled; they decide which fields of claims and slices count.
     pub fn features(&self) -> &Features {
         &self.features
     }

@@ -73,7 +73,7 @@ pub struct UnusablePool {
 }
 
 impl RequestExplanation {
-    /// How many devices remain at the end.
+    /// The number of devices that pass every check.
     pub fn left(&self) -> i64 {
         self.filter_counts.last().map_or(0, |stage| stage.left)
     }

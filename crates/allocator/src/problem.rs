@@ -12,16 +12,16 @@ use smol_str::SmolStr;
 
 use crate::{Claims, Classes, Cluster, Features, Held, HeldKind, Holder, Node, SelectorCache};
 
-/// A problem.
+/// An input of `allot allocate`: claims, and the cluster that they are allocated in.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Problem {
-    /// Its name.
+    /// The name of the problem, which its result repeats.
     pub name: String,
     /// Names of the feature gates that are on.
     #[serde(deserialize_with = "nullable")]
     pub features: Vec<String>,
-    /// The node, when there is just one.
+    /// The node of a problem with a single node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<core::Node>,
     /// The nodes; they are tried one after the other, each against the same state.
@@ -39,7 +39,7 @@ pub struct Problem {
     /// What others have of shared devices.
     #[serde(deserialize_with = "nullable")]
     pub consumed_capacity: Vec<ConsumedCapacity>,
-    /// The classes.
+    /// The DeviceClasses that the claims can name.
     #[serde(deserialize_with = "nullable")]
     pub device_classes: Vec<api::DeviceClass>,
     /// The slices, in the order in which they are listed.

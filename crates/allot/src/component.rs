@@ -82,6 +82,21 @@ const SCRAPE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection may live: a scraper that does not read its answer has its place only so long. Others connect again.
 const SCRAPE_AGE: Duration = Duration::from_secs(600);
 
+/// Begins to serve metrics at [`METRICS`] on an address.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub async fn start_metrics(
+    address: std::net::SocketAddr,
+    metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
+) -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}"))?;
+    tokio::spawn(serve_metrics(listener, METRICS, metrics));
+    Ok(())
+}
+
 /// Serves metrics at a path, and health, over plain HTTP, without end.
 pub async fn serve_metrics(
     listener: tokio::net::TcpListener,

@@ -128,6 +128,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return fail(&error),
     };
+    if matches!(
+        &cli.command,
+        Command::Up(_) | Command::Demo(_) | Command::Node(_)
+    ) {
+        allot_node::shim::leave_keyring();
+    }
     let into_file = matches!(&cli.command, Command::Up(args) if args.logs_into_file());
     // A log file has a limited size, and is the only record of what happened in the background.
     let level = match into_file {

@@ -26,7 +26,7 @@ pub use parse::ScheduleError;
 /// A next time is searched in this many further years.
 const YEARS: i16 = 5;
 
-/// A schedule.
+/// When a CronJob starts: at the times of a cron expression, or at a fixed interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
     /// At the times whose fields are all in these sets.

@@ -408,5 +408,27 @@ impl LabelSelectorRequirement {
     }
 }
 
+/// A `LabelSelector` as the `String` method of Go's type prints it, from `matchLabels` and `matchExpressions`: the key, the
+/// operator and the values, separated by spaces.
+pub fn go_string<'a>(
+    match_labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+    match_expressions: impl IntoIterator<Item = (&'a str, &'a str, String)>,
+) -> String {
+    let labels = match_labels.into_iter();
+    let labels: String = labels
+        .map(|(key, value)| format!("{key}: {value},"))
+        .collect();
+    let expressions = match_expressions
+        .into_iter()
+        .map(|(key, operator, values)| {
+            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+        });
+    let expressions: String = expressions.collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}
+
 #[cfg(test)]
 mod tests;

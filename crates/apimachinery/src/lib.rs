@@ -2,8 +2,8 @@
 //!
 //! The rules of what the API accepts and the texts of its errors live here once: [`quantity::Quantity`], label and
 //! field selectors ([`labels`], [`fields`]), name rules with upstream's texts ([`names`]), field errors ([`field`]),
-//! [`status::Status`], sums of quantities ([`amounts`]), the group/version/kind names ([`gvk`]), cron schedules ([`cron`]) and suggestions for mistyped
-//! names ([`suggest`]).
+//! [`status::Status`], sums of quantities ([`amounts`]), the group/version/kind names ([`gvk`]), well-known labels and taints
+//! ([`well_known`]), cron schedules ([`cron`]) and suggestions for mistyped names ([`suggest`]).
 //!
 //! Invariants: no I/O, no clock, no randomness; nothing here panics on input; texts equal those of Kubernetes 1.36. The
 //! crate must not depend on any kind of object.
@@ -39,7 +39,10 @@ pub mod quantity;
 pub mod quote;
 pub mod status;
 pub mod suggest;
+pub mod truncate;
 pub mod webhook;
+pub mod well_known;
 
 pub use quantity::Quantity;
 pub use status::Status;
+pub use truncate::truncate;

@@ -236,7 +236,7 @@ pub fn port_number(value: i64) -> Vec<String> {
     }
 }
 
-/// Reason of a condition.
+/// The errors of a condition's `reason`.
 pub fn condition_reason(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
     let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b',' | b':');

@@ -15,6 +15,7 @@ mod owners;
 pub mod plugins;
 mod pods;
 mod quota;
+mod resize;
 mod security;
 mod storage;
 
@@ -71,7 +72,7 @@ pub enum Operation {
 pub struct Attributes<'a> {
     /// What happens.
     pub operation: Operation,
-    /// To which resource.
+    /// The resource of the request.
     pub resource: &'a Resource,
     /// Through which subresource, or empty.
     pub subresource: &'a str,
@@ -307,6 +308,9 @@ pub async fn validate(
     }
     if enabled(core, "PersistentVolumeClaimResize") {
         storage::resize(core, attributes, object).await?;
+    }
+    if enabled(core, "PodResizeValidator") {
+        resize::check(core, attributes, object).await?;
     }
     dynamic::validate(core, attributes, object).await?;
     if enabled(core, "ResourceQuota") {

@@ -24,7 +24,7 @@ use event::{AuthenticationMetadata, Event, ObjectReference, ResponseStatus, User
 pub use log::{Log, Rotation};
 pub use policy::{Level, Policy, Stage};
 
-/// Longest user agent that is written.
+/// Longest user agent in an audit event, in bytes; a longer one is cut.
 const MOST_AGENT: usize = 1024;
 /// Longest id of a request that is taken over from its client.
 const MOST_ID: usize = 64;

@@ -12,8 +12,8 @@ pub mod policy;
 mod token;
 
 pub use authenticate::Authenticator;
-pub use authorize::{Ask, Authorizer, Decision};
-pub(crate) use authorize::{question, selected};
+pub use authorize::{Authorizer, AuthorizerAttributes, Decision};
+pub(crate) use authorize::{authorizer_attributes, selected};
 pub use impersonate::Impersonation;
 pub use index::{Binding, Index, Rule, Scope, Subject};
 pub use token::{Bound, Signer, TokenError};

@@ -179,7 +179,7 @@ enum Part {
     Plain { name: String },
 }
 
-/// All documents by name.
+/// The parts of the OpenAPI document, by the paths that they describe.
 fn parts(registry: &Registry) -> BTreeMap<String, Part> {
     let mut out = BTreeMap::new();
     // A classic version of any resource comes with that of claims.

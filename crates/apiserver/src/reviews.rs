@@ -9,7 +9,7 @@ use allot_schema::types::Type;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::auth::{Ask, Decision};
+use crate::auth::{AuthorizerAttributes, Decision};
 use crate::body::Body;
 use crate::config::AuthorizationMode;
 use crate::context::Call;
@@ -193,13 +193,13 @@ fn shown_metadata(call: &Call<'_>, metadata: &Value) -> BadValue {
 async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let fields = field_selector(&resource["fieldSelector"]);
-    let ask = if resource.is_object() {
-        Ask {
+    let access = if resource.is_object() {
+        AuthorizerAttributes {
             fields: fields.as_ref(),
             subresource: text(resource, &["subresource"]),
             namespace: text(resource, &["namespace"]),
             name: text(resource, &["name"]),
-            ..Ask::resource(
+            ..AuthorizerAttributes::resource(
                 user,
                 text(resource, &["verb"]),
                 text(resource, &["group"]),
@@ -207,9 +207,9 @@ async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
             )
         }
     } else {
-        Ask::path(user, text(other, &["verb"]), text(other, &["path"]))
+        AuthorizerAttributes::path(user, text(other, &["verb"]), text(other, &["path"]))
     };
-    let decision = call.core.authorizer.decide(call.core, &ask).await?;
+    let decision = call.core.authorizer.decide(call.core, &access).await?;
     let mut status = json!({"allowed": decision.allowed()});
     let (Decision::Allow(reason) | Decision::NoOpinion(reason)) = decision;
     if !reason.is_empty() {

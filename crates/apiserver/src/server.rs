@@ -11,7 +11,7 @@ use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
-use crate::auth::{certificate, credential, question, selected};
+use crate::auth::{authorizer_attributes, certificate, credential, selected};
 use crate::body::{Body, ReadDeadlines, text_response};
 use crate::config::Config;
 use crate::connections::Connection;
@@ -313,12 +313,12 @@ impl Server {
             Err(refused) => return Ok(refused),
         }
         let fields = selected(request);
-        let ask = question(request, fields.as_ref());
-        let decision = core.authorizer.decide(core, &ask).await?;
+        let access = authorizer_attributes(request, fields.as_ref());
+        let decision = core.authorizer.decide(core, &access).await?;
         if let Some(trail) = audit {
             trail.decided(decision.allowed(), decision.reason());
         }
-        decision.required(&ask)?;
+        decision.required(&access)?;
         if !request.info.is_resource {
             return self.other_path(request).await;
         }

@@ -1,8 +1,9 @@
-//! Atomic replacement of files: readers see the old or the new content, also after a crash.
+//! Atomic replacement of files: readers see the old or the new content, also after a crash. Directories that are not for
+//! other users.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +46,16 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         return Err(error);
     }
     File::open(directory)?.sync_all()
+}
+
+/// Creates a directory, with those above it that are missing, for which other users have no more rights than `mode` gives
+/// them. An existing directory keeps its mode.
+///
+/// # Errors
+/// Errors of the file system.
+pub fn create_private_dir(path: &Path, mode: u32) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(mode).create(path)
 }
 
 /// Reads a file that another program wrote, with at most `largest` bytes. A pipe is not waited for, and a device not read:

@@ -28,6 +28,7 @@
 
 use std::path::PathBuf;
 
+mod bounded;
 pub mod file;
 mod name;
 mod registry;
@@ -36,7 +37,8 @@ mod spec;
 pub use name::{QualifiedName, check_class, check_device, check_vendor, check_written_kind};
 pub use registry::Registry;
 pub use spec::{
-    ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec, VERSIONS,
+    ContainerEdits, Device, DeviceNode, HOOK_NAMES, Hook, IntelRdt, Mount, NetDevice, Spec,
+    VERSIONS,
 };
 
 /// Errors of a spec, a name, or a look-up.

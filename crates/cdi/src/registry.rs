@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{ContainerEdits, Error, QualifiedName, Spec};
+use super::{ContainerEdits, Error, QualifiedName, Spec, bounded};
 
 #[cfg(test)]
 mod tests;
@@ -16,6 +16,8 @@ pub struct Registry {
     devices: BTreeMap<QualifiedName, usize>,
     conflicts: BTreeMap<QualifiedName, Vec<PathBuf>>,
     errors: Vec<Error>,
+    /// Files and bytes that were read.
+    read: (usize, u64),
 }
 
 impl Registry {
@@ -59,8 +61,22 @@ impl Registry {
         paths.sort();
         let mut here: BTreeMap<QualifiedName, PathBuf> = BTreeMap::new();
         for path in paths {
-            let spec = match Spec::read(&path) {
-                Ok(spec) => spec,
+            let (files, bytes) = self.read;
+            if files >= bounded::FILES {
+                let text = format!("there are more than {} files", bounded::FILES);
+                self.errors.push(Error::Io {
+                    path: directory.to_owned(),
+                    source: std::io::Error::other(text),
+                });
+                break;
+            }
+            let read = Spec::read_within(&path, bounded::ALL_FILES.saturating_sub(bytes));
+            self.read.0 += 1;
+            let spec = match read {
+                Ok((spec, more)) => {
+                    self.read.1 += more;
+                    spec
+                }
                 Err(error) => {
                     self.errors.push(error);
                     continue;

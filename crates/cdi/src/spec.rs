@@ -1,12 +1,12 @@
 //! The content of a spec file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Error, file, name};
+use super::{Error, bounded, name};
 
+mod files;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +27,7 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// The devices.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list")]
     pub devices: Vec<Device>,
     /// Applied once when any of the devices is used.
     #[serde(
@@ -57,19 +57,39 @@ pub struct Device {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContainerEdits {
     /// Environment, `NAME=value`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     pub env: Vec<String>,
     /// Device nodes to create.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     pub device_nodes: Vec<DeviceNode>,
     /// Network interfaces to move into the container.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     pub net_devices: Vec<NetDevice>,
     /// OCI hooks to run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     pub hooks: Vec<Hook>,
     /// File systems to mount.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     pub mounts: Vec<Mount>,
     /// Cache and memory bandwidth control.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +99,7 @@ pub struct ContainerEdits {
     pub additional_gids: Vec<u32>,
 }
 
-/// A device node.
+/// A device node that a container gets. What is absent is as at the node of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeviceNode {
@@ -121,11 +141,21 @@ pub struct NetDevice {
     pub name: String,
 }
 
+/// Points in the life of a container at which hooks run, in order.
+pub const HOOK_NAMES: [&str; 6] = [
+    "prestart",
+    "createRuntime",
+    "createContainer",
+    "startContainer",
+    "poststart",
+    "poststop",
+];
+
 /// An OCI hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hook {
-    /// When it runs, for example `createContainer`.
+    /// When it runs: one of [`HOOK_NAMES`].
     pub hook_name: String,
     /// Program on the host.
     pub path: String,
@@ -140,7 +170,7 @@ pub struct Hook {
     pub timeout: Option<i64>,
 }
 
-/// A mount.
+/// A file or directory of the host that is mounted in a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Mount {
@@ -266,15 +296,7 @@ impl ContainerEdits {
             }
         }
         for (i, hook) in self.hooks.iter().enumerate() {
-            const NAMES: [&str; 6] = [
-                "prestart",
-                "createRuntime",
-                "createContainer",
-                "startContainer",
-                "poststart",
-                "poststop",
-            ];
-            if !NAMES.contains(&hook.hook_name.as_str()) {
+            if !HOOK_NAMES.contains(&hook.hook_name.as_str()) {
                 return Err(bad(
                     format!("hooks[{i}].hookName"),
                     &format!("{:?} is not a hook", hook.hook_name),
@@ -315,14 +337,6 @@ impl ContainerEdits {
         .find_map(|(used, version)| used.then_some(version))
         .unwrap_or(0)
     }
-}
-
-/// The text of a file that a driver wrote.
-fn read(path: &Path) -> std::io::Result<String> {
-    const LARGEST: u64 = 16 << 20;
-    let content = crate::file::read_bounded(path, LARGEST)?;
-    String::from_utf8(content)
-        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }
 
 impl Spec {
@@ -417,50 +431,5 @@ impl Spec {
                 .validate(&format!("devices[{i}].containerEdits"))?;
         }
         Ok(())
-    }
-
-    /// Reads a `.json` or `.yaml` file and validates it.
-    ///
-    /// # Errors
-    /// Names the file and the error.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let io = |source| Error::Io {
-            path: path.to_owned(),
-            source,
-        };
-        let parse = |reason: String| Error::Parse {
-            path: path.to_owned(),
-            reason,
-        };
-        let text = read(path).map_err(io)?;
-        let spec: Self = if path
-            .extension()
-            .is_some_and(|extension| extension == "json")
-        {
-            serde_json::from_str(&text).map_err(|error| parse(error.to_string()))?
-        } else {
-            serde_saphyr::from_str(&text).map_err(|error| parse(error.to_string()))?
-        };
-        spec.validate().map_err(|error| parse(error.to_string()))?;
-        Ok(spec)
-    }
-
-    /// Validates and replaces the file at `path` (JSON, mode 0644, because runtimes may run as another user). Kinds that
-    /// crash container runtimes are refused, see [`crate::check_written_kind`].
-    ///
-    /// # Errors
-    /// A broken rule or the file system's. A vendor or a class of one letter is such a rule: it is valid and can be read, but
-    /// the library of containerd and CRI-O panics on it.
-    pub fn write(&self, path: &Path) -> Result<(), Error> {
-        self.validate()?;
-        name::check_written_kind(&self.kind)?;
-        let text = serde_json::to_vec(self).map_err(|error| Error::Parse {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-        file::write_atomic(path, &text, 0o644).map_err(|source| Error::Io {
-            path: path.to_owned(),
-            source,
-        })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// Number of a node, unique within an expression.
 pub type Id = u32;
 
-/// A literal.
+/// A constant in the source of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Literal {
     /// `null`.
@@ -71,7 +71,7 @@ pub enum ExprKind {
     Map(Vec<Entry<Expr>>),
     /// A message.
     Struct {
-        /// Name of its type.
+        /// The type's qualified name, as written.
         type_name: Arc<str>,
         /// Its fields.
         fields: Vec<Entry<Arc<str>>>,

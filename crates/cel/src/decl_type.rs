@@ -178,7 +178,7 @@ impl DeclType {
         &self.0.ty
     }
 
-    /// The structure.
+    /// What the type consists of, such as the elements of a list or the fields of an object.
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }

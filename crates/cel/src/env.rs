@@ -40,7 +40,7 @@ pub(crate) struct Overload {
 /// A variable and the type it is declared with.
 #[derive(Debug, Clone)]
 pub struct Variable {
-    /// Its name.
+    /// The name by which expressions refer to the variable.
     pub name: Arc<str>,
     /// Its type with the sizes that its values can have.
     pub ty: DeclType,

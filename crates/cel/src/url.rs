@@ -2,7 +2,7 @@
 
 use allot_apimachinery::quote::quote;
 
-/// A URL.
+/// A URL as Go's `net/url` parses it, for the `url` function of Kubernetes' CEL library.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Url {
     text: String,

@@ -67,7 +67,7 @@ impl<T: ?Sized> Handle<'_, T> {
     }
 }
 
-/// A value.
+/// A value of CEL. What comes from the input is borrowed.
 #[derive(Debug, Clone)]
 pub enum Value<'a> {
     /// `null`.

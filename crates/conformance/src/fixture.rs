@@ -29,7 +29,7 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A kubelet gives up a call after so long.
 const KUBELET_LIMIT: Duration = Duration::from_secs(45);
 
-/// The paths.
+/// The directories that a driver under test uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     pub(crate) root: PathBuf,

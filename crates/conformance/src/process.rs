@@ -106,7 +106,7 @@ impl Process {
         Ok(Self { child, group, run })
     }
 
-    /// Its exit status once it has ended.
+    /// The exit status of the process; `None` while it runs.
     pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

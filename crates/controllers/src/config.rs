@@ -39,7 +39,7 @@ pub enum Controller {
     PodGarbageCollector,
     /// The service account `default` of each namespace.
     ServiceAccount,
-    /// Tokens in secrets of service accounts.
+    /// Issues the tokens of secrets of type `kubernetes.io/service-account-token`.
     ServiceAccountToken,
     /// The ConfigMap `kube-root-ca.crt` of each namespace.
     RootCaPublisher,

@@ -76,11 +76,11 @@ pub(crate) fn build(context: &Context) -> Task {
         }
     });
     let queue = this.queue.clone();
-    let (workers, shutdown) = (context.config.workers, context.shutdown.clone());
-    let budgets = queue.run(workers, shutdown, move |key| {
-        let this = this.clone();
-        async move { this.sync(&key).await }
-    });
+    let budgets = context.run_workers(
+        queue,
+        this,
+        |this, key| async move { this.sync(&key).await },
+    );
     let stale = stale::build(context);
     Box::pin(async move {
         tokio::join!(budgets, stale);

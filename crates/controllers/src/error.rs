@@ -6,7 +6,7 @@ use thiserror::Error as ThisError;
 #[derive(Debug, ThisError)]
 pub enum Error {
     /// The API server refused or could not be reached.
-    #[error("{}", allot_reflector::message(.0))]
+    #[error("{}", allot_reflector::api_message(.0))]
     Api(#[from] kube::Error),
     /// The object is invalid for the controller, for this reason.
     #[error("{0}")]

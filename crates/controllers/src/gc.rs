@@ -34,7 +34,7 @@ const ORPHAN: &str = "orphan";
 /// Finalizers of allocated claims: of the structured allocation of today and of 1.30.
 const ALLOCATED: [&str; 2] = [
     allot_resourceclaim::FINALIZER,
-    "dra.k8s.io/delete-protection",
+    allot_model::classic::DELETE_PROTECTION,
 ];
 
 struct Collector {

@@ -114,14 +114,11 @@ pub(crate) fn build(context: &Context, served: &Served) -> Task {
         }
     });
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    context.run_workers(
+        queue,
+        this,
+        |this, key| async move { this.sync(&key).await },
+    )
 }
 
 impl Liveness {

@@ -76,14 +76,11 @@ pub(crate) fn build(context: &Context, inventory: &Inventory) -> Task {
         }
     });
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    context.run_workers(
+        queue,
+        this,
+        |this, key| async move { this.sync(&key).await },
+    )
 }
 
 /// The remaining content of a namespace.

@@ -135,19 +135,12 @@ pub(crate) fn build(context: &Context) -> Task {
         }
     });
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |work| {
-            let this = this.clone();
-            async move {
-                match work {
-                    Work::Node(name) => this.sync_node(&name).await,
-                    Work::Pod(key) => this.sync_pod(&key).await,
-                }
-            }
-        },
-    ))
+    context.run_workers(queue, this, |this, work| async move {
+        match work {
+            Work::Node(name) => this.sync_node(&name).await,
+            Work::Pod(key) => this.sync_pod(&key).await,
+        }
+    })
 }
 
 fn ready_condition(node: &Node) -> Option<&k8s_openapi::api::core::v1::NodeCondition> {
@@ -171,7 +164,7 @@ impl Nodes {
             );
             return;
         }
-        // Creation times are in whole seconds.
+        // `creationTimestamp` has whole seconds, so the start is compared in whole seconds as well.
         let created = node.metadata.creation_timestamp.as_ref();
         let is_new = created.is_some_and(|at| at.0.as_second() >= self.started.as_second());
         if change.old().is_none() && is_new {

@@ -99,21 +99,14 @@ pub(crate) fn build(context: &Context) -> Task {
         }
     });
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |work| {
-            let this = this.clone();
-            async move {
-                match work {
-                    Work::Pod(key) => this.unbound(&key).await?,
-                    Work::Node(name) => this.node_gone(&name).await?,
-                    Work::Finished => this.too_many().await?,
-                }
-                Ok(Next::Done)
-            }
-        },
-    ))
+    context.run_workers(queue, this, |this, work| async move {
+        match work {
+            Work::Pod(key) => this.unbound(&key).await?,
+            Work::Node(name) => this.node_gone(&name).await?,
+            Work::Finished => this.too_many().await?,
+        }
+        Ok(Next::Done)
+    })
 }
 
 impl PodGc {

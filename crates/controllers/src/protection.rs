@@ -59,14 +59,11 @@ pub(crate) fn claims(context: &Context) -> Task {
             }
         }
     });
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    context.run_workers(
+        queue,
+        this,
+        |this, key| async move { this.sync(&key).await },
+    )
 }
 
 impl Claims {

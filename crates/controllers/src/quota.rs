@@ -118,14 +118,11 @@ pub(crate) fn build(context: &Context, served: &Served, inventory: &Inventory) -
         }
     });
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    context.run_workers(
+        queue,
+        this,
+        |this, key| async move { this.sync(&key).await },
+    )
 }
 
 /// The limits of a quota by the resource whose objects count for them.

@@ -58,14 +58,11 @@ pub(crate) fn build(context: &Context) -> Task {
         queue,
     });
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    context.run_workers(
+        queue,
+        this,
+        |this, key| async move { this.sync(&key).await },
+    )
 }
 
 /// Counts for the status.

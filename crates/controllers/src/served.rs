@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use allot_reflector::server_minor;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList};
 use kube::Client;
 use kube::core::discovery::ApiResource;
@@ -136,7 +137,7 @@ pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Res
         served.minor = loop {
             let found = tokio::select! {
                 () = shutdown.cancelled() => return Ok(served),
-                found = minor(client) => found,
+                found = server_minor(client) => found,
             };
             match found {
                 Ok(minor) => break minor,
@@ -193,21 +194,6 @@ fn is_other_answer(error: &kube::Error) -> bool {
 fn lists(groups: &APIGroupList, group_version: &str) -> bool {
     let mut versions = groups.groups.iter().flat_map(|g| &g.versions);
     versions.any(|v| v.group_version == group_version)
-}
-
-/// The release of the server, or the one it emulates.
-async fn minor(client: &Client) -> Result<u32, Error> {
-    let request = http::Request::get("/version")
-        .body(Vec::new())
-        .map_err(kube::Error::HttpError)?;
-    let version: serde_json::Value = client.request(request).await?;
-    let number = |field: &str| {
-        let text = version[field].as_str()?;
-        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-        digits.parse().ok()
-    };
-    let minor = number("emulationMinor").or_else(|| number("minor"));
-    Ok(minor.unwrap_or(u32::MAX))
 }
 
 impl Served {

@@ -101,14 +101,11 @@ pub(crate) fn build(context: &Context, served: &Served) -> Task {
     });
     this.watch(context);
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |work| {
-            let this = this.clone();
-            async move { this.sync(work).await }
-        },
-    ))
+    context.run_workers(
+        queue,
+        this,
+        |this, work| async move { this.sync(work).await },
+    )
 }
 
 fn pool_of(slice: &ResourceSlice) -> Vec<String> {

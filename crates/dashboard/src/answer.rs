@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// The body of an answer: complete, or streamed.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An answer.
+/// The response to a request of the page.
 pub type Answer = Response<Body>;
 
 /// Only this server's own files, nothing inline, nothing embedded, and no strings interpreted as

@@ -17,7 +17,7 @@ pub enum Kind {
     Classes,
     /// DeviceTaintRules.
     TaintRules,
-    /// Pods that are on no node, without what they run.
+    /// Pods that are not bound to a node, without the details of their containers.
     Pods,
 }
 
@@ -79,7 +79,7 @@ impl Kind {
         format!("{root}{version}{within}/{plural}?{only}")
     }
 
-    /// What of an object leaves the server.
+    /// Removes the fields of an object that the dashboard does not need.
     ///
     /// Reduces a pod to the fields that the page shows: environment variables and commands may be confidential, and the
     /// page is a larger target than kubectl. The times of writes are kept, the lists of written fields are not.

@@ -17,7 +17,7 @@ const VERSIONS: [Version; 4] = Version::ALL;
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// The request failed.
-    #[error("{}", text(.0))]
+    #[error("{}", api_message(.0))]
     Kube(#[from] kube::Error),
     /// An answer that is not of the expected shape.
     #[error("unexpected answer of the API server: {0}")]
@@ -33,8 +33,8 @@ pub enum AccessError {
     Claim(String),
 }
 
-/// What the API server said; the error of the client adds the whole Status.
-pub(crate) fn text(error: &kube::Error) -> String {
+/// The message of an error that the API server returned. The client's own text repeats it, with the whole Status.
+pub fn api_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::metadata::DeviceMetadata;
 
-/// Which claim.
+/// Identifies a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimRef {
-    /// Namespace.
+    /// The namespace of the claim, and of the pods that use it.
     pub namespace: String,
     /// Name.
     pub name: String,

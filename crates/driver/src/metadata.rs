@@ -59,7 +59,7 @@ pub struct Request {
     pub devices: Vec<Device>,
 }
 
-/// A device.
+/// A device of a request, as the metadata file describes it to the container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// The driver.

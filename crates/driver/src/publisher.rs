@@ -12,7 +12,7 @@ use kube::runtime::watcher;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::{ResourceApi, text};
+use crate::api::{ResourceApi, api_message};
 use crate::error::BackgroundError;
 
 mod plan;
@@ -319,7 +319,7 @@ impl Publisher {
             let mut node = nodes
                 .get_opt(name)
                 .await
-                .map_err(|error| failed(text(&error)))?;
+                .map_err(|error| failed(api_message(&error)))?;
             if node.is_none() {
                 // Drivers and the kubelet are started together, and either may be first.
                 let seen = watcher::watch_object(nodes, name);

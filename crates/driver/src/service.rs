@@ -101,7 +101,7 @@ impl<D: Driver> Core<D> {
                 checkpoint: Arc::clone(&self.checkpoint),
                 version: D::STATE_VERSION,
             });
-            // The first pod says for whom; further ones may be many.
+            // One consumer is enough for the log: a shared claim may have many.
             let pod = claim.pods().next().unwrap_or_default();
             let uid = &claim.reference.uid;
             let span = tracing::info_span!("prepare", claim = %claim.reference, uid, pod);

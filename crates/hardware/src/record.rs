@@ -18,7 +18,7 @@ use crate::format::Model;
 pub struct Recorded {
     /// The file.
     pub text: String,
-    /// Its model.
+    /// The hardware model that was made from them.
     pub model: Model,
     /// The number of nodes it was created from.
     pub nodes: usize,

@@ -6,7 +6,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// First frames of zstd files may be skippable; their number ends in any digit.
+/// The magic number of a skippable zstd frame, which may come first, without its first byte: that is 0x50 to 0x5f.
 const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
 /// Limit of a zstd frame's window. Files of `zstd --ultra -22` need this much.
 const MAX_WINDOW: u64 = 128 << 20;

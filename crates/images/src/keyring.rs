@@ -239,7 +239,7 @@ fn matches(glob: &str, name: &str) -> bool {
             Some((host, port)) if !port.ends_with(']') => (host, port),
             _ => (host, ""),
         };
-        // The brackets of an IPv6 address would be a class of letters.
+        // In a glob pattern, the brackets of an IPv6 address would be a character class.
         let address = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));

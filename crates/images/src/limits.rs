@@ -22,6 +22,10 @@ pub struct Limits {
     pub unpacked: u64,
     /// Entries of one layer.
     pub entries: u64,
+    /// Bytes of the files of all layers of an image when unpacked.
+    pub image_unpacked: u64,
+    /// Entries of all layers of an image: each takes an inode of the disk.
+    pub image_entries: u64,
     /// Bytes of the headers of one entry: long names and extended attributes.
     pub header: u64,
     /// Directories below each other.
@@ -44,6 +48,8 @@ impl Default for Limits {
             layers: 128,
             unpacked: 32 * GIB,
             entries: 1_000_000,
+            image_unpacked: 64 * GIB,
+            image_entries: 2_000_000,
             header: MIB,
             depth: 255,
             xattrs: 64,

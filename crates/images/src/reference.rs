@@ -194,10 +194,7 @@ pub(crate) fn is_tag(text: &str) -> bool {
 
 /// The name as its writer wrote it, if short enough to be repeated in a message.
 fn shortened(text: &str) -> &str {
-    let end = (0..=text.len().min(MAX_TEXT))
-        .rev()
-        .find(|end| text.is_char_boundary(*end));
-    &text[..end.unwrap_or(0)]
+    &text[..text.floor_char_boundary(MAX_TEXT)]
 }
 
 /// The part before the first slash is a registry if it cannot be a part of a path on Docker Hub.

@@ -169,7 +169,7 @@ fn is_authority(text: &str) -> bool {
 }
 
 /// Whether a host is this machine's loopback interface by its name or address.
-pub(crate) fn is_loopback(authority: &str) -> bool {
+fn is_loopback(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<http::uri::Authority>() else {
         return false;
     };

@@ -5,6 +5,7 @@
 
 mod auth;
 mod body;
+mod reach;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,14 +22,16 @@ use url::Url;
 
 use crate::keyring::Credential;
 use crate::manifest::{ACCEPTED, Descriptor};
-use crate::registries::{Endpoint, is_loopback};
+use crate::registries::Endpoint;
 use crate::{Digest, Error, Limits, Result, Timeouts};
 pub use body::Body;
+use reach::{Resolver, leads_here};
 
 const AGENT: &str = concat!("allot/", env!("CARGO_PKG_VERSION"));
 const MAX_REDIRECTS: usize = 5;
 
-type Http = Client<hyper_rustls::HttpsConnector<HttpConnector>, Empty<Bytes>>;
+type Connector = hyper_rustls::HttpsConnector<HttpConnector<Resolver>>;
+type Http = Client<Connector, Empty<Bytes>>;
 
 /// One server with one set of credentials, for one pull.
 pub struct Registry {
@@ -46,7 +49,7 @@ pub struct Registry {
 /// A manifest as it was sent.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// The content.
+    /// The bytes of the manifest, unchanged: its digest depends on each of them.
     pub content: Bytes,
     /// Its type, from the answer's header.
     pub media_type: String,
@@ -67,7 +70,9 @@ impl Registry {
         limits: Limits,
         timeouts: Timeouts,
     ) -> Result<Self> {
-        let mut connector = HttpConnector::new();
+        let own = base(&endpoint, "")
+            .map_err(|error| Error::Unreachable(endpoint.authority.clone(), error.to_string()))?;
+        let mut connector = HttpConnector::new_with_resolver(Resolver::new(&own));
         connector.enforce_http(false);
         connector.set_connect_timeout(Some(timeouts.connect));
         connector.set_nodelay(true);
@@ -95,13 +100,7 @@ impl Registry {
     }
 
     fn url(&self, path: &str) -> Result<Url> {
-        let scheme = if self.endpoint.plain_http {
-            "http"
-        } else {
-            "https"
-        };
-        let text = format!("{scheme}://{}/v2/{path}", self.endpoint.authority);
-        let mut url = Url::parse(&text).map_err(|error| self.unreachable(error))?;
+        let mut url = base(&self.endpoint, path).map_err(|error| self.unreachable(error))?;
         if let Some(namespace) = &self.namespace {
             url.query_pairs_mut().append_pair("ns", namespace);
         }
@@ -188,8 +187,9 @@ impl Registry {
     ) -> Result<Response<Incoming>> {
         let scope = format!("repository:{repository}:pull");
         let known = self.tokens.lock().await.get(&scope).cloned();
-        let mut response = self.follow(&url, known.clone(), &accept, &range).await?;
-        if response.status() == StatusCode::UNAUTHORIZED {
+        let (mut response, own) = self.follow(&url, known.clone(), &accept, &range).await?;
+        // The credentials are for the registry, not for what another server asks for.
+        if response.status() == StatusCode::UNAUTHORIZED && own {
             // The server may speak of another scope, or the token has expired.
             let challenges = response.headers().get_all(WWW_AUTHENTICATE).iter();
             let challenges: Vec<String> = challenges
@@ -198,7 +198,7 @@ impl Registry {
             drop(response);
             let token = self.authorize(&challenges, &scope, what).await?;
             self.tokens.lock().await.insert(scope, token.clone());
-            response = self.follow(&url, Some(token), &accept, &range).await?;
+            (response, _) = self.follow(&url, Some(token), &accept, &range).await?;
         }
         let status = response.status();
         if status.is_success() {
@@ -216,14 +216,14 @@ impl Registry {
     }
 
     /// Sends a request and follows redirects, which servers use for blobs. Credentials are sent only to the server
-    /// itself.
+    /// itself. Returns also whether the answer is that server's.
     async fn follow(
         &self,
         url: &Url,
         authorization: Option<HeaderValue>,
         accept: &Option<String>,
         range: &Option<String>,
-    ) -> Result<Response<Incoming>> {
+    ) -> Result<(Response<Incoming>, bool)> {
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
             let mut headers = Vec::new();
@@ -240,7 +240,7 @@ impl Registry {
             }
             let response = self.send(&url, headers).await?;
             if !response.status().is_redirection() {
-                return Ok(response);
+                return Ok((response, same));
             }
             let target = response
                 .headers()
@@ -262,7 +262,7 @@ impl Registry {
         ) {
             return Err(self.unreachable("it redirects to an address without TLS"));
         }
-        if is_loopback(&authority(to)) && !is_loopback(&authority(from)) {
+        if leads_here(to) && !leads_here(from) {
             return Err(self.unreachable("it redirects to an address of this machine"));
         }
         Ok(())
@@ -299,6 +299,12 @@ impl Registry {
     fn unreachable(&self, reason: impl std::fmt::Display) -> Error {
         Error::Unreachable(self.endpoint.authority.clone(), reason.to_string())
     }
+}
+
+/// An address of the protocol on a server.
+fn base(endpoint: &Endpoint, path: &str) -> std::result::Result<Url, url::ParseError> {
+    let scheme = if endpoint.plain_http { "http" } else { "https" };
+    Url::parse(&format!("{scheme}://{}/v2/{path}", endpoint.authority))
 }
 
 /// The last cause of an error, which is what the operating system or TLS said.

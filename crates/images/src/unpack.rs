@@ -114,6 +114,11 @@ impl<'a> Unpacker<'a> {
         })
     }
 
+    /// Bounds of the next layer, if they differ from those of the options. The depth of directories stays.
+    pub(crate) fn limit(&mut self, limits: Limits) {
+        self.options.limits = limits;
+    }
+
     /// Unpacks one layer, compressed or not. Every byte of the archive counts for the digest, also those after its end.
     ///
     /// # Errors
@@ -121,9 +126,20 @@ impl<'a> Unpacker<'a> {
     /// [`Error::Layer`] for an entry that is refused, [`Error::TooLarge`] beyond the limits, [`Error::InvalidImage`] for
     /// an archive that cannot be read, [`Error::Io`] if the disk refuses, [`Error::Cancelled`].
     pub fn layer(&mut self, input: impl Read) -> Result<Report> {
+        let unpacked = self.whole_layer(input);
+        // What reads the input can take its end for a fault of the input.
+        match self.cancel.load(Ordering::Relaxed) && unpacked.is_err() {
+            true => Err(Error::Cancelled),
+            false => unpacked,
+        }
+    }
+
+    fn whole_layer(&mut self, input: impl Read) -> Result<Report> {
         self.report = Report::default();
         self.tree.begin_layer();
         let broken = |error: std::io::Error| stream::unwrap(error);
+        // A long input can have little content.
+        let input = stream::Cancellable(input, self.cancel);
         let plain = crate::decompress::decompress(input).map_err(broken)?;
         let stream = Stream::new(plain, &self.options.limits);
         let mut archive = tar::Archive::new(stream.reader());

@@ -10,7 +10,7 @@ use crate::request::Query;
 #[cfg(test)]
 mod tests;
 
-/// The encoding.
+/// The encodings of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// Compact JSON.

@@ -196,6 +196,22 @@ pub fn timestamp(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// The part of an object's metadata that its Scale has.
+pub fn scale_metadata(object: &Value) -> Value {
+    let keys = [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ];
+    let present = keys.into_iter().filter_map(|key| {
+        let value = object["metadata"].get(key)?;
+        Some((key.to_owned(), value.clone()))
+    });
+    Value::Object(present.collect())
+}
+
 /// Characters that cannot be mistaken for others or form words.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Longest base that a random end is added to.
@@ -203,11 +219,7 @@ const MAX_GENERATED_BASE: usize = 58;
 
 /// A name from `generateName`: the base, cut if needed, and five random characters.
 pub fn generate_name(base: &str) -> String {
-    let mut end = base.len().min(MAX_GENERATED_BASE);
-    while !base.is_char_boundary(end) {
-        end -= 1;
-    }
-    let mut name = base[..end].to_owned();
+    let mut name = base[..base.floor_char_boundary(MAX_GENERATED_BASE)].to_owned();
     for _ in 0..5 {
         name.push(char::from(
             NAME_ALPHABET[rand::random_range(0..NAME_ALPHABET.len())],

@@ -45,7 +45,7 @@ impl Version {
     }
 }
 
-/// A subresource.
+/// A subresource of a built-in kind, such as `status`, with the verbs that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subresource {
     /// `status`, `scale`, ….

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::custom::Scale;
 use crate::error::{ApiError, Result};
-use crate::object::{meta, metadata_mut};
+use crate::object::{meta, metadata_mut, scale_metadata};
 use crate::registry::Resource;
 
 /// The API version of `Scale` objects.
@@ -95,21 +95,9 @@ pub fn read(resource: &Resource, object: &Value, declared: Option<&Scale>) -> Re
         return scale.read(object).ok_or_else(missing);
     }
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
-    let mut metadata = json!({});
-    for key in [
-        "name",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-    ] {
-        if let Some(value) = object["metadata"].get(key) {
-            metadata[key] = value.clone();
-        }
-    }
     let replicas = number("/spec/replicas");
     let mut scale = json!({
-        "kind": "Scale", "apiVersion": API_VERSION, "metadata": metadata,
+        "kind": "Scale", "apiVersion": API_VERSION, "metadata": scale_metadata(object),
         "spec": {}, "status": {"replicas": number("/status/replicas")},
     });
     if replicas != 0 {

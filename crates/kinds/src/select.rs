@@ -57,7 +57,7 @@ impl Attributes {
         }
     }
 
-    /// The labels.
+    /// The labels that a label selector is matched against.
     pub fn labels(&self) -> &BTreeMap<String, String> {
         &self.labels
     }

@@ -22,7 +22,7 @@ pub use pods::{changes_scope, in_scopes, of_containers, requests};
 pub type Usage = BTreeMap<String, Quantity>;
 
 /// Suffix of the resource that limits the devices of a class.
-const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+pub const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
 /// Suffix of the resource that limits the devices of a class that are allocated; see [`allocated_class`].
 const ALLOCATED: &str = ".deviceclass.allot.dev/allocated-devices";
 /// Prefix of the implicit extended resource of a class.

@@ -139,8 +139,13 @@ pub fn row(kind: Kind, value: &Value, now: Timestamp) -> Vec<Value> {
     }
 }
 
-/// Where a claim stands, as the `State` column says it.
+/// The state of a claim in the `State` column.
 pub fn claim_state(claim: &Value) -> String {
+    state_of(claim, false)
+}
+
+/// [`claim_state`]; `deallocates` for a classic claim, which its driver deallocates once it is deleted.
+pub(crate) fn state_of(claim: &Value, deallocates: bool) -> String {
     let status = claim.at("status");
     let deleted = claim.at("metadata").has("deletionTimestamp");
     let mut states = Vec::with_capacity(3);
@@ -155,6 +160,9 @@ pub fn claim_state(claim: &Value) -> String {
         states.push("allocated");
         if !status.list("reservedFor").is_empty() {
             states.push("reserved");
+        } else if deallocates && (deleted || status.opt_bool("deallocationRequested") == Some(true))
+        {
+            states.push("deallocating");
         }
     }
     states.join(",")

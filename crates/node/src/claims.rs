@@ -1,6 +1,6 @@
 //! Prepares the claims of pods with their drivers, and unprepares them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::error::{Error, api_message};
+use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::plugins::Plugins;
 use crate::resource_api::{ResourceApi, Served};
@@ -98,7 +98,7 @@ impl Claims {
             .api
             .served()
             .await
-            .map_err(|error| ClaimError::Discovery(api_message(&error)))?;
+            .map_err(|error| ClaimError::Discovery(Box::new(error)))?;
         let start = Instant::now();
         let result = self.try_prepare(pod, served).await;
         let (failed, took) = (result.is_err(), start.elapsed());
@@ -199,12 +199,12 @@ impl Claims {
             return Err(not_created());
         }
         let claim = self.api.claim(&namespace, name).await;
-        let claim = claim.map_err(|reason| match wanted.guessed {
+        let claim = claim.map_err(|source| match wanted.guessed {
             true => not_created(),
             false => ClaimError::Fetch {
                 claim: name.clone(),
                 pod: pod_name.clone(),
-                reason,
+                source,
                 classic: served.newer.is_none(),
             },
         })?;
@@ -364,13 +364,10 @@ impl Claims {
         pod: &Pod,
         container: &str,
     ) -> Result<Vec<String>, ClaimError> {
-        let mut ids: Vec<String> = Vec::new();
+        let (mut ids, mut seen) = (Vec::new(), HashSet::new());
         for (_, devices) in self.of_container(pod, container)? {
-            for id in devices.into_iter().flat_map(|device| device.cdi_ids) {
-                if !ids.contains(&id) {
-                    ids.push(id);
-                }
-            }
+            let all = devices.into_iter().flat_map(|device| device.cdi_ids);
+            ids.extend(all.filter(|id| seen.insert(id.clone())));
         }
         Ok(ids)
     }

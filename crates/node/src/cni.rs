@@ -18,7 +18,8 @@ mod plugin;
 mod tests;
 
 pub use bridge::{Bridge, Error as BridgeError, remove as remove_bridge};
-pub(crate) use config::{Network, addresses, find, is_configured, servers};
+pub(crate) use config::{ConfigError, Network, addresses, find, is_configured, servers};
+pub use plugin::PluginError;
 
 /// The interface of a pod.
 pub(crate) const INTERFACE: &str = "eth0";
@@ -28,20 +29,19 @@ const CHANGE: Duration = Duration::from_secs(90);
 const ASK: Duration = Duration::from_secs(15);
 
 /// Why a pod has no network, or the node none for pods.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// There is no configuration that could be used.
     #[error("cni plugin not initialized: {0}")]
-    NotInitialized(String),
+    NotInitialized(#[from] ConfigError),
     /// A plugin refused, or did not do what it should.
-    #[error("plugin {plugin} failed ({verb}): {text}")]
+    #[error("plugin {plugin} failed ({verb}): {source}")]
     Plugin {
         /// Its type and name as libcni writes them.
         plugin: String,
         /// What it was asked for.
         verb: &'static str,
-        /// Its own message.
-        text: String,
+        source: PluginError,
     },
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Client {
 /// A pod in a network, as plugins are told about it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Attachment {
-    /// `CNI_CONTAINERID`.
+    /// The ID of the sandbox, `CNI_CONTAINERID`: here the UID of the pod.
     pub(crate) id: String,
     /// `CNI_NETNS`; `None` if the namespace is gone.
     pub(crate) namespace: Option<PathBuf>,
@@ -90,9 +90,9 @@ impl Client {
         for own in &network.plugins {
             let input = input(network, own, before.as_ref(), Some(&pod.capabilities));
             let call = self.call(own, "ADD", Some(pod), &input).await;
-            let text = call.map_err(|text| failed(own, "add", text))?;
+            let text = call.map_err(|error| failed(own, "add", error))?;
             let result = config::result(&text, &network.version);
-            before = Some(result.map_err(|text| failed(own, "add", text))?);
+            before = Some(result.map_err(|error| failed(own, "add", error))?);
         }
         Ok(before.unwrap_or_default())
     }
@@ -109,7 +109,7 @@ impl Client {
         for own in &network.plugins {
             let input = input(network, own, pod.result.as_ref(), Some(&pod.capabilities));
             let call = self.call(own, "CHECK", Some(pod), &input).await;
-            call.map_err(|text| failed(own, "check", text))?;
+            call.map_err(|error| failed(own, "check", error))?;
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Client {
         for own in network.plugins.iter().rev() {
             let input = input(network, own, before, Some(&pod.capabilities));
             let call = self.call(own, "DEL", Some(pod), &input).await;
-            call.map_err(|text| failed(own, "delete", text))?;
+            call.map_err(|error| failed(own, "delete", error))?;
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Client {
     pub(crate) async fn status(&self, network: &Network) -> Result<(), Error> {
         for own in &network.plugins {
             let found = plugin::find(config::kind(own), &self.bin_dirs);
-            found.map_err(|text| failed(own, "status", text))?;
+            found.map_err(|error| failed(own, "status", error))?;
         }
         if !network.is_at_least(1, 1) {
             return Ok(());
@@ -143,7 +143,7 @@ impl Client {
         for own in &network.plugins {
             let input = input(network, own, None, None);
             let call = self.call(own, "STATUS", None, &input).await;
-            call.map_err(|text| failed(own, "status", text))?;
+            call.map_err(|error| failed(own, "status", error))?;
         }
         Ok(())
     }
@@ -155,14 +155,14 @@ impl Client {
         command: &'static str,
         pod: Option<&Attachment>,
         input: &Map<String, Value>,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, PluginError> {
         let program = plugin::find(config::kind(own), &self.bin_dirs)?;
         let limit = match command {
             "STATUS" => self.ask,
             _ => self.change,
         };
         let variables = plugin::variables(command, pod, &self.bin_dirs)?;
-        let input = serde_json::to_vec(input).map_err(|error| error.to_string())?;
+        let input = serde_json::to_vec(input).map_err(PluginError::Input)?;
         plugin::run(&program, variables, input, limit).await
     }
 }
@@ -191,10 +191,14 @@ fn input(
     input
 }
 
-fn failed(own: &Map<String, Value>, verb: &'static str, text: String) -> Error {
+fn failed(own: &Map<String, Value>, verb: &'static str, source: PluginError) -> Error {
     let mut plugin = format!("type={:?}", config::kind(own));
     if let Some(name) = own.get("name").and_then(Value::as_str) {
         plugin += &format!(" name={name:?}");
     }
-    Error::Plugin { plugin, verb, text }
+    Error::Plugin {
+        plugin,
+        verb,
+        source,
+    }
 }

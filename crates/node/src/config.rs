@@ -13,6 +13,7 @@ use tokio::sync::SetOnce;
 
 use crate::error::Error;
 use crate::rules;
+use crate::sysctls::Sysctls;
 
 mod network;
 
@@ -212,6 +213,8 @@ pub struct Config {
     pub capacity: BTreeMap<String, String>,
     /// Manifests of static pods: a directory or a file. The pods also run while the API server is away.
     pub pod_manifest_path: Option<PathBuf>,
+    /// The kernel parameters that pods may set.
+    pub sysctls: Sysctls,
     /// The address in the Node's status.
     pub address: IpAddr,
     /// Address at which containers reach the API server. `None`: the cluster IP of `default/kubernetes`, as on a node
@@ -267,6 +270,7 @@ impl Config {
             labels: BTreeMap::new(),
             capacity: BTreeMap::new(),
             pod_manifest_path: None,
+            sysctls: Sysctls::default(),
             address,
             api_server: None,
             network: NetworkSettings::default(),

@@ -1,6 +1,9 @@
-//! Why a node cannot run.
+//! Why a node cannot run, and errors that several modules have.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub(crate) use allot_reflector::api_message;
 
 /// Reasons to stop the agent. Everything else is retried.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +14,7 @@ pub enum Error {
         /// The path.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The claim checkpoint is damaged: continuing could give devices to two pods.
     #[error(
@@ -28,8 +31,8 @@ pub enum Error {
     #[error("images: {0}")]
     Images(String),
     /// The container runtime cannot be used.
-    #[error("{0}")]
-    Runtime(String),
+    #[error(transparent)]
+    Runtime(Box<dyn std::error::Error + Send + Sync>),
     /// The container helper does not work.
     #[error("container helper {program:?}: {reason}")]
     Shim {
@@ -51,10 +54,26 @@ pub enum Error {
     },
 }
 
-/// The message of an API error without the wrapping.
-pub(crate) fn api_message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
+/// A file or directory that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {source}", path = .path.display())]
+pub struct PathError {
+    /// The path.
+    pub path: PathBuf,
+    /// The failed operation, or what is wrong with the content.
+    pub source: io::Error,
+}
+
+/// Adds the path to the error of an operation.
+pub(crate) trait AtPath<T> {
+    fn at(self, path: &Path) -> Result<T, PathError>;
+}
+
+impl<T, E: Into<io::Error>> AtPath<T> for Result<T, E> {
+    fn at(self, path: &Path) -> Result<T, PathError> {
+        self.map_err(|error| PathError {
+            path: path.to_owned(),
+            source: error.into(),
+        })
     }
 }

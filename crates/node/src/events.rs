@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allot_apimachinery::truncate;
 use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -38,6 +39,8 @@ pub struct Recorder {
     sender: mpsc::Sender<(Key, ObjectReference, Option<String>)>,
 }
 
+/// Longest message, in bytes: what the newer kind of events permits in a note.
+pub(crate) const LONGEST_MESSAGE: usize = 1024;
 /// Events that are waiting to be sent; more are dropped.
 const BACKLOG: usize = 1000;
 /// Remembered for counting.
@@ -64,6 +67,11 @@ impl Budget {
         }
         enough
     }
+}
+
+/// A text with at most [`LONGEST_MESSAGE`] bytes: others write it, and it is in an object of the API.
+pub(crate) fn shorten(text: String) -> String {
+    truncate(text, LONGEST_MESSAGE)
 }
 
 impl Recorder {
@@ -158,7 +166,7 @@ impl Recorder {
             uid: object.uid.clone().unwrap_or_default(),
             field: object.field_path.clone().unwrap_or_default(),
             reason: reason.to_owned(),
-            message,
+            message: shorten(message),
         };
         // A full queue means that the API server does not keep up; events are the least important objects.
         let _ = self.sender.try_send((key, object, host));
@@ -229,6 +237,16 @@ async fn send(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        assert_eq!(shorten("ü".into()), "ü");
+        let cut = shorten("ü".repeat(600));
+        assert!(
+            cut.len() <= LONGEST_MESSAGE && cut.ends_with("ü..."),
+            "{cut}"
+        );
+    }
 
     #[test]
     fn an_object_has_a_burst_of_events_and_then_one_in_five_minutes() {

@@ -44,6 +44,17 @@ pub(crate) struct Images {
     listed: parking_lot::Mutex<Option<reported::Listed>>,
 }
 
+/// Why the images of a container cannot be kept, or its root directory cannot be created.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HoldError {
+    /// The image was removed again, or there is no space for a copy of it.
+    #[error(transparent)]
+    Image(#[from] allot_images::Error),
+    /// The task that copies the image ended early.
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
+
 /// What a container runs on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Files {
@@ -129,7 +140,10 @@ impl Images {
     pub(crate) async fn ensure(&self, pod: &Pod, container: &Container) -> Result<Files, Waiting> {
         let keyring = secrets::keyring(&self.client, &self.events, pod)
             .await
-            .map_err(|message| refuse(&self.events, pod, container, "ErrImagePull", message))?;
+            .map_err(|error| {
+                let message = error.to_string();
+                refuse(&self.events, pod, container, "ErrImagePull", message)
+            })?;
         let mut files = Files {
             image: self.root(pod, container, &keyring).await?,
             ..Files::default()
@@ -216,7 +230,7 @@ impl Images {
         reach::any(&self.registries.endpoints(reference.domain())).await
     }
 
-    /// The image as it is on the node, if the pod may use it.
+    /// The image if the node has it and the pod may use it; nothing is pulled.
     async fn stored(&self, request: &Request<'_>) -> Option<Ready> {
         let request = Request {
             policy: Policy::Never,
@@ -256,7 +270,7 @@ impl Images {
         id: &str,
         files: &Files,
         directory: &Path,
-    ) -> Result<RootFs, String> {
+    ) -> Result<RootFs, HoldError> {
         let all: Vec<&Ready> = files.image.iter().chain(files.volumes.values()).collect();
         if all.is_empty() {
             return Ok(RootFs::default());
@@ -285,8 +299,8 @@ impl Images {
             Ok(())
         };
         let done = tokio::task::spawn_blocking(work).await;
-        let done = done.map_err(|error| error.to_string());
-        if let Err(error) = done.and_then(|done| done.map_err(|error| error.to_string())) {
+        let done = done.map_err(HoldError::from);
+        if let Err(error) = done.and_then(|done| done.map_err(HoldError::from)) {
             self.release(id);
             return Err(error);
         }

@@ -21,7 +21,6 @@
 //! # }
 //! ```
 
-use std::os::unix::fs::DirBuilderExt as _;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +60,7 @@ mod server;
 pub mod shim;
 mod spdy;
 pub mod spec;
+mod sysctls;
 mod watching;
 
 pub use cni::{Bridge, BridgeError, remove_bridge};
@@ -68,8 +68,9 @@ pub use config::{
     CNI_BIN_DIRS, CNI_CONF_DIR, CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits,
     NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,
 };
-pub use error::Error;
+pub use error::{Error, PathError};
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
+pub use sysctls::Sysctls;
 
 use events::{Kind, Recorder};
 use plugins::Plugins;
@@ -81,7 +82,7 @@ use runtime::{Cri, CriSettings, DynRuntime, Process, Simulated};
 /// # Errors
 /// The endpoint is something else.
 pub fn cri_socket(endpoint: &str) -> Result<std::path::PathBuf, Error> {
-    runtime::cri_socket(endpoint).map_err(Error::Runtime)
+    runtime::cri_socket(endpoint).map_err(|error| Error::Runtime(error.into()))
 }
 
 /// Runs one node until `shutdown`. Containers keep running after that, and the next run adopts them, unless the node is
@@ -106,8 +107,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     }
     // Tokens and secrets in volumes are for pods only.
     let pods = config.root_dir.join("pods");
-    let mut private = std::fs::DirBuilder::new();
-    let made = private.recursive(true).mode(0o750).create(&pods);
+    let made = allot_cdi::file::create_private_dir(&pods, 0o750);
     made.map_err(|source| io(&pods, source))?;
     let runtime = make_runtime(&config).await?;
     // Its own, so that an error ends the workers of pods as well.
@@ -173,6 +173,7 @@ async fn assemble(
         delegated: images::Delegated::of(runtime, client.clone(), events.clone(), config)?
             .map(Arc::new),
         claims,
+        allocations: pods::Allocations::new(register::room(config), pods::Rooms::new()),
         events,
         services: pods::Services::new(client, config.api_server),
         sandboxes,
@@ -340,7 +341,7 @@ async fn end(
             let directory = directory.join(uid);
             async move {
                 if let Err(error) = sandboxes.detach(uid, &directory).await {
-                    tracing::warn!(pod = uid, error, "the network of a pod was not removed");
+                    tracing::warn!(pod = uid, %error, "the network of a pod was not removed");
                 }
             }
         });
@@ -442,7 +443,7 @@ async fn make_runtime(config: &Config) -> Result<DynRuntime, Error> {
                 cdi_dirs: config.cdi_dirs(),
                 logs: config.logs.clone(),
             };
-            Arc::new(Cri::new(settings).map_err(Error::Runtime)?)
+            Arc::new(Cri::new(settings).map_err(|error| Error::Runtime(error.into()))?)
         }
         RuntimeKind::Auto | RuntimeKind::Process => {
             Arc::new(Process::new(config.root_dir.join("containers"), config.shim.clone()).await?)

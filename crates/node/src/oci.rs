@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use allot_cdi::HOOK_NAMES;
 use oci_spec::runtime::{Process, Spec};
 use serde_json::{Value, json};
 
@@ -14,13 +15,35 @@ use crate::spec::{ContainerSpec, Isolation};
 pub(crate) mod capabilities;
 pub(crate) mod cgroup;
 mod devices;
+pub(crate) mod limits;
 pub(crate) mod measure;
 mod mounts;
 mod paths;
+pub(crate) mod pids;
 pub(crate) use mounts::is_proc;
 pub(crate) mod seccomp;
 #[cfg(test)]
 mod tests;
+
+/// Why there is no OCI specification for a container.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A path that nothing may be mounted on.
+    #[error("{}: cannot be mounted on", .0.display())]
+    Target(PathBuf),
+    /// The path of a device node that would be in a volume, or outside of the container.
+    #[error("{0}: cannot be a device of the container")]
+    Device(String),
+    /// A CDI hook for a point in the life of a container that does not exist.
+    #[error("unknown CDI hook {0:?}")]
+    Hook(String),
+    /// The specification does not have the form that libcontainer reads.
+    #[error("OCI specification: {0}")]
+    Specification(#[source] serde_json::Error),
+    /// The process does not have the form that libcontainer reads.
+    #[error("OCI process: {0}")]
+    Process(#[source] serde_json::Error),
+}
 
 /// Parent of the containers' cgroups in every hierarchy.
 const PARENT: &str = "/allot";
@@ -66,7 +89,7 @@ pub(crate) fn build(
     spec: &ContainerSpec,
     staged: &Staged,
     account: &Account,
-) -> Result<Spec, String> {
+) -> Result<Spec, Error> {
     let security = &spec.security;
     let mut linux = json!({
         "namespaces": namespaces(spec, staged),
@@ -97,7 +120,7 @@ pub(crate) fn build(
         "hooks": hooks(spec)?,
         "linux": linux,
     });
-    serde_json::from_value(whole).map_err(|error| format!("OCI specification: {error}"))
+    serde_json::from_value(whole).map_err(Error::Specification)
 }
 
 /// The process of a container, or a further one in it.
@@ -134,6 +157,9 @@ pub(crate) fn process(
     if spec.isolation == Isolation::Namespaces && !account.groups.is_empty() {
         process["user"]["additionalGids"] = json!(account.groups);
     }
+    if let Some(most) = pids::of_users(spec) {
+        process["rlimits"] = json!([{"type": "RLIMIT_NPROC", "soft": most, "hard": most}]);
+    }
     if let Some(profile) = &security.confinement.apparmor {
         process["apparmorProfile"] = json!(profile);
     }
@@ -151,9 +177,8 @@ pub(crate) fn further_process(
     spec: &ContainerSpec,
     account: &Account,
     args: &[String],
-) -> Result<Process, String> {
-    serde_json::from_value(process(spec, account, args, false))
-        .map_err(|error| format!("OCI process: {error}"))
+) -> Result<Process, Error> {
+    serde_json::from_value(process(spec, account, args, false)).map_err(Error::Process)
 }
 
 /// The variables, and `HOME` if it is not set.
@@ -215,22 +240,14 @@ fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
 }
 
 /// Hooks by the point in a container's life at which they run.
-fn hooks(spec: &ContainerSpec) -> Result<Value, String> {
-    const POINTS: [&str; 6] = [
-        "prestart",
-        "createRuntime",
-        "createContainer",
-        "startContainer",
-        "poststart",
-        "poststop",
-    ];
+fn hooks(spec: &ContainerSpec) -> Result<Value, Error> {
     if spec.hooks.is_empty() {
         return Ok(Value::Null);
     }
     let mut all = json!({});
     for hook in &spec.hooks {
-        let Some(point) = POINTS.iter().find(|point| **point == hook.hook_name) else {
-            return Err(format!("unknown CDI hook {:?}", hook.hook_name));
+        let Some(point) = HOOK_NAMES.iter().find(|point| **point == hook.hook_name) else {
+            return Err(Error::Hook(hook.hook_name.clone()));
         };
         let mut entry = json!({"path": hook.path, "args": hook.args, "env": hook.env});
         // Hooks that hang hold the container up; without a word they get as long as a start may take.

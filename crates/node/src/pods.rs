@@ -26,6 +26,7 @@ use crate::memory::Memory;
 use crate::runtime::{Condition, DynRuntime, Found};
 use static_pods::StaticPods;
 
+mod allocations;
 mod env;
 mod etc;
 mod garbage;
@@ -39,6 +40,7 @@ mod mirrors;
 pub(crate) mod network;
 mod probes;
 mod record;
+mod resources;
 mod runs;
 mod sandbox;
 mod security;
@@ -49,7 +51,9 @@ mod status;
 mod volumes;
 mod worker;
 
+pub(crate) use allocations::{Allocations, Rooms};
 pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
+pub(crate) use resources::Sizes;
 pub(crate) use sandbox::{RECORDS as NETWORK_RECORDS, Sandboxes, leave as leave_networks};
 pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
@@ -87,6 +91,8 @@ pub(crate) struct Node {
     /// Those of a runtime that gets images by itself.
     pub(crate) delegated: Option<Arc<Delegated>>,
     pub(crate) claims: Claims,
+    /// What pods have been given of processors and memory.
+    pub(crate) allocations: Allocations,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
     /// Networks of pods; unused if the runtime makes them.
@@ -407,6 +413,11 @@ fn start(node: &Arc<Node>, update: Update, origin: Origin, recovered: Vec<Found>
     workers.spawn(async move {
         worker.run().await;
         node.pods.lock().remove(&uid);
+        let told = node.allocations.remove(&uid);
+        // With the agent all workers end, and nothing is resized any longer.
+        if !node.shutdown.is_cancelled() {
+            allocations::tell(&node.events, told);
+        }
         if of_file {
             node.ended.notify_one();
             node.mirrors.changed.notify_one();

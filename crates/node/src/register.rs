@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use allot_apimachinery::quantity::Quantity;
+use allot_apimachinery::well_known;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
@@ -18,6 +20,7 @@ use crate::error::api_message;
 use crate::images::Images;
 use crate::memory::Memory;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
+use crate::pods::Sizes;
 use crate::runtime::{Condition, DynRuntime, Runtime};
 use conditions::conditions;
 
@@ -172,16 +175,15 @@ pub(crate) fn labels(config: &Config) -> BTreeMap<String, String> {
         "aarch64" => "arm64",
         other => other,
     };
-    let mut labels = BTreeMap::from([
-        (
-            "kubernetes.io/hostname".to_owned(),
-            config.node_name.clone(),
-        ),
-        ("kubernetes.io/os".to_owned(), "linux".to_owned()),
-        ("kubernetes.io/arch".to_owned(), arch.to_owned()),
-        ("beta.kubernetes.io/os".to_owned(), "linux".to_owned()),
-        ("beta.kubernetes.io/arch".to_owned(), arch.to_owned()),
-    ]);
+    let own = [
+        (well_known::LABEL_HOSTNAME, config.node_name.as_str()),
+        (well_known::LABEL_OS_STABLE, "linux"),
+        (well_known::LABEL_ARCH_STABLE, arch),
+        (well_known::LABEL_OS, "linux"),
+        (well_known::LABEL_ARCH, arch),
+    ];
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut labels = BTreeMap::from(own);
     labels.extend(config.labels.clone());
     labels
 }
@@ -225,6 +227,16 @@ fn capacity(config: &Config) -> BTreeMap<String, String> {
     ]);
     capacity.extend(config.capacity.clone());
     capacity
+}
+
+/// What a node has for the pods on it.
+pub(crate) fn room(config: &Config) -> Sizes {
+    let capacity = capacity(config);
+    let quantity = |name: &str| capacity.get(name)?.parse::<Quantity>().ok();
+    Sizes {
+        cpu: quantity("cpu").map_or(0, |amount| amount.milli_value()),
+        memory: quantity("memory").map_or(0, |amount| amount.value()),
+    }
 }
 
 fn node_info(facts: &Facts) -> Value {

@@ -141,17 +141,27 @@ fn family(container: &Remaining) -> Vec<ProcessHandle> {
     processes::descendants(helpers.collect())
 }
 
-fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
-    let text = |error: rustix::io::Errno| error.to_string();
+/// Why a container was not ended.
+#[derive(Debug, thiserror::Error)]
+enum KillError {
+    /// A process cannot be signalled.
+    #[error(transparent)]
+    Signal(#[from] rustix::io::Errno),
+    /// The kernel does not end a process, as one that waits for a device.
+    #[error("it was killed and does not end")]
+    StillRunning,
+}
+
+fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), KillError> {
     for held in family {
-        held.signal(Signal::KILL).map_err(text)?;
+        held.signal(Signal::KILL)?;
     }
     // Processes that were forked meanwhile. What does not end then ends with the cgroup, or not at all.
     processes::kill_all(|| self::family(container));
     // Now the helper writes down how its container ended, and ends.
     if !processes::wait(container.helpers.iter(), Duration::from_secs(1)) {
         for helper in &container.helpers {
-            helper.signal(Signal::KILL).map_err(text)?;
+            helper.signal(Signal::KILL)?;
         }
     }
     let ended = processes::wait(container.helpers.iter(), KILLED);
@@ -166,7 +176,7 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), String> {
     }
     match ended {
         true => Ok(()),
-        false => Err("it was killed and does not end".to_owned()),
+        false => Err(KillError::StillRunning),
     }
 }
 

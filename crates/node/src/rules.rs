@@ -1,4 +1,4 @@
-//! What a pod asks for, read alike for every runtime: the place of its logs, kernel parameters, security profiles.
+//! What a pod asks for, read alike for every runtime: the place of its logs, security profiles.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,20 +10,6 @@ use kube::ResourceExt;
 pub(crate) const LOG_SIZE: u64 = 10 << 20;
 /// Files of a container's log, with the current one: the kubelet's `containerLogMaxFiles`.
 pub(crate) const LOG_FILES: usize = 5;
-
-/// Kernel parameters of the network that a kubelet permits without further settings.
-const SAFE: [&str; 10] = [
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_syncookies",
-];
 
 /// The owner reference of what a node creates for itself: its Node.
 pub(crate) fn owned_by_node(name: String, uid: String) -> OwnerReference {
@@ -54,28 +40,6 @@ pub(crate) fn log_name(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 
-/// Checks that a kernel parameter is that of a namespace which the pod does not share with the host. Parameters of the network
-/// must also be on the kubelet's list of safe ones.
-pub(crate) fn check_sysctl(name: &str, own_network: bool, host_ipc: bool) -> Result<(), String> {
-    let dotted = name.replace('/', ".");
-    let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."]
-        .iter()
-        .any(|prefix| dotted.starts_with(prefix))
-        || dotted == "kernel.sem";
-    let of_network = dotted.starts_with("net.");
-    match (of_ipc, of_network) {
-        (true, _) if host_ipc => Err(format!(
-            "forbidden sysctl: \"{name}\" not allowed with host ipc enabled"
-        )),
-        (true, _) => Ok(()),
-        (_, true) if !own_network => Err(format!(
-            "forbidden sysctl: \"{name}\" not allowed with host net enabled"
-        )),
-        (_, true) if SAFE.contains(&dotted.as_str()) => Ok(()),
-        _ => Err(format!("forbidden sysctl: \"{name}\" not allowlisted")),
-    }
-}
-
 /// A seccomp profile that a pod or a container names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seccomp {
@@ -87,6 +51,17 @@ pub(crate) enum Seccomp {
     Localhost(PathBuf),
 }
 
+/// A seccomp profile that the node cannot have.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SeccompError {
+    /// The path of a file that leads out of the directory of profiles.
+    #[error("invalid seccomp profile {0:?}")]
+    Path(String),
+    /// A type that is newer than the node.
+    #[error("unknown seccomp profile type {0:?}")]
+    Type(String),
+}
+
 /// Reads a seccomp profile. Files are below `seccomp` of the node's directory `root`, as with a kubelet.
 ///
 /// # Errors
@@ -94,7 +69,7 @@ pub(crate) enum Seccomp {
 pub(crate) fn seccomp(
     root: &Path,
     asked: Option<&SeccompProfile>,
-) -> Result<Option<Seccomp>, String> {
+) -> Result<Option<Seccomp>, SeccompError> {
     let Some(asked) = asked else { return Ok(None) };
     Ok(Some(match asked.type_.as_str() {
         "Unconfined" => Seccomp::Unconfined,
@@ -103,11 +78,11 @@ pub(crate) fn seccomp(
             let name = asked.localhost_profile.as_deref().unwrap_or_default();
             let mut parts = Path::new(name).components();
             if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-                return Err(format!("invalid seccomp profile {name:?}"));
+                return Err(SeccompError::Path(name.to_owned()));
             }
             Seccomp::Localhost(root.join("seccomp").join(name))
         }
-        other => return Err(format!("unknown seccomp profile type {other:?}")),
+        other => return Err(SeccompError::Type(other.to_owned())),
     }))
 }
 

@@ -14,10 +14,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerUser;
 use tokio::sync::watch;
 
-use crate::shim::spec::{ContainerSpec, Exit, Isolation, Owner};
+use crate::shim::spec::{ContainerSpec, Exit, Isolation, Limits, Owner};
 
 mod complete;
 mod cri;
+mod error;
 mod process;
 mod signal;
 mod simulated;
@@ -25,6 +26,7 @@ mod simulated;
 pub use complete::{Complete, Condition, Connection, Image, Measured, Output, Request};
 pub(crate) use cri::socket as cri_socket;
 pub use cri::{Cri, Settings as CriSettings};
+pub use error::RuntimeError;
 pub use process::Process;
 pub use simulated::Simulated;
 
@@ -39,8 +41,22 @@ pub struct Running {
     pub image_id: String,
     /// `user` in the container status, if the runtime reports it.
     pub user: Option<ContainerUser>,
+    /// What the runtime says that the container may use, if it does.
+    pub given: Option<Given>,
     /// Becomes `Some` when the container exits.
     pub exit: watch::Receiver<Option<Exit>>,
+}
+
+/// What a container may use by the word of its runtime: processor time in thousandths of a processor, memory in bytes. What the
+/// runtime does not say is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Given {
+    /// By the weight of its processor time.
+    pub cpu_request: Option<i64>,
+    /// By its quota of processor time.
+    pub cpu_limit: Option<i64>,
+    /// By its limit of memory.
+    pub memory_limit: Option<i64>,
 }
 
 /// A container found after an agent restart, running or exited.
@@ -96,6 +112,13 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// A container whose process did not start because of an error.
+    pub(crate) fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
 /// A container runtime.
 pub trait Runtime: Send + Sync + 'static {
     /// Runtime name used in container IDs and `nodeInfo`, such as `process`.
@@ -145,6 +168,15 @@ pub trait Runtime: Send + Sync + 'static {
         std::future::ready(()).boxed()
     }
 
+    /// Changes the limits of processor time and memory of a running container; others stay as they are. Returns what the runtime
+    /// says afterwards. Where limits are not enforced, there is nothing to do.
+    ///
+    /// # Errors
+    /// The runtime or the kernel refuses. Some of the limits may have been changed.
+    fn update(&self, _id: &str, _limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+        std::future::ready(Ok(None)).boxed()
+    }
+
     /// Stops a container: sends its stop signal, and kills it after `grace`. Returns when the container has exited.
     fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()>;
 
@@ -155,7 +187,7 @@ pub trait Runtime: Send + Sync + 'static {
     ///
     /// # Errors
     /// The runtime does not answer.
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, RuntimeError>> {
         std::future::ready(Ok(Vec::new())).boxed()
     }
 

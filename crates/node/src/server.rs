@@ -249,7 +249,10 @@ async fn route(
         }
         (&Method::GET, ["stats", "summary"]) => match usage::summary(&node).await {
             Ok(summary) => Ok(json(summary)),
-            Err(error) => Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, error)),
+            Err(error) => {
+                let message = error.to_string();
+                Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, message))
+            }
         },
         _ => Err(Refusal::not_found("404 page not found")),
     }

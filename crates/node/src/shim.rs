@@ -25,6 +25,7 @@ mod init;
 pub(crate) mod log;
 mod probe;
 mod program;
+mod report;
 mod stage;
 mod supervise;
 mod sys;
@@ -32,7 +33,14 @@ pub(crate) mod terminal;
 
 pub use crate::spec;
 pub use log::format_line;
-pub(crate) use stage::{SUB_PATH, open_below};
+pub(crate) use stage::{SUB_PATH, SubPathError, open_below};
+
+/// Leaves the session keyring that this process was started with, for an empty one: what the agent starts, such as drivers,
+/// plugins and the helpers of containers, does not have the keys of the user's session. Must be called before any thread is
+/// started, because each thread has its own; where the kernel refuses it, containers cannot use keyrings.
+pub fn leave_keyring() {
+    sys::leave_keyring();
+}
 
 /// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
 /// thread is started; never returns.

@@ -6,6 +6,8 @@ use allot_cdi::{DeviceNode, Hook};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{AtPath as _, PathError};
+
 mod root;
 mod security;
 pub(crate) mod staged;
@@ -168,21 +170,19 @@ pub const MAX_FRAME: u32 = 64 * 1024;
 /// Reads one of the files.
 ///
 /// # Errors
-/// Missing or damaged, with the path.
-pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+/// The file is missing or damaged.
+pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, PathError> {
+    let bytes = std::fs::read(path).at(path)?;
+    serde_json::from_slice(&bytes).at(path)
 }
 
 /// Replaces one of the files.
 ///
 /// # Errors
-/// Errors of the file system, with the path.
-pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), String> {
-    let bytes =
-        serde_json::to_vec(value).map_err(|error| format!("{}: {error}", path.display()))?;
-    allot_cdi::file::write_atomic(path, &bytes, 0o600)
-        .map_err(|error| format!("{}: {error}", path.display()))
+/// Errors of the file system.
+pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), PathError> {
+    let bytes = serde_json::to_vec(value).at(path)?;
+    allot_cdi::file::write_atomic(path, &bytes, 0o600).at(path)
 }
 
 /// Bytes of a reserved file.
@@ -191,26 +191,24 @@ const RESERVED: usize = 512;
 /// Creates a file that [`fill`] can write to when the disk is full. Until then it has blanks, which are no value.
 ///
 /// # Errors
-/// Errors of the file system, with the path.
-pub fn reserve(path: &Path) -> Result<(), String> {
-    allot_cdi::file::write_atomic(path, &[b' '; RESERVED], 0o600)
-        .map_err(|error| format!("{}: {error}", path.display()))
+/// Errors of the file system.
+pub fn reserve(path: &Path) -> Result<(), PathError> {
+    allot_cdi::file::write_atomic(path, &[b' '; RESERVED], 0o600).at(path)
 }
 
 /// Writes a value into the place that is reserved for it.
 ///
 /// # Errors
-/// Errors of the file system, with the path; the value is too long.
-pub fn fill<T: Serialize>(path: &Path, value: &T) -> Result<(), String> {
-    let fail = |error: std::io::Error| format!("{}: {error}", path.display());
-    let mut bytes = serde_json::to_vec(value).map_err(|error| fail(error.into()))?;
+/// Errors of the file system; the value is too long.
+pub fn fill<T: Serialize>(path: &Path, value: &T) -> Result<(), PathError> {
+    let mut bytes = serde_json::to_vec(value).at(path)?;
     if bytes.len() > RESERVED {
-        return Err(fail(std::io::ErrorKind::FileTooLarge.into()));
+        return Err(std::io::ErrorKind::FileTooLarge).at(path);
     }
     bytes.resize(RESERVED, b' ');
     let file = std::fs::OpenOptions::new().write(true).open(path);
     file.and_then(|mut file| std::io::Write::write_all(&mut file, &bytes))
-        .map_err(fail)
+        .at(path)
 }
 
 /// Start time of a process in clock ticks after boot; `None` when there is no such process (any longer).

@@ -16,6 +16,8 @@ mod containers;
 mod harness;
 #[path = "agent/health.rs"]
 mod health;
+#[path = "agent/hostile_driver.rs"]
+mod hostile_driver;
 #[path = "agent/images.rs"]
 mod images;
 #[path = "agent/isolation.rs"]
@@ -26,6 +28,8 @@ mod network;
 mod programs;
 #[path = "agent/pulls.rs"]
 mod pulls;
+#[path = "agent/resize.rs"]
+mod resize;
 #[path = "support/runtime.rs"]
 mod runtime;
 #[path = "agent/setup.rs"]

@@ -8,6 +8,8 @@ mod dev;
 mod harness;
 #[path = "shim/images.rs"]
 mod images;
+#[path = "shim/keyrings.rs"]
+mod keyrings;
 #[path = "shim/limits.rs"]
 mod limits;
 #[path = "support/programs.rs"]

@@ -124,7 +124,7 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
                 let pause = RETRY_MIN
                     .saturating_mul(1 << failures.min(7))
                     .min(RETRY_MAX);
-                let why = crate::message(&error);
+                let why = crate::api_message(&error);
                 tracing::warn!(url = of.url, error = %why, ?pause, "watch failed");
                 let is_refused = matches!(&error, Error::Api(status) if status.code == 403);
                 if of.optional && is_refused && !is_known && failures >= REFUSALS {

@@ -43,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use read::{Readable, get, list, parse, request};
+pub use version::server_minor;
 pub use wire::{PROTOBUF, everything};
 pub use writes::Writes;
 
@@ -50,19 +51,20 @@ mod follow;
 mod read;
 #[cfg(test)]
 mod tests;
+mod version;
 mod wire;
 mod writes;
 
-/// What the API server answered. The text of the client's error repeats it with the whole Status.
+/// The message of an error that the API server returned. The client's own text repeats it, with the whole Status.
 #[must_use]
-pub fn message(error: &kube::Error) -> String {
+pub fn api_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
 }
 
-/// An observation of a kind.
+/// What a reflector reports about the objects of a kind.
 #[derive(Debug)]
 pub enum Observed<K> {
     /// Everything that exists at a version; all other objects were deleted.

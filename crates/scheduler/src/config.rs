@@ -26,7 +26,7 @@ pub struct DynamicResourcesArgs {
     pub filter_timeout: Option<Duration>,
     /// The timeout of binding conditions.
     pub binding_timeout: Duration,
-    /// Which devices are taken, and which nodes are preferred for them. Upstream has the first fit alone.
+    /// Which of the fitting devices are allocated, and which nodes score higher for them. Upstream allocates the first that fit.
     pub placement: Policy,
     /// The weight of the score of nodes under another policy than the first fit.
     pub placement_weight: i64,

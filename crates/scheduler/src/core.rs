@@ -104,7 +104,7 @@ pub enum Input {
     VolumesWritten {
         /// For which pod.
         pod: Uid,
-        /// Volumes, with the version of the answer.
+        /// Names of the volumes that were written, each with the `resourceVersion` of the response.
         volumes: Vec<(String, String)>,
         /// Claims, with the version of the answer.
         claims: Vec<(Key, String)>,

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use allot_apimachinery::truncate;
+
 use crate::attempt::FitError;
 
 /// Upstream's text for a cluster without nodes.
@@ -52,19 +54,6 @@ fn reasons(unplaced: &FitError) -> Vec<String> {
     let mut lines: Vec<String> = lines.collect();
     lines.sort();
     lines
-}
-
-/// Cuts a text at a character boundary.
-fn truncate(mut text: String, limit: usize) -> String {
-    if text.len() > limit {
-        let mut end = limit.saturating_sub(3);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push_str("...");
-    }
-    text
 }
 
 #[cfg(test)]

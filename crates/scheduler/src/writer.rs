@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_election::clock::{Clock, rfc3339};
-use allot_reflector::Writes;
+use allot_reflector::{Writes, api_message};
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -54,7 +54,7 @@ pub use events::{PendingEvent, Recorder};
 use fence::Versions;
 use podgroup::GroupWriter;
 use rejections::{Rejections, Report};
-use retry::{CONFLICTS, ClaimLocks, Failures, Pause, answered, code, text, until_known};
+use retry::{CONFLICTS, ClaimLocks, Failures, Pause, answered, code, until_known};
 
 /// A binding that takes longer than this no longer counts for the concurrency limit.
 const SLOW: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ pub(crate) enum Seen {
     Listed(Vec<Value>),
     /// One that is new or changed.
     Applied(Value),
-    /// One that is gone.
+    /// An object that was deleted.
     Deleted(Value),
 }
 

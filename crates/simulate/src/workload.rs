@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use allot_apimachinery::well_known::DAEMON_POD_TOLERATIONS;
 use allot_model::features::Features;
 use allot_model::quota::allocated_class;
 use anyhow::Context as _;
@@ -346,15 +347,7 @@ fn bind_to(pod: &mut Pod, node: &str) -> anyhow::Result<()> {
     ]}]});
     affinity.required_during_scheduling_ignored_during_execution =
         Some(serde_json::from_value(terms)?);
-    let tolerated = [
-        ("node.kubernetes.io/not-ready", "NoExecute"),
-        ("node.kubernetes.io/unreachable", "NoExecute"),
-        ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-        ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-        ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-        ("node.kubernetes.io/unschedulable", "NoSchedule"),
-    ];
-    for (key, effect) in tolerated {
+    for (key, effect) in DAEMON_POD_TOLERATIONS {
         let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
         let toleration = serde_json::from_value(toleration)?;
         spec.tolerations.get_or_insert_default().push(toleration);

@@ -1,7 +1,7 @@
 //! Where parameters come from: a ConfigMap, or a custom resource whose `spec` is a flat map.
 
-use allot_driver::Failure;
 use allot_driver::classic::{ParametersReference, describe};
+use allot_driver::{Failure, api_message};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DynamicObject;
 use kube::discovery::Scope;
@@ -20,7 +20,8 @@ pub(crate) async fn read(
     if reference.api_group.is_empty() && reference.kind == "ConfigMap" {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let found = api.get(&reference.name).await;
-        let map = found.map_err(|error| format!("get {what} parameters: {}", text(&error)))?;
+        let map =
+            found.map_err(|error| format!("get {what} parameters: {}", api_message(&error)))?;
         return Ok(map.data.unwrap_or_default());
     }
     let unsupported = || {
@@ -39,7 +40,8 @@ pub(crate) async fn read(
         Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &kind),
     };
     let found = api.get(&reference.name).await;
-    let object = found.map_err(|error| format!("get {what} parameters: {}", text(&error)))?;
+    let object =
+        found.map_err(|error| format!("get {what} parameters: {}", api_message(&error)))?;
     Ok(flat(&object.data["spec"]))
 }
 
@@ -54,11 +56,4 @@ pub(crate) fn flat(map: &Value) -> Variables {
     members
         .filter_map(|(key, value)| Some((key.clone(), single(value)?)))
         .collect()
-}
-
-fn text(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }

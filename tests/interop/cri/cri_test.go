@@ -20,6 +20,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -310,6 +311,39 @@ func TestLogsAndUsage(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// TestResize gives a container other resources while it runs. What the status shows is the word of the runtime.
+func TestResize(t *testing.T) {
+	amounts := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	wanted := pod("grows", "count")
+	wanted.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+		Requests: amounts("100m", "32Mi"), Limits: amounts("200m", "128Mi"),
+	}
+	create(t, wanted)
+	has := func(pod *corev1.Pod, cpu, memory string) bool {
+		if !isRunning(pod) {
+			return false
+		}
+		found := pod.Status.ContainerStatuses[0].Resources
+		return found != nil && found.Limits.Cpu().Equal(resource.MustParse(cpu)) &&
+			found.Limits.Memory().Equal(resource.MustParse(memory))
+	}
+	before := await(t, "grows", "with its limits", func(pod *corev1.Pod) bool { return has(pod, "200m", "128Mi") })
+	if user := before.Status.ContainerStatuses[0].User; user == nil || user.Linux == nil {
+		t.Errorf("the user of the container is not told")
+	}
+	patch := `{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"150m"},"limits":{"cpu":"300m","memory":"256Mi"}}}]}}`
+	_, err := shared.client.CoreV1().Pods("default").Patch(within(t), "grows", types.StrategicMergePatchType, []byte(patch),
+		metav1.PatchOptions{}, "resize")
+	must(t, err)
+	after := await(t, "grows", "with other limits", func(pod *corev1.Pod) bool { return has(pod, "300m", "256Mi") })
+	if first, second := before.Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]; first.ContainerID != second.ContainerID ||
+		second.RestartCount != 0 || !second.AllocatedResources.Cpu().Equal(resource.MustParse("150m")) {
+		t.Errorf("status %+v, before %+v", second, first)
+	}
 }
 
 // counted waits until a container that counts has come to a number, and returns the last one. The log may have been

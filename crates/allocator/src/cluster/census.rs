@@ -34,7 +34,7 @@ impl DeviceState {
         Self::Unusable,
     ];
 
-    /// Its name as `allot devices` has it.
+    /// The name that `allot devices` shows.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

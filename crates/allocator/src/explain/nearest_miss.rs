@@ -129,11 +129,7 @@ fn sentence(expression: &str, driver: &str, device: &Device) -> String {
     let mut text = expression.trim();
     let mut cut = "";
     if text.len() > 80 {
-        let end = (0..=77)
-            .rev()
-            .find(|i| text.is_char_boundary(*i))
-            .unwrap_or(0);
-        (text, cut) = (&text[..end], "…");
+        (text, cut) = (&text[..text.floor_char_boundary(77)], "…");
     }
     match mentioned(expression, driver, device) {
         Some((name, value)) => format!("{name} {value}, selector needs `{text}{cut}`"),

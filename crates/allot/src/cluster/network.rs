@@ -123,7 +123,7 @@ impl PodNetworks {
         if let Some(bridge) = self.bridge.as_ref().filter(|_| last)
             && let Err(error) = bridge.remove()
         {
-            tracing::warn!(error, "the bridge of the pods was not removed");
+            tracing::warn!(%error, "the bridge of the pods was not removed");
         }
     }
 }

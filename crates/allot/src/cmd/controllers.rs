@@ -94,15 +94,8 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         .start(&client, "allot-controllers", move || page.encode())
         .await?;
     if let Some(address) = args.metrics_bind_address {
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen on {address}"))?;
         let metrics = metrics.clone();
-        tokio::spawn(component::serve_metrics(
-            listener,
-            component::METRICS,
-            move || metrics.encode(),
-        ));
+        component::start_metrics(address, move || metrics.encode()).await?;
     }
     allot_controllers::run_with_metrics(client, config, metrics, shutdown).await?;
     Ok(())

@@ -59,6 +59,10 @@ pub struct Args {
     /// Manifests of static pods, which also run while the API server is away: a directory or a file
     #[arg(long, value_name = "PATH")]
     pod_manifest_path: Option<PathBuf>,
+    /// Kernel parameters that pods may set besides the safe ones: names, or beginnings of names with * at the end. They must
+    /// be those of IPC or network namespaces
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    allowed_unsafe_sysctls: Vec<String>,
     /// Address of the HTTPS API for logs, exec and port-forward
     #[arg(long, default_value = "127.0.0.1:0", value_parser = bounds::address)]
     listen: SocketAddr,
@@ -118,6 +122,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         .map(allot_images::Registries::read)
         .transpose()?
         .unwrap_or_default();
+    let sysctls = allot_node::Sysctls::with_unsafe(&args.allowed_unsafe_sysctls)
+        .map_err(|error| anyhow::anyhow!("--allowed-unsafe-sysctls: {error}"))?;
     let configs = (0..args.nodes).map(|index| {
         let (name, root) = match args.nodes {
             1 => (args.node_name.clone(), args.root_dir.clone()),
@@ -138,6 +144,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config.network.conf_dir = args.cni_conf_dir.clone();
         config.network.bin_dirs = args.cni_bin_dir.clone();
         config.pod_manifest_path = args.pod_manifest_path.clone();
+        config.sysctls = sysctls.clone();
         config.listen = Some(args.listen);
         config.tls.client_ca_pem = ca.clone();
         config.labels = args.label.iter().cloned().collect();

@@ -21,7 +21,7 @@ pub fn failure(error: &kube::Error) -> String {
             };
             format!("the API server does not answer: {cause}{hint}")
         }
-        other => allot_reflector::message(other),
+        other => allot_reflector::api_message(other),
     }
 }
 

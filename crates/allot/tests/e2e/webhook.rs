@@ -77,10 +77,7 @@ pub(super) async fn call(
     let request = request.header("content-type", "application/json");
     let request = request.body(body.to_string().into_bytes());
     let answer = client.request(request.expect("a request")).await;
-    answer.map_err(|error| match error {
-        kube::Error::Api(status) => status.message.clone(),
-        error => error.to_string(),
-    })
+    answer.map_err(|error| allot_reflector::api_message(&error))
 }
 
 /// `spec` of a claim with parameters for a driver.

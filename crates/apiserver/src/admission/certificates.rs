@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Admission;
 use super::{Attributes, Operation, enabled, forbidden};
-use crate::auth::{Ask, certificate};
+use crate::auth::{AuthorizerAttributes, certificate};
 use crate::error::Result;
 use crate::identity::MASTERS;
 use crate::object::text;
@@ -82,11 +82,11 @@ async fn may(
 ) -> Result<bool> {
     let domain = signer.split('/').next().unwrap_or_default();
     for name in [signer, &format!("{domain}/*")] {
-        let ask = Ask {
+        let access = AuthorizerAttributes {
             name,
-            ..Ask::resource(attributes.user, verb, GROUP, "signers")
+            ..AuthorizerAttributes::resource(attributes.user, verb, GROUP, "signers")
         };
-        if core.authorizer.decide(core, &ask).await?.allowed() {
+        if core.authorizer.decide(core, &access).await?.allowed() {
             return Ok(true);
         }
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Admission;
 use super::{Attributes, Operation};
-use crate::auth::Ask;
+use crate::auth::AuthorizerAttributes;
 use crate::error::Result;
 use crate::object::{meta, string_map};
 use crate::versions::dra_kind;
@@ -59,25 +59,25 @@ pub(super) async fn status_errors(
         for check in authorize::status_checks(object, old, verb, caller, &core.config.features) {
             let mut reason = None;
             for permission in &check.any_of {
-                let ask = Ask {
+                let access = AuthorizerAttributes {
                     subresource: permission.subresource,
                     namespace: &permission.namespace,
                     name: &permission.name,
-                    ..Ask::resource(
+                    ..AuthorizerAttributes::resource(
                         attributes.user,
                         &permission.verb,
                         allot_model::GROUP,
                         "resourceclaims",
                     )
                 };
-                let decision = core.authorizer.decide(core, &ask).await?;
+                let decision = core.authorizer.decide(core, &access).await?;
                 if decision.allowed() {
                     reason = None;
                     break;
                 }
                 // Both verbs of a driver may be missing; the first one is told.
                 if reason.is_none() {
-                    reason = Some(ask.refusal(decision.reason()));
+                    reason = Some(access.refusal(decision.reason()));
                 }
             }
             if let Some(reason) = reason {

@@ -7,7 +7,7 @@ use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
 use super::{Admission, Attributes, Operation};
-use crate::auth::{Ask, Rule, Scope, cover};
+use crate::auth::{AuthorizerAttributes, Rule, Scope, cover};
 use crate::error::{ApiError, Result};
 use crate::identity::MASTERS;
 use crate::object::{meta, text};
@@ -58,10 +58,10 @@ impl Confirmation<'_> {
             Some(asked) => asked.request.info.name.as_str(),
             None => attributes.name,
         };
-        let escalate = Ask {
+        let escalate = AuthorizerAttributes {
             namespace: attributes.namespace,
             name,
-            ..Ask::resource(
+            ..AuthorizerAttributes::resource(
                 attributes.user,
                 "escalate",
                 GROUP,
@@ -102,10 +102,10 @@ impl Confirmation<'_> {
             }
         };
         let namespace = self.attributes.namespace;
-        let bind = Ask {
+        let bind = AuthorizerAttributes {
             namespace,
             name,
-            ..Ask::resource(self.attributes.user, "bind", group, target)
+            ..AuthorizerAttributes::resource(self.attributes.user, "bind", group, target)
         };
         if self
             .core

@@ -7,6 +7,7 @@
 mod pods;
 mod tokens;
 
+use allot_apimachinery::well_known;
 use allot_model::features::Release;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +23,7 @@ use crate::object::{items, meta, string_map, text};
 
 /// Keeps pods away from a node until its kubelet has reported it ready.
 pub(super) fn taint_not_ready(node: &mut Value) {
-    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let taint = json!({"key": well_known::TAINT_NODE_NOT_READY, "effect": "NoSchedule"});
     let taints = node["spec"]["taints"]
         .as_array()
         .cloned()
@@ -258,17 +259,17 @@ fn restricted_labels(new: &Value, old: &Value) -> String {
 /// Labels of the kubernetes.io domains that a node agent may not give itself.
 fn is_restricted(key: &str) -> bool {
     const OWN: [&str; 11] = [
-        "kubernetes.io/hostname",
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "beta.kubernetes.io/instance-type",
-        "node.kubernetes.io/instance-type",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/arch",
+        well_known::LABEL_HOSTNAME,
+        well_known::LABEL_TOPOLOGY_ZONE,
+        well_known::LABEL_TOPOLOGY_REGION,
+        well_known::LABEL_FAILURE_DOMAIN_BETA_ZONE,
+        well_known::LABEL_FAILURE_DOMAIN_BETA_REGION,
+        well_known::LABEL_INSTANCE_TYPE,
+        well_known::LABEL_INSTANCE_TYPE_STABLE,
+        well_known::LABEL_OS_STABLE,
+        well_known::LABEL_ARCH_STABLE,
+        well_known::LABEL_OS,
+        well_known::LABEL_ARCH,
     ];
     let Some((domain, _)) = key.split_once('/') else {
         return false;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Admission;
 use super::{Attributes, Operation, forbidden};
-use crate::auth::Ask;
+use crate::auth::AuthorizerAttributes;
 use crate::error::Result;
 use crate::object::{items, split_api_version, text};
 
@@ -32,11 +32,16 @@ pub(super) async fn check(
         return Ok(());
     }
     if attributes.operation != Operation::Create {
-        let delete = Ask {
+        let delete = AuthorizerAttributes {
             subresource: attributes.subresource,
             namespace: attributes.namespace,
             name: attributes.name,
-            ..Ask::resource(attributes.user, "delete", &resource.group, &resource.plural)
+            ..AuthorizerAttributes::resource(
+                attributes.user,
+                "delete",
+                &resource.group,
+                &resource.plural,
+            )
         };
         let decision = core.authorizer.decide(core, &delete).await?;
         if !decision.allowed() {
@@ -88,8 +93,8 @@ async fn check_blocking(
             false => "",
         };
         let name = text(owner, &["name"]);
-        let ask = finalize(attributes, (group, &resource.plural), namespace, name);
-        let decision = core.authorizer.decide(core, &ask).await?;
+        let access = finalize(attributes, (group, &resource.plural), namespace, name);
+        let decision = core.authorizer.decide(core, &access).await?;
         if !decision.allowed() {
             let why = format!(
                 "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: \
@@ -107,17 +112,17 @@ fn blocks(owner: &Value) -> bool {
     owner["blockOwnerDeletion"] == true
 }
 
-/// The question whether the user may set the finalizers of a resource.
+/// The access that the user needs to set the finalizers of a resource.
 fn finalize<'a>(
     attributes: &Attributes<'a>,
     (group, resource): (&'a str, &'a str),
     namespace: &'a str,
     name: &'a str,
-) -> Ask<'a> {
-    Ask {
+) -> AuthorizerAttributes<'a> {
+    AuthorizerAttributes {
         subresource: "finalizers",
         namespace,
         name,
-        ..Ask::resource(attributes.user, "update", group, resource)
+        ..AuthorizerAttributes::resource(attributes.user, "update", group, resource)
     }
 }

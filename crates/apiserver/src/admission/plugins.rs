@@ -1,7 +1,7 @@
 //! Names of admission plugins, as the flags of kube-apiserver take them.
 
 /// Implemented plugins; all of them are on by default.
-const BUILT: [&str; 23] = [
+const BUILT: [&str; 24] = [
     "CertificateApproval",
     "CertificateSigning",
     "CertificateSubjectRestriction",
@@ -15,6 +15,7 @@ const BUILT: [&str; 23] = [
     "NodeRestriction",
     "PersistentVolumeClaimResize",
     "PodGroupWorkloadExists",
+    "PodResizeValidator",
     "PodSecurity",
     "PodTopologyLabels",
     "Priority",
@@ -32,7 +33,7 @@ const ON_REQUEST: [&str; 1] = ["OwnerReferencesPermissionEnforcement"];
 
 /// Plugins of kube-apiserver that do not exist here: their function is elsewhere, or not
 /// implemented.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 15] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -47,7 +48,6 @@ const OTHERS: [&str; 16] = [
     "NodeDeclaredFeatureValidator",
     "PodGroupProtection",
     "PodNodeSelector",
-    "PodResizeValidator",
     "PodTolerationRestriction",
 ];
 

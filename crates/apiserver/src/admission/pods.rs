@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use allot_apimachinery::Quantity;
+use allot_apimachinery::{Quantity, well_known};
 use allot_model::features::Release;
 use serde_json::{Value, json};
 
@@ -22,8 +22,8 @@ pub(super) async fn topology_labels(
     object: &mut Value,
 ) -> Result<()> {
     const LABELS: [&str; 2] = [
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
+        well_known::LABEL_TOPOLOGY_REGION,
+        well_known::LABEL_TOPOLOGY_ZONE,
     ];
     // On by default since then.
     if node.is_empty() || core.config.features.release() < Release::new(35) {
@@ -160,8 +160,8 @@ pub(super) fn default_tolerations(pod: &mut Value) {
         .unwrap_or_default();
     let mut added = Vec::new();
     for key in [
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
+        well_known::TAINT_NODE_NOT_READY,
+        well_known::TAINT_NODE_UNREACHABLE,
     ] {
         let tolerated = tolerations.iter().any(|it| {
             let (its_key, effect) = (text(it, &["key"]), text(it, &["effect"]));

@@ -1,6 +1,7 @@
 //! Volumes and classes: protection of volumes in use, and the default class.
 
 use allot_apimachinery::Quantity;
+use allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION;
 use allot_store::ListOptions;
 use serde_json::{Value, json};
 
@@ -51,9 +52,8 @@ pub(super) async fn resize(
         let why = "Only bound persistent volume claims can be expanded";
         return Err(forbidden(attributes, why));
     }
-    let annotation = "volume.beta.kubernetes.io/storage-class";
     let class = |claim: &Value| {
-        let annotated = claim["metadata"]["annotations"][annotation].as_str();
+        let annotated = claim["metadata"]["annotations"][BETA_STORAGE_CLASS_ANNOTATION].as_str();
         let named = annotated.or(claim["spec"]["storageClassName"].as_str());
         named.unwrap_or_default().to_owned()
     };
@@ -91,10 +91,11 @@ pub(super) async fn default_class(
     attributes: &Attributes<'_>,
     claim: &mut Value,
 ) -> Result<()> {
-    let annotation = "volume.beta.kubernetes.io/storage-class";
     if !attributes.resource.is("", "persistentvolumeclaims")
         || claim["spec"]["storageClassName"].is_string()
-        || claim["metadata"]["annotations"].get(annotation).is_some()
+        || claim["metadata"]["annotations"]
+            .get(BETA_STORAGE_CLASS_ANNOTATION)
+            .is_some()
     {
         return Ok(());
     }

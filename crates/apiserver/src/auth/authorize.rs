@@ -17,14 +17,14 @@ use crate::identity::{MASTERS, User};
 use crate::request::Incoming;
 use crate::state::ServerState;
 
-/// A question: may `user` do this?
+/// What a request is authorized by: the user, and what it would do. Upstream: `authorizer.Attributes`.
 #[derive(Debug, Clone)]
-pub struct Ask<'a> {
-    /// The user that asks, after impersonation.
+pub struct AuthorizerAttributes<'a> {
+    /// The user, after impersonation.
     pub user: &'a User,
     /// The verb of the API, or the HTTP method in lower case for a path.
     pub verb: &'a str,
-    /// It is about a resource; about a path otherwise.
+    /// Whether the request is for a resource; otherwise it is for a path.
     pub is_resource: bool,
     /// API group.
     pub group: &'a str,
@@ -42,10 +42,10 @@ pub struct Ask<'a> {
     pub fields: Option<&'a FieldSelector>,
 }
 
-impl<'a> Ask<'a> {
-    /// A question about a resource.
+impl<'a> AuthorizerAttributes<'a> {
+    /// Access to a resource.
     pub fn resource(user: &'a User, verb: &'a str, group: &'a str, resource: &'a str) -> Self {
-        Ask {
+        AuthorizerAttributes {
             user,
             verb,
             is_resource: true,
@@ -59,12 +59,12 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// A question about a path that is no resource.
+    /// Access to a path that is no resource.
     pub fn path(user: &'a User, verb: &'a str, path: &'a str) -> Self {
-        Ask {
+        AuthorizerAttributes {
             is_resource: false,
             path,
-            ..Ask::resource(user, verb, "", "")
+            ..AuthorizerAttributes::resource(user, verb, "", "")
         }
     }
 
@@ -79,7 +79,7 @@ impl<'a> Ask<'a> {
 
     /// Upstream's text for a refusal, with the reason if there is one.
     pub fn denial(&self, reason: &str) -> String {
-        let Ask {
+        let AuthorizerAttributes {
             verb,
             group,
             namespace,
@@ -117,7 +117,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// An answer, with the reason.
+/// The decision of an authorizer, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Allowed.
@@ -143,15 +143,15 @@ impl Decision {
     ///
     /// # Errors
     /// 403 with upstream's text.
-    pub(crate) fn required(&self, ask: &Ask<'_>) -> Result<()> {
+    pub(crate) fn required(&self, attributes: &AuthorizerAttributes<'_>) -> Result<()> {
         match self {
             Decision::Allow(_) => Ok(()),
-            Decision::NoOpinion(reason) => Err(forbidden(ask, reason)),
+            Decision::NoOpinion(reason) => Err(forbidden(attributes, reason)),
         }
     }
 }
 
-/// Decides.
+/// The authorizers of a server, in order.
 pub struct Authorizer {
     modes: Vec<AuthorizationMode>,
     cache: Mutex<Option<Cache>>,
@@ -186,7 +186,7 @@ impl Cache {
 }
 
 impl Authorizer {
-    /// With the options of the server.
+    /// The authorizers that the options of the server name.
     pub fn new(config: &Config) -> Self {
         Authorizer {
             modes: config.authorization.clone(),
@@ -194,20 +194,24 @@ impl Authorizer {
         }
     }
 
-    /// Decides.
+    /// The decision of the first authorizer that allows the access; otherwise the reasons of all.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn decide(&self, core: &ServerState, ask: &Ask<'_>) -> Result<Decision> {
-        if ask.user.in_group(MASTERS) {
+    pub async fn decide(
+        &self,
+        core: &ServerState,
+        attributes: &AuthorizerAttributes<'_>,
+    ) -> Result<Decision> {
+        if attributes.user.in_group(MASTERS) {
             return Ok(Decision::Allow(String::new()));
         }
         let mut reasons = Vec::new();
         for mode in &self.modes {
             let decision = match mode {
                 AuthorizationMode::AlwaysAllow => Decision::Allow(String::new()),
-                AuthorizationMode::Node => node::decide(core, ask).await?,
-                AuthorizationMode::Rbac => self.index(core).await?.decide(ask),
+                AuthorizationMode::Node => node::decide(core, attributes).await?,
+                AuthorizationMode::Rbac => self.index(core).await?.decide(attributes),
             };
             match decision {
                 Decision::Allow(reason) => return Ok(Decision::Allow(reason)),
@@ -222,8 +226,12 @@ impl Authorizer {
     ///
     /// # Errors
     /// 403.
-    pub async fn require(&self, core: &ServerState, ask: &Ask<'_>) -> Result<()> {
-        self.decide(core, ask).await?.required(ask)
+    pub async fn require(
+        &self,
+        core: &ServerState,
+        attributes: &AuthorizerAttributes<'_>,
+    ) -> Result<()> {
+        self.decide(core, attributes).await?.required(attributes)
     }
 
     /// The roles and bindings as they are now.
@@ -274,12 +282,15 @@ pub(crate) fn selected(request: &Incoming) -> Option<FieldSelector> {
     FieldSelector::parse(request.query.text("fieldSelector")?).ok()
 }
 
-/// The question that a request is.
-pub(crate) fn question<'a>(request: &'a Incoming, fields: Option<&'a FieldSelector>) -> Ask<'a> {
+/// The attributes of a request, as upstream's `GetAuthorizerAttributes` returns them.
+pub(crate) fn authorizer_attributes<'a>(
+    request: &'a Incoming,
+    fields: Option<&'a FieldSelector>,
+) -> AuthorizerAttributes<'a> {
     let info = &request.info;
     let restricted = fields.and_then(|fields| fields.exact("metadata.name"));
     let collection_verb = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
-    Ask {
+    AuthorizerAttributes {
         user: &request.user,
         verb: &info.verb,
         is_resource: info.is_resource,
@@ -298,18 +309,18 @@ pub(crate) fn question<'a>(request: &'a Incoming, fields: Option<&'a FieldSelect
 }
 
 /// 403 as upstream words it.
-pub(super) fn forbidden(ask: &Ask<'_>, reason: &str) -> ApiError {
-    refused(ask, reason).into()
+pub(super) fn forbidden(attributes: &AuthorizerAttributes<'_>, reason: &str) -> ApiError {
+    refused(attributes, reason).into()
 }
 
-fn refused(ask: &Ask<'_>, reason: &str) -> Status {
-    let text = ask.denial(reason);
-    if !ask.is_resource {
+fn refused(attributes: &AuthorizerAttributes<'_>, reason: &str) -> Status {
+    let text = attributes.denial(reason);
+    if !attributes.is_resource {
         return Status::failure(403, "Forbidden", format!("forbidden: {text}"));
     }
     Status::forbidden(
-        &GroupResource::new(ask.group, ask.resource),
-        ask.name,
+        &GroupResource::new(attributes.group, attributes.resource),
+        attributes.name,
         &text,
     )
 }

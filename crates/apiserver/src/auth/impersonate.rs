@@ -14,7 +14,9 @@ use allot_apimachinery::quote::quote;
 use http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 
-use super::authorize::{Ask, Authorizer, forbidden, question, selected};
+use super::authorize::{
+    Authorizer, AuthorizerAttributes, authorizer_attributes, forbidden, selected,
+};
 use crate::error::{ApiError, Result};
 use crate::header;
 use crate::identity::{
@@ -118,8 +120,8 @@ impl Impersonation {
             return Ok(None);
         };
         let fields = selected(request);
-        let ask = question(request, fields.as_ref());
-        let (mode, user) = self.user(core, authorizer, &wanted, &ask).await?;
+        let attributes = authorizer_attributes(request, fields.as_ref());
+        let (mode, user) = self.user(core, authorizer, &wanted, &attributes).await?;
         request.user = user;
         Ok(Some(mode))
     }
@@ -129,19 +131,19 @@ impl Impersonation {
         core: &ServerState,
         authorizer: &Authorizer,
         wanted: &User,
-        ask: &Ask<'_>,
+        attributes: &AuthorizerAttributes<'_>,
     ) -> Result<(Mode, User)> {
-        let caller = &ask.user.name;
+        let caller = &attributes.user.name;
         let last = self.last.lock().get(caller).copied();
         let constrained = core.config.features.release().minor() >= CONSTRAINED_SINCE;
         let mut refusal = None;
         let rest = MODES.into_iter().filter(|mode| Some(*mode) != last);
         for mode in last.into_iter().chain(rest) {
             let built = constrained || mode == Mode::Legacy;
-            if !built || !mode.applies(wanted, ask.user) {
+            if !built || !mode.applies(wanted, attributes.user) {
                 continue;
             }
-            match allowed(core, authorizer, mode, wanted, ask).await {
+            match allowed(core, authorizer, mode, wanted, attributes).await {
                 Ok(user) => {
                     let mut known = self.last.lock();
                     if known.len() >= REMEMBERED {
@@ -230,14 +232,14 @@ async fn allowed(
     authorizer: &Authorizer,
     mode: Mode,
     wanted: &User,
-    ask: &Ask<'_>,
+    attributes: &AuthorizerAttributes<'_>,
 ) -> Result<User> {
     let verb = match (mode.name(), mode.verb()) {
         (Some(name), Some(verb)) => {
-            let on = format!("impersonate-on:{name}:{}", ask.verb);
-            let on = Ask {
+            let on = format!("impersonate-on:{name}:{}", attributes.verb);
+            let on = AuthorizerAttributes {
                 verb: &on,
-                ..ask.clone()
+                ..attributes.clone()
             };
             authorizer.require(core, &on).await?;
             verb
@@ -248,37 +250,37 @@ async fn allowed(
     let node = node_name(&wanted.name).filter(|_| mode.name().is_some());
     let account = account_name(&wanted.name);
     let as_user = match (node, account) {
-        (Some(node), _) => Ask {
+        (Some(node), _) => AuthorizerAttributes {
             // Which node it is has been checked already.
             name: if mode == Mode::AssociatedNode {
                 "*"
             } else {
                 node
             },
-            ..Ask::resource(ask.user, &verb, group, "nodes")
+            ..AuthorizerAttributes::resource(attributes.user, &verb, group, "nodes")
         },
-        (None, Some((namespace, name))) => Ask {
+        (None, Some((namespace, name))) => AuthorizerAttributes {
             namespace,
             name,
-            ..Ask::resource(ask.user, &verb, group, "serviceaccounts")
+            ..AuthorizerAttributes::resource(attributes.user, &verb, group, "serviceaccounts")
         },
-        (None, None) => Ask {
+        (None, None) => AuthorizerAttributes {
             name: &wanted.name,
-            ..Ask::resource(ask.user, &verb, group, "users")
+            ..AuthorizerAttributes::resource(attributes.user, &verb, group, "users")
         },
     };
     authorizer.require(core, &as_user).await?;
     if !wanted.uid.is_empty() {
-        let as_uid = Ask {
+        let as_uid = AuthorizerAttributes {
             name: &wanted.uid,
-            ..Ask::resource(ask.user, &verb, GROUP, "uids")
+            ..AuthorizerAttributes::resource(attributes.user, &verb, GROUP, "uids")
         };
         authorizer.require(core, &as_uid).await?;
     }
     let constrained = mode.name().is_some();
-    let in_group = Ask::resource(ask.user, &verb, group, "groups");
+    let in_group = AuthorizerAttributes::resource(attributes.user, &verb, group, "groups");
     require_groups(core, authorizer, &in_group, &wanted.groups, constrained).await?;
-    let with_extra = Ask::resource(ask.user, &verb, GROUP, "userextras");
+    let with_extra = AuthorizerAttributes::resource(attributes.user, &verb, GROUP, "userextras");
     require_extra(core, authorizer, &with_extra, &wanted.extra, constrained).await?;
     let mut user = wanted.clone();
     if node.is_some() {
@@ -300,18 +302,18 @@ async fn allowed(
 async fn require_groups(
     core: &ServerState,
     authorizer: &Authorizer,
-    ask: &Ask<'_>,
+    attributes: &AuthorizerAttributes<'_>,
     groups: &[String],
     constrained: bool,
 ) -> Result<()> {
-    let named = |name| Ask {
+    let named = |name| AuthorizerAttributes {
         name,
-        ..ask.clone()
+        ..attributes.clone()
     };
     if constrained {
         if groups.iter().any(String::is_empty) {
             let why = "impersonating the empty string group is not allowed";
-            return Err(forbidden(ask, why));
+            return Err(forbidden(attributes, why));
         }
         if groups.iter().any(|group| group == MASTERS) {
             let why = "impersonating the system:masters group is not allowed";
@@ -331,21 +333,21 @@ async fn require_groups(
 async fn require_extra(
     core: &ServerState,
     authorizer: &Authorizer,
-    ask: &Ask<'_>,
+    attributes: &AuthorizerAttributes<'_>,
     extra: &BTreeMap<String, Vec<String>>,
     constrained: bool,
 ) -> Result<()> {
-    let named = |subresource, name| Ask {
+    let named = |subresource, name| AuthorizerAttributes {
         subresource,
         name,
-        ..ask.clone()
+        ..attributes.clone()
     };
     if constrained {
         if let Some(why) = extra
             .iter()
             .find_map(|(key, values)| extra_error(key, values))
         {
-            return Err(forbidden(ask, &why));
+            return Err(forbidden(attributes, &why));
         }
         let many = extra.len() >= MANY || extra.values().map(Vec::len).sum::<usize>() >= MANY;
         let all = named("*", "*");

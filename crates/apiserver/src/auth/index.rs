@@ -7,7 +7,7 @@ use allot_apimachinery::quote::quote;
 use allot_store::{Entry, Event, EventKind, ListOptions};
 use serde_json::Value;
 
-use super::authorize::{Ask, Decision};
+use super::authorize::{AuthorizerAttributes, Decision};
 use super::cover::url_matches;
 use crate::error::Result;
 use crate::identity::User;
@@ -69,27 +69,33 @@ impl Rule {
     }
 
     /// The rule allows the request.
-    pub fn allows(&self, ask: &Ask<'_>) -> bool {
-        if !covers(&self.verbs, ask.verb) {
+    pub fn allows(&self, attributes: &AuthorizerAttributes<'_>) -> bool {
+        if !covers(&self.verbs, attributes.verb) {
             return false;
         }
-        if !ask.is_resource {
-            return self.urls.iter().any(|url| url_matches(url, ask.path));
+        if !attributes.is_resource {
+            return self
+                .urls
+                .iter()
+                .any(|url| url_matches(url, attributes.path));
         }
-        covers(&self.api_groups, ask.group)
-            && self.allows_resource(ask)
+        covers(&self.api_groups, attributes.group)
+            && self.allows_resource(attributes)
             && (self.resource_names.is_empty()
-                || self.resource_names.iter().any(|name| name == ask.name))
+                || self
+                    .resource_names
+                    .iter()
+                    .any(|name| name == attributes.name))
     }
 
     /// Compares the whole text, as upstream does: a review may name `pods/exec` as the resource.
-    fn allows_resource(&self, ask: &Ask<'_>) -> bool {
-        let full = ask.full_resource();
+    fn allows_resource(&self, attributes: &AuthorizerAttributes<'_>) -> bool {
+        let full = attributes.full_resource();
         self.resources.iter().any(|resource| {
             *resource == "*"
                 || *resource == full
-                || !ask.subresource.is_empty()
-                    && resource.strip_prefix("*/") == Some(ask.subresource)
+                || !attributes.subresource.is_empty()
+                    && resource.strip_prefix("*/") == Some(attributes.subresource)
         })
     }
 
@@ -111,7 +117,7 @@ impl Rule {
     }
 }
 
-/// A binding.
+/// A RoleBinding or ClusterRoleBinding: the subjects that have a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     name: String,
@@ -276,10 +282,10 @@ impl Index {
     }
 
     /// The decision of a user's bindings.
-    pub fn decide(&self, ask: &Ask<'_>) -> Decision {
+    pub fn decide(&self, attributes: &AuthorizerAttributes<'_>) -> Decision {
         let mut missing = Vec::new();
-        let member = Member::of(ask.user);
-        for (namespace, binding) in self.applicable(scope_of(ask)) {
+        let member = Member::of(attributes.user);
+        for (namespace, binding) in self.applicable(scope_of(attributes)) {
             let Some(subject) = binding.subject(&member) else {
                 continue;
             };
@@ -295,7 +301,7 @@ impl Index {
                 ));
                 continue;
             };
-            if rules.iter().any(|rule| rule.allows(ask)) {
+            if rules.iter().any(|rule| rule.allows(attributes)) {
                 let role_kind = if binding.cluster_role {
                     "ClusterRole"
                 } else {
@@ -375,10 +381,10 @@ fn split(key: &str) -> (String, String) {
     (namespace.to_owned(), name.to_owned())
 }
 
-fn scope_of<'a>(ask: &Ask<'a>) -> Scope<'a> {
-    if ask.namespace.is_empty() {
+fn scope_of<'a>(attributes: &AuthorizerAttributes<'a>) -> Scope<'a> {
+    if attributes.namespace.is_empty() {
         Scope::Cluster
     } else {
-        Scope::Namespace(ask.namespace)
+        Scope::Namespace(attributes.namespace)
     }
 }

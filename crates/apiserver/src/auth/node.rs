@@ -17,7 +17,7 @@ use allot_model::features::Release;
 use allot_store::{Entry, ListOptions};
 use serde_json::Value;
 
-use super::authorize::{Ask, Decision};
+use super::authorize::{AuthorizerAttributes, Decision};
 use super::policy;
 use crate::error::Result;
 use crate::object::text;
@@ -53,49 +53,58 @@ pub(crate) fn node_of_slice(slice: &Value) -> &str {
 ///
 /// # Errors
 /// Those of the store.
-pub(super) async fn decide(core: &ServerState, ask: &Ask<'_>) -> Result<Decision> {
-    let Some(node) = ask.user.node_identity() else {
+pub(super) async fn decide(
+    core: &ServerState,
+    attributes: &AuthorizerAttributes<'_>,
+) -> Result<Decision> {
+    let Some(node) = attributes.user.node_identity() else {
         return Ok(no(""));
     };
     if node.is_empty() {
-        return Ok(no(format!("unknown node for user {:?}", ask.user.name)));
+        return Ok(no(format!(
+            "unknown node for user {:?}",
+            attributes.user.name
+        )));
     }
-    if !ask.is_resource {
-        return Ok(by_rules(ask));
+    if !attributes.is_resource {
+        return Ok(by_rules(attributes));
     }
     let release = core.config.features.release();
     // AuthorizeNodeWithSelectors.
     let with_selectors = release >= Release::new(32);
     let view = View { core, node };
-    match (ask.group, ask.resource) {
-        ("", "secrets" | "configmaps") => view.read(ask).await,
-        ("", "persistentvolumeclaims") if ask.subresource == "status" => {
-            view.update_status(ask).await
+    match (attributes.group, attributes.resource) {
+        ("", "secrets" | "configmaps") => view.read(attributes).await,
+        ("", "persistentvolumeclaims") if attributes.subresource == "status" => {
+            view.update_status(attributes).await
         }
         ("", "persistentvolumeclaims" | "persistentvolumes")
         | ("resource.k8s.io", "resourceclaims")
-        | ("storage.k8s.io", "volumeattachments") => view.get(ask).await,
-        ("", "serviceaccounts") => view.account(ask, release).await,
-        ("coordination.k8s.io", "leases") => Ok(lease(ask, node)),
-        ("storage.k8s.io", "csinodes") => Ok(csi_node(ask, node)),
-        ("resource.k8s.io", "resourceslices") => view.slice(ask, with_selectors).await,
-        ("", "nodes") if with_selectors => Ok(own_node(ask, node)),
-        ("", "pods") if with_selectors => view.pod(ask).await,
+        | ("storage.k8s.io", "volumeattachments") => view.get(attributes).await,
+        ("", "serviceaccounts") => view.account(attributes, release).await,
+        ("coordination.k8s.io", "leases") => Ok(lease(attributes, node)),
+        ("storage.k8s.io", "csinodes") => Ok(csi_node(attributes, node)),
+        ("resource.k8s.io", "resourceslices") => view.slice(attributes, with_selectors).await,
+        ("", "nodes") if with_selectors => Ok(own_node(attributes, node)),
+        ("", "pods") if with_selectors => view.pod(attributes).await,
         // The feature PodCertificateRequest is off by default, and the resource is not served.
         ("certificates.k8s.io", "podcertificaterequests") => Ok(no("")),
-        ("", "nodes" | "pods") if matches!(ask.verb, "get" | "list" | "watch") => {
-            Ok(match ask.subresource.is_empty() {
+        ("", "nodes" | "pods") if matches!(attributes.verb, "get" | "list" | "watch") => {
+            Ok(match attributes.subresource.is_empty() {
                 true => allow(),
                 false => no(""),
             })
         }
-        _ => Ok(by_rules(ask)),
+        _ => Ok(by_rules(attributes)),
     }
 }
 
 /// What all nodes may do.
-fn by_rules(ask: &Ask<'_>) -> Decision {
-    if policy::node_rules().iter().any(|rule| rule.allows(ask)) {
+fn by_rules(attributes: &AuthorizerAttributes<'_>) -> Decision {
+    if policy::node_rules()
+        .iter()
+        .any(|rule| rule.allows(attributes))
+    {
         allow()
     } else {
         no("")
@@ -103,8 +112,8 @@ fn by_rules(ask: &Ask<'_>) -> Decision {
 }
 
 /// The request's field selector restricts it to objects of this node.
-fn selects(ask: &Ask<'_>, fields: &[&str], node: &str) -> bool {
-    ask.fields.is_some_and(|selector| {
+fn selects(attributes: &AuthorizerAttributes<'_>, fields: &[&str], node: &str) -> bool {
+    attributes.fields.is_some_and(|selector| {
         selector.requirements().iter().any(|requirement| {
             !requirement.negated
                 && requirement.value == node
@@ -121,65 +130,69 @@ struct View<'a> {
 
 impl View<'_> {
     /// Secrets and config maps, which may be watched one by one.
-    async fn read(&self, ask: &Ask<'_>) -> Result<Decision> {
-        if !matches!(ask.verb, "get" | "list" | "watch") {
+    async fn read(&self, attributes: &AuthorizerAttributes<'_>) -> Result<Decision> {
+        if !matches!(attributes.verb, "get" | "list" | "watch") {
             return Ok(no("can only read resources of this type"));
         }
-        if !ask.subresource.is_empty() {
+        if !attributes.subresource.is_empty() {
             return Ok(no("cannot read subresource"));
         }
-        if ask.namespace.is_empty() {
+        if attributes.namespace.is_empty() {
             return Ok(no("can only read namespaced object of this type"));
         }
-        self.related(ask).await
+        self.related(attributes).await
     }
 
-    async fn get(&self, ask: &Ask<'_>) -> Result<Decision> {
-        if ask.verb != "get" {
+    async fn get(&self, attributes: &AuthorizerAttributes<'_>) -> Result<Decision> {
+        if attributes.verb != "get" {
             return Ok(no("can only get individual resources of this type"));
         }
-        if !ask.subresource.is_empty() {
+        if !attributes.subresource.is_empty() {
             return Ok(no("cannot get subresource"));
         }
-        self.related(ask).await
+        self.related(attributes).await
     }
 
-    async fn update_status(&self, ask: &Ask<'_>) -> Result<Decision> {
-        if !matches!(ask.verb, "update" | "patch") {
+    async fn update_status(&self, attributes: &AuthorizerAttributes<'_>) -> Result<Decision> {
+        if !matches!(attributes.verb, "update" | "patch") {
             return Ok(no("can only get/update/patch this type"));
         }
-        self.related(ask).await
+        self.related(attributes).await
     }
 
-    async fn account(&self, ask: &Ask<'_>, release: Release) -> Result<Decision> {
-        if ask.verb == "get" && ask.subresource.is_empty() {
+    async fn account(
+        &self,
+        attributes: &AuthorizerAttributes<'_>,
+        release: Release,
+    ) -> Result<Decision> {
+        if attributes.verb == "get" && attributes.subresource.is_empty() {
             // KubeletServiceAccountTokenForCredentialProviders.
             if release < Release::new(34) {
                 return Ok(no("not allowed to get service accounts"));
             }
-            return self.read(ask).await;
+            return self.read(attributes).await;
         }
-        if ask.verb != "create" || ask.name.is_empty() {
+        if attributes.verb != "create" || attributes.name.is_empty() {
             return Ok(no("can only create tokens for individual service accounts"));
         }
-        if ask.subresource != "token" {
+        if attributes.subresource != "token" {
             return Ok(no("can only create token subresource of serviceaccount"));
         }
-        self.related(ask).await
+        self.related(attributes).await
     }
 
-    async fn pod(&self, ask: &Ask<'_>) -> Result<Decision> {
-        match (ask.subresource, ask.verb) {
-            ("", "get") => self.get(ask).await,
+    async fn pod(&self, attributes: &AuthorizerAttributes<'_>) -> Result<Decision> {
+        match (attributes.subresource, attributes.verb) {
+            ("", "get") => self.get(attributes).await,
             ("", "list" | "watch") => {
-                if selects(ask, &["spec.nodeName"], self.node) {
+                if selects(attributes, &["spec.nodeName"], self.node) {
                     Ok(allow())
-                } else if ask.name.is_empty() {
+                } else if attributes.name.is_empty() {
                     Ok(no(
                         "can only list/watch pods with spec.nodeName field selector",
                     ))
                 } else {
-                    self.related(ask).await
+                    self.related(attributes).await
                 }
             }
             // Which pods they are is for the plugin NodeRestriction, which sees them.
@@ -190,16 +203,21 @@ impl View<'_> {
         }
     }
 
-    async fn slice(&self, ask: &Ask<'_>, with_selectors: bool) -> Result<Decision> {
-        if !ask.subresource.is_empty() {
+    async fn slice(
+        &self,
+        attributes: &AuthorizerAttributes<'_>,
+        with_selectors: bool,
+    ) -> Result<Decision> {
+        if !attributes.subresource.is_empty() {
             return Ok(no("cannot authorize ResourceSlice subresources"));
         }
-        match ask.verb {
+        match attributes.verb {
             // For which node it is the plugin NodeRestriction sees.
             "create" => Ok(allow()),
-            "get" | "update" | "patch" | "delete" => self.related(ask).await,
+            "get" | "update" | "patch" | "delete" => self.related(attributes).await,
             "list" | "watch" | "deletecollection" => {
-                if !with_selectors || selects(ask, &["spec.nodeName", "nodeName"], self.node) {
+                if !with_selectors || selects(attributes, &["spec.nodeName", "nodeName"], self.node)
+                {
                     return Ok(allow());
                 }
                 Ok(no(
@@ -214,11 +232,11 @@ impl View<'_> {
     }
 
     /// Allows what has to do with the node.
-    async fn related(&self, ask: &Ask<'_>) -> Result<Decision> {
-        if ask.name.is_empty() {
+    async fn related(&self, attributes: &AuthorizerAttributes<'_>) -> Result<Decision> {
+        if attributes.name.is_empty() {
             return Ok(no("No Object name found"));
         }
-        if self.is_related(ask).await? {
+        if self.is_related(attributes).await? {
             return Ok(allow());
         }
         Ok(no(format!(
@@ -227,9 +245,9 @@ impl View<'_> {
         )))
     }
 
-    async fn is_related(&self, ask: &Ask<'_>) -> Result<bool> {
-        let (namespace, name) = (ask.namespace, ask.name);
-        match ask.resource {
+    async fn is_related(&self, attributes: &AuthorizerAttributes<'_>) -> Result<bool> {
+        let (namespace, name) = (attributes.namespace, attributes.name);
+        match attributes.resource {
             "pods" => {
                 let key = format!("{namespace}/{name}");
                 let pod = self.stored("pods", &key, &["spec.nodeName"]).await?;
@@ -339,45 +357,51 @@ impl View<'_> {
 }
 
 /// Node objects: a node reads its own, also before it exists; writes are checked by the plugin NodeRestriction.
-fn own_node(ask: &Ask<'_>, node: &str) -> Decision {
-    match (ask.subresource, ask.verb) {
+fn own_node(attributes: &AuthorizerAttributes<'_>, node: &str) -> Decision {
+    match (attributes.subresource, attributes.verb) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
-        ("", "get" | "list" | "watch") if ask.name == node => allow(),
-        ("", "get" | "list" | "watch") if ask.name.is_empty() => no(format!(
+        ("", "get" | "list" | "watch") if attributes.name == node => allow(),
+        ("", "get" | "list" | "watch") if attributes.name.is_empty() => no(format!(
             "node '{node}' cannot read all nodes, only its own Node object"
         )),
         ("", "get" | "list" | "watch") => no(format!(
             "node '{node}' cannot read '{}', only its own Node object",
-            ask.name
+            attributes.name
         )),
         _ => no(""),
     }
 }
 
-fn lease(ask: &Ask<'_>, node: &str) -> Decision {
-    if !matches!(ask.verb, "get" | "create" | "update" | "patch" | "delete") {
+fn lease(attributes: &AuthorizerAttributes<'_>, node: &str) -> Decision {
+    if !matches!(
+        attributes.verb,
+        "get" | "create" | "update" | "patch" | "delete"
+    ) {
         return no("can only get, create, update, patch, or delete a node lease");
     }
-    if ask.namespace != LEASES {
+    if attributes.namespace != LEASES {
         return no(format!(
             "can only access leases in the {LEASES:?} system namespace"
         ));
     }
     // The name of a new object is not part of its path.
-    if ask.verb != "create" && ask.name != node {
+    if attributes.verb != "create" && attributes.name != node {
         return no("can only access node lease with the same name as the requesting node");
     }
     allow()
 }
 
-fn csi_node(ask: &Ask<'_>, node: &str) -> Decision {
-    if !matches!(ask.verb, "get" | "create" | "update" | "patch" | "delete") {
+fn csi_node(attributes: &AuthorizerAttributes<'_>, node: &str) -> Decision {
+    if !matches!(
+        attributes.verb,
+        "get" | "create" | "update" | "patch" | "delete"
+    ) {
         return no("can only get, create, update, patch, or delete a CSINode");
     }
-    if !ask.subresource.is_empty() {
+    if !attributes.subresource.is_empty() {
         return no("cannot authorize CSINode subresources");
     }
-    if ask.verb != "create" && ask.name != node {
+    if attributes.verb != "create" && attributes.name != node {
         return no("can only access CSINode with the same name as the requesting node");
     }
     allow()

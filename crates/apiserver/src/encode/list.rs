@@ -130,7 +130,7 @@ impl Listing {
         if self.media.encoding == Encoding::Protobuf {
             return self.message().await;
         }
-        // The text around a mark in the place of the items.
+        // The list is encoded with a unique mark as its only item; the text before and after the mark surrounds the real items.
         let mark = format!("items-{}", uuid::Uuid::new_v4());
         let skeleton = self.skeleton(json!([mark]));
         let (text, quoted, separator) = match self.media.encoding {

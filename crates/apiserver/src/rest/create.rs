@@ -11,7 +11,7 @@ use http::Response;
 use serde_json::Value;
 
 use crate::admission::{self, Attributes, ObjectForm, Operation, Owners, SentRequest};
-use crate::auth::Ask;
+use crate::auth::AuthorizerAttributes;
 use crate::body::Body;
 use crate::context::Call;
 use crate::conversion;
@@ -320,11 +320,11 @@ impl Call<'_> {
         if info.verb == "create" {
             return Ok(());
         }
-        let create = Ask {
+        let create = AuthorizerAttributes {
             subresource: &info.subresource,
             namespace: self.namespace(),
             name: self.name(),
-            ..Ask::resource(
+            ..AuthorizerAttributes::resource(
                 &self.request.user,
                 "create",
                 &self.resource.group,

@@ -84,3 +84,54 @@ fn broken_and_temporary_files_do_not_hide_the_others() {
     assert_eq!(registry.errors().len(), 1);
     assert!(registry.resolve(&["example.com/gpu=gpu-0"]).is_ok());
 }
+
+/// The attack: a driver writes files without end. Each container that started read all of them.
+#[test]
+fn all_files_together_are_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    put(directory.path(), "a.json", "good", "A=1");
+    let blanks = " ".repeat(15 << 20);
+    for n in 0..6 {
+        let path = directory.path().join(format!("large-{n}.json"));
+        let text = r#"{"cdiVersion": "0.6.0", "kind": "v.com/large", "devices": [{"name": "d"}]}"#;
+        std::fs::write(path, format!("{text}{blanks}")).unwrap();
+    }
+    let registry = Registry::load(&[directory.path()]);
+    let errors: Vec<String> = registry.errors().iter().map(ToString::to_string).collect();
+    let refused = |error: &&String| error.contains("larger than 64 MiB");
+    assert_eq!(errors.iter().filter(refused).count(), 2, "{errors:?}");
+    // What was read before counts.
+    assert!(registry.resolve(&["example.com/gpu=good"]).is_ok());
+    let other = tempfile::tempdir().unwrap();
+    for n in 0..bounded::FILES + 10 {
+        std::fs::write(other.path().join(format!("{n}.json")), "").unwrap();
+    }
+    let registry = Registry::load(&[other.path(), directory.path()]);
+    let last = registry.errors().last().unwrap().to_string();
+    assert!(last.ends_with("there are more than 4096 files"), "{last}");
+    assert!(registry.errors().len() <= bounded::FILES + 2);
+}
+
+/// The attack: entries of lists take many times the memory of their text.
+#[test]
+fn lists_have_a_bounded_number_of_entries() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.json");
+    let write = |devices: usize, nodes: usize| {
+        let nodes = vec![serde_json::json!({"path": "/d"}); nodes];
+        let list = (0..devices).map(|n| serde_json::json!({"name": format!("d{n}"), "containerEdits": {"deviceNodes": nodes}}));
+        let spec = serde_json::json!({"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": list.collect::<Vec<_>>()});
+        std::fs::write(&path, spec.to_string()).unwrap();
+        Spec::read(&path)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(write(16_384, 1), Ok(()));
+    for (devices, nodes) in [(16_385, 1), (1, 16_385)] {
+        let error = write(devices, nodes).unwrap_err();
+        assert!(
+            error.contains("a list has more than 16384 entries"),
+            "{error}"
+        );
+    }
+}

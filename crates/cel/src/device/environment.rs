@@ -82,7 +82,7 @@ fn build(consumable_capacity: bool, lists: bool, includes: bool) -> Env {
     env
 }
 
-/// The parts of a device that are maps: itself, attributes and capacity, a domain of either, and one without entries.
+/// The maps of a device: the device itself, its attributes or capacities, those of one domain, and an empty map.
 #[derive(Clone, Copy)]
 enum Part {
     Device,

@@ -97,11 +97,7 @@ fn last_index_of<'a>(args: Args<'_, 'a>) -> Outcome<'a> {
         .nth(start)
         .map_or(text.len(), |(at, _)| at + part.len())
         .min(text.len());
-    let mut end = end;
-    while !text.is_char_boundary(end) {
-        end += 1;
-    }
-    let found = text[..end]
+    let found = text[..text.ceil_char_boundary(end)]
         .rfind(part)
         .map(|at| text[..at].chars().count())
         .filter(|index| *index <= start);

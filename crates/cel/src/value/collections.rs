@@ -54,7 +54,7 @@ pub trait MapSource: Debug + Sync {
     fn key(&self, part: u32, index: usize) -> &str;
 }
 
-/// A list.
+/// The lists of CEL: computed ones, and lists of the input, whose elements are converted when they are read.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
     /// Created by the expression.
@@ -169,7 +169,7 @@ pub enum Map<'a> {
     Object(Arc<str>, Arc<BTreeMap<MapKey, Value<'a>>>),
     /// Seen from outside: the object and which of its parts.
     Source(&'a dyn MapSource, u32),
-    /// A JSON object with its type.
+    /// A JSON object, with the declared type that its members are converted by.
     Json(&'a serde_json::Map<String, Json>, &'a DeclType),
 }
 

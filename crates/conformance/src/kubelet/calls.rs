@@ -40,7 +40,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Which claim.
+/// A claim as calls of the DRA service name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClaimRef {
     pub(crate) namespace: String,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use allot_apimachinery::well_known;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSetSpec;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
@@ -31,16 +32,9 @@ pub(super) enum Fit {
 
 /// The tolerations that each daemon pod gets: it stays on an unhealthy node.
 pub(super) fn tolerations(host_network: bool) -> Vec<Toleration> {
-    let always = [
-        ("node.kubernetes.io/not-ready", "NoExecute"),
-        ("node.kubernetes.io/unreachable", "NoExecute"),
-        ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-        ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-        ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-        ("node.kubernetes.io/unschedulable", "NoSchedule"),
-    ];
-    let network = host_network.then_some(("node.kubernetes.io/network-unavailable", "NoSchedule"));
-    always
+    let network =
+        host_network.then_some((well_known::TAINT_NODE_NETWORK_UNAVAILABLE, "NoSchedule"));
+    well_known::DAEMON_POD_TOLERATIONS
         .into_iter()
         .chain(network)
         .map(|(key, effect)| Toleration {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apimachinery::labels;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
@@ -125,16 +126,11 @@ pub(super) fn unmanaged(spec: &PodDisruptionBudgetSpec) -> String {
 
 /// A selector in Go's format.
 fn go_string(selector: &LabelSelector) -> String {
-    let labels = selector.match_labels.iter().flatten();
-    let labels: String = labels.map(|(k, v)| format!("{k}: {v},")).collect();
-    let expressions = selector.match_expressions.iter().flatten().map(|e| {
-        let values = e.values.as_deref().unwrap_or_default().join(" ");
-        let (key, operator) = (&e.key, &e.operator);
-        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+    let matched = selector.match_labels.iter().flatten();
+    let matched = matched.map(|(key, value)| (key.as_str(), value.as_str()));
+    let requirements = selector.match_expressions.iter().flatten().map(|it| {
+        let values = it.values.as_deref().unwrap_or_default().join(" ");
+        (it.key.as_str(), it.operator.as_str(), values)
     });
-    let expressions: String = expressions.collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
-         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
+    labels::go_string(matched, requirements)
 }

@@ -16,8 +16,8 @@ use super::clock::Clock;
 use super::events::Recorder;
 use super::informer::{Cached, Informer};
 use super::metrics::Metrics;
-use super::queue::{Queue, QueueKey};
-use crate::Config;
+use super::queue::{Next, Queue, QueueKey};
+use crate::{Config, Error};
 
 /// What a controller does; it runs once its informers have their first list.
 pub type Task = BoxFuture<'static, ()>;
@@ -79,6 +79,18 @@ impl Context {
             informers: Arc::default(),
             tasks: TaskTracker::new(),
         }
+    }
+
+    /// Handles the keys of a controller's queue by `sync`, with the configured number of workers.
+    pub fn run_workers<C, T, F, R>(&self, queue: Queue<T>, controller: Arc<C>, sync: F) -> Task
+    where
+        C: Send + Sync + 'static,
+        T: QueueKey,
+        F: Fn(Arc<C>, T) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Next, Error>> + Send + 'static,
+    {
+        let handle = move |key| sync(Arc::clone(&controller), key);
+        Box::pin(queue.run(self.config.workers, self.shutdown.clone(), handle))
     }
 
     /// The shared informer of a kind in all namespaces; started by [`Context::start`].

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_apimachinery::truncate;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -122,18 +123,6 @@ impl Recorder {
             tracing::debug!(reason, "event dropped: the queue is full");
         }
     }
-}
-
-fn truncate(mut text: String, max: usize) -> String {
-    if text.len() > max {
-        let mut end = max.saturating_sub(3);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push_str("...");
-    }
-    text
 }
 
 /// What to do with a note.

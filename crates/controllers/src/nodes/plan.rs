@@ -1,5 +1,10 @@
 //! Which taints a node should have and when its pods must be evicted.
 
+use allot_apimachinery::well_known::{
+    TAINT_NODE_DISK_PRESSURE, TAINT_NODE_MEMORY_PRESSURE, TAINT_NODE_NETWORK_UNAVAILABLE,
+    TAINT_NODE_NOT_READY as NOT_READY, TAINT_NODE_PID_PRESSURE,
+    TAINT_NODE_UNREACHABLE as UNREACHABLE, TAINT_NODE_UNSCHEDULABLE as UNSCHEDULABLE,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,19 +15,12 @@ use crate::kit::nodes::tolerates;
 #[cfg(test)]
 mod tests;
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-
 /// Condition, taint, and the status that means trouble.
 const PRESSURE: [(&str, &str); 4] = [
-    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
-    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
-    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
-    (
-        "NetworkUnavailable",
-        "node.kubernetes.io/network-unavailable",
-    ),
+    ("MemoryPressure", TAINT_NODE_MEMORY_PRESSURE),
+    ("DiskPressure", TAINT_NODE_DISK_PRESSURE),
+    ("PIDPressure", TAINT_NODE_PID_PRESSURE),
+    ("NetworkUnavailable", TAINT_NODE_NETWORK_UNAVAILABLE),
 ];
 
 pub(super) fn has_no_execute(taints: &[Taint]) -> bool {

@@ -89,7 +89,7 @@ pub(super) fn other_effect(evicted: usize) -> ConditionFields {
     ("False", "OtherEffect", with_evicted(message, evicted))
 }
 
-/// The condition as it is.
+/// The condition in the rule's status, if it has been written.
 pub(super) fn condition(rule: &Rule) -> Option<&Condition> {
     let conditions = rule.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|c| c.type_ == CONDITION)

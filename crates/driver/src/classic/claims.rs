@@ -14,6 +14,7 @@ use super::cache::{Cache, Name, name_of};
 use super::events::Recorder;
 use super::objects::{Claim, Class};
 use super::{Allocation, Driver, Wanted, describe};
+use crate::api::api_message;
 
 /// The next action for a key after it was handled.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,12 +46,12 @@ impl Trouble {
     }
 
     pub(super) fn of(what: &str, error: &kube::Error) -> Self {
-        let (message, code) = match error {
-            kube::Error::Api(status) => (status.message.clone(), status.code),
-            other => (other.to_string(), 0),
+        let code = match error {
+            kube::Error::Api(status) => status.code,
+            _ => 0,
         };
         Self {
-            message: format!("{what}: {message}"),
+            message: format!("{what}: {}", api_message(error)),
             quiet: code == 404 || code == 409,
             about: Vec::new(),
         }

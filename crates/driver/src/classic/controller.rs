@@ -20,7 +20,7 @@ use super::queue::Queue;
 /// How often an open negotiation is checked without a change: the driver's answer may change.
 const REFRESH: Duration = Duration::from_secs(30);
 
-/// A unit of work.
+/// A key of the controller's work queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
     Claim(Name),

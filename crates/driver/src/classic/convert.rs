@@ -34,7 +34,7 @@ pub trait Parameters:
 
     /// The kind.
     fn resource() -> ApiResource;
-    /// The metadata.
+    /// The metadata of the object, for the annotations that a conversion writes.
     fn metadata(&mut self) -> &mut ObjectMeta;
     /// The reference to the original.
     fn generated_from(&mut self) -> &mut Option<ParametersReference>;

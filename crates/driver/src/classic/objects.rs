@@ -3,14 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use allot_apimachinery::well_known::LABEL_HOSTNAME;
 use allot_model::classic::objects::{ParametersReference, ResourceHandle};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// The label by which node-local allocations name their node.
-const HOSTNAME: &str = "kubernetes.io/hostname";
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -78,7 +76,7 @@ impl Claim {
         self.0.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Name of its class.
+    /// The name of the ResourceClass.
     pub fn class_name(&self) -> &str {
         text(&self.0.data["spec"]["resourceClassName"])
     }
@@ -93,7 +91,7 @@ impl Claim {
         self.0.data["spec"]["allocationMode"] == "Immediate"
     }
 
-    /// It is allocated.
+    /// Whether the claim has an allocation, also one without a resource handle.
     pub fn is_allocated(&self) -> bool {
         self.0.data["status"]["allocation"].is_object()
     }
@@ -182,7 +180,7 @@ impl Allocation {
     #[must_use]
     pub fn on_node(mut self, node: &str) -> Self {
         let requirement = NodeSelectorRequirement {
-            key: HOSTNAME.into(),
+            key: LABEL_HOSTNAME.into(),
             operator: "In".into(),
             values: Some(vec![node.to_owned()]),
         };

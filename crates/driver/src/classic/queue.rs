@@ -33,7 +33,7 @@ struct State<K> {
     bucket: Instant,
 }
 
-/// The queue.
+/// The controller's work queue: each key is handled by one worker at a time, and retried with a growing delay.
 #[derive(Debug)]
 pub(super) struct Queue<K> {
     state: Mutex<State<K>>,

@@ -19,7 +19,8 @@ pub(super) struct Target<'a> {
     pub(super) pool: &'a str,
 }
 
-/// Writes in the order delete, update, create. Numbers are indices of the wanted slices.
+/// The writes that lead from the published slices to the wanted ones, in the order delete, update, create. Numbers are indices
+/// of the wanted slices.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) pool: String,

@@ -31,7 +31,7 @@ impl<D: Driver> Core<D> {
         };
         let restored = self.driver.restore(&claims, boot).await;
         restored.map_err(|source| Error::Restore { source })?;
-        // After the driver succeeded: one that was killed in between gets the boot change again.
+        // Only after the driver succeeded: a driver that is killed before this point is told about the reboot again.
         self.checkpoint.lock().await.restored(migrated)
     }
 

@@ -9,6 +9,8 @@ use crate::fixtures::{Built, Layer, gzip, store, timeouts, zstd};
 use crate::manifest::{DOCKER_LIST, OCI_INDEX, OCI_MANIFEST};
 use crate::{Limits, Timeouts};
 
+mod hostile;
+
 fn puller(directory: &tempfile::TempDir) -> Puller {
     Puller::new(store(directory.path()), Registries::default())
 }

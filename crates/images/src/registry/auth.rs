@@ -6,8 +6,7 @@ use http::header::AUTHORIZATION;
 use serde::Deserialize;
 use url::Url;
 
-use super::{Body, Registry, status_text};
-use crate::registries::is_loopback;
+use super::{Body, Registry, leads_here, status_text};
 use crate::{Error, Result};
 
 /// Longest answer of a token server.
@@ -72,7 +71,7 @@ impl Registry {
         let refused = |reason: String| Error::Unauthorized(what.to_owned(), reason);
         let mut url = Url::parse(realm)
             .map_err(|_| refused("the token server has no valid address".to_owned()))?;
-        let local = is_loopback(&super::authority(&url)) && !is_loopback(self.authority());
+        let local = leads_here(&url) && !leads_here(&self.url("")?);
         match url.scheme() {
             "https" if !local => {}
             "http" if !local && self.endpoint.plain_http => {}

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Image, Store, make_directory, read_file, write_file};
 use crate::manifest::Descriptor;
 use crate::unpack::{Options, Ownership, Report, Unpacker, Whiteouts};
-use crate::{Digest, Error, Result};
+use crate::{Digest, Error, Limits, Result};
 
 /// The directories of an image's root file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,45 @@ pub struct RootFs {
     pub lower: Vec<PathBuf>,
     /// Whether overlayfs must be mounted with `userxattr`, since markers of layers are in the `user.` namespace.
     pub user_xattrs: bool,
+}
+
+/// What the layers of an image may still have.
+struct Left {
+    bytes: u64,
+    entries: u64,
+}
+
+impl Left {
+    fn of(limits: &Limits) -> Self {
+        Self {
+            bytes: limits.image_unpacked,
+            entries: limits.image_entries,
+        }
+    }
+
+    /// The limits of the next layer.
+    fn limits(&self, whole: &Limits) -> Limits {
+        let mut limits = whole.clone();
+        limits.unpacked = limits.unpacked.min(self.bytes);
+        limits.entries = limits.entries.min(self.entries);
+        limits
+    }
+
+    /// Counts a layer.
+    fn take(&mut self, bytes: u64, entries: u64, whole: &Limits) -> Result<()> {
+        let left = (
+            self.bytes.checked_sub(bytes),
+            self.entries.checked_sub(entries),
+        );
+        let (Some(bytes), Some(entries)) = left else {
+            return Err(Error::TooLarge(format!(
+                "the image has more than {} bytes or {} files when unpacked",
+                whole.image_unpacked, whole.image_entries
+            )));
+        };
+        (self.bytes, self.entries) = (bytes, entries);
+        Ok(())
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -34,9 +73,9 @@ struct Stored {
 }
 
 impl Store {
-    fn options(&self, whiteouts: Whiteouts) -> Options {
+    fn options(&self, whiteouts: Whiteouts, limits: Limits) -> Options {
         Options {
-            limits: self.limits().clone(),
+            limits,
             ownership: Ownership::of_process(),
             whiteouts,
         }
@@ -51,6 +90,7 @@ impl Store {
     pub fn unpack(&self, image: &Image, cancel: &AtomicBool) -> Result<RootFs> {
         let mut lower = Vec::new();
         let mut user_xattrs = false;
+        let mut left = Left::of(self.limits());
         for (layer, diff_id) in image.layers.iter().zip(&image.config.diff_ids) {
             let stored = match self.stored(diff_id)? {
                 Some(stored) => stored,
@@ -58,10 +98,14 @@ impl Store {
                     let _one = self.0.unpacking.lock();
                     match self.stored(diff_id)? {
                         Some(stored) => stored,
-                        None => self.unpack_layer(layer, diff_id, cancel)?,
+                        None => {
+                            let limits = left.limits(self.limits());
+                            self.unpack_layer(layer, diff_id, limits, cancel)?
+                        }
                     }
                 }
             };
+            left.take(stored.bytes, stored.entries, self.limits())?;
             user_xattrs |= stored.user_xattrs;
             lower.push(self.layer_path(diff_id).join("fs"));
         }
@@ -87,12 +131,15 @@ impl Store {
             parent.display()
         )))?;
         let _one = self.0.unpacking.lock();
-        let mut unpacker =
-            Unpacker::new(target, trash.path(), self.options(Whiteouts::Apply), cancel)?;
+        let options = self.options(Whiteouts::Apply, self.limits().clone());
+        let mut unpacker = Unpacker::new(target, trash.path(), options, cancel)?;
         let mut reports = BTreeMap::new();
+        let mut left = Left::of(self.limits());
         for (layer, diff_id) in image.layers.iter().zip(&image.config.diff_ids) {
+            unpacker.limit(left.limits(self.limits()));
             let report = unpacker.layer(self.open_blob(&layer.digest)?)?;
             check(&report, diff_id)?;
+            left.take(report.bytes, report.entries, self.limits())?;
             reports.insert(diff_id.clone(), report);
         }
         Ok(reports)
@@ -107,6 +154,7 @@ impl Store {
         &self,
         layer: &Descriptor,
         diff_id: &Digest,
+        limits: Limits,
         cancel: &AtomicBool,
     ) -> Result<Stored> {
         let work = self.temporary()?;
@@ -117,7 +165,8 @@ impl Store {
         // Directories without an entry in a layer are open to all users of the container. The store's directory is not.
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&root, open).map_err(Error::io(format!("open {}", root.display())))?;
-        let mut unpacker = Unpacker::new(&root, &trash, self.options(Whiteouts::Overlay), cancel)?;
+        let options = self.options(Whiteouts::Overlay, limits);
+        let mut unpacker = Unpacker::new(&root, &trash, options, cancel)?;
         let report = unpacker.layer(self.open_blob(&layer.digest)?)?;
         check(&report, diff_id)?;
         let stored = Stored {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io::{self, Read};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Digest, Error, Hasher, Limits};
 
@@ -14,6 +15,18 @@ struct State<'a> {
     /// Bytes that may be read altogether: the files, their headers and padding.
     total: u64,
     header: u64,
+}
+
+/// Input that ends with an error when its reader is to stop.
+pub(crate) struct Cancellable<'a, R>(pub(crate) R, pub(crate) &'a AtomicBool);
+
+impl<R: Read> Read for Cancellable<'_, R> {
+    fn read(&mut self, output: &mut [u8]) -> io::Result<usize> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(io::Error::other(Error::Cancelled)),
+            false => self.0.read(output),
+        }
+    }
 }
 
 /// The side of the unpacker.

@@ -9,6 +9,7 @@ use crate::fixtures::{Layer, gzip, zstd};
 
 mod bounds;
 mod random;
+mod tricks;
 
 /// A directory to unpack into, next to one that layers should not reach.
 struct EntryLocation {

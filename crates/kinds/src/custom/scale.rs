@@ -2,9 +2,10 @@
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_schema::merge::go_value;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::text;
+use crate::object::scale_metadata;
 use crate::request::Part;
 
 /// The paths of the scale fields in an object.
@@ -39,20 +40,8 @@ impl Scale {
         if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
             status["selector"] = selector.into();
         }
-        let mut metadata = Map::new();
-        for key in [
-            "name",
-            "namespace",
-            "uid",
-            "resourceVersion",
-            "creationTimestamp",
-        ] {
-            if let Some(value) = object["metadata"].get(key) {
-                metadata.insert(key.to_owned(), value.clone());
-            }
-        }
         Some(json!({
-            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": scale_metadata(object),
             "spec": if replicas == 0 { json!({}) } else { json!({"replicas": replicas}) }, "status": status,
         }))
     }

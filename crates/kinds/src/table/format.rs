@@ -1,9 +1,9 @@
 //! Small pieces that several kinds print.
 
+use allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION;
 use serde_json::{Value, json};
 
 use crate::object::{meta, string_map, strings, text};
-use crate::validate::storage::CLASS_ANNOTATION;
 
 /// `<none>` for an empty text.
 pub(crate) fn or_none(text: String) -> String {
@@ -85,7 +85,7 @@ pub(crate) fn storage(resources: &Value) -> String {
 
 /// The cell with the storage class of a volume or claim: that of the old annotation comes first.
 pub(crate) fn storage_class(object: &Value) -> String {
-    let said = object["metadata"]["annotations"][CLASS_ANNOTATION].as_str();
+    let said = object["metadata"]["annotations"][BETA_STORAGE_CLASS_ANNOTATION].as_str();
     said.unwrap_or_else(|| text(&object["spec"], &["storageClassName"]))
         .to_owned()
 }

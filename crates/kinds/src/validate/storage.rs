@@ -6,9 +6,6 @@ use serde_json::Value;
 
 use super::{label_selector, list, one_of, quantity, rule, text};
 
-/// The annotation that named the class of a volume or claim before there was a field.
-pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-
 const MODES: [&str; 4] = [
     "ReadOnlyMany",
     "ReadWriteMany",

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use allot_apimachinery::well_known;
 use serde_json::Value;
 
 use crate::validate::pod_annotations::{
@@ -24,11 +25,13 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// Labels of nodes that have got other names.
 fn deprecated_label(label: &str) -> Option<String> {
     let (since, instead) = match label {
-        "beta.kubernetes.io/arch" => ("v1.14", "kubernetes.io/arch"),
-        "beta.kubernetes.io/os" => ("v1.14", "kubernetes.io/os"),
-        "failure-domain.beta.kubernetes.io/region" => ("v1.17", "topology.kubernetes.io/region"),
-        "failure-domain.beta.kubernetes.io/zone" => ("v1.17", "topology.kubernetes.io/zone"),
-        "beta.kubernetes.io/instance-type" => ("v1.17", "node.kubernetes.io/instance-type"),
+        well_known::LABEL_ARCH => ("v1.14", well_known::LABEL_ARCH_STABLE),
+        well_known::LABEL_OS => ("v1.14", well_known::LABEL_OS_STABLE),
+        well_known::LABEL_FAILURE_DOMAIN_BETA_REGION => {
+            ("v1.17", well_known::LABEL_TOPOLOGY_REGION)
+        }
+        well_known::LABEL_FAILURE_DOMAIN_BETA_ZONE => ("v1.17", well_known::LABEL_TOPOLOGY_ZONE),
+        well_known::LABEL_INSTANCE_TYPE => ("v1.17", well_known::LABEL_INSTANCE_TYPE_STABLE),
         _ => return None,
     };
     Some(format!("deprecated since {since}; use {instead:?} instead"))

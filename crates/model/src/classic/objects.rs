@@ -62,7 +62,7 @@ pub enum AllocationMode {
     Immediate,
 }
 
-/// The spec of a claim.
+/// `spec` of a classic ResourceClaim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpec {
@@ -120,7 +120,7 @@ pub struct Consumer {
     pub uid: String,
 }
 
-/// An allocation.
+/// `status.allocation` of a classic ResourceClaim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Allocation {
@@ -182,7 +182,7 @@ pub struct AllocationResult {
     pub named_resources: Option<InstanceName>,
 }
 
-/// The name of an instance.
+/// An allocated instance of the `namedResources` model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceName {
     /// The name.

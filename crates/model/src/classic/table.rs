@@ -86,25 +86,7 @@ pub fn row(kind: Kind, value: &Value, now: Timestamp) -> Vec<Value> {
 
 /// The state of a claim in the `State` column.
 pub fn claim_state(claim: &Value) -> String {
-    let status = claim.at("status");
-    let deleted = claim.at("metadata").has("deletionTimestamp");
-    let mut states = Vec::with_capacity(3);
-    if deleted {
-        states.push("deleted");
-    }
-    if !status.has("allocation") {
-        if !deleted {
-            states.push("pending");
-        }
-    } else {
-        states.push("allocated");
-        if !status.list("reservedFor").is_empty() {
-            states.push("reserved");
-        } else if deleted || status.opt_bool("deallocationRequested") == Some(true) {
-            states.push("deallocating");
-        }
-    }
-    states.join(",")
+    crate::table::state_of(claim, true)
 }
 
 fn generated_from(reference: &Value) -> String {

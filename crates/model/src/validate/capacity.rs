@@ -162,7 +162,7 @@ fn valid_range(
             format!("min is larger than capacity value: {total}"),
         );
     }
-    // Before 1.37, problems with the default are reported at the bound that it misses.
+    // Before 1.37, the error about an invalid default names the field of the bound that it violates.
     let newer = features.release() >= Release::new(37);
     let at = |bound| if newer { "default" } else { bound };
     if *default < min {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::ClaimToPrepare;
 use super::{Batches, ClaimError, FetchedClaim};
-use crate::error::Error;
+use crate::error::{AtPath as _, Error};
 
 /// Namespace and name of a claim.
 pub(crate) type Key = (String, String);
@@ -309,10 +309,7 @@ impl Cache {
             api_version: API_VERSION.into(),
             claims: some(self.claims.values().map(ClaimState::from).collect()),
         };
-        let fail = |error: &dyn std::fmt::Display| {
-            ClaimError::Checkpoint(format!("{}: {error}", path.display()))
-        };
-        let data = serde_json::to_string(&checkpoint).map_err(|error| fail(&error))?;
+        let data = serde_json::to_string(&checkpoint).at(path)?;
         if self.saved.as_ref() == Some(&data) {
             return Ok(());
         }
@@ -320,8 +317,8 @@ impl Cache {
             checksum: crc32fast::hash(data.as_bytes()),
             data,
         };
-        let bytes = serde_json::to_vec(&file).map_err(|error| fail(&error))?;
-        allot_cdi::file::write_atomic(path, &bytes, 0o600).map_err(|error| fail(&error))?;
+        let bytes = serde_json::to_vec(&file).at(path)?;
+        allot_cdi::file::write_atomic(path, &bytes, 0o600).at(path)?;
         self.saved = Some(file.data);
         Ok(())
     }

@@ -13,8 +13,14 @@ use tonic::{Code, Status};
 
 use super::cache::Device;
 use super::error::CallError;
+use crate::events::shorten;
 use crate::metrics::Metrics;
 use crate::plugins::{Plugin, Service};
+
+/// Bytes of an answer; a larger one fails the call. A device takes a few hundred at most, and a claim has 32 by the API.
+const LARGEST: usize = 1 << 20;
+/// Devices of an answer, with their CDI IDs and requests: what containers of the pod are searched for later.
+const MOST: usize = 16_384;
 
 /// A driver gets this long for one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(45);
@@ -53,7 +59,8 @@ macro_rules! batched {
             batched: true,
             prepare: |channel, wanted| {
                 async move {
-                    let mut client = $wire::$module::$client::new(channel);
+                    let client = $wire::$module::$client::new(channel);
+                    let mut client = client.max_decoding_message_size(LARGEST);
                     let claims = wanted.into_iter().map($claim).collect();
                     let request = $wire::NodePrepareResourcesRequest { claims };
                     let answer = client.node_prepare_resources(request).await?;
@@ -66,7 +73,8 @@ macro_rules! batched {
             },
             unprepare: |channel, wanted| {
                 async move {
-                    let mut client = $wire::$module::$client::new(channel);
+                    let client = $wire::$module::$client::new(channel);
+                    let mut client = client.max_decoding_message_size(LARGEST);
                     let claims = wanted.into_iter().map($claim).collect();
                     let request = $wire::NodeUnprepareResourcesRequest { claims };
                     let answer = client.node_unprepare_resources(request).await?;
@@ -89,7 +97,8 @@ macro_rules! single {
             batched: false,
             prepare: |channel, wanted| {
                 async move {
-                    let mut client = $wire::node_client::NodeClient::new(channel);
+                    let client = $wire::node_client::NodeClient::new(channel);
+                    let mut client = client.max_decoding_message_size(LARGEST);
                     let mut answers = Vec::new();
                     for claim in wanted {
                         let request = $wire::NodePrepareResourceRequest {
@@ -108,7 +117,8 @@ macro_rules! single {
             },
             unprepare: |channel, wanted| {
                 async move {
-                    let mut client = $wire::node_client::NodeClient::new(channel);
+                    let client = $wire::node_client::NodeClient::new(channel);
+                    let mut client = client.max_decoding_message_size(LARGEST);
                     let mut answers = Vec::new();
                     for claim in wanted {
                         let uid = claim.uid.clone();
@@ -333,19 +343,31 @@ pub(super) fn check_answers(
     missing.sort_unstable();
     missing.dedup();
     let mut results = Vec::new();
+    let mut parts = 0;
     for (uid, error, value) in answers {
         let Some(claim) = wanted.iter().find(|claim| claim.uid == uid) else {
             return Err(CallError::UnknownClaim {
                 call: call.to_owned(),
-                uid,
+                uid: shorten(uid),
             });
         };
+        let sizes = value
+            .iter()
+            .map(|it| 1 + it.requests.len() + it.cdi_ids.len());
+        parts += sizes.sum::<usize>();
+        if parts > MOST {
+            return Err(CallError::TooMany {
+                call: call.to_owned(),
+                claim: claim.name.clone(),
+                most: MOST,
+            });
+        }
         if !error.is_empty() {
             return Err(CallError::Claim {
                 call: call.to_owned(),
                 namespace: claim.namespace.clone(),
                 claim: claim.name.clone(),
-                reason: error,
+                reason: shorten(error),
                 classic: claim.handle.is_some(),
             });
         }

@@ -2,6 +2,8 @@
 
 use tonic::Status;
 
+use super::fetch::FetchError;
+use crate::error::{PathError, api_message};
 use crate::metrics::code_name;
 use crate::plugins::PluginError;
 
@@ -16,20 +18,20 @@ pub(crate) enum ClaimError {
     #[error("unprepare dynamic resources: {0}")]
     Unprepare(Box<ClaimError>),
     /// The API server cannot be reached, or does not serve claims.
-    #[error("{0}")]
-    Discovery(String),
+    #[error("{}", api_message(.0))]
+    Discovery(#[source] Box<kube::Error>),
     /// The claim of a pod's entry does not exist yet.
     #[error("pod \"{pod}\": ResourceClaim for pod claim {entry} not created yet")]
     NotCreated { pod: String, entry: String },
     /// The claim cannot be read.
     #[error("{}", match .classic {
-        true => format!("failed to fetch ResourceClaim {claim} referenced by pod {pod}: {reason}"),
-        false => format!("fetch ResourceClaim {claim}: {reason}"),
+        true => format!("failed to fetch ResourceClaim {claim} referenced by pod {pod}: {source}"),
+        false => format!("fetch ResourceClaim {claim}: {source}"),
     })]
     Fetch {
         claim: String,
         pod: String,
-        reason: String,
+        source: FetchError,
         classic: bool,
     },
     /// The claim should have been created for the pod, and was not.
@@ -82,7 +84,7 @@ pub(crate) enum ClaimError {
     Call(#[from] CallError),
     /// The checkpoint cannot be written.
     #[error("save DRA state: {0}")]
-    Checkpoint(String),
+    Checkpoint(#[from] PathError),
 }
 
 /// A call of a driver that failed, or whose response does not fit.
@@ -117,6 +119,15 @@ pub(crate) enum CallError {
         claim: String,
         reason: String,
         classic: bool,
+    },
+    /// The response has more devices than any claim.
+    #[error(
+        "{call} returned more than {most} devices, CDI device IDs and requests, up to ResourceClaim {claim}"
+    )]
+    TooMany {
+        call: String,
+        claim: String,
+        most: usize,
     },
     /// The response lacks claims.
     #[error("{}", match .classic {

@@ -9,6 +9,23 @@ use super::cache::Device;
 use crate::error::api_message;
 use crate::resource_api::ResourceApi;
 
+/// Why a claim cannot be read. The text of most is the API server's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    /// The API server does not answer, or has no such claim.
+    #[error("{}", api_message(.0))]
+    Api(#[from] Box<kube::Error>),
+    /// The API server serves no version of `resource.k8s.io` that has claims.
+    #[error("the server could not find the requested resource")]
+    NotServed,
+    /// The claim's name is not one.
+    #[error(transparent)]
+    Name(#[from] http::Error),
+    /// The object is not a claim.
+    #[error("unexpected claim: {0}")]
+    Unexpected(#[from] serde_json::Error),
+}
+
 /// What matters of a claim here.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FetchedClaim {
@@ -132,33 +149,34 @@ fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
 
 impl ResourceApi {
     /// The claim of that name. The text of an error is the API server's.
-    pub(crate) async fn claim(&self, namespace: &str, name: &str) -> Result<FetchedClaim, String> {
-        let served = self.served().await.map_err(|error| api_message(&error))?;
+    pub(crate) async fn claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<FetchedClaim, FetchError> {
+        let served = self.served().await.map_err(Box::new)?;
         // A server with both generations shows classic claims in the newer version too, with the original inside.
         let version = served
             .newer
             .or(served.classic)
-            .ok_or("the server could not find the requested resource")?;
+            .ok_or(FetchError::NotServed)?;
         let path = format!(
             "/apis/{}/{version}/namespaces/{namespace}/resourceclaims/{name}",
             allot_model::GROUP
         );
-        let request = http::Request::get(path)
-            .body(Vec::new())
-            .map_err(|error| error.to_string())?;
+        let request = http::Request::get(path).body(Vec::new())?;
         let object: Value = self.client().request(request).await.map_err(|error| {
             if matches!(&error, kube::Error::Api(status) if status.code == 404) {
                 // The version may no longer be served, while the claim exists.
                 self.forget_served();
             }
-            api_message(&error)
+            Box::new(error)
         })?;
-        let unexpected = |error: serde_json::Error| format!("unexpected claim: {error}");
         if served.newer.is_none() {
-            let claim: ClassicClaim = serde_json::from_value(object).map_err(unexpected)?;
+            let claim: ClassicClaim = serde_json::from_value(object)?;
             return Ok(claim.into());
         }
-        let metadata = ObjectMeta::deserialize(&object["metadata"]).map_err(unexpected)?;
+        let metadata = ObjectMeta::deserialize(&object["metadata"])?;
         Ok(match ClassicClaim::from_v1(&metadata) {
             Some(claim) => claim.into(),
             None => FetchedClaim::newer(metadata, &object["status"]),

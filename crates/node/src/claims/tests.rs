@@ -78,3 +78,38 @@ fn answers_have_to_fit_the_question() {
     let expected = "NodePrepareResources returned result for unknown claim UID u2";
     assert_eq!(check(vec![("u2", "")]), Err(expected.into()));
 }
+
+/// The attack: a driver returns devices, names and errors without end. All of it was kept, compared and reported.
+#[test]
+fn answers_have_a_bounded_number_of_parts() {
+    let wanted = vec![ClaimToPrepare {
+        name: "c1".into(),
+        uid: "u1".into(),
+        ..ClaimToPrepare::default()
+    }];
+    let check = |uid: &str, error: &str, devices: Vec<Device>| {
+        let answer = vec![(uid.to_owned(), error.to_owned(), devices)];
+        let checked = call::check_answers("NodePrepareResources", &wanted, answer);
+        checked
+            .map(|found| found[0].1.len())
+            .map_err(|error| error.to_string())
+    };
+    let devices = |devices: usize, ids: usize| {
+        let device = Device {
+            cdi_ids: vec!["v.com/c=d".into(); ids],
+            requests: vec!["r".into()],
+            ..Device::default()
+        };
+        vec![device; devices]
+    };
+    assert_eq!(check("u1", "", devices(128, 4)), Ok(128));
+    for many in [devices(1, 100_000), devices(10_000, 0)] {
+        let error = check("u1", "", many).unwrap_err();
+        let expected = "NodePrepareResources returned more than 16384 devices, CDI device IDs and requests, up to ResourceClaim c1";
+        assert_eq!(error, expected);
+    }
+    let long = "x".repeat(1 << 20);
+    for (uid, error) in [("u1", long.as_str()), (&long, "")] {
+        assert!(check(uid, error, Vec::new()).unwrap_err().len() < 2000);
+    }
+}

@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::plugin;
+use super::plugin::{self, PluginError};
 use crate::config::{Config, PodNetwork};
+use crate::error::PathError;
 use crate::interfaces::Socket;
 use crate::spec;
 
@@ -33,10 +34,27 @@ pub enum Error {
     #[error(
         "{0}; install the CNI plugins (Debian's package containernetworking-plugins), or name their directory with --cni-bin-dir"
     )]
-    Plugins(String),
-    /// Anything else.
+    Plugins(#[source] PluginError),
+    /// The kernel refuses.
     #[error("bridge for pods: {0}")]
-    Other(String),
+    Kernel(#[source] std::io::Error),
+    /// A record or a configuration cannot be written.
+    #[error("bridge for pods: {0}")]
+    File(#[from] PathError),
+    /// More nodes than there are addresses for.
+    #[error("bridge for pods: it has addresses for {} nodes", MOST_NODES)]
+    TooManyNodes,
+    /// The machine uses all networks that a bridge could have.
+    #[error("bridge for pods: no network 10.N.0.0/16 is free")]
+    NoNetwork,
+}
+
+/// A bridge, by its name, that the kernel does not remove.
+#[derive(Debug, thiserror::Error)]
+#[error("{bridge}: {source}")]
+pub struct RemoveError {
+    bridge: String,
+    source: std::io::Error,
 }
 
 /// What a later run needs to know.
@@ -78,8 +96,7 @@ impl Bridge {
         nodes: usize,
     ) -> Result<Self, Error> {
         if nodes > MOST_NODES {
-            let text = format!("it has addresses for {MOST_NODES} nodes");
-            return Err(Error::Other(text));
+            return Err(Error::TooManyNodes);
         }
         // Without root pods share the network of the host, whether there are plugins or not.
         if !rustix::process::geteuid().is_root() {
@@ -112,7 +129,7 @@ impl Bridge {
     ///
     /// # Errors
     /// The kernel does not permit it.
-    pub fn remove(&self) -> Result<(), String> {
+    pub fn remove(&self) -> Result<(), RemoveError> {
         remove_recorded(&self.record).map(drop)
     }
 
@@ -123,7 +140,7 @@ impl Bridge {
     pub fn equip(&self, index: usize, config: &mut Config) -> Result<(), Error> {
         let network = self.record.network;
         let bridge = name(network);
-        let third = u8::try_from(index).map_err(|error| Error::Other(error.to_string()))?;
+        let third = u8::try_from(index).map_err(|_| Error::TooManyNodes)?;
         let first = Ipv4Addr::new(10, network, third, if third == 0 { 2 } else { 1 });
         let range = json!({
             "subnet": format!("10.{network}.0.0/16"),
@@ -159,7 +176,7 @@ impl Bridge {
         });
         let directory = root.join("net.d");
         let file = directory.join("10-allot.conflist");
-        spec::write(&file, &whole).map_err(Error::Other)?;
+        spec::write(&file, &whole)?;
         config.network.mode = PodNetwork::Cni;
         config.network.conf_dir = directory;
         config.network.bin_dirs.clone_from(&self.bin_dirs);
@@ -172,21 +189,23 @@ impl Bridge {
 ///
 /// # Errors
 /// The kernel does not permit it.
-pub fn remove(directory: &Path) -> Result<Option<String>, String> {
+pub fn remove(directory: &Path) -> Result<Option<String>, RemoveError> {
     let Ok(record) = spec::read::<Record>(&directory.join(RECORD)) else {
         return Ok(None);
     };
     remove_recorded(&record)
 }
 
-fn remove_recorded(record: &Record) -> Result<Option<String>, String> {
+fn remove_recorded(record: &Record) -> Result<Option<String>, RemoveError> {
     if !record.holds() {
         return Ok(None);
     }
     let bridge = name(record.network);
     let removed = Socket::open().and_then(|socket| socket.remove_bridge(&bridge));
-    removed.map_err(|error| format!("{bridge}: {error}"))?;
-    Ok(Some(bridge))
+    match removed {
+        Ok(()) => Ok(Some(bridge)),
+        Err(source) => Err(RemoveError { bridge, source }),
+    }
 }
 
 fn gateway(network: u8) -> Ipv4Addr {
@@ -210,7 +229,7 @@ fn reserve(directory: &Path) -> Result<Record, Error> {
     let file = directory.join(RECORD);
     let before = spec::read::<Record>(&file).ok();
     let before = before.filter(|it| CANDIDATES.contains(&it.network));
-    let socket = Socket::open().map_err(|error| Error::Other(error.to_string()))?;
+    let socket = Socket::open().map_err(Error::Kernel)?;
     if let Some(before) = before.as_ref().filter(|it| it.holds()) {
         set_up(&socket, before.network).map_err(permission)?;
         return Ok(before.clone());
@@ -231,7 +250,7 @@ fn reserve(directory: &Path) -> Result<Record, Error> {
             identity: identity(&bridge).unwrap_or_default(),
         };
         let made = spec::write(&file, &record)
-            .map_err(Error::Other)
+            .map_err(Error::File)
             .and_then(|()| set_up(&socket, network).map_err(permission));
         if let Err(error) = made {
             let _ = socket.remove_bridge(&bridge);
@@ -239,7 +258,7 @@ fn reserve(directory: &Path) -> Result<Record, Error> {
         }
         return Ok(record);
     }
-    Err(Error::Other("no network 10.N.0.0/16 is free".to_owned()))
+    Err(Error::NoNetwork)
 }
 
 /// Gives a bridge the address of the gateway, and sets it up.
@@ -253,7 +272,7 @@ fn set_up(socket: &Socket, network: u8) -> std::io::Result<()> {
 fn permission(error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => Error::Permission,
-        _ => Error::Other(error.to_string()),
+        _ => Error::Kernel(error),
     }
 }
 
@@ -363,7 +382,9 @@ mod tests {
         let identity = identity("lo").unwrap_or_default();
         let record = json!({"bridge": "lo", "network": 201, "identity": identity});
         spec::write(&directory.path().join(RECORD), &record).unwrap();
-        assert_eq!(remove(directory.path()), Ok(None));
-        assert_eq!(remove(&directory.path().join("none")), Ok(None));
+        for path in [directory.path(), &directory.path().join("none")] {
+            let removed = remove(path).expect("nothing is removed");
+            assert_eq!(removed, None, "{path:?}");
+        }
     }
 }

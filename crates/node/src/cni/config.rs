@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Error, INTERFACE};
+use super::{Error, INTERFACE, PluginError};
+use crate::error::{AtPath as _, PathError};
 
 /// Largest file of a configuration.
 const LARGEST: u64 = 1 << 20;
@@ -19,6 +20,82 @@ const OLDEST: (u32, u32) = (0, 3);
 const NEWEST: (u32, u32) = (1, 1);
 /// Endings of files with configurations.
 const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
+
+/// Why there is no network for pods.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The agent has just started.
+    #[error("the configuration is not read yet")]
+    NotRead,
+    /// The directory of configurations cannot be listed.
+    #[error(transparent)]
+    Directory(#[from] PathError),
+    /// The directory has no configuration.
+    #[error("no network config found in {}", .0.display())]
+    Missing(PathBuf),
+    /// A file that cannot be used.
+    #[error("{}: {source}", .path.display())]
+    File { path: PathBuf, source: FileError },
+}
+
+/// What is wrong with a configuration. The texts are those of libcni, as far as it has one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    /// It is not a JSON object.
+    #[error("error parsing configuration: {0}")]
+    Json(#[source] serde_json::Error),
+    /// It is a list by its content, and not by its name.
+    #[error("error parsing configuration: a list of plugins needs the ending .conflist")]
+    List,
+    /// A field of the network.
+    #[error("error parsing configuration list: {0}")]
+    Field(#[from] FieldError),
+    /// An entry of the list of plugins.
+    #[error("failed to parse plugin config {0}: it is not an object")]
+    NotAnObject(usize),
+    /// The type of a plugin.
+    #[error("failed to parse plugin config {index}: {source}")]
+    PluginType { index: usize, source: PluginError },
+    /// It has no plugins, in it or beside it.
+    #[error("no plugin configs found")]
+    NoPlugins,
+    /// The name of the network, which becomes a part of paths.
+    #[error("invalid characters found in network name: {0:?}")]
+    Name(String),
+    /// The directory of further plugins.
+    #[error(transparent)]
+    Directory(#[from] PathError),
+    /// A file of that directory.
+    #[error("{}: {source}", .path.display())]
+    Plugin {
+        path: PathBuf,
+        source: Box<FileError>,
+    },
+}
+
+/// A field of a network that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FieldError {
+    #[error("no name")]
+    NoName,
+    #[error("no plugins in list")]
+    NoPlugins,
+    #[error("'plugins' is not a list")]
+    Plugins,
+    #[error("more than {} plugins", MOST_PLUGINS)]
+    TooManyPlugins,
+    #[error("invalid value {value} for {key}")]
+    Flag { key: &'static str, value: Value },
+    #[error("'cniVersions' is not a list")]
+    Versions,
+    #[error("invalid CNI version {0}")]
+    Version(Value),
+    #[error("CNI version {0} is not supported: expected 0.3.0 to 1.1.0")]
+    Unsupported(String),
+}
 
 /// A network: plugins in the order in which they add a pod.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -85,12 +162,9 @@ pub(crate) fn is_configured(directory: &Path) -> bool {
 /// # Errors
 /// There is none, or it cannot be used.
 pub(crate) fn find(directory: &Path) -> Result<Network, Error> {
-    let shown = directory.display();
-    let all = files(directory);
-    let all = all.map_err(|error| Error::NotInitialized(format!("{shown}: {error}")))?;
+    let all = files(directory).at(directory).map_err(ConfigError::from)?;
     let Some(first) = all.first() else {
-        let text = format!("no network config found in {shown}");
-        return Err(Error::NotInitialized(text));
+        return Err(ConfigError::Missing(directory.to_owned()).into());
     };
     let network = read(first).and_then(|bytes| {
         if first.extension().is_some_and(|it| it == "conflist") {
@@ -99,24 +173,25 @@ pub(crate) fn find(directory: &Path) -> Result<Network, Error> {
             single(&bytes)
         }
     });
-    network.map_err(|text| Error::NotInitialized(format!("{}: {text}", first.display())))
+    network.map_err(|source| {
+        let path = first.clone();
+        ConfigError::File { path, source }.into()
+    })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    allot_cdi::file::read_bounded(path, LARGEST).map_err(|error| error.to_string())
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    Ok(allot_cdi::file::read_bounded(path, LARGEST)?)
 }
 
-fn object(bytes: &[u8]) -> Result<Map<String, Value>, String> {
-    serde_json::from_slice(bytes).map_err(|error| format!("error parsing configuration: {error}"))
+fn object(bytes: &[u8]) -> Result<Map<String, Value>, FileError> {
+    serde_json::from_slice(bytes).map_err(FileError::Json)
 }
 
 /// A configuration of one plugin.
-fn single(bytes: &[u8]) -> Result<Network, String> {
+fn single(bytes: &[u8]) -> Result<Network, FileError> {
     let own = object(bytes)?;
     if own.contains_key("plugins") && !own.contains_key("type") {
-        return Err(
-            "error parsing configuration: a list of plugins needs the ending .conflist".to_owned(),
-        );
+        return Err(FileError::List);
     }
     let network = Network {
         name: name(&own)?,
@@ -128,7 +203,7 @@ fn single(bytes: &[u8]) -> Result<Network, String> {
 }
 
 /// A configuration with a list of plugins; further ones can be in a directory with the name of the network.
-fn list(bytes: &[u8], directory: &Path) -> Result<Network, String> {
+fn list(bytes: &[u8], directory: &Path) -> Result<Network, FileError> {
     let whole = object(bytes)?;
     let name = name(&whole)?;
     let mut plugins = Vec::new();
@@ -136,22 +211,23 @@ fn list(bytes: &[u8], directory: &Path) -> Result<Network, String> {
         None => {}
         Some(Value::Array(all)) if !all.is_empty() => {
             for (index, own) in all.iter().enumerate() {
-                let own = own.as_object().ok_or_else(|| {
-                    format!("failed to parse plugin config {index}: it is not an object")
-                })?;
+                let own = own.as_object().ok_or(FileError::NotAnObject(index))?;
                 plugins.push(own.clone());
             }
         }
-        Some(Value::Array(_)) => return Err(malformed("no plugins in list")),
-        Some(_) => return Err(malformed("'plugins' is not a list")),
+        Some(Value::Array(_)) => return Err(FieldError::NoPlugins.into()),
+        Some(_) => return Err(FieldError::Plugins.into()),
     }
     if !flag(&whole, "loadOnlyInlinedPlugins")? {
         let folder = directory.join(&name);
-        let more = files(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let more = files(&folder).at(&folder)?;
         for path in more {
             if path.extension().is_some_and(|it| it == "conf") && plugins.len() <= MOST_PLUGINS {
                 let own = read(&path).and_then(|bytes| object(&bytes));
-                plugins.push(own.map_err(|text| format!("{}: {text}", path.display()))?);
+                plugins.push(own.map_err(|error| {
+                    let source = Box::new(error);
+                    FileError::Plugin { path, source }
+                })?);
             }
         }
     }
@@ -163,35 +239,29 @@ fn list(bytes: &[u8], directory: &Path) -> Result<Network, String> {
     })
 }
 
-fn malformed(what: &str) -> String {
-    format!("error parsing configuration list: {what}")
-}
-
 /// What has to hold before a program is run.
-fn checked(network: Network) -> Result<Network, String> {
+fn checked(network: Network) -> Result<Network, FileError> {
     if network.plugins.is_empty() {
-        return Err("no plugin configs found".to_owned());
+        return Err(FileError::NoPlugins);
     }
     if network.plugins.len() > MOST_PLUGINS {
-        return Err(malformed(&format!("more than {MOST_PLUGINS} plugins")));
+        return Err(FieldError::TooManyPlugins.into());
     }
     for (index, own) in network.plugins.iter().enumerate() {
         super::plugin::check_name(kind(own))
-            .map_err(|text| format!("failed to parse plugin config {index}: {text}"))?;
+            .map_err(|source| FileError::PluginType { index, source })?;
     }
     Ok(network)
 }
 
 /// The name of a network. It becomes a part of paths.
-fn name(whole: &Map<String, Value>) -> Result<String, String> {
+fn name(whole: &Map<String, Value>) -> Result<String, FileError> {
     let name = whole.get("name").and_then(Value::as_str);
     let name = name.filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| malformed("no name"))?;
+    let name = name.ok_or(FieldError::NoName)?;
     match is_name(name) {
         true => Ok(name.to_owned()),
-        false => Err(format!(
-            "invalid characters found in network name: {name:?}"
-        )),
+        false => Err(FileError::Name(name.to_owned())),
     }
 }
 
@@ -206,13 +276,16 @@ pub(super) fn is_name(text: &str) -> bool {
 }
 
 /// A boolean, which may be written as a string.
-fn flag(whole: &Map<String, Value>, key: &str) -> Result<bool, String> {
+fn flag(whole: &Map<String, Value>, key: &'static str) -> Result<bool, FieldError> {
     match whole.get(key) {
         None => Ok(false),
         Some(Value::Bool(value)) => Ok(*value),
         Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
         Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
-        Some(other) => Err(malformed(&format!("invalid value {other} for {key}"))),
+        Some(other) => Err(FieldError::Flag {
+            key,
+            value: other.clone(),
+        }),
     }
 }
 
@@ -226,19 +299,19 @@ fn version(text: &str) -> Option<(u32, u32, u32)> {
 }
 
 /// The newest version that the configuration names and this client knows.
-fn negotiate(whole: &Map<String, Value>) -> Result<String, String> {
+fn negotiate(whole: &Map<String, Value>) -> Result<String, FieldError> {
     let one = whole.get("cniVersion");
     let more: &[Value] = match whole.get("cniVersions") {
         None => &[],
         Some(Value::Array(all)) => all.as_slice(),
-        Some(_) => return Err(malformed("'cniVersions' is not a list")),
+        Some(_) => return Err(FieldError::Versions),
     };
     let mut known = Vec::new();
     for named in one.into_iter().chain(more) {
         let text = named.as_str();
         let parsed = text.and_then(version);
         let (Some(text), Some(parsed)) = (text, parsed) else {
-            return Err(malformed(&format!("invalid CNI version {named}")));
+            return Err(FieldError::Version(named.clone()));
         };
         let short = (parsed.0, parsed.1);
         if (OLDEST..=NEWEST).contains(&short) {
@@ -248,16 +321,14 @@ fn negotiate(whole: &Map<String, Value>) -> Result<String, String> {
     let newest = known.into_iter().max();
     newest.map(|(_, text)| text.to_owned()).ok_or_else(|| {
         let named = one.map_or_else(|| "none".to_owned(), ToString::to_string);
-        malformed(&format!(
-            "CNI version {named} is not supported: expected 0.3.0 to 1.1.0"
-        ))
+        FieldError::Unsupported(named)
     })
 }
 
 /// The answer of a plugin to ADD.
-pub(super) fn result(text: &[u8], version: &str) -> Result<Value, String> {
-    let mut parsed: Map<String, Value> = serde_json::from_slice(text)
-        .map_err(|error| format!("netplugin succeeded, but its result is malformed: {error}"))?;
+pub(super) fn result(text: &[u8], version: &str) -> Result<Value, PluginError> {
+    let mut parsed: Map<String, Value> =
+        serde_json::from_slice(text).map_err(PluginError::Result)?;
     parsed.entry("cniVersion").or_insert_with(|| version.into());
     Ok(parsed.into())
 }

@@ -22,17 +22,69 @@ pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 /// How often, and how far apart, a program is tried that is being written: as libcni.
 const BUSY: (u32, Duration) = (5, Duration::from_secs(1));
 
+/// Why a plugin did not do what it was called for. The texts are those of libcni, as far as it has one.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    /// The configuration does not name the plugin.
+    #[error("missing 'type'")]
+    NoType,
+    /// A type that cannot be the name of a program.
+    #[error("invalid plugin name: {0:?}")]
+    Name(String),
+    /// No directory has the program.
+    #[error("failed to find plugin {kind:?} in path [{}]", shown(.directories))]
+    NotFound {
+        kind: String,
+        directories: Vec<PathBuf>,
+    },
+    /// The paths of the directories cannot be in one variable.
+    #[error(transparent)]
+    Paths(#[from] std::env::JoinPathsError),
+    /// The ID of the pod's sandbox.
+    #[error("invalid characters in containerID: {0:?}")]
+    ContainerId(String),
+    /// A value for `CNI_ARGS` that would be read as several.
+    #[error("CNI_ARGS: invalid characters in {key}: {value:?}")]
+    Args { key: String, value: String },
+    /// The input cannot be written as JSON.
+    #[error(transparent)]
+    Input(serde_json::Error),
+    /// The program cannot be started.
+    #[error(transparent)]
+    Start(std::io::Error),
+    /// It took too long.
+    #[error("it did not end within {} s and was killed", .0.as_secs_f64())]
+    Timeout(Duration),
+    /// Its exit status is not known.
+    #[error("it was not waited for: {0}")]
+    Wait(#[source] std::io::Error),
+    /// Its output is larger than any result.
+    #[error("it wrote more than {} bytes", LONGEST)]
+    TooLong,
+    /// It failed; the text is made of what it wrote itself.
+    #[error("{0}")]
+    Failed(String),
+    /// It succeeded, and its output is not a result.
+    #[error("netplugin succeeded, but its result is malformed: {0}")]
+    Result(#[source] serde_json::Error),
+}
+
+fn shown(directories: &[PathBuf]) -> String {
+    let shown = directories.iter().map(|it| it.display().to_string());
+    shown.collect::<Vec<_>>().join(" ")
+}
+
 /// Whether a type can be the name of a program in a directory of plugins.
 ///
 /// # Errors
 /// It would lead elsewhere.
-pub(super) fn check_name(kind: &str) -> Result<(), String> {
+pub(super) fn check_name(kind: &str) -> Result<(), PluginError> {
     if kind.is_empty() {
-        return Err("missing 'type'".to_owned());
+        return Err(PluginError::NoType);
     }
     let odd = |byte: u8| byte == b'/' || byte.is_ascii_control() || byte.is_ascii_whitespace();
     match kind.len() > 255 || kind == "." || kind == ".." || kind.bytes().any(odd) {
-        true => Err(format!("invalid plugin name: {kind:?}")),
+        true => Err(PluginError::Name(kind.to_owned())),
         false => Ok(()),
     }
 }
@@ -41,18 +93,13 @@ pub(super) fn check_name(kind: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// No directory has it.
-pub(super) fn find(kind: &str, directories: &[PathBuf]) -> Result<PathBuf, String> {
+pub(super) fn find(kind: &str, directories: &[PathBuf]) -> Result<PathBuf, PluginError> {
     check_name(kind)?;
     let mut all = directories.iter().map(|directory| directory.join(kind));
-    all.find(|path| path.is_file()).ok_or_else(|| {
-        let shown: Vec<String> = directories
-            .iter()
-            .map(|directory| directory.display().to_string())
-            .collect();
-        format!(
-            "failed to find plugin {kind:?} in path [{}]",
-            shown.join(" ")
-        )
+    let found = all.find(|path| path.is_file());
+    found.ok_or_else(|| PluginError::NotFound {
+        kind: kind.to_owned(),
+        directories: directories.to_owned(),
     })
 }
 
@@ -64,8 +111,8 @@ pub(super) fn variables(
     command: &str,
     pod: Option<&Attachment>,
     directories: &[PathBuf],
-) -> Result<Vec<(&'static str, OsString)>, String> {
-    let paths = std::env::join_paths(directories).map_err(|error| error.to_string())?;
+) -> Result<Vec<(&'static str, OsString)>, PluginError> {
+    let paths = std::env::join_paths(directories)?;
     let mut all = vec![
         ("PATH", OsString::from(PATH)),
         ("CNI_COMMAND", command.into()),
@@ -75,12 +122,13 @@ pub(super) fn variables(
         return Ok(all);
     };
     if !is_name(&pod.id) {
-        return Err(format!("invalid characters in containerID: {:?}", pod.id));
+        return Err(PluginError::ContainerId(pod.id.clone()));
     }
     let mut args = Vec::new();
     for (key, value) in &pod.args {
         if [key, value].iter().any(|it| it.contains([';', '=', '\0'])) {
-            return Err(format!("CNI_ARGS: invalid characters in {key}: {value:?}"));
+            let (key, value) = (key.clone(), value.clone());
+            return Err(PluginError::Args { key, value });
         }
         args.push(format!("{key}={value}"));
     }
@@ -114,7 +162,7 @@ pub(super) async fn run(
     variables: Vec<(&'static str, OsString)>,
     input: Vec<u8>,
     limit: Duration,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, PluginError> {
     let mut group = start(program, variables).await?;
     let work = async {
         let (stdin, stdout, stderr) = (
@@ -132,20 +180,22 @@ pub(super) async fn run(
         (group.0.wait().await, out, err)
     };
     let Ok((status, out, err)) = tokio::time::timeout(limit, work).await else {
-        let seconds = limit.as_secs_f64();
-        return Err(format!("it did not end within {seconds} s and was killed"));
+        return Err(PluginError::Timeout(limit));
     };
-    let status = status.map_err(|error| format!("it was not waited for: {error}"))?;
+    let status = status.map_err(PluginError::Wait)?;
     if out.len() > LONGEST {
-        return Err(format!("it wrote more than {LONGEST} bytes"));
+        return Err(PluginError::TooLong);
     }
     match status.success() {
         true => Ok(out),
-        false => Err(words(status, &out, &err)),
+        false => Err(PluginError::Failed(words(status, &out, &err))),
     }
 }
 
-async fn start(program: &Path, variables: Vec<(&'static str, OsString)>) -> Result<Group, String> {
+async fn start(
+    program: &Path,
+    variables: Vec<(&'static str, OsString)>,
+) -> Result<Group, PluginError> {
     let mut command = Command::new(program);
     command
         .env_clear()
@@ -165,7 +215,7 @@ async fn start(program: &Path, variables: Vec<(&'static str, OsString)>) -> Resu
                 tries += 1;
                 tokio::time::sleep(BUSY.1).await;
             }
-            result => return result.map(Group).map_err(|error| error.to_string()),
+            result => return result.map(Group).map_err(PluginError::Start),
         }
     }
 }

@@ -2,7 +2,6 @@
 //! images.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 
 use allot_images::backoff::Backoff;
@@ -20,7 +19,7 @@ use super::garbage::Garbage;
 use super::{Files, credentials, image_volumes, record_event, refuse, secrets};
 use crate::config::Config;
 use crate::events::Recorder;
-use crate::runtime::{Complete, DynRuntime, Image};
+use crate::runtime::{Complete, DynRuntime, Image, RuntimeError};
 
 /// Maximum number of concurrent pulls.
 const TOGETHER: usize = 4;
@@ -50,7 +49,8 @@ impl Delegated {
             return Ok(None);
         }
         let directory = config.root_dir.join(RECORDS);
-        make_private(&directory).map_err(|source| crate::Error::Io {
+        let made = allot_cdi::file::create_private_dir(&directory, 0o700);
+        made.map_err(|source| crate::Error::Io {
             path: directory.clone(),
             source,
         })?;
@@ -75,7 +75,10 @@ impl Delegated {
     pub(crate) async fn ensure(&self, pod: &Pod, container: &Container) -> Result<Files, Waiting> {
         let keyring = secrets::keyring(&self.client, &self.events, pod)
             .await
-            .map_err(|message| refuse(&self.events, pod, container, "ErrImagePull", message))?;
+            .map_err(|error| {
+                let message = error.to_string();
+                refuse(&self.events, pod, container, "ErrImagePull", message)
+            })?;
         let mut volumes = BTreeMap::new();
         for (volume, reference, policy) in image_volumes(pod, container) {
             let image = self.one(pod, container, &keyring, reference, policy);
@@ -125,12 +128,6 @@ impl Delegated {
     }
 }
 
-fn make_private(directory: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(directory)
-}
-
 /// The images of a container runtime.
 struct Remote {
     runtime: DynRuntime,
@@ -148,10 +145,10 @@ struct Unused {
 impl Unused {
     fn ask<'a, T>(
         &'a self,
-        call: impl FnOnce(&'a dyn Complete) -> BoxFuture<'a, Result<T, String>>,
+        call: impl FnOnce(&'a dyn Complete) -> BoxFuture<'a, Result<T, RuntimeError>>,
     ) -> Result<T, Error> {
         let complete = self.runtime.complete();
-        let complete = complete.ok_or_else(|| failed("the runtime has no images".into()))?;
+        let complete = complete.ok_or_else(|| failed("the runtime has no images"))?;
         self.handle.block_on(call(complete)).map_err(failed)
     }
 }
@@ -181,9 +178,9 @@ impl Garbage for Unused {
     }
 }
 
-fn failed(message: String) -> Error {
+fn failed(error: impl std::fmt::Display) -> Error {
     Error::Runtime {
-        message,
+        message: error.to_string(),
         unanswered: false,
     }
 }
@@ -191,7 +188,7 @@ fn failed(message: String) -> Error {
 impl Remote {
     fn complete(&self) -> Result<&dyn Complete, Error> {
         let complete = self.runtime.complete();
-        complete.ok_or_else(|| failed("the runtime has no images".into()))
+        complete.ok_or_else(|| failed("the runtime has no images"))
     }
 }
 
@@ -224,7 +221,7 @@ impl Source for Remote {
     ) -> Result<Fetched<Image>, Error> {
         let (complete, wanted) = (self.complete()?, reference.to_string());
         let Ok(_one) = self.pulls.acquire().await else {
-            return Err(failed("the agent ends".into()));
+            return Err(failed("the agent ends"));
         };
         let attempts: Vec<Option<&Credential>> = match credentials {
             [] => vec![None],

@@ -1,6 +1,6 @@
 //! Credentials of pods, from the secrets that they or their service accounts name.
 
-use allot_images::{Keyring, PullSecret};
+use allot_images::{Error, Keyring, PullSecret};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client, ResourceExt};
 
@@ -18,7 +18,7 @@ pub(super) async fn keyring(
     client: &Client,
     events: &Recorder,
     pod: &Pod,
-) -> Result<Keyring, String> {
+) -> Result<Keyring, Error> {
     let spec = pod.spec.iter();
     let wanted = spec.flat_map(|spec| spec.image_pull_secrets.iter().flatten());
     let wanted = wanted
@@ -60,5 +60,5 @@ pub(super) async fn keyring(
             message,
         );
     }
-    Keyring::from_secrets(&found).map_err(|error| error.to_string())
+    Keyring::from_secrets(&found)
 }

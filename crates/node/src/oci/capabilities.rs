@@ -64,16 +64,30 @@ const ALL: [&str; 41] = [
     "CAP_WAKE_ALARM",
 ];
 
+/// A capability that a container cannot have.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CapabilityError {
+    /// Linux has none of this name.
+    #[error("unknown capability {0:?}")]
+    Unknown(String),
+    /// The agent cannot pass it on.
+    #[error("{0} is not possible: the node agent does not have it itself")]
+    NotHeld(String),
+}
+
 /// The capabilities of a container that adds some to the default set and drops others; one that is both dropped and
 /// added is added, as in containerd.
 ///
 /// # Errors
 /// A name that Linux does not have.
-pub(crate) fn of(asked: Option<&Capabilities>, privileged: bool) -> Result<Vec<String>, String> {
+pub(crate) fn of(
+    asked: Option<&Capabilities>,
+    privileged: bool,
+) -> Result<Vec<String>, CapabilityError> {
     if privileged {
         return Ok(ALL.map(str::to_owned).to_vec());
     }
-    let list = |names: Option<&Vec<String>>| -> Result<Vec<String>, String> {
+    let list = |names: Option<&Vec<String>>| -> Result<Vec<String>, CapabilityError> {
         names.into_iter().flatten().map(|name| full(name)).collect()
     };
     let add = list(asked.and_then(|asked| asked.add.as_ref()))?;
@@ -92,7 +106,7 @@ pub(crate) fn of(asked: Option<&Capabilities>, privileged: bool) -> Result<Vec<S
 }
 
 /// The Linux name; `CAP_ALL` means all.
-fn full(name: &str) -> Result<String, String> {
+fn full(name: &str) -> Result<String, CapabilityError> {
     let upper = name.to_uppercase();
     let full = match upper.starts_with("CAP_") {
         true => upper,
@@ -101,7 +115,7 @@ fn full(name: &str) -> Result<String, String> {
     match full.as_str() {
         "CAP_ALL" => Ok(full),
         known if ALL.contains(&known) => Ok(full),
-        _ => Err(format!("unknown capability {name:?}")),
+        _ => Err(CapabilityError::Unknown(name.to_owned())),
     }
 }
 
@@ -119,7 +133,7 @@ pub(crate) fn restrict(
     capabilities: &mut Vec<String>,
     asked: Option<&Capabilities>,
     agents: &[String],
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, CapabilityError> {
     let (kept, missing): (Vec<String>, Vec<String>) = std::mem::take(capabilities)
         .into_iter()
         .partition(|name| agents.contains(name));
@@ -128,9 +142,7 @@ pub(crate) fn restrict(
     for name in added.into_iter().flatten() {
         let name = full(name)?;
         if missing.contains(&name) {
-            return Err(format!(
-                "{name} is not possible: the node agent does not have it itself"
-            ));
+            return Err(CapabilityError::NotHeld(name));
         }
     }
     Ok(missing)
@@ -184,7 +196,7 @@ mod tests {
             drop: None,
         };
         assert_eq!(
-            of(Some(&unknown), false).unwrap_err(),
+            of(Some(&unknown), false).unwrap_err().to_string(),
             "unknown capability \"FLY\""
         );
     }
@@ -207,10 +219,9 @@ mod tests {
         };
         assert_eq!(asked("ALL").unwrap(), ["CAP_SYS_RESOURCE"]);
         assert_eq!(asked("SYS_ADMIN").unwrap(), Vec::<String>::new());
-        assert!(
-            asked("sys_resource")
-                .unwrap_err()
-                .starts_with("CAP_SYS_RESOURCE")
+        assert_eq!(
+            asked("sys_resource").unwrap_err(),
+            CapabilityError::NotHeld("CAP_SYS_RESOURCE".to_owned())
         );
     }
 }

@@ -5,11 +5,13 @@ use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::measure::Table;
+use crate::error::{AtPath as _, PathError};
 use crate::processes::{self, ProcessHandle};
 use crate::spec::Limits;
 use crate::spec::staged::Hierarchy;
 
-const ROOT: &str = "/sys/fs/cgroup";
+pub(super) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Microseconds in which processor time is counted.
 pub(super) const CPU_PERIOD: u64 = 100_000;
@@ -26,7 +28,7 @@ const MOST_BELOW: usize = 10_000;
 /// Name of the cgroup of a container's processes below that of the container, in the first version of cgroups. A process that
 /// makes a user namespace can mount what its cgroup namespace shows, and lift the limits there: in the second version the
 /// kernel refuses that (`nsdelegate`), here the limits of the cgroup above stay.
-const INNER: &str = "processes";
+pub(super) const INNER: &str = "processes";
 
 /// The cgroup of the processes of a container.
 pub(crate) fn of_processes(container: &Path, hierarchy: Hierarchy) -> PathBuf {
@@ -41,7 +43,7 @@ pub(crate) fn of_processes(container: &Path, hierarchy: Hierarchy) -> PathBuf {
 ///
 /// # Errors
 /// The file that cannot be written.
-pub(crate) fn limit(container: &Path, limits: &Limits) -> Result<(), String> {
+pub(crate) fn limit(container: &Path, limits: &Limits) -> Result<(), PathError> {
     let mut all = Vec::new();
     let mut add = |controller, file: &str, value: Option<String>| {
         all.extend(value.map(|value| (controller, file.to_owned(), value)));
@@ -70,7 +72,7 @@ pub(crate) fn limit(container: &Path, limits: &Limits) -> Result<(), String> {
             let file = directory.join(file);
             fs::create_dir_all(&directory)
                 .and_then(|()| fs::write(&file, value))
-                .map_err(|error| format!("{}: {error}", file.display()))?;
+                .at(&file)?;
         }
     }
     Ok(())
@@ -125,16 +127,11 @@ pub(crate) fn oom_kills(path: &Path) -> u64 {
         first.join("memory.oom_control"),
         root.join(relative).join("memory.events"),
     ];
-    let texts = files
+    let tables = files
         .iter()
-        .filter_map(|file| fs::read_to_string(file).ok());
-    texts
-        .filter_map(|text| {
-            let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-            line?.trim().parse::<u64>().ok()
-        })
-        .max()
-        .unwrap_or(0)
+        .map(|file| Table(fs::read_to_string(file).ok()));
+    let kills = tables.filter_map(|table| table.get("oom_kill"));
+    kills.max().unwrap_or(0)
 }
 
 /// Kills the remaining processes of a cgroup, and waits until they have ended. Processes that fork as fast as they can are

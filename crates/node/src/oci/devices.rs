@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::Error;
 use super::paths::{is_below, target_of};
 use crate::spec::staged::{Hierarchy, Staged};
 use crate::spec::{ContainerSpec, Isolation};
@@ -19,7 +20,7 @@ fn is_node(spec: &ContainerSpec, path: &str, kind: &str) -> bool {
 }
 
 /// Device nodes to create, besides those that every container has.
-pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, String> {
+pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Error> {
     let mut all: Vec<Value> = Vec::new();
     let volumes: Vec<PathBuf> = spec
         .mounts
@@ -36,10 +37,7 @@ pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Stri
         }
         let path = Path::new(&node.path);
         if path.components().any(|it| it == Component::ParentDir) || in_volume(path) {
-            return Err(format!(
-                "{}: cannot be a device of the container",
-                node.path
-            ));
+            return Err(Error::Device(node.path.clone()));
         }
         all.push(json!({
             "path": node.path,
@@ -98,14 +96,24 @@ fn of_the_host(directory: &Path, all: &mut Vec<Value>) {
 }
 
 /// Devices that are mounted from the host: without root no node can be created.
-pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
+///
+/// # Errors
+/// A path that is not that of a device: it leads up, or to the kernel's own directories.
+pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, Error> {
     let devices = spec.devices.iter().zip(&staged.devices);
     devices
         .filter(|(node, found)| !is_node(spec, &node.path, found.kind))
         .map(|(node, found)| {
-            let target = PathBuf::from("/").join(&node.path);
-            json!({"destination": target, "type": "bind", "source": found.source,
-                "options": ["bind", "nosuid", "noexec"]})
+            let target = Path::new("/").join(&node.path);
+            let up = target.components().any(|it| it == Component::ParentDir);
+            let kernels = ["/proc", "/sys"].iter().any(|own| target.starts_with(own));
+            if up || kernels || target == Path::new("/") {
+                return Err(Error::Device(node.path.clone()));
+            }
+            Ok(
+                json!({"destination": target, "type": "bind", "source": found.source,
+                "options": ["bind", "nosuid", "noexec"]}),
+            )
         })
         .collect()
 }

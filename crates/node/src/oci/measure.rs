@@ -93,11 +93,11 @@ fn of(directories: &[PathBuf]) -> Figures {
     }
 }
 
-/// Lines of a name and a number.
-struct Table(Option<String>);
+/// The content of a cgroup's file in which each line has a name and a number; `None` if there is no such file.
+pub(super) struct Table(pub(super) Option<String>);
 
 impl Table {
-    fn get(&self, name: &str) -> Option<u64> {
+    pub(super) fn get(&self, name: &str) -> Option<u64> {
         let mut lines = self.0.as_ref()?.lines();
         let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         line.trim().parse().ok()

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::devices;
-use super::paths::{is_below, refused, target_of};
+use super::paths::{is_below, target_of};
+use super::{Error, devices};
 use crate::spec::staged::{Hierarchy, Staged};
 use crate::spec::{ContainerSpec, Isolation, Mount};
 
@@ -18,7 +18,7 @@ const DEV: &str = "/dev";
 
 /// Everything that is mounted below the root directory, in order. A link can lead a volume to one of the container's own
 /// directories: that is mounted afterwards, and covers the volume.
-pub(super) fn all(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, String> {
+pub(super) fn all(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, Error> {
     let mut volumes: Vec<(&Mount, PathBuf, &PathBuf)> = Vec::new();
     for (mount, source) in spec.mounts.iter().zip(&staged.mounts) {
         volumes.push((mount, target_of(mount)?, source));
@@ -50,7 +50,7 @@ pub(super) fn all(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, S
             all.push(volume(mount, target, source)?);
         }
     }
-    all.extend(devices::binds(spec, staged));
+    all.extend(devices::binds(spec, staged)?);
     Ok(all)
 }
 
@@ -69,12 +69,12 @@ fn check_dev(
     spec: &ContainerSpec,
     target: &Path,
     volumes: &[(&Mount, PathBuf, &PathBuf)],
-) -> Result<(), String> {
+) -> Result<(), Error> {
     let mut others = volumes.iter().map(|(_, other, _)| other);
     let nested = others.any(|other| is_below(target, other) && is_below(other, Path::new(DEV)));
     let shared = spec.security.host_ipc && is_below(target, Path::new("/dev/shm"));
     match target == Path::new(DEV) || nested || shared {
-        true => Err(refused(target)),
+        true => Err(Error::Target(target.to_owned())),
         false => Ok(()),
     }
 }
@@ -183,9 +183,9 @@ pub(crate) fn is_proc(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 == PROC)
 }
 
-fn volume(mount: &Mount, target: &Path, source: &Path) -> Result<Value, String> {
+fn volume(mount: &Mount, target: &Path, source: &Path) -> Result<Value, Error> {
     if hides_proc(target, source) {
-        return Err(refused(target));
+        return Err(Error::Target(target.to_owned()));
     }
     let mut options = vec!["rbind".to_owned()];
     if mount.read_only {

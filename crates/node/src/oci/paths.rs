@@ -2,25 +2,21 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::Error;
 use crate::spec::Mount;
 
 /// Where a volume is mounted, without dots and repeated slashes.
 ///
 /// # Errors
 /// It is the root directory, or leads up.
-pub(super) fn target_of(mount: &Mount) -> Result<PathBuf, String> {
+pub(super) fn target_of(mount: &Mount) -> Result<PathBuf, Error> {
     let target = Path::new("/").join(&mount.target);
     let names = target.components().count() > 1;
     let up = target.components().any(|it| it == Component::ParentDir);
     match names && !up {
         true => Ok(target.components().collect()),
-        false => Err(refused(&mount.target)),
+        false => Err(Error::Target(mount.target.clone())),
     }
-}
-
-/// The message about a path that nothing may be mounted on.
-pub(super) fn refused(target: &Path) -> String {
-    format!("{}: cannot be mounted on", target.display())
 }
 
 /// Whether a path is in a directory, and not the directory itself.

@@ -19,7 +19,8 @@ pub(crate) const PRIVILEGES: [&str; 2] = ["CAP_SETPCAP", "CAP_SYS_ADMIN"];
 
 /// Whether the filter can only be installed with [`PRIVILEGES`].
 pub(crate) fn needs_privileges(security: &Security) -> bool {
-    security.seccomp != Seccomp::Unconfined && !security.privileged && !security.no_new_privileges
+    let profile = security.seccomp != Seccomp::Unconfined && !security.privileged;
+    (profile || security.no_keyrings) && !security.no_new_privileges
 }
 
 /// A profile.
@@ -84,15 +85,40 @@ const ARCH_CHECK: usize = 3;
 /// # Errors
 /// The profile cannot be read, or uses a feature that this runtime does not support.
 pub(crate) fn compile(security: &Security) -> Result<Vec<BpfProgram>, String> {
+    let mut all = Vec::new();
+    if security.no_keyrings {
+        // The first, because the profile may refuse to install filters.
+        all.push(without_keyrings()?);
+    }
     let profile = match &security.seccomp {
-        _ if security.privileged => return Ok(Vec::new()),
-        Seccomp::Unconfined => return Ok(Vec::new()),
+        _ if security.privileged => return Ok(all),
+        Seccomp::Unconfined => return Ok(all),
         Seccomp::RuntimeDefault => default::profile(),
         Seccomp::Profile(text) => {
             serde_json::from_str(text).map_err(|error| format!("seccomp profile: {error}"))?
         }
     };
-    programs(&profile, &security.capabilities).map_err(|error| format!("seccomp profile: {error}"))
+    let own = programs(&profile, &security.capabilities);
+    all.extend(own.map_err(|error| format!("seccomp profile: {error}"))?);
+    Ok(all)
+}
+
+/// The filter that refuses the system calls for keyrings.
+///
+/// # Errors
+/// The filter cannot be compiled.
+pub(crate) fn without_keyrings() -> Result<BpfProgram, String> {
+    const CALLS: [libc::c_long; 3] = [libc::SYS_add_key, libc::SYS_keyctl, libc::SYS_request_key];
+    /// The bit of calls of x32, which are the same ones by other numbers.
+    const X32: u32 = 0x4000_0000;
+    let rules: Rules = CALLS.into_iter().map(|call| (call, Vec::new())).collect();
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, ARCH.0);
+    let program = filter.and_then(BpfProgram::try_from);
+    let mut program = program.map_err(|error| format!("filter of keyrings: {error}"))?;
+    let at = ARCH_CHECK.min(program.len());
+    drop(program.splice(at..at, newer_are_missing(X32 - 1)));
+    Ok(program)
 }
 
 /// The filter of the first process of a container, which waits for others and passes signals on: for containers whose profile

@@ -128,7 +128,7 @@ fn volumes_come_from_the_stage() {
             ..Staged::default()
         };
         let error = build(&spec, &staged, &Account::default()).unwrap_err();
-        assert!(error.contains("cannot be mounted on"), "{error}");
+        assert!(matches!(error, Error::Target(_)), "{error}");
     }
 }
 
@@ -155,5 +155,5 @@ fn hooks_run_at_their_points() {
         ..spec
     };
     let error = build(&unknown, &Staged::default(), &Account::default()).unwrap_err();
-    assert_eq!(error, "unknown CDI hook \"sometime\"");
+    assert_eq!(error.to_string(), "unknown CDI hook \"sometime\"");
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_model::limits::POOL_NAME;
 use allot_protos::dra_health_v1::dra_resource_health_client::DraResourceHealthClient as DraResourceHealthClientV1;
 use allot_protos::dra_health_v1alpha1::dra_resource_health_client::DraResourceHealthClient;
 use allot_protos::dra_health_v1alpha1::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest};
@@ -12,13 +13,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Plugin, Plugins};
+use crate::events::shorten;
 
 /// How long a report counts whose driver names no time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait before a stream that ended is opened again.
 const RETRY: Duration = Duration::from_secs(5);
-/// Longest message in a pod's status, in bytes.
-const LONGEST_MESSAGE: usize = 1024;
+/// Devices of a driver whose health is remembered. A node has far fewer.
+const MOST: usize = 16_384;
+/// Least time between two messages of a driver: each is news for every pod of the node.
+const PACE: Duration = Duration::from_millis(100);
 /// Health of a device without a report.
 pub(crate) const UNKNOWN: &str = "Unknown";
 
@@ -90,13 +94,18 @@ impl Health {
                 .filter(|seconds| *seconds > 0)
                 .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
             let device = report.device.unwrap_or_default();
+            let key = (device.pool_name, device.device_name);
+            let named = key.0.len().max(key.1.len()) <= POOL_NAME;
+            if !named || (known.len() >= MOST && !known.contains_key(&key)) {
+                continue;
+            }
             let report = Report {
                 health,
                 message: shorten(report.message),
                 // Timeouts of more than a day are reduced to a day.
                 until: now + timeout.min(Duration::from_secs(24 * 3600)),
             };
-            known.insert((device.pool_name, device.device_name), report);
+            known.insert(key, report);
         }
         let next = known.values().map(|report| report.until).min();
         drop(reports);
@@ -107,7 +116,7 @@ impl Health {
     /// Takes in which devices of a pool that no plugin serves are unhealthy, with a message for each; the others of
     /// the pool are healthy again.
     pub(super) fn set(&self, driver: &str, pool: &str, unhealthy: BTreeMap<String, String>) {
-        // A report without an end.
+        // Far in the future: these reports do not expire.
         let until = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
         let mut reports = self.reports.lock();
         let known = reports.entry(driver.to_owned()).or_default();
@@ -129,18 +138,6 @@ impl Health {
             self.changed.send_replace(());
         }
     }
-}
-
-fn shorten(mut message: String) -> String {
-    if message.len() > LONGEST_MESSAGE {
-        let mut end = LONGEST_MESSAGE - 3;
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.truncate(end);
-        message.push_str("...");
-    }
-    message
 }
 
 /// Receives health reports of a plugin until it is unregistered. A plugin without the service reports that at once, and
@@ -186,7 +183,10 @@ async fn listen(plugin: &Plugin, health: &Health) -> Result<(), tonic::Status> {
         };
         tokio::select! {
             message = stream.message() => match message? {
-                Some(list) => stale = health.take(&plugin.driver, list.devices, Instant::now()),
+                Some(list) => {
+                    stale = health.take(&plugin.driver, list.devices, Instant::now());
+                    tokio::time::sleep(PACE).await;
+                }
                 None => return Ok(()),
             },
             () = age => stale = health.take(&plugin.driver, Vec::new(), Instant::now()),
@@ -240,13 +240,26 @@ mod tests {
         assert_eq!(said("b", later), "Unknown");
     }
 
+    /// The attack: a driver invents devices without end. Each was remembered for a day.
     #[test]
-    fn long_messages_are_cut_between_characters() {
-        assert_eq!(shorten("ü".into()), "ü");
-        let cut = shorten("ü".repeat(600));
-        assert!(
-            cut.len() <= LONGEST_MESSAGE && cut.ends_with("ü..."),
-            "{cut}"
-        );
+    fn invented_devices_are_not_remembered_without_a_bound() {
+        let health = Health::default();
+        let now = Instant::now();
+        let list = |numbers: std::ops::Range<usize>| {
+            let one = |n: usize| report(&format!("d{n}"), HealthStatus::Healthy, 86_400);
+            numbers.map(one).collect::<Vec<_>>()
+        };
+        health.take("d", list(0..10), now);
+        health.take("d", list(0..3 * MOST), now);
+        health.take("other", list(0..10), now);
+        assert_eq!(health.reports.lock()["d"].len(), MOST);
+        assert_eq!(health.of("d", "p", "d0", now).0, "Healthy");
+        assert_eq!(health.of("other", "p", "d9", now).0, "Healthy");
+        // What is known is still kept up to date.
+        health.take("d", vec![report("d0", HealthStatus::Unhealthy, 60)], now);
+        assert_eq!(health.of("d", "p", "d0", now).0, "Unhealthy");
+        let long = "x".repeat(POOL_NAME + 1);
+        health.take("third", vec![report(&long, HealthStatus::Healthy, 60)], now);
+        assert_eq!(health.of("third", "p", &long, now).0, "Unknown");
     }
 }

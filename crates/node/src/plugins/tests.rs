@@ -1,3 +1,7 @@
+use allot_protos::DRA_PLUGIN_TYPE;
+use allot_protos::registration::PluginInfo;
+
+use super::registration::{accept, choose};
 use super::*;
 
 fn info(name: &str, versions: &[&str]) -> PluginInfo {
@@ -27,14 +31,15 @@ fn the_plugins_order_of_services_decides() {
         Ok(Service::V1)
     );
     let context = "invalid supported gRPC versions of DRA driver plugin d at endpoint /e: ";
+    let refused = |versions: &[&str]| choose(versions).map_err(|error| error.to_string());
     assert_eq!(
-        choose(&[]),
+        refused(&[]),
         Err(format!(
             "{context}empty list of supported gRPC services (aka supported versions)"
         ))
     );
     assert_eq!(
-        choose(&["1.0.0"]),
+        refused(&["1.0.0"]),
         Err(format!(
             "{context}none of services supported by the plugin (\"1.0.0\") are supported by the kubelet \
              (\"v1.DRAPlugin\", \"v1beta1.DRAPlugin\")"
@@ -60,7 +65,7 @@ async fn other_kinds_of_plugins_and_second_registrations_are_refused() {
     let error = accept(Path::new("/s"), device, &plugins).await.unwrap_err();
     let expected =
         "RegisterPlugin error -- no handler registered for plugin type: DevicePlugin at socket /s";
-    assert_eq!(error, expected);
+    assert_eq!(error.to_string(), expected);
 
     let driver = || PluginInfo {
         r#type: DRA_PLUGIN_TYPE.into(),
@@ -69,7 +74,8 @@ async fn other_kinds_of_plugins_and_second_registrations_are_refused() {
     let plugin = accept(Path::new("/s"), driver(), &plugins).await.unwrap();
     let error = accept(Path::new("/s"), driver(), &plugins)
         .await
-        .unwrap_err();
+        .unwrap_err()
+        .to_string();
     assert!(
         error.ends_with("endpoint /s already registered for DRA driver plugin d"),
         "{error}"
@@ -92,4 +98,30 @@ async fn other_kinds_of_plugins_and_second_registrations_are_refused() {
         plugins.get("").unwrap_err().to_string(),
         "DRA driver name is empty"
     );
+}
+
+/// The attack: the name of a driver is a part of selectors of slices that are deleted, and of lists that are separated by commas.
+#[test]
+fn names_of_drivers_are_those_that_the_api_has() {
+    let choose = |name: &str| choose(&info(name, &["v1.DRAPlugin"]), Path::new("/e"), false);
+    for name in ["d", "gpu.example.com", "GPU.example.com"] {
+        assert_eq!(choose(name), Ok(Service::V1));
+    }
+    let long = "x".repeat(5000);
+    for name in [
+        "a,spec.nodeName=other",
+        "a b",
+        "../a",
+        "a\nb",
+        "-a",
+        &long[..64],
+        &long,
+    ] {
+        let error = choose(name).unwrap_err().to_string();
+        assert!(
+            error.ends_with("is not a DNS subdomain of at most 63 characters"),
+            "{error}"
+        );
+        assert!(error.len() < 2000);
+    }
 }

@@ -12,8 +12,49 @@ mod variables;
 
 pub(super) use variables::{Room, Variables};
 
-/// What a reference points to cannot be had; the container is not started until it can.
-pub(super) type Problem = String;
+/// Why a container has no environment or arguments yet. It is not started until it has.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EnvError {
+    /// The API server does not return a config map or secret.
+    #[error("{}", api_message(.0))]
+    Api(#[source] Box<kube::Error>),
+    /// A config map that must exist.
+    #[error("configmap \"{0}\" not found")]
+    NoConfigMap(String),
+    /// A secret that must exist.
+    #[error("secret \"{0}\" not found")]
+    NoSecret(String),
+    /// A config map or secret without a key that it must have.
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    NoKey {
+        key: String,
+        kind: &'static str,
+        namespace: String,
+        name: String,
+    },
+    /// A reference to a variable that is not set.
+    #[error("missing value for {0:?}")]
+    NoVariable(String),
+    /// A field that the downward API does not have.
+    #[error("unsupported fieldPath: {0}")]
+    FieldPath(String),
+    /// A resource that the downward API does not have.
+    #[error("unsupported container resource: {0}")]
+    Resource(String),
+    /// An amount or a divisor of the downward API.
+    #[error("invalid quantity {0:?}")]
+    Quantity(String),
+    /// More than any kernel accepts.
+    #[error(
+        "variables and arguments of more than {} MiB: no program can be started with them",
+        variables::LARGEST >> 20
+    )]
+    TooLarge,
+}
+
+fn api(error: kube::Error) -> EnvError {
+    EnvError::Api(Box::new(error))
+}
 
 /// Config maps and secrets of one namespace, each fetched once.
 pub(super) struct Sources {
@@ -34,17 +75,14 @@ impl Sources {
     }
 
     /// A config map; `None` when it does not exist and need not.
-    async fn map(&mut self, name: &str, optional: bool) -> Result<Option<&ConfigMap>, Problem> {
+    async fn map(&mut self, name: &str, optional: bool) -> Result<Option<&ConfigMap>, EnvError> {
         if !self.maps.contains_key(name) {
-            let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-            let found = api
-                .get_opt(name)
-                .await
-                .map_err(|error| api_message(&error))?;
+            let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+            let found = maps.get_opt(name).await.map_err(api)?;
             self.maps.insert(name.to_owned(), found);
         }
         match self.maps.get(name).and_then(Option::as_ref) {
-            None if !optional => Err(format!("configmap \"{name}\" not found")),
+            None if !optional => Err(EnvError::NoConfigMap(name.to_owned())),
             found => Ok(found),
         }
     }
@@ -54,7 +92,7 @@ impl Sources {
         &mut self,
         name: &str,
         optional: bool,
-    ) -> Result<Option<BTreeMap<String, Vec<u8>>>, Problem> {
+    ) -> Result<Option<BTreeMap<String, Vec<u8>>>, EnvError> {
         let Some(map) = self.map(name, optional).await? else {
             return Ok(None);
         };
@@ -71,7 +109,7 @@ impl Sources {
         name: &str,
         key: &str,
         optional: bool,
-    ) -> Result<Option<String>, Problem> {
+    ) -> Result<Option<String>, EnvError> {
         let map = self.map(name, optional).await?;
         Ok(map.and_then(|map| map.data.as_ref()?.get(key).cloned()))
     }
@@ -82,7 +120,7 @@ impl Sources {
         name: &str,
         key: &str,
         optional: bool,
-    ) -> Result<Option<String>, Problem> {
+    ) -> Result<Option<String>, EnvError> {
         let value = self.secret(name, optional).await?;
         let value = value.and_then(|data| data.get(key));
         Ok(value.map(|value| String::from_utf8_lossy(value).into_owned()))
@@ -93,13 +131,10 @@ impl Sources {
         &mut self,
         name: &str,
         optional: bool,
-    ) -> Result<Option<&BTreeMap<String, Vec<u8>>>, Problem> {
+    ) -> Result<Option<&BTreeMap<String, Vec<u8>>>, EnvError> {
         if !self.secrets.contains_key(name) {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-            let found = api
-                .get_opt(name)
-                .await
-                .map_err(|error| api_message(&error))?;
+            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+            let found = secrets.get_opt(name).await.map_err(api)?;
             let data = found.map(|secret| {
                 secret
                     .data
@@ -111,7 +146,7 @@ impl Sources {
             self.secrets.insert(name.to_owned(), data);
         }
         match self.secrets.get(name).and_then(Option::as_ref) {
-            None if !optional => Err(format!("secret \"{name}\" not found")),
+            None if !optional => Err(EnvError::NoSecret(name.to_owned())),
             found => Ok(found),
         }
     }
@@ -134,7 +169,7 @@ pub(super) async fn environment(
     container: &Container,
     sources: &mut Sources,
     known: Vec<(String, String)>,
-) -> Result<Variables, Problem> {
+) -> Result<Variables, EnvError> {
     let mut env = Variables::default();
     env.extend(known)?;
     for from in container.env_from.iter().flatten() {
@@ -173,7 +208,7 @@ async fn referenced(
     container: &Container,
     variable: &EnvVar,
     sources: &mut Sources,
-) -> Result<Option<String>, Problem> {
+) -> Result<Option<String>, EnvError> {
     let Some(from) = &variable.value_from else {
         return Ok(None);
     };
@@ -217,18 +252,18 @@ async fn referenced(
     match value {
         Some(value) => Ok(Some(value)),
         None if optional => Ok(None),
-        None => {
-            let namespace = downward.pod.namespace().unwrap_or_default();
-            Err(format!(
-                "couldn't find key {key} in {kind} {namespace}/{name}"
-            ))
-        }
+        None => Err(EnvError::NoKey {
+            key: key.clone(),
+            kind,
+            namespace: downward.pod.namespace().unwrap_or_default(),
+            name: name.clone(),
+        }),
     }
 }
 
 impl Downward<'_> {
     /// A field of the pod, by the paths that the API permits.
-    pub(super) fn field(&self, path: &str) -> Result<String, Problem> {
+    pub(super) fn field(&self, path: &str) -> Result<String, EnvError> {
         let pod = self.pod;
         let metadata = &pod.metadata;
         let quoted = |map: Option<&BTreeMap<String, String>>| {
@@ -270,7 +305,7 @@ impl Downward<'_> {
             "status.hostIP" | "status.hostIPs" => Ok(self.address.clone()),
             "status.podIP" => Ok(self.pod_addresses.first().cloned().unwrap_or_default()),
             "status.podIPs" => Ok(self.pod_addresses.join(",")),
-            _ => Err(format!("unsupported fieldPath: {path}")),
+            _ => Err(EnvError::FieldPath(path.to_owned())),
         }
     }
 
@@ -280,16 +315,15 @@ impl Downward<'_> {
         container: &Container,
         resource: &str,
         divisor: &str,
-    ) -> Result<String, Problem> {
-        let bad = |text: &str| format!("invalid quantity {text:?}");
-        let (kind, name) = resource
-            .split_once('.')
-            .ok_or_else(|| format!("unsupported container resource: {resource}"))?;
+    ) -> Result<String, EnvError> {
+        let bad = |text: &str| EnvError::Quantity(text.to_owned());
+        let unsupported = || EnvError::Resource(resource.to_owned());
+        let (kind, name) = resource.split_once('.').ok_or_else(unsupported)?;
         let resources = container.resources.as_ref();
         let map = match kind {
             "limits" => resources.and_then(|resources| resources.limits.as_ref()),
             "requests" => resources.and_then(|resources| resources.requests.as_ref()),
-            _ => return Err(format!("unsupported container resource: {resource}")),
+            _ => return Err(unsupported()),
         };
         let text = map
             .and_then(|map| map.get(name))

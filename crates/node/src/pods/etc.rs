@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 
 use super::Node;
+use crate::error::{AtPath as _, PathError};
 use crate::shim::spec::Mount;
 
 /// Larger ones of the host are not configuration.
@@ -25,7 +26,7 @@ pub(super) fn add(
     pod: &Pod,
     hostname: &str,
     mounts: &mut Vec<Mount>,
-) -> Result<(), String> {
+) -> Result<(), PathError> {
     let spec = pod.spec.clone().unwrap_or_default();
     let addresses = node.addresses(pod);
     let known = match node.has_own_network(pod) {
@@ -46,13 +47,13 @@ pub(super) fn add(
             continue;
         }
         let path = directory.join(format!("etc-{name}"));
-        let make = || {
+        let make = || -> std::io::Result<_> {
             fs::create_dir_all(&directory)?;
             // In place: containers that run have it mounted.
             fs::write(&path, content)?;
             path.canonicalize()
         };
-        let source = make().map_err(|error| format!("{}: {error}", path.display()))?;
+        let source = make().at(&path)?;
         mounts.push(Mount {
             source,
             target,

@@ -90,7 +90,8 @@ async fn check_networks(node: &Node) {
         if let Err(error) = node.sandboxes.check(uid).await {
             let pod = Arc::clone(&entry.update.borrow().pod);
             let events = &node.events;
-            events.pod(&pod, None, Kind::Warning, "FailedPodNetworkCheck", error);
+            let message = error.to_string();
+            events.pod(&pod, None, Kind::Warning, "FailedPodNetworkCheck", message);
         }
     }
 }
@@ -107,7 +108,7 @@ async fn networks(node: &Node) {
         if let Err(error) = detached.await {
             tracing::warn!(
                 pod = uid,
-                error,
+                %error,
                 "the network of a deleted pod is not removed yet"
             );
         }

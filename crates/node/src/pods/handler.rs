@@ -121,7 +121,7 @@ async fn exec(node: &Node, id: &str, command: &[String], limit: Duration) -> Res
     let unknown = |error: std::io::Error| Failure::Unknown(error.to_string());
     if let Some(complete) = node.runtime.complete() {
         let output = complete.run(id, command.to_vec(), limit).await;
-        let mut output = output.map_err(Failure::Unknown)?;
+        let mut output = output.map_err(|error| Failure::Unknown(error.to_string()))?;
         output.text.truncate(SHOWN);
         return match output.code {
             0 => Ok(()),

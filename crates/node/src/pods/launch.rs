@@ -8,12 +8,13 @@ use allot_cdi::{ContainerEdits, Registry};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
-use super::env::{self, Downward, Problem, Room, Sources, Variables};
+use super::env::{self, Downward, EnvError, Room, Sources, Variables};
 use super::volumes::Volume;
 use super::{Node, etc, hooks, limits, log_path, message, network, security, volumes};
 use crate::claims::containers;
 use crate::events::Kind;
 use crate::images::Files;
+use crate::oci::pids;
 use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Limits, Mount, Owner};
 
@@ -23,12 +24,15 @@ pub(super) struct WaitingReason {
     pub(super) message: String,
 }
 
-fn config(message: String) -> WaitingReason {
+fn config(error: impl std::fmt::Display) -> WaitingReason {
     WaitingReason {
         reason: "CreateContainerConfigError",
-        message,
+        message: error.to_string(),
     }
 }
+
+/// Mounts, device nodes and hooks of all devices of a container: each is a step of its start.
+const MOST_EDITS: usize = 4096;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -173,7 +177,7 @@ pub(super) async fn container_spec(
         limits: Limits {
             pids: match node.pretends() || request.is_some() {
                 true => None,
-                false => limits::processes(),
+                false => pids::of_a_container(),
             },
             ..limits::of(pod, container, node.memory())
         },
@@ -235,7 +239,7 @@ fn decide(
     pod: &Pod,
     container: &Container,
     image: &ImageConfig,
-) -> Result<security::Decided, String> {
+) -> Result<security::Decided, security::SecurityError> {
     let (apparmor, selinux) = security::kernel_modules();
     let machine = security::NodeCapabilities {
         isolation: node.runtime.isolation(),
@@ -265,18 +269,26 @@ fn working_directory(image: &ImageConfig) -> Option<String> {
     }
 }
 
+/// A mount requested by a device that is not of a directory or file of the host.
+#[derive(Debug, thiserror::Error)]
+#[error("CDI mount of {path:?}: file system type {kind:?} is not supported")]
+struct MountTypeError {
+    path: String,
+    kind: String,
+}
+
 /// A mount requested by a device. Options are those of the OCI runtime specification.
-fn device_mount(node: &Node, mount: &allot_cdi::Mount) -> Result<Mount, String> {
+fn device_mount(node: &Node, mount: &allot_cdi::Mount) -> Result<Mount, MountTypeError> {
     let bind = mount
         .kind
         .as_deref()
         .is_none_or(|kind| matches!(kind, "" | "bind" | "none"));
     if !bind {
         let kind = mount.kind.as_deref().unwrap_or_default();
-        return Err(format!(
-            "CDI mount of {:?}: file system type {kind:?} is not supported",
-            mount.container_path
-        ));
+        return Err(MountTypeError {
+            path: mount.container_path.clone(),
+            kind: kind.to_owned(),
+        });
     }
     let mut options = mount.options.clone();
     let read_only = options.iter().any(|option| option == "ro");
@@ -294,9 +306,9 @@ fn device_mount(node: &Node, mount: &allot_cdi::Mount) -> Result<Mount, String> 
 fn own_arguments(
     container: &Container,
     env: &Variables,
-) -> Result<(Vec<String>, Vec<String>), Problem> {
+) -> Result<(Vec<String>, Vec<String>), EnvError> {
     let mut room = Room::default();
-    let mut expand = |list: &Option<Vec<String>>| -> Result<Vec<String>, Problem> {
+    let mut expand = |list: &Option<Vec<String>>| -> Result<Vec<String>, EnvError> {
         let list = list.iter().flatten();
         list.map(|arg| env.expand(arg, &mut room)).collect()
     };
@@ -367,14 +379,25 @@ fn edits(
     if ids.is_empty() {
         return Ok((ContainerEdits::default(), network));
     }
-    let edits = registry.resolve(&ids).map_err(|error| WaitingReason {
-        reason: "CreateContainerError",
-        message: format!("failed to inject CDI devices: {error}"),
-    })?;
     let refuse = |what: &str| WaitingReason {
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {what}"),
     };
+    let edits = registry.resolve(&ids).map_err(|error| {
+        // A file that cannot be read may be the one with the device.
+        let files = registry.errors().iter().take(3);
+        let reasons: Vec<String> = files.map(ToString::to_string).collect();
+        match reasons.is_empty() {
+            true => refuse(&error.to_string()),
+            false => refuse(&format!("{error}; not read: {}", reasons.join("; "))),
+        }
+    })?;
+    let parts = edits.mounts.len() + edits.device_nodes.len() + edits.hooks.len();
+    if parts > MOST_EDITS {
+        return Err(refuse(&format!(
+            "they have {parts} mounts, device nodes and hooks, more than {MOST_EDITS}"
+        )));
+    }
     if !edits.net_devices.is_empty() {
         return Err(refuse(
             "network devices need a network namespace of the pod, and the network is the host's on this node",
@@ -408,12 +431,15 @@ fn network_of(node: &Node, pod: &Pod, is_needed: bool) -> Result<Option<PathBuf>
     if !is_needed || spec.and_then(|spec| spec.host_network) == Some(true) {
         return Ok(None);
     }
-    let made = match node.runtime.isolation() {
-        Isolation::Namespaces => network::ensure(&node.pod_dir(&pod.uid().unwrap_or_default())),
-        _ => Err("network interfaces need an agent that runs as root".to_owned()),
-    };
-    made.map(Some).map_err(|message| WaitingReason {
+    let refuse = |why: &dyn std::fmt::Display| WaitingReason {
         reason: "CreateContainerError",
-        message: format!("failed to inject CDI devices: {message}"),
-    })
+        message: format!("failed to inject CDI devices: {why}"),
+    };
+    if node.runtime.isolation() != Isolation::Namespaces {
+        return Err(refuse(
+            &"network interfaces need an agent that runs as root",
+        ));
+    }
+    let made = network::ensure(&node.pod_dir(&pod.uid().unwrap_or_default()));
+    made.map(Some).map_err(|error| refuse(&error))
 }

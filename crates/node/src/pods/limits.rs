@@ -1,39 +1,25 @@
 //! From requests and limits of the API to what the kernel enforces.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
+use super::resources::limits_of_pod;
 use crate::shim::spec::Limits;
 
 /// Smallest and largest CPU shares that the kernel accepts.
 const SHARES: (i64, i64) = (2, 262_144);
 
-/// How many processes a container may have: half of what the kernel permits on the machine, so that one which forks
-/// without end leaves room for the agent and for others. Two of them leave none: there is no limit for all together.
-/// `None` where the kernel does not count them by cgroups.
-pub(super) fn processes() -> Option<i64> {
-    let root = Path::new("/sys/fs/cgroup");
-    let second = fs::read_to_string(root.join("cgroup.controllers"));
-    let listed = second.is_ok_and(|all| all.split_whitespace().any(|name| name == "pids"));
-    if !listed && !root.join("pids").is_dir() {
-        return None;
-    }
-    let limit = |name: &str| {
-        let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).ok()?;
-        text.trim().parse::<i64>().ok()
-    };
-    let all = ["pid_max", "threads-max"].into_iter().filter_map(limit);
-    all.min().map(|most| (most / 2).max(1))
-}
-
 /// What a container may use up. `memory` is the capacity of the node in bytes.
 pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
     let resources = container.resources.clone().unwrap_or_default();
-    let limit = |name: &str| value(resources.limits.as_ref(), name);
+    // A container without a limit has that of its pod, if the pod has one.
+    let of_pod = limits_of_pod(pod);
+    let limit = |name: &str| {
+        let own = value(resources.limits.as_ref(), name).filter(|limit| !limit.is_zero());
+        own.or_else(|| value(of_pod, name))
+    };
     let request = |name: &str| value(resources.requests.as_ref(), name);
     let cpu = request("cpu").or_else(|| limit("cpu"));
     let cpu = cpu.map_or(0, |cpu| cpu.milli_value());
@@ -54,7 +40,8 @@ pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
         memory: limit("memory").map(bytes).filter(|bytes| *bytes > 0),
         pids: None,
         huge_pages: pages.collect(),
-        root: limit("ephemeral-storage").map(|it| bytes(it).max(1 << 20) as u64),
+        root: value(resources.limits.as_ref(), "ephemeral-storage")
+            .map(|it| bytes(it).max(1 << 20) as u64),
         oom_score_adj: Some(oom_score(pod, request("memory").map_or(0, bytes), memory)),
     }
 }
@@ -141,5 +128,23 @@ mod tests {
             ..none
         };
         check("Guaranteed", small, expected);
+    }
+
+    #[test]
+    fn a_container_without_a_limit_has_that_of_its_pod() {
+        let whole = json!({"limits": {"cpu": "2", "memory": "1Gi"}});
+        let pod = json!({"metadata": {}, "spec": {"containers": [], "resources": whole}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let check = |resources: Value, shares: u64, quota: i64, memory: i64| {
+            let container = json!({"name": "c", "resources": resources});
+            let found = of(&pod, &serde_json::from_value(container).unwrap(), 1 << 30);
+            assert_eq!(found.cpu_shares, Some(shares));
+            assert_eq!(found.cpu_quota, Some(quota));
+            assert_eq!(found.memory, Some(memory));
+        };
+        check(json!({}), 2048, 200_000, 1 << 30);
+        check(json!({"requests": {"cpu": "1"}}), 1024, 200_000, 1 << 30);
+        let own = json!({"limits": {"cpu": "500m", "memory": "1Mi"}});
+        check(own, 512, 50_000, 1 << 20);
     }
 }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
 use super::{Node, log_path};
+use crate::error::{AtPath as _, PathError};
 use crate::shim::spec::Mount;
 
 /// Of the file, and of the log: bytes, and lines.
@@ -28,13 +29,13 @@ pub(super) fn mount(
     pod: &Pod,
     container: &Container,
     attempt: u32,
-) -> Result<Option<Mount>, String> {
+) -> Result<Option<Mount>, PathError> {
     let target = container.termination_message_path.as_deref();
     let Some(target) = target.filter(|target| !target.is_empty()) else {
         return Ok(None);
     };
     let file = path(node, pod, &container.name, attempt);
-    let make = || {
+    let make = || -> std::io::Result<_> {
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent)?;
         }
@@ -43,7 +44,7 @@ pub(super) fn mount(
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
         file.canonicalize()
     };
-    let source = make().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))?;
+    let source = make().at(&file)?;
     Ok(Some(Mount {
         source,
         target: target.into(),
@@ -80,7 +81,7 @@ pub(super) fn read(
 fn end_of(log: &Path) -> std::io::Result<String> {
     let mut file = fs::File::open(log)?;
     let length = file.metadata()?.len();
-    // Every line has a time in front, so that this is more than enough.
+    // The timestamps of the lines are removed later: sixteen times the limit is enough to read.
     let from = length.saturating_sub(16 * LOG.0 as u64);
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();

@@ -22,6 +22,11 @@ const FILE: &str = "netns";
 /// How long a connection within a machine may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// A network namespace that cannot be created.
+#[derive(Debug, thiserror::Error)]
+#[error("network namespace of the pod: {0}")]
+pub(crate) struct NamespaceError(#[from] io::Error);
+
 /// The namespace of a pod, if it has one.
 pub(crate) fn of(directory: &Path) -> Option<PathBuf> {
     let file = directory.join(FILE);
@@ -32,7 +37,7 @@ pub(crate) fn of(directory: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// The kernel does not permit it.
-pub(super) fn ensure(directory: &Path) -> Result<PathBuf, String> {
+pub(super) fn ensure(directory: &Path) -> Result<PathBuf, NamespaceError> {
     if let Some(file) = of(directory) {
         return Ok(file);
     }
@@ -45,7 +50,7 @@ pub(super) fn ensure(directory: &Path) -> Result<PathBuf, String> {
             let made = std::thread::spawn(move || make(&file)).join();
             made.map_err(|_| io::Error::other("the thread ended"))?
         });
-    made.map_err(|error| format!("network namespace of the pod: {error}"))?;
+    made?;
     Ok(file)
 }
 

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::state::{BACKOFF, ContainerState};
+use crate::error::PathError;
 use crate::spec;
 
 /// Name of the file, in the pod's directory.
@@ -64,7 +65,7 @@ impl Record {
     }
 
     /// Writes the record of a pod to its directory.
-    pub(super) fn write(&self, directory: &Path) -> Result<(), String> {
+    pub(super) fn write(&self, directory: &Path) -> Result<(), PathError> {
         spec::write(&file(directory), self)
     }
 
@@ -75,7 +76,7 @@ impl Record {
             Ok(record) => Some(record),
             Err(_) if !path.exists() => None,
             Err(error) => {
-                tracing::warn!(error, "the record of a static pod is not used");
+                tracing::warn!(%error, "the record of a static pod is not used");
                 None
             }
         }

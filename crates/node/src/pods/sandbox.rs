@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::network;
 use crate::cni::{self, Attachment, Client, Network};
 use crate::config::NetworkSettings;
+use crate::error::PathError;
 use crate::runtime::Condition;
 use crate::spec::{self, Isolation};
 use condition::{initial, not_ready, shared};
@@ -42,12 +43,46 @@ pub(super) struct Obstacle {
 }
 
 impl Obstacle {
-    pub(super) fn failed(error: &str) -> Self {
+    pub(super) fn failed(error: impl std::fmt::Display) -> Self {
         Self {
             reason: "FailedCreatePodSandBox",
             message: format!("Failed to create pod sandbox: {error}"),
         }
     }
+}
+
+/// Why the network of a pod is not as it should be; the texts are the kubelet's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SandboxError {
+    /// The pod with this UID has no network yet.
+    #[error("failed to setup network for sandbox {uid:?}: {source}")]
+    Attach { uid: String, source: NetworkError },
+    /// The network of the pod with this UID was not removed.
+    #[error("failed to destroy network for sandbox {uid:?}: {source}")]
+    Detach { uid: String, source: NetworkError },
+}
+
+/// The step that failed for the network of a pod.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetworkError {
+    /// A plugin, or the configuration.
+    #[error(transparent)]
+    Cni(#[from] cni::Error),
+    /// The network namespace.
+    #[error(transparent)]
+    Namespace(#[from] network::NamespaceError),
+    /// The record cannot be written.
+    #[error(transparent)]
+    Write(#[from] PathError),
+    /// The record cannot be removed.
+    #[error(transparent)]
+    Remove(#[from] std::io::Error),
+    /// An annotation of the pod that plugins would get.
+    #[error("{0}")]
+    Annotation(String),
+    /// The plugins did not report an address.
+    #[error("the result has no address of the pod")]
+    NoAddress,
 }
 
 /// A pod in a network, on disk.
@@ -113,7 +148,7 @@ impl Sandboxes {
             };
             let state = match spec::read::<Record>(&entry.path()) {
                 Err(error) => {
-                    tracing::warn!(error, "a record of a pod's network is damaged");
+                    tracing::warn!(%error, "a record of a pod's network is damaged");
                     Known::Begun(None)
                 }
                 Ok(record) => match addresses_of(&record) {
@@ -231,7 +266,7 @@ impl Sandboxes {
             // An earlier attempt failed, or the machine was started again.
             Some(Known::Begun(_) | Known::Open(..)) => {
                 let undone = self.undo(uid, directory).await;
-                undone.map_err(|error| Obstacle::failed(&error))?;
+                undone.map_err(Obstacle::failed)?;
                 self.forget(uid);
             }
             Some(Known::Closed(_)) => self.forget(uid),
@@ -241,32 +276,33 @@ impl Sandboxes {
         if !self.wanted(pod) {
             return Ok(());
         }
-        let failed = |error: String| {
-            Obstacle::failed(&format!(
-                "failed to setup network for sandbox {uid:?}: {error}"
-            ))
+        let failed = |source: NetworkError| {
+            let uid = uid.to_owned();
+            Obstacle::failed(SandboxError::Attach { uid, source })
         };
+        let told = capabilities(pod).map_err(|text| failed(NetworkError::Annotation(text)))?;
         let network = cni::find(&self.settings.conf_dir).map_err(|error| not_ready(&error))?;
-        let namespace = network::ensure(directory).map_err(failed)?;
+        let namespace = network::ensure(directory).map_err(|error| failed(error.into()))?;
         let mut record = Record {
             pod: Attachment {
                 id: uid.to_owned(),
                 namespace: Some(namespace),
                 args: args(pod),
-                capabilities: capabilities(pod),
+                capabilities: told,
                 result: None,
             },
             network,
             bin_dirs: self.settings.bin_dirs.clone(),
         };
-        self.write(uid, &record).map_err(failed)?;
+        self.write(uid, &record)
+            .map_err(|error| failed(error.into()))?;
         let begun = Known::Begun(Some(Box::new(record.clone())));
         self.known.lock().insert(uid.to_owned(), begun);
         let added = self.client.add(&record.network, &record.pod).await;
-        let added = added.map_err(|error| error.to_string()).and_then(|result| {
+        let added = added.map_err(NetworkError::from).and_then(|result| {
             record.pod.result = Some(result);
             let addresses = addresses_of(&record).filter(|all| !all.is_empty());
-            let addresses = addresses.ok_or("the result has no address of the pod")?;
+            let addresses = addresses.ok_or(NetworkError::NoAddress)?;
             self.write(uid, &record)?;
             Ok(addresses)
         });
@@ -284,7 +320,7 @@ impl Sandboxes {
                         let name = pod.name_any();
                         tracing::warn!(
                             pod = name,
-                            error,
+                            %error,
                             "the network of a pod is not removed yet"
                         );
                     }
@@ -298,7 +334,7 @@ impl Sandboxes {
     ///
     /// # Errors
     /// A plugin failed; the record is kept, and it can be tried again.
-    pub(crate) async fn detach(&self, uid: &str, directory: &Path) -> Result<(), String> {
+    pub(crate) async fn detach(&self, uid: &str, directory: &Path) -> Result<(), SandboxError> {
         let _turn = self.turns.take(uid).await;
         self.undo(uid, directory).await
     }
@@ -312,7 +348,7 @@ impl Sandboxes {
         uid: &str,
         directory: &Path,
         is_gone: impl Fn() -> bool + Send,
-    ) -> Result<(), String> {
+    ) -> Result<(), SandboxError> {
         let _turn = self.turns.take(uid).await;
         if !is_gone() {
             return Ok(());
@@ -323,7 +359,7 @@ impl Sandboxes {
     }
 
     /// As [`Self::detach`], in a turn that the caller has.
-    async fn undo(&self, uid: &str, directory: &Path) -> Result<(), String> {
+    async fn undo(&self, uid: &str, directory: &Path) -> Result<(), SandboxError> {
         let before = self.known.lock().get(uid).cloned();
         let (record, addresses) = match before {
             None | Some(Known::Closed(_) | Known::Shared) => {
@@ -333,14 +369,16 @@ impl Sandboxes {
             Some(Known::Open(record, addresses)) => (Some(record), addresses),
             Some(Known::Begun(record)) => (record, Vec::new()),
         };
-        let failed = |error: &dyn std::fmt::Display| {
-            format!("failed to destroy network for sandbox {uid:?}: {error}")
+        let failed = |source: NetworkError| {
+            let uid = uid.to_owned();
+            SandboxError::Detach { uid, source }
         };
         let mut record = match record {
             Some(record) => *record,
             // Plugins find most by the ID alone. Without a configuration the record is kept.
             None => Record {
-                network: cni::find(&self.settings.conf_dir).map_err(|error| failed(&error))?,
+                network: cni::find(&self.settings.conf_dir)
+                    .map_err(|error| failed(error.into()))?,
                 pod: Attachment {
                     id: uid.to_owned(),
                     ..Attachment::default()
@@ -352,11 +390,11 @@ impl Sandboxes {
         record.pod.namespace = network::of(directory);
         let client = self.client_of(&record);
         let deleted = client.delete(&record.network, &record.pod).await;
-        deleted.map_err(|error| failed(&error))?;
+        deleted.map_err(|error| failed(error.into()))?;
         network::remove(directory);
         match std::fs::remove_file(self.file(uid)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(failed(&error));
+                return Err(failed(error.into()));
             }
             _ => {}
         }
@@ -377,7 +415,7 @@ impl Sandboxes {
     ///
     /// # Errors
     /// It is not.
-    pub(super) async fn check(&self, uid: &str) -> Result<(), String> {
+    pub(super) async fn check(&self, uid: &str) -> Result<(), cni::Error> {
         let known = self.known.lock().get(uid).cloned();
         let Some(Known::Open(record, _)) = known else {
             return Ok(());
@@ -387,7 +425,7 @@ impl Sandboxes {
         // Its network may have been removed meanwhile.
         let is_open = matches!(self.known.lock().get(uid), Some(Known::Open(..)));
         match checked {
-            Err(error) if is_open => Err(error.to_string()),
+            Err(error) if is_open => Err(error),
             _ => Ok(()),
         }
     }
@@ -409,7 +447,7 @@ impl Sandboxes {
         }
     }
 
-    fn write(&self, uid: &str, record: &Record) -> Result<(), String> {
+    fn write(&self, uid: &str, record: &Record) -> Result<(), PathError> {
         spec::write(&self.file(uid), record)
     }
 }
@@ -427,7 +465,7 @@ pub(crate) async fn leave(root: &Path) -> (usize, Vec<String>) {
     for uid in all.known() {
         match all.detach(&uid, &root.join("pods").join(&uid)).await {
             Ok(()) => done += 1,
-            Err(error) => failed.push(error),
+            Err(error) => failed.push(error.to_string()),
         }
     }
     (done, failed)

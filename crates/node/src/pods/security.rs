@@ -3,19 +3,87 @@
 //! No setting of a pod is ignored silently. A setting that this machine does not support is rejected; if it is
 //! supported only in part, a note says so.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 use kube::ResourceExt;
 
-use crate::oci::capabilities;
-use crate::rules;
+use crate::oci::capabilities::{self, CapabilityError};
+use crate::rules::{self, SeccompError};
 use crate::shim::spec::{Confinement, ImageConfig, Isolation, Seccomp, Security};
+use crate::sysctls::{self, SysctlError};
 
+mod labels;
 #[cfg(test)]
 mod tests;
+
+/// A setting of a security context that this node refuses. Texts about the user are the kubelet's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SecurityError {
+    /// A user or group number of this field.
+    #[error("invalid {field} {value}")]
+    Number { field: &'static str, value: i64 },
+    /// The pod is for another operating system.
+    #[error("the OS field of the pod ({0:?}) does not match the OS of the node ({os:?})", os = OS)]
+    OperatingSystem(String),
+    /// `runAsNonRoot` with root as the user.
+    #[error("container's runAsUser breaks non-root policy {0}")]
+    Root(String),
+    /// `runAsNonRoot` with an image of which the user is root.
+    #[error("container has runAsNonRoot and image will run as root {0}")]
+    RootImage(String),
+    /// `runAsNonRoot` with an image of which the user is a name, which could be root's.
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root {container}"
+    )]
+    NamedUser { user: String, container: String },
+    /// A seccomp profile.
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
+    /// The file of a seccomp profile.
+    #[error("cannot load seccomp profile {path:?}: {source}")]
+    SeccompFile {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// A capability.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    /// A kernel parameter.
+    #[error(transparent)]
+    Sysctl(#[from] SysctlError),
+    /// An AppArmor profile, on a kernel without AppArmor.
+    #[error("Cannot enforce AppArmor: AppArmor is not enabled on the host")]
+    NoAppArmor,
+    /// The runtime's own AppArmor profile.
+    #[error(
+        "Cannot enforce AppArmor: this runtime has no profile of its own, name a profile of the host"
+    )]
+    NoDefaultProfile,
+    /// An AppArmor profile that the kernel does not have, or whose name means something else to it.
+    #[error("Cannot enforce AppArmor: profile {0:?} is not loaded")]
+    ProfileNotLoaded(String),
+    /// A part of an SELinux label that would be several, or lines of its own.
+    #[error("invalid seLinuxOptions.{field} {value:?}")]
+    SelinuxOption { field: &'static str, value: String },
+    /// An SELinux label, on a kernel without SELinux.
+    #[error("Cannot apply seLinuxOptions: SELinux is not enabled on the host")]
+    NoSelinux,
+    /// `procMount: Unmasked` with the users of the host.
+    #[error("procMount Unmasked is not possible: `hostUsers` must be false to use it")]
+    Unmasked,
+    /// A setting that the isolation of this node does not allow.
+    #[error("{what} is not possible on this node: {why}")]
+    NotPossible {
+        what: &'static str,
+        why: &'static str,
+    },
+}
+
+/// The operating system of this node, as `spec.os` of a pod names it.
+const OS: &str = "linux";
 
 /// What decisions depend on besides the pod.
 pub(super) struct NodeCapabilities<'a> {
@@ -68,7 +136,7 @@ pub(super) fn decide(
     pod: &Pod,
     container: &Container,
     image: &ImageConfig,
-) -> Result<Decided, String> {
+) -> Result<Decided, SecurityError> {
     let spec = pod.spec.clone().unwrap_or_default();
     check_system(&spec)?;
     let of_pod = spec.security_context.clone().unwrap_or_default();
@@ -89,6 +157,15 @@ pub(super) fn decide(
     security.no_new_privileges = own.allow_privilege_escalation == Some(false);
     security.read_only_root = own.read_only_root_filesystem.unwrap_or(false);
     security.unmasked = own.proc_mount.as_deref() == Some("Unmasked");
+    let separate = spec.host_users == Some(false);
+    if security.unmasked
+        && !separate
+        && !security.privileged
+        && machine.isolation == Isolation::Namespaces
+    {
+        // The rule of the API, which older servers do not have: what is masked is the host's.
+        return Err(SecurityError::Unmasked);
+    }
     let seccomp = own
         .seccomp_profile
         .as_ref()
@@ -99,17 +176,24 @@ pub(super) fn decide(
     security.host_pid = spec.host_pid.unwrap_or(false);
     security.host_ipc = spec.host_ipc.unwrap_or(false);
     for sysctl in of_pod.sysctls.iter().flatten() {
-        rules::check_sysctl(&sysctl.name, machine.own_network, security.host_ipc)?;
-        security
-            .sysctls
-            .insert(sysctl.name.clone(), sysctl.value.clone());
+        let name = sysctls::of_the_pod(&sysctl.name, machine.own_network, security.host_ipc)?;
+        security.sysctls.insert(name, sysctl.value.clone());
     }
-    let separate = spec.host_users == Some(false);
     possible(machine.isolation, &decided.security, separate)?;
     decided.notes = shortcomings(machine.isolation, &decided.security, &of_pod);
     if spec.share_process_namespace == Some(true) && !decided.security.host_pid {
         let note = "shareProcessNamespace has no effect: every container has its own processes";
         decided.notes.push(note.to_owned());
+    }
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let mut named = ephemeral.filter(|it| it.name == container.name);
+    if let Some(target) = named.find_map(|it| it.target_container_name.as_deref())
+        && !target.is_empty()
+        && !decided.security.host_pid
+    {
+        let note =
+            format!("targetContainerName has no effect: the processes of {target} are not visible");
+        decided.notes.push(note);
     }
     if !missing.is_empty() {
         let missing = missing.join(", ");
@@ -128,7 +212,7 @@ pub(super) fn check_user(
     pod: &Pod,
     container: &Container,
     image: &ImageConfig,
-) -> Result<(), String> {
+) -> Result<(), SecurityError> {
     let spec = pod.spec.as_ref();
     let of_pod = spec.and_then(|spec| spec.security_context.clone());
     let own = container.security_context.clone().unwrap_or_default();
@@ -137,13 +221,9 @@ pub(super) fn check_user(
 }
 
 /// Refuses pods for another operating system: Pod Security asks less of those, because nothing here would run them.
-fn check_system(spec: &PodSpec) -> Result<(), String> {
-    const OWN: &str = "linux";
+pub(super) fn check_system(spec: &PodSpec) -> Result<(), SecurityError> {
     match &spec.os {
-        Some(os) if os.name != OWN => Err(format!(
-            "the OS field of the pod ({:?}) does not match the OS of the node ({OWN:?})",
-            os.name
-        )),
+        Some(os) if os.name != OS => Err(SecurityError::OperatingSystem(os.name.clone())),
         _ => Ok(()),
     }
 }
@@ -154,9 +234,10 @@ fn user(
     container: &Container,
     (own, of_pod): (&SecurityContext, &PodSecurityContext),
     image: &ImageConfig,
-) -> Result<(), String> {
-    let id = |value: Option<i64>, what: &str| {
-        let fits = |value| u32::try_from(value).map_err(|_| format!("invalid {what} {value}"));
+) -> Result<(), SecurityError> {
+    let id = |value: Option<i64>, field: &'static str| {
+        let invalid = |value| SecurityError::Number { field, value };
+        let fits = |value| u32::try_from(value).map_err(|_| invalid(value));
         value.map(fits).transpose()
     };
     let asked = id(own.run_as_user.or(of_pod.run_as_user), "runAsUser")?;
@@ -170,21 +251,13 @@ fn user(
             allot_images::user::id(name)
         };
         match (asked, by_number) {
-            (Some(0), _) => {
-                return Err(format!(
-                    "container's runAsUser breaks non-root policy {whose}"
-                ));
-            }
-            (None, Some(0)) => {
-                return Err(format!(
-                    "container has runAsNonRoot and image will run as root {whose}"
-                ));
-            }
+            (Some(0), _) => return Err(SecurityError::Root(whose)),
+            (None, Some(0)) => return Err(SecurityError::RootImage(whose)),
             (None, None) => {
-                return Err(format!(
-                    "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is \
-                     non-root {whose}"
-                ));
+                return Err(SecurityError::NamedUser {
+                    user: name.to_owned(),
+                    container: whose,
+                });
             }
             _ => {}
         }
@@ -202,13 +275,13 @@ fn user(
     Ok(())
 }
 
-fn seccomp(root: &Path, asked: Option<&SeccompProfile>) -> Result<Seccomp, String> {
+fn seccomp(root: &Path, asked: Option<&SeccompProfile>) -> Result<Seccomp, SecurityError> {
     match rules::seccomp(root, asked)? {
         None | Some(rules::Seccomp::Unconfined) => Ok(Seccomp::Unconfined),
         Some(rules::Seccomp::RuntimeDefault) => Ok(Seccomp::RuntimeDefault),
         Some(rules::Seccomp::Localhost(path)) => {
             let content = std::fs::read_to_string(&path).map(Seccomp::Profile);
-            content.map_err(|error| format!("cannot load seccomp profile {path:?}: {error}"))
+            content.map_err(|source| SecurityError::SeccompFile { path, source })
         }
     }
 }
@@ -217,18 +290,19 @@ fn confinement(
     machine: &NodeCapabilities<'_>,
     profile: Option<&AppArmorProfile>,
     (own, of_pod): (&SecurityContext, &PodSecurityContext),
-) -> Result<Confinement, String> {
+) -> Result<Confinement, SecurityError> {
     let mut confinement = Confinement::default();
     if let Some(profile) = profile.filter(|profile| profile.type_ != "Unconfined") {
         if !machine.apparmor {
-            return Err("Cannot enforce AppArmor: AppArmor is not enabled on the host".into());
+            return Err(SecurityError::NoAppArmor);
         }
         if profile.type_ == "RuntimeDefault" {
-            return Err(
-                "Cannot enforce AppArmor: this runtime has no profile of its own, name a profile of the host".into(),
-            );
+            return Err(SecurityError::NoDefaultProfile);
         }
-        confinement.apparmor = profile.localhost_profile.clone();
+        let name = profile.localhost_profile.as_deref().unwrap_or_default();
+        let loaded = std::fs::read_to_string("/sys/kernel/security/apparmor/profiles").ok();
+        labels::check_profile(name, loaded.as_deref())?;
+        confinement.apparmor = Some(name.to_owned());
     }
     let options = own
         .se_linux_options
@@ -236,25 +310,20 @@ fn confinement(
         .or(of_pod.se_linux_options.as_ref());
     if let Some(options) = options {
         if !machine.selinux {
-            return Err("Cannot apply seLinuxOptions: SELinux is not enabled on the host".into());
+            return Err(SecurityError::NoSelinux);
         }
-        let part = |value: &Option<String>, default: &str| {
-            value.clone().unwrap_or_else(|| default.to_owned())
-        };
-        confinement.selinux = Some(format!(
-            "{}:{}:{}:{}",
-            part(&options.user, "system_u"),
-            part(&options.role, "system_r"),
-            part(&options.type_, "container_t"),
-            part(&options.level, "s0")
-        ));
+        confinement.selinux = Some(labels::selinux(options)?);
     }
     Ok(confinement)
 }
 
 /// Rejects settings that cannot be carried out.
-fn possible(isolation: Isolation, security: &Security, separate_users: bool) -> Result<(), String> {
-    let refuse = |what: &str, why: &str| Err(format!("{what} is not possible on this node: {why}"));
+fn possible(
+    isolation: Isolation,
+    security: &Security,
+    separate_users: bool,
+) -> Result<(), SecurityError> {
+    let refuse = |what, why| Err(SecurityError::NotPossible { what, why });
     match isolation {
         Isolation::Namespaces if separate_users => refuse(
             "hostUsers: false",

@@ -13,8 +13,6 @@ use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::env::Problem;
-
 /// How long the start of a container waits for the first list of services before it is tried again.
 const FIRST_LIST: Duration = Duration::from_secs(5);
 
@@ -27,6 +25,11 @@ pub(crate) struct Services {
     api_server: Option<SocketAddr>,
     watched: OnceCell<Store>,
 }
+
+/// The API server has not listed the services yet; the text is the kubelet's.
+#[derive(Debug, thiserror::Error)]
+#[error("services have not yet been read at least once, cannot construct envvars")]
+pub(super) struct NotListed;
 
 impl Services {
     /// With `api_server` in place of the cluster IP of the API server's service.
@@ -44,19 +47,14 @@ impl Services {
         &self,
         pod: &Pod,
         waits: bool,
-    ) -> Result<Vec<(String, String)>, Problem> {
+    ) -> Result<Vec<(String, String)>, NotListed> {
         let watch = || async { Store::new(Api::all(self.client.clone())) };
         let store = self.watched.get_or_init(watch).await;
         let patience = if waits { FIRST_LIST } else { Duration::ZERO };
         let services = match tokio::time::timeout(patience, store.all()).await {
             Ok(services) => services,
             Err(_) if !waits => Vec::new(),
-            Err(_) => {
-                return Err(
-                    "services have not yet been read at least once, cannot construct envvars"
-                        .into(),
-                );
-            }
+            Err(_) => return Err(NotListed),
         };
         let spec = pod.spec.as_ref();
         let links = spec.and_then(|spec| spec.enable_service_links) != Some(false);

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerUser;
 use tokio::time::Instant;
 
-use crate::runtime::Running;
+use super::resources::Budget;
+use crate::runtime::{Given, Running};
 use crate::shim::spec::Exit;
 
 /// First and longest back-off before a restart.
@@ -37,7 +38,7 @@ impl Health {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ContainerState {
     pub(crate) phase: Phase,
-    /// How it ended before the current run.
+    /// How the previous run ended, if there was one.
     pub(crate) last: Option<Terminated>,
     pub(crate) restarts: u32,
     pub(crate) health: Health,
@@ -45,6 +46,10 @@ pub(crate) struct ContainerState {
     pub(crate) image_id: String,
     /// The user of the last run, if the runtime reports it.
     pub(crate) user: Option<ContainerUser>,
+    /// What the last run was started with, or was given since.
+    pub(super) applied: Option<Budget>,
+    /// What the runtime says about that.
+    pub(super) given: Option<Given>,
     pub(super) backoff: Duration,
     pub(crate) retry_at: Option<Instant>,
 }
@@ -105,6 +110,7 @@ impl ContainerState {
     pub(crate) fn run(&mut self, running: Running) {
         self.image_id.clone_from(&running.image_id);
         self.user.clone_from(&running.user);
+        self.given = running.given;
         self.phase = Phase::Running(running);
     }
 

@@ -2,24 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{self as v1, Container, Pod};
+use k8s_openapi::api::core::v1::{self as v1, Pod};
 
-use super::env::{Problem, Room, Variables};
 use crate::config::ImageMode;
-use crate::images::Files;
-use crate::shim::spec::Mount;
+use crate::error::{AtPath as _, PathError};
 
 mod content;
+mod host_path;
 mod memory;
+mod mounts;
 mod subpath;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod writer;
 
 pub(super) use content::{Contents, Tokens};
 pub(super) use memory::is_mounted;
+pub(super) use mounts::{count, mounts};
 pub(super) use subpath::mount_all as mount_sub_paths;
 
 /// Unmounts what is mounted for a pod whose containers have ended, so that its directory can be removed. `directory` is the
@@ -28,6 +31,52 @@ pub(crate) fn unmount_all(directory: &Path) {
     subpath::unmount_all(directory);
     memory::unmount_all(directory);
 }
+
+/// Why a volume cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VolumeError {
+    /// The volume of this name; the text is the kubelet's.
+    #[error("MountVolume.SetUp failed for volume \"{volume}\" : {source}")]
+    SetUp {
+        volume: String,
+        source: Box<VolumeError>,
+    },
+    /// An image volume, and the node does not pull images.
+    #[error("images are not pulled on this node")]
+    NoImages,
+    /// The medium of an `emptyDir`.
+    #[error("emptyDir in huge pages is not supported by this node")]
+    HugePages,
+    /// A kind of volume that the node does not have.
+    #[error("volumes of this type are not supported by this node")]
+    Unsupported,
+    /// A path on the host.
+    #[error(transparent)]
+    HostPath(#[from] host_path::HostPathError),
+    /// Its content cannot be fetched.
+    #[error(transparent)]
+    Content(#[from] content::ContentError),
+    /// It cannot be in memory.
+    #[error("{}: tmpfs: {source}", .path.display())]
+    Memory {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// A name of a file that leads out of it.
+    #[error(transparent)]
+    Path(#[from] InvalidPath),
+    /// A name of a file that the layout of volumes has itself.
+    #[error("invalid path {0:?}: must not start with \"..\"")]
+    ReservedPath(String),
+    /// Its directory or a file cannot be written.
+    #[error(transparent)]
+    File(#[from] PathError),
+}
+
+/// A path that is not one below a volume.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid path {0:?}")]
+pub(super) struct InvalidPath(String);
 
 /// A prepared volume.
 #[derive(Debug, Clone)]
@@ -43,12 +92,12 @@ pub(super) struct Volume {
 pub(super) async fn prepare(
     contents: &mut Contents<'_>,
     directory: &Path,
-) -> Result<BTreeMap<String, Volume>, Problem> {
+) -> Result<BTreeMap<String, Volume>, VolumeError> {
     let mut made = BTreeMap::new();
     for volume in volumes(contents.downward.pod) {
         let path = one(contents, directory, volume)
             .await
-            .map_err(|error| problem(volume, error))?;
+            .map_err(|error| set_up(volume, error))?;
         let image = volume.image.is_some();
         let made_here = Volume {
             path,
@@ -88,11 +137,14 @@ pub(super) fn too_large(pod: &Pod, directory: &Path) -> Option<String> {
 }
 
 /// Updates what volumes hold: config maps and secrets may have changed, tokens grow old.
-pub(super) async fn refresh(contents: &mut Contents<'_>, directory: &Path) -> Result<(), Problem> {
+pub(super) async fn refresh(
+    contents: &mut Contents<'_>,
+    directory: &Path,
+) -> Result<(), VolumeError> {
     for volume in volumes(contents.downward.pod).filter(|volume| content::comes_from_api(volume)) {
         one(contents, directory, volume)
             .await
-            .map_err(|error| problem(volume, error))?;
+            .map_err(|error| set_up(volume, error))?;
     }
     Ok(())
 }
@@ -102,25 +154,28 @@ fn volumes(pod: &Pod) -> impl Iterator<Item = &v1::Volume> {
     spec.flat_map(|spec| spec.volumes.iter().flatten())
 }
 
-fn problem(volume: &v1::Volume, error: Problem) -> Problem {
-    let name = &volume.name;
-    format!("MountVolume.SetUp failed for volume \"{name}\" : {error}")
+fn set_up(volume: &v1::Volume, error: VolumeError) -> VolumeError {
+    VolumeError::SetUp {
+        volume: volume.name.clone(),
+        source: Box::new(error),
+    }
 }
 
 async fn one(
     contents: &mut Contents<'_>,
     directory: &Path,
     volume: &v1::Volume,
-) -> Result<PathBuf, Problem> {
+) -> Result<PathBuf, VolumeError> {
     let path = directory.join("volumes").join(&volume.name);
     if let Some(host) = &volume.host_path {
         let own = contents.node.config.own_path(Path::new(&host.path));
-        return host_path(&own, host.type_.as_deref().unwrap_or_default());
+        let kind = host.type_.as_deref().unwrap_or_default();
+        return Ok(host_path::prepare(&own, kind)?);
     }
     if volume.image.is_some() {
         if contents.node.delegated.is_none() && contents.node.config.images.mode == ImageMode::Host
         {
-            return Err("images are not pulled on this node".into());
+            return Err(VolumeError::NoImages);
         }
         return Ok(PathBuf::new());
     }
@@ -130,7 +185,7 @@ async fn one(
             .as_deref()
             .is_some_and(|medium| !matches!(medium, "" | "Memory"))
         {
-            return Err("emptyDir in huge pages is not supported by this node".into());
+            return Err(VolumeError::HugePages);
         }
         make_dir(&path, 0o777)?;
         if memory::is_wanted(empty) {
@@ -140,7 +195,7 @@ async fn one(
         return Ok(path);
     }
     if !content::comes_from_api(volume) {
-        return Err("volumes of this type are not supported by this node".into());
+        return Err(VolumeError::Unsupported);
     }
     let files = contents.of(volume).await?;
     make_dir(&path, 0o755)?;
@@ -183,11 +238,11 @@ const GROUP: (u32, u32) = (0o2550, 0o440);
 
 /// Gives a directory to a group, if there is one. `deep`: with all that is in it. Only where containers cannot change it
 /// meanwhile.
-fn give(path: &Path, group: Option<u32>, deep: bool) -> Result<(), Problem> {
+fn give(path: &Path, group: Option<u32>, deep: bool) -> Result<(), PathError> {
     let Some(group) = group else {
         return Ok(());
     };
-    change_group(path, group, deep).map_err(|error| format!("{}: {error}", path.display()))
+    change_group(path, group, deep).at(path)
 }
 
 fn change_group(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
@@ -207,14 +262,13 @@ fn change_group(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn make_dir(path: &Path, mode: u32) -> Result<(), Problem> {
-    let fail = |error: std::io::Error| format!("{}: {error}", path.display());
-    fs::create_dir_all(path).map_err(fail)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail)
+fn make_dir(path: &Path, mode: u32) -> Result<(), PathError> {
+    fs::create_dir_all(path).at(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).at(path)
 }
 
 /// A relative path that stays inside of the volume.
-fn inside(name: &str) -> Result<&Path, Problem> {
+fn inside(name: &str) -> Result<&Path, InvalidPath> {
     let path = Path::new(name);
     let plain = path
         .components()
@@ -222,185 +276,31 @@ fn inside(name: &str) -> Result<&Path, Problem> {
     if plain && !name.is_empty() {
         Ok(path)
     } else {
-        Err(format!("invalid path {name:?}"))
+        Err(InvalidPath(name.to_owned()))
     }
 }
 
-fn host_path(path: &Path, kind: &str) -> Result<PathBuf, Problem> {
-    match kind {
-        "DirectoryOrCreate" => make_dir(path, 0o755)?,
-        "FileOrCreate" if !path.exists() => {
-            fs::write(path, "").map_err(|error| format!("{}: {error}", path.display()))?;
-        }
-        _ => {}
-    }
-    let metadata = fs::metadata(path).map_err(|_| {
-        format!(
-            "hostPath type check failed: {} does not exist",
-            path.display()
-        )
-    });
-    let metadata = match (metadata, kind) {
-        // Without a type nothing is checked; a missing directory is created, as a container runtime would.
-        (Err(_), "") => {
-            make_dir(path, 0o755)?;
-            fs::metadata(path).map_err(|error| error.to_string())?
-        }
-        (result, _) => result?,
-    };
-    let fits = match kind {
-        "Directory" | "DirectoryOrCreate" => metadata.is_dir(),
-        "File" | "FileOrCreate" => metadata.is_file(),
-        "Socket" => metadata.file_type().is_socket(),
-        "CharDevice" => metadata.file_type().is_char_device(),
-        "BlockDevice" => metadata.file_type().is_block_device(),
-        // The API server permits no other.
-        other => other.is_empty(),
-    };
-    if !fits {
-        return Err(format!(
-            "hostPath type check failed: {} is not a {kind}",
-            path.display()
-        ));
-    }
-    path.canonicalize()
-        .map_err(|error| format!("{}: {error}", path.display()))
+/// Why a `subPath` is not one of its volume; the messages are the kubelet's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SubPathError {
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    Absolute(String),
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    Up(String),
 }
 
-/// How many of a container's mounts are volumes; they are the first.
-pub(super) fn count(container: &Container) -> usize {
-    container.volume_mounts.as_ref().map_or(0, Vec::len)
-}
-
-/// The mounts of a container.
-pub(super) fn mounts(
-    container: &Container,
-    volumes: &BTreeMap<String, Volume>,
-    files: &Files,
-    env: &Variables,
-) -> Result<Vec<Mount>, Problem> {
-    let (mut mounts, mut room) = (Vec::new(), Room::default());
-    for mount in container.volume_mounts.iter().flatten() {
-        let volume = volumes
-            .get(&mount.name)
-            .ok_or_else(|| format!("volume {:?} not found", mount.name))?;
-        let expanded = mount
-            .sub_path_expr
-            .as_deref()
-            .map(|text| env.expand(text, &mut room))
-            .transpose()?;
-        let (mut source, mut layers, mut options) = (PathBuf::new(), Vec::new(), Vec::new());
-        if volume.image && files.delegated.is_some() {
-            // The runtime mounts it.
-            if !files.delegated_volumes.contains_key(&mount.name) {
-                return Err(format!("volume {:?} has no image", mount.name));
-            }
-        } else if volume.image {
-            let ready = files.volumes.get(&mount.name);
-            let ready = ready.ok_or_else(|| format!("volume {:?} has no image", mount.name))?;
-            layers.clone_from(&ready.rootfs.lower);
-            options.extend(["noexec".to_owned(), "nosuid".to_owned()]);
-        } else {
-            source = volume
-                .path
-                .canonicalize()
-                .map_err(|error| format!("{}: {error}", volume.path.display()))?;
-        }
-        let sub_path = expanded
-            .as_deref()
-            .or(mount.sub_path.as_deref())
-            .filter(|path| !path.is_empty())
-            // Opened by the helper, which does not follow links out of the volume.
-            .map(|path| inside(path).map(Path::to_owned))
-            .transpose()?;
-        let name = format!(
-            "volumeMount \"{}\" of container \"{}\"",
-            mount.name, container.name
-        );
-        let follow = match mount.mount_propagation.as_deref() {
-            Some("Bidirectional") => {
-                return Err(format!(
-                    "{name}: mountPropagation Bidirectional is not supported on this node"
-                ));
-            }
-            other => other == Some("HostToContainer"),
-        };
-        let read_only = volume.read_only || mount.read_only.unwrap_or(false);
-        mounts.push(Mount {
-            source,
-            layers,
-            sub_path,
-            target: PathBuf::from(&mount.mount_path),
-            read_only,
-            shallow: mount.recursive_read_only.as_deref() == Some("Disabled"),
-            follow,
-            options,
-            name,
-        });
+/// A `subPath` without dots; it is empty for the whole volume.
+fn sub_path_inside(text: &str) -> Result<PathBuf, SubPathError> {
+    let path = Path::new(text);
+    if path.is_absolute() {
+        return Err(SubPathError::Absolute(text.to_owned()));
     }
-    Ok(mounts)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_user_of_a_pod_is_that_of_all_its_containers() {
-        let check = |of_pod: Option<i64>, own: &[Option<i64>], expected: Option<u32>| {
-            let context = |user: Option<i64>| serde_json::json!({"runAsUser": user});
-            let containers: Vec<_> = own
-                .iter()
-                .map(|user| serde_json::json!({"name": "c", "securityContext": context(*user)}))
-                .collect();
-            let (first, others) = containers.split_first().expect("a container");
-            let pod = serde_json::json!({"metadata": {}, "spec": {
-                "securityContext": context(of_pod), "initContainers": [first], "containers": others}});
-            let pod: Pod = serde_json::from_value(pod).expect("a pod");
-            let expected = expected.filter(|_| rustix::process::geteuid().is_root());
-            assert_eq!(user(&pod), expected, "{of_pod:?} {own:?}");
-        };
-        check(None, &[None, None], None);
-        check(Some(7), &[None, None], Some(7));
-        check(Some(7), &[Some(8), Some(8)], Some(8));
-        check(Some(7), &[None, Some(8)], None);
-        check(None, &[Some(8), None], None);
-        check(None, &[None, Some(8)], None);
-        check(Some(0), &[None, None], Some(0));
+    let mut parts = path.components();
+    if parts.clone().any(|part| part == Component::ParentDir) {
+        return Err(SubPathError::Up(text.to_owned()));
     }
-
-    /// The attack: a pod that is bound to a driver's socket got whatever is at the path.
-    #[test]
-    fn the_types_of_host_paths_are_checked() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = |name: &str| directory.path().join(name);
-        fs::write(path("file"), "").expect("a file");
-        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).expect("a socket");
-        std::os::unix::fs::symlink("socket", path("link")).expect("a link");
-        let all = [
-            "",
-            "Directory",
-            "File",
-            "Socket",
-            "CharDevice",
-            "BlockDevice",
-        ];
-        let check = |path: &Path, fitting: &[&str]| {
-            for kind in all {
-                let fits = host_path(path, kind).is_ok();
-                assert_eq!(
-                    fits,
-                    kind.is_empty() || fitting.contains(&kind),
-                    "{path:?} {kind}"
-                );
-            }
-        };
-        check(directory.path(), &["Directory"]);
-        check(&path("file"), &["File"]);
-        check(&path("socket"), &["Socket"]);
-        check(&path("link"), &["Socket"]);
-        check(Path::new("/dev/null"), &["CharDevice"]);
-        let error = host_path(&path("file"), "Socket").expect_err("refused");
-        assert!(error.contains("is not a Socket"), "{error}");
-    }
+    Ok(parts
+        .by_ref()
+        .filter(|it| *it != Component::CurDir)
+        .collect())
 }

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::allocations::Resizes;
 use super::record::Record;
 use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{ephemeral, initialized, is_sidecar, restart_policy};
@@ -28,10 +29,12 @@ const REPORT: Duration = Duration::from_secs(1);
 /// For containers of a pod whose object was deleted already.
 const FORCED_GRACE: Duration = Duration::from_secs(2);
 
+mod admit;
 mod adopt;
 mod evict;
 mod pull;
 mod report;
+mod resize;
 mod setup;
 mod start;
 mod stop;
@@ -68,6 +71,16 @@ pub(super) struct Worker {
     failed: Option<(&'static str, String)>,
     /// When the sizes of volumes are checked.
     sizes: Wake,
+    /// The record of its resources, as it is on disk.
+    resources: Option<resize::Resources>,
+    /// The resize that failed last, and when it is tried again.
+    failed_resize: Option<(Instant, resize::Wanted)>,
+    /// Containers that are being ended to get other resources: IDs by name.
+    restarting: HashMap<String, String>,
+    /// What ends them.
+    stops: JoinSet<()>,
+    /// A condition about a resize was reported.
+    was_resized: bool,
 }
 
 /// When to continue without an event.
@@ -125,6 +138,7 @@ impl Worker {
             let time = condition.last_transition_time.as_ref()?.0;
             Some((condition.type_.clone(), (condition.status.clone(), time)))
         });
+        let resizes = Resizes::reported(&status);
         let mut worker = Self {
             origin,
             updates,
@@ -147,9 +161,16 @@ impl Worker {
             news: Arc::default(),
             failed: None,
             sizes: None,
+            resources: None,
+            failed_resize: None,
+            restarting: HashMap::new(),
+            stops: JoinSet::new(),
+            was_resized: resizes != Resizes::default(),
             node,
         };
+        let held = worker.admit(&pod, resizes);
         worker.adopt(&pod, status, recovered);
+        worker.adopt_resources(&pod, &held);
         if let Some(record) = record {
             record.continue_backoff(&mut worker.containers.lock());
         }
@@ -176,7 +197,8 @@ impl Worker {
 
     pub(super) async fn run(mut self) {
         let news = Arc::clone(&self.news);
-        let shutdown = self.node.shutdown.clone();
+        let node = Arc::clone(&self.node);
+        let shutdown = node.shutdown.clone();
         let mut health = self.node.claims.health_changes();
         loop {
             // Nothing is started any longer, not even a container that has just ended.
@@ -184,6 +206,7 @@ impl Worker {
                 return;
             }
             let update = self.updates.borrow_and_update().clone();
+            let known = node.synced.initialized();
             let wake = if update.deleted {
                 let grace = match self.origin {
                     Origin::Api => FORCED_GRACE,
@@ -198,17 +221,21 @@ impl Worker {
                 self.clean_up(&update.pod).await;
                 return;
             } else if update.pod.metadata.deletion_timestamp.is_some() {
-                self.terminate(&update.pod).await
+                let pod = node.allocations.allocated(&update.pod);
+                self.terminate(&pod).await
             } else {
-                let wake = self.step(&update.pod).await;
-                let wake = earlier(wake, self.refresh_volumes(&update.pod).await);
-                earlier(wake, self.report(&update.pod, false).await)
+                let pod = self.allocated(&update.pod);
+                let wake = self.step(&pod).await;
+                let wake = earlier(wake, self.refresh_volumes(&pod).await);
+                earlier(wake, self.report(&pod, false).await)
             };
             let exit = self.any_exit();
             tokio::select! {
                 result = self.updates.changed() => if result.is_err() { return },
                 () = exit => {}
                 () = news.notified() => {}
+                // From here on resizes are decided.
+                _ = node.synced.wait(), if !known => {}
                 // Only pods with devices show it; for others the report has no news.
                 _ = health.changed() => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
@@ -240,6 +267,7 @@ impl Worker {
     }
 
     fn collect_exits(&mut self, pod: &Pod) {
+        let mut ended = Vec::new();
         for (name, state) in self.containers.lock().iter_mut() {
             let Phase::Running(running) = &state.phase else {
                 continue;
@@ -247,14 +275,29 @@ impl Worker {
             let exit = running.exit.borrow().clone();
             if let Some(exit) = exit {
                 self.probes.remove(name);
+                let resized = self
+                    .restarting
+                    .remove(name)
+                    .is_some_and(|id| id == running.id);
                 let mut end = Terminated::new(running, exit);
                 if let Some(container) = container_of(pod, name) {
                     let code = end.exit.code;
                     end.message = message::read(&self.node, pod, &container, state.restarts, code);
                 }
                 state.health = Health::default();
-                state.phase = Phase::Terminated(end);
+                state.phase = if resized {
+                    // It has ended for being started again, whatever its restart policy says.
+                    ended.push(end.id.clone());
+                    state.last = Some(end);
+                    state.retry_at = None;
+                    Phase::waiting("ContainerCreating", "")
+                } else {
+                    Phase::Terminated(end)
+                };
             }
+        }
+        if !ended.is_empty() {
+            self.node.discard_containers(ended);
         }
     }
 
@@ -278,13 +321,16 @@ impl Worker {
         if self.failed.is_some() {
             return None;
         }
+        if !self.ready && !self.is_admitted(pod) {
+            return None;
+        }
         if !self.ready
             && let Some(wake) = self.set_up(pod).await
         {
             return earlier(deadline, Some(wake));
         }
         let spec = pod.spec.clone().unwrap_or_default();
-        let mut wake = deadline;
+        let mut wake = earlier(deadline, self.resize(pod).await);
         for container in ephemeral(pod) {
             wake = earlier(wake, self.ensure(pod, &container, "Never").await);
         }

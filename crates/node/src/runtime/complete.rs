@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::DropGuard;
 
+use super::RuntimeError;
 use crate::oci::measure::Figures;
 
 /// An image in the runtime's image store.
@@ -107,19 +108,22 @@ pub trait Complete: Send + Sync {
     fn condition(&self) -> watch::Receiver<Condition>;
 
     /// Looks up an image in the runtime's image store.
-    fn image<'a>(&'a self, reference: &'a str) -> BoxFuture<'a, Result<Option<Image>, String>>;
+    fn image<'a>(
+        &'a self,
+        reference: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Image>, RuntimeError>>;
 
     /// All images in the runtime's image store.
-    fn images(&self) -> BoxFuture<'_, Result<Vec<Image>, String>>;
+    fn images(&self) -> BoxFuture<'_, Result<Vec<Image>, RuntimeError>>;
 
     /// IDs of the images that containers use, also those of others at the runtime.
-    fn images_in_use(&self) -> BoxFuture<'_, Result<BTreeSet<String>, String>>;
+    fn images_in_use(&self) -> BoxFuture<'_, Result<BTreeSet<String>, RuntimeError>>;
 
     /// Removes an image with all its names.
-    fn remove_image<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), String>>;
+    fn remove_image<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), RuntimeError>>;
 
     /// A directory on the file system that the images are on.
-    fn image_directory(&self) -> BoxFuture<'_, Result<PathBuf, String>>;
+    fn image_directory(&self) -> BoxFuture<'_, Result<PathBuf, RuntimeError>>;
 
     /// Pulls an image from its registry.
     ///
@@ -136,8 +140,8 @@ pub trait Complete: Send + Sync {
     fn open<'a>(
         &'a self,
         pod: Arc<Pod>,
-        handler: BoxFuture<'a, Result<String, String>>,
-    ) -> BoxFuture<'a, Result<(), String>>;
+        handler: BoxFuture<'a, Result<String, RuntimeError>>,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>>;
 
     /// IPs of a pod that has a sandbox and does not share the host's network.
     fn addresses(&self, pod_uid: &str) -> Vec<IpAddr>;
@@ -158,7 +162,7 @@ pub trait Complete: Send + Sync {
         id: &str,
         args: Vec<String>,
         limit: Duration,
-    ) -> BoxFuture<'static, Result<Output, String>>;
+    ) -> BoxFuture<'static, Result<Output, RuntimeError>>;
 
     /// Connects to a port of a pod from within its network namespace.
     fn dial(&self, pod_uid: &str, port: u16) -> BoxFuture<'static, std::io::Result<Connection>>;

@@ -24,18 +24,20 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Complete, Condition, Connection, Exec, Found, Image, Measured, Output, Running, Runtime, Start,
-    StartError,
+    Complete, Condition, Connection, Exec, Found, Given, Image, Measured, Output, Running, Runtime,
+    RuntimeError, Start, StartError,
 };
 use crate::config::LogLimits;
-use crate::shim::spec::{Exit, Isolation};
+use crate::shim::spec::{Exit, Isolation, Limits};
 use crate::spdy::channel;
-use calls::Calls;
+pub use calls::CallError;
 pub(crate) use calls::socket;
+use calls::{Calls, EndpointError};
 use devices::Devices;
 use orphans::{Creating, Creation};
 use removals::{Removal, Removals};
 use sandbox::Sandbox;
+pub use translate::TranslateError;
 
 mod calls;
 mod containers;
@@ -46,6 +48,7 @@ mod logs;
 mod orphans;
 mod recover;
 mod removals;
+mod reported;
 mod sandbox;
 mod stream;
 mod translate;
@@ -110,7 +113,7 @@ impl Cri {
     ///
     /// # Errors
     /// The endpoint is invalid.
-    pub fn new(settings: Settings) -> Result<Self, String> {
+    pub fn new(settings: Settings) -> Result<Self, EndpointError> {
         let socket = socket(&settings.endpoint)?;
         let waiting = format!(
             "container runtime at {} has not answered yet",
@@ -153,8 +156,9 @@ impl Inner {
         let _ = condition.wait_for(|it| it.ready.is_ok()).await;
     }
 
-    fn is_ready(&self) -> Result<(), String> {
-        self.condition.borrow().ready.clone()
+    fn is_ready(&self) -> Result<(), RuntimeError> {
+        let ready = self.condition.borrow().ready.clone();
+        ready.map_err(RuntimeError::NotReady)
     }
 
     fn networks(&self) -> bool {
@@ -236,6 +240,11 @@ impl Runtime for Cri {
         self.inner.recover().boxed()
     }
 
+    fn update(&self, id: &str, limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+        let id = id.to_owned();
+        async move { self.inner.update(&id, &limits).await }.boxed()
+    }
+
     fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()> {
         async move { self.inner.stop(&id, grace).await }.boxed()
     }
@@ -247,7 +256,7 @@ impl Runtime for Cri {
         }
     }
 
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, RuntimeError>> {
         async move { self.inner.usage().await }.boxed()
     }
 
@@ -321,23 +330,26 @@ impl Complete for Cri {
         self.inner.condition.subscribe()
     }
 
-    fn image<'a>(&'a self, reference: &'a str) -> BoxFuture<'a, Result<Option<Image>, String>> {
+    fn image<'a>(
+        &'a self,
+        reference: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Image>, RuntimeError>> {
         async move { self.inner.image(reference).await }.boxed()
     }
 
-    fn images(&self) -> BoxFuture<'_, Result<Vec<Image>, String>> {
+    fn images(&self) -> BoxFuture<'_, Result<Vec<Image>, RuntimeError>> {
         async move { self.inner.images().await }.boxed()
     }
 
-    fn images_in_use(&self) -> BoxFuture<'_, Result<BTreeSet<String>, String>> {
+    fn images_in_use(&self) -> BoxFuture<'_, Result<BTreeSet<String>, RuntimeError>> {
         async move { self.inner.images_in_use().await }.boxed()
     }
 
-    fn remove_image<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), String>> {
+    fn remove_image<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), RuntimeError>> {
         async move { self.inner.remove_image(id).await }.boxed()
     }
 
-    fn image_directory(&self) -> BoxFuture<'_, Result<PathBuf, String>> {
+    fn image_directory(&self) -> BoxFuture<'_, Result<PathBuf, RuntimeError>> {
         async move { self.inner.image_directory().await }.boxed()
     }
 
@@ -352,8 +364,8 @@ impl Complete for Cri {
     fn open<'a>(
         &'a self,
         pod: Arc<Pod>,
-        handler: BoxFuture<'a, Result<String, String>>,
-    ) -> BoxFuture<'a, Result<(), String>> {
+        handler: BoxFuture<'a, Result<String, RuntimeError>>,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
         async move { self.inner.open(&pod, handler).await }.boxed()
     }
 
@@ -382,11 +394,10 @@ impl Complete for Cri {
         id: &str,
         args: Vec<String>,
         limit: Duration,
-    ) -> BoxFuture<'static, Result<Output, String>> {
+    ) -> BoxFuture<'static, Result<Output, RuntimeError>> {
         let (calls, id) = (self.inner.calls.clone(), id.to_owned());
         async move {
-            let answer = calls.exec_sync(&id, args, limit).await;
-            let answer = answer.map_err(|failure| failure.to_string())?;
+            let answer = calls.exec_sync(&id, args, limit).await?;
             Ok(Output {
                 code: answer.exit_code,
                 text: [answer.stdout, answer.stderr].concat(),

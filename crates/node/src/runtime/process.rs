@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,13 +20,18 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Exec, Found, Measured, Running, Runtime, Start, StartError, ended};
-use crate::error::Error;
+use super::{
+    Exec, Found, Given, Measured, Running, Runtime, RuntimeError, Start, StartError, ended,
+};
+use crate::error::{AtPath as _, Error};
 use crate::oci;
 use crate::shim::spec::{
-    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Owner, State, User,
+    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Limits, Owner, State, User,
 };
 use crate::shim::terminal;
+use files::{discard, how_it_ended, make_private};
+
+mod files;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -124,16 +128,16 @@ impl Process {
     }
 
     async fn launch(&self, id: &str, mut spec: ContainerSpec) -> Result<Running, StartError> {
-        let fail = |text: String| StartError::Failed(text);
         spec.id = id.to_owned();
         spec.isolation = self.isolation;
         spec.cgroups = self.cgroups;
         let directory = self.directory.join(id);
         std::fs::create_dir_all(&directory)
-            .map_err(|error| fail(format!("{}: {error}", directory.display())))?;
-        spec::write(&directory.join(spec::SPEC), &spec).map_err(fail)?;
-        let errors = std::fs::File::create(directory.join("shim.log"))
-            .map_err(|error| fail(error.to_string()))?;
+            .at(&directory)
+            .map_err(StartError::failed)?;
+        spec::write(&directory.join(spec::SPEC), &spec).map_err(StartError::failed)?;
+        let errors =
+            std::fs::File::create(directory.join("shim.log")).map_err(StartError::failed)?;
         let mut child = self
             .command("run")
             .arg(&directory)
@@ -142,17 +146,17 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(errors)
             .spawn()
-            .map_err(|error| fail(format!("container helper: {error}")))?;
+            .map_err(|error| StartError::failed(format_args!("container helper: {error}")))?;
         let stdout = child
             .stdout
             .take()
-            .ok_or_else(|| fail("container helper has no output".into()))?;
+            .ok_or_else(|| StartError::failed("container helper has no output"))?;
         let mut line = String::new();
         let read =
             tokio::time::timeout(START_TIMEOUT, BufReader::new(stdout).read_line(&mut line)).await;
         let answer = match read {
             Ok(Ok(_)) => serde_json::from_str(&line)
-                .map_err(|error| fail(format!("container helper: {error}")))?,
+                .map_err(|error| StartError::failed(format_args!("container helper: {error}")))?,
             Ok(Err(error)) => Answer::Failed(format!("container helper: {error}")),
             Err(_) => Answer::Failed("container helper did not answer".into()),
         };
@@ -174,6 +178,7 @@ impl Process {
             started,
             image_id: spec.root.image_id,
             user,
+            given: None,
             exit,
         })
     }
@@ -229,6 +234,7 @@ impl Process {
                 started,
                 image_id: spec.root.image_id,
                 user,
+                given: None,
                 exit,
             },
         })
@@ -290,40 +296,6 @@ fn user_of(user: &User) -> ContainerUser {
     }
 }
 
-/// Makes a directory that other users of the machine cannot enter: where layers cannot be laid over each other, the programs of
-/// images are in it, with the right to run as their owners.
-fn make_private(directory: &Path) -> std::io::Result<()> {
-    const MODE: u32 = 0o700;
-    let mut private = std::fs::DirBuilder::new();
-    private.recursive(true).mode(MODE).create(directory)?;
-    // That of an earlier release was for everyone.
-    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(MODE))
-}
-
-/// Removes what is left of a container that has ended.
-fn discard(directory: &Path, cgroups: bool) {
-    if cgroups && let Some(id) = directory.file_name().and_then(|name| name.to_str()) {
-        // Left behind by a helper that was killed.
-        let cgroup = oci::cgroups_path_of(id);
-        oci::cgroup::kill(&cgroup);
-        oci::cgroup::remove(&cgroup);
-    }
-    if let Err(error) = allot_images::remove_tree(directory)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
-    }
-}
-
-/// What the shim wrote down; when it was killed, so was the container.
-fn how_it_ended(directory: &Path) -> Exit {
-    spec::read(&directory.join(spec::EXIT)).unwrap_or_else(|_| Exit {
-        code: 137,
-        finished: Timestamp::now(),
-        oom_killed: false,
-    })
-}
-
 impl Runtime for Process {
     fn name(&self) -> &str {
         "process"
@@ -377,7 +349,7 @@ impl Runtime for Process {
             }
         }
         let cgroups = self.cgroups;
-        // They may hold millions of files, and what is recovered does not depend on it.
+        // In the background: the directories may have millions of files, and recovery does not depend on their removal.
         let removal = tokio::task::spawn_blocking(move || {
             for directory in left {
                 discard(&directory, cgroups);
@@ -391,6 +363,23 @@ impl Runtime for Process {
         async move {
             let removals = std::mem::take(&mut *self.removals.lock());
             futures::future::join_all(removals).await;
+        }
+        .boxed()
+    }
+
+    fn update(&self, id: &str, limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+        let container = self.containers.lock().get(id).cloned();
+        let enforced = self.cgroups;
+        async move {
+            if !enforced {
+                return Ok(None);
+            }
+            let container = container.ok_or("container not running")?;
+            let change = move || oci::limits::change(&container.cgroup, &limits);
+            // The kernel may have to reclaim memory first.
+            let changed = tokio::task::spawn_blocking(change).await;
+            changed.map_err(|error| error.to_string())??;
+            Ok(None)
         }
         .boxed()
     }
@@ -423,7 +412,7 @@ impl Runtime for Process {
         discard(&self.directory.join(id), self.cgroups);
     }
 
-    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, String>> {
+    fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, RuntimeError>> {
         let running: Vec<(String, Container)> = match self.cgroups {
             true => {
                 let containers = self.containers.lock();
@@ -447,7 +436,7 @@ impl Runtime for Process {
             all.collect()
         };
         let measured = tokio::task::spawn_blocking(measure);
-        async move { measured.await.map_err(|error| error.to_string()) }.boxed()
+        async move { Ok(measured.await?) }.boxed()
     }
 
     fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<tokio::net::UnixStream>> {

@@ -74,6 +74,7 @@ impl Runtime for Simulated {
             started: Timestamp::now(),
             image_id: String::new(),
             user: None,
+            given: None,
             exit,
         }))
         .boxed()

@@ -4,7 +4,6 @@
 //! are those of the kernel.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -14,7 +13,7 @@ use crate::claims;
 use crate::memory::{self, Memory};
 use crate::oci::measure::Figures;
 use crate::pods::Node;
-use crate::runtime::Measured;
+use crate::runtime::{Measured, RuntimeError};
 
 mod cadvisor;
 mod exposition;
@@ -125,21 +124,21 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// All containers, with their pods.
+/// Each measured container, with the pod that it belongs to.
 fn containers(pods: &[Pod]) -> impl Iterator<Item = (&Pod, &Container)> {
     pods.iter()
         .flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
 }
 
 /// The pods of the node, with the containers that were measured.
-async fn pods(node: &Node) -> Result<Vec<Pod>, String> {
+async fn pods(node: &Node) -> Result<Vec<Pod>, RuntimeError> {
     let mut by_pod: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
     for usage in node.runtime.usage().await? {
         by_pod.entry(usage.pod_uid.clone()).or_default().push(usage);
     }
     let entries = node.pods.lock();
     let pods = entries.iter().map(|(uid, entry)| {
-        let pod = Arc::clone(&entry.update.borrow().pod);
+        let pod = node.allocations.allocated(&entry.update.borrow().pod);
         let states = entry.containers.lock();
         let containers = by_pod.remove(uid).into_iter().flatten();
         // Only those that run: the runtime may still know the last run of one.
@@ -173,7 +172,7 @@ async fn pods(node: &Node) -> Result<Vec<Pod>, String> {
 ///
 /// # Errors
 /// The runtime does not answer.
-pub(super) async fn summary(node: &Node) -> Result<Value, String> {
+pub(super) async fn summary(node: &Node) -> Result<Value, RuntimeError> {
     let pods = pods(node).await?;
     let disk = summary::Disk::of(&node.config.root_dir);
     let name = &node.config.node_name;
@@ -196,7 +195,7 @@ async fn pods_or_none(node: &Node) -> (Vec<Pod>, bool) {
     match pods(node).await {
         Ok(pods) => (pods, false),
         Err(error) => {
-            tracing::warn!(error, "containers were not measured");
+            tracing::warn!(%error, "containers were not measured");
             (Vec::new(), true)
         }
     }

@@ -2,26 +2,64 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::error::LibcontainerError;
 use libcontainer::syscall::syscall::SyscallType;
 use oci_spec::runtime::Spec;
 use rustix::process::Pid;
 
-use super::program::{Program, Role};
+use super::program::{ConfineError, Program, Role};
+use super::report::{self, ReportError};
 use super::spec::staged::{Account, Hierarchy, Staged};
 use super::spec::{self, ContainerSpec, Isolation};
-use super::stage;
-use super::{devices, sys, terminal};
+use super::stage::{self, StageError};
+use super::sys::{self, PipeError};
+use super::{devices, terminal};
+use crate::error::{AtPath as _, PathError};
 use crate::{oci, processes};
 
 /// Name of the container in the directory that is its own.
 const NAME: &str = "c";
+
+/// Why there is no container, or no further program in one.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CreateError {
+    /// Its files, mounts or account cannot be prepared.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// Its settings have no OCI specification.
+    #[error(transparent)]
+    Oci(#[from] oci::Error),
+    /// A file for libcontainer cannot be written.
+    #[error(transparent)]
+    File(#[from] PathError),
+    /// A pipe cannot be created.
+    #[error(transparent)]
+    Pipe(#[from] PipeError),
+    /// Its program cannot be confined.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    /// libcontainer failed.
+    #[error("{}", chain(.0))]
+    Library(#[from] LibcontainerError),
+    /// It has no terminal.
+    #[error("terminal: {0}")]
+    Terminal(#[source] std::io::Error),
+    /// libcontainer does not know the process of the container.
+    #[error("the container has no process")]
+    NoContainerProcess,
+    /// libcontainer does not know the process of the further program.
+    #[error("the program has no process")]
+    NoProgramProcess,
+    /// Its process did not become the program.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
 
 /// A container that runs.
 pub(super) struct RunningContainer {
@@ -60,7 +98,7 @@ pub(super) fn create(
     directory: &Path,
     stdio: Option<[OwnedFd; 3]>,
     role: Role,
-) -> Result<RunningContainer, String> {
+) -> Result<RunningContainer, CreateError> {
     let made = attempt(spec, directory, stdio, role);
     if made.is_err() && spec.cgroups {
         oci::cgroup::remove(&oci::cgroups_path(spec));
@@ -73,14 +111,14 @@ fn attempt(
     directory: &Path,
     stdio: Option<[OwnedFd; 3]>,
     role: Role,
-) -> Result<RunningContainer, String> {
+) -> Result<RunningContainer, CreateError> {
     stage::enter(spec)?;
     let staged = stage::prepare(spec, directory)?;
     let account = stage::account(spec, &staged.root)?;
     stage::working_directory(spec, &staged);
     let oci = oci::build(spec, &staged, &account)?;
     let bundle = directory.join("bundle");
-    std::fs::create_dir_all(&bundle).map_err(|error| format!("{}: {error}", bundle.display()))?;
+    std::fs::create_dir_all(&bundle).at(&bundle)?;
     spec::write(&bundle.join("config.json"), &oci)?;
 
     let (failure, failing) = sys::pipe()?;
@@ -88,8 +126,7 @@ fn attempt(
     let console = spec.tty.then(|| console(directory)).transpose()?;
     let mut builder = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
         .with_executor(program)
-        .with_root_path(state(directory))
-        .map_err(|error| chain(&error))?;
+        .with_root_path(state(directory))?;
     if let Some((_, path)) = &console {
         builder = builder.with_console_socket(Some(path));
     }
@@ -105,26 +142,28 @@ fn attempt(
         .with_detach(true)
         .build();
     let started = match built {
-        Err(error) => Err(chain(&error)),
+        Err(error) => Err(CreateError::from(error)),
         // No code of the image has run yet.
         Ok(mut container) => {
             limit_devices(spec, &staged, &oci);
-            let started = container.start().map_err(|error| chain(&error));
+            let limited = match staged.cgroups {
+                Hierarchy::V2 => oci::pids::limit_together(Hierarchy::V2),
+                Hierarchy::V1 | Hierarchy::None => Ok(()),
+            };
+            let started = limited.map_err(CreateError::from);
+            let started = started.and_then(|()| Ok(container.start()?));
             started.map(|()| container)
         }
     };
     drop(failing);
     let container = started?;
-    let mut problem = String::new();
-    File::from(failure)
-        .read_to_string(&mut problem)
-        .map_err(|error| error.to_string())?;
+    let reported = report::wait(failure);
     // libcontainer has made this process non-dumpable; other processes of its user must be able to open its namespaces.
     sys::set_dumpable();
     let pid = container
         .pid()
         .and_then(|pid| Pid::from_raw(pid.as_raw()))
-        .ok_or("the container has no process")?;
+        .ok_or(CreateError::NoContainerProcess)?;
     let user = rustix::process::Uid::from_raw(account.user);
     let made = RunningContainer {
         pid,
@@ -132,10 +171,10 @@ fn attempt(
         terminal: None,
         container,
     };
-    if !problem.is_empty() {
+    if let Err(problem) = reported {
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
         made.clean_up(spec);
-        return Err(problem);
+        return Err(problem.into());
     }
     let terminal = match console {
         Some((listener, path)) => {
@@ -143,7 +182,7 @@ fn attempt(
                 .accept()
                 .and_then(|(stream, _)| terminal::receive(&stream.into()));
             let _ = std::fs::remove_file(path);
-            let master = master.map_err(|error| format!("terminal: {error}"))?;
+            let master = master.map_err(CreateError::Terminal)?;
             // The user may open it by its name.
             if let Ok(slave) = terminal::slave(&master) {
                 let _ = rustix::fs::fchown(&slave, Some(user), None);
@@ -204,14 +243,14 @@ fn limit_devices(spec: &ContainerSpec, staged: &Staged, oci: &Spec) {
 
 /// A socket for the terminal, addressed through its directory: paths of containers are longer than a socket path may
 /// be.
-fn console(directory: &Path) -> Result<(UnixListener, PathBuf), String> {
+fn console(directory: &Path) -> Result<(UnixListener, PathBuf), CreateError> {
     let path = directory.join("console.sock");
     let open = File::open(directory).and_then(|directory| {
         let name = format!("/proc/self/fd/{}/console.sock", directory.as_raw_fd());
         UnixListener::bind(name)
     });
     open.map(|listener| (listener, path))
-        .map_err(|error| format!("terminal: {error}"))
+        .map_err(CreateError::Terminal)
 }
 
 /// Starts a further program in the container of a directory with the standard streams of this process, which has
@@ -224,7 +263,7 @@ pub(super) fn further(
     directory: &Path,
     args: &[String],
     tty: bool,
-) -> Result<Pid, String> {
+) -> Result<Pid, CreateError> {
     let root = directory.join("stage").join("root");
     let account = stage::account(spec, &root)?;
     let process = oci::further_process(spec, &account, args)?;
@@ -244,16 +283,12 @@ pub(super) fn further(
         .and_then(|builder| builder.build());
     let _ = std::fs::remove_file(&file);
     drop(failing);
-    let pid = built.map_err(|error| chain(&error))?;
-    let mut problem = String::new();
-    File::from(failure)
-        .read_to_string(&mut problem)
-        .map_err(|error| error.to_string())?;
-    let pid = Pid::from_raw(pid.as_raw()).ok_or("the program has no process")?;
-    if problem.is_empty() {
-        Ok(pid)
-    } else {
+    let pid = built?;
+    let reported = report::wait(failure);
+    let pid = Pid::from_raw(pid.as_raw()).ok_or(CreateError::NoProgramProcess)?;
+    if let Err(problem) = reported {
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
-        Err(problem)
+        return Err(problem.into());
     }
+    Ok(pid)
 }

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
 
+use crate::error::{AtPath as _, PathError};
+
 /// Access to a device node.
 const MAKE: u32 = 1;
 const READ: u32 = 2;
@@ -50,14 +52,28 @@ const USUAL: [Usual; 11] = [
     (Some(CHARACTER), Some(136), None, ALL),
 ];
 
+/// Why the kernel does not enforce the device rules of a container.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DeviceRulesError {
+    /// A program for them would be too long.
+    #[error("more than {} device rules", MOST)]
+    TooMany,
+    /// The kernel refuses the program.
+    #[error("device rules: {0}")]
+    Program(#[from] std::io::Error),
+    /// The cgroup cannot be opened.
+    #[error(transparent)]
+    Cgroup(#[from] PathError),
+}
+
 /// Puts the rules of a container in force for the cgroup at a directory.
 ///
 /// # Errors
 /// The kernel refuses.
-pub(super) fn enforce(rules: &[LinuxDeviceCgroup], cgroup: &Path) -> Result<(), String> {
+pub(super) fn enforce(rules: &[LinuxDeviceCgroup], cgroup: &Path) -> Result<(), DeviceRulesError> {
     let mut all: Vec<Rule> = rules.iter().take(MOST).map(rule).collect();
     if rules.len() > MOST {
-        return Err(format!("more than {MOST} device rules"));
+        return Err(DeviceRulesError::TooMany);
     }
     let usual = USUAL.iter().map(|(kind, major, minor, access)| Rule {
         allow: true,
@@ -67,10 +83,9 @@ pub(super) fn enforce(rules: &[LinuxDeviceCgroup], cgroup: &Path) -> Result<(), 
         minor: *minor,
     });
     all.extend(usual);
-    let program = load(&program(&all)).map_err(|error| format!("device rules: {error}"))?;
-    let directory =
-        std::fs::File::open(cgroup).map_err(|error| format!("{}: {error}", cgroup.display()))?;
-    attach(&program, &directory).map_err(|error| format!("device rules: {error}"))
+    let program = load(&program(&all))?;
+    let directory = std::fs::File::open(cgroup).at(cgroup)?;
+    Ok(attach(&program, &directory)?)
 }
 
 fn rule(rule: &LinuxDeviceCgroup) -> Rule {

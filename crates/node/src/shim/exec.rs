@@ -2,17 +2,55 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::create::{self, CreateError};
+use super::init::{self, BecomeError};
+use super::program::ExecError;
+use super::report::ReportError;
 use super::spec::{self, ContainerSpec, ExecSpec, Isolation, State};
 use super::sys::{self, Fork};
-use super::{create, init};
+use crate::error::{AtPath as _, PathError};
+use crate::oci;
 
 /// Exit code for a program that could not be started, as in shells.
 const NOT_STARTED: i32 = 126;
+/// Exit code for a program that does not exist.
+const NOT_FOUND: i32 = 127;
+
+/// Why a further program was not started.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// A file of the container, or a namespace of its shim.
+    #[error(transparent)]
+    File(#[from] PathError),
+    /// The container's program has ended.
+    #[error("container not running")]
+    NotRunning,
+    /// There is no process for a program without isolation.
+    #[error("fork: {0}")]
+    Fork(#[source] std::io::Error),
+    /// There is no program in the container.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+}
+
+impl Error {
+    /// As in shells.
+    fn exit_code(&self) -> i32 {
+        match self {
+            Self::Create(CreateError::Report(ReportError::Child(text)))
+                if text.contains("not found") || text.contains("no such file") =>
+            {
+                NOT_FOUND
+            }
+            _ => NOT_STARTED,
+        }
+    }
+}
 
 /// Runs the program with the standard streams of this process; returns its exit code.
 pub(super) fn run(file: &Path) -> i32 {
@@ -20,25 +58,22 @@ pub(super) fn run(file: &Path) -> i32 {
         Ok(code) => code,
         Err(error) => {
             eprintln!("{error}");
-            if error.contains("not found") || error.contains("no such file") {
-                127
-            } else {
-                NOT_STARTED
-            }
+            error.exit_code()
         }
     }
 }
 
-fn start(file: &Path) -> Result<i32, String> {
+fn start(file: &Path) -> Result<i32, Error> {
     let exec: ExecSpec = spec::read(file)?;
     let _ = std::fs::remove_file(file);
-    let spec: ContainerSpec = spec::read(&exec.directory.join(spec::SPEC))?;
+    let mut spec: ContainerSpec = spec::read(&exec.directory.join(spec::SPEC))?;
     let state: State = spec::read(&exec.directory.join(spec::STATE))?;
     let gone = || spec::start_time(state.pid) != Some(state.pid_start);
     if gone() {
-        return Err("container not running".into());
+        return Err(Error::NotRunning);
     }
-    sys::leave_keyring().map_err(|error| format!("session keyring: {error}"))?;
+    spec.security.no_keyrings = !sys::leave_keyring();
+    oci::pids::decide(&mut spec);
     // Before there is a child: it may end at once.
     sys::block_signals();
     let program = if spec.isolation == Isolation::None {
@@ -52,44 +87,38 @@ fn start(file: &Path) -> Result<i32, String> {
     Ok(init::watch(program))
 }
 
-fn plain(spec: &ContainerSpec, exec: &ExecSpec) -> Result<Pid, String> {
-    match sys::fork(0).map_err(|error| format!("fork: {error}"))? {
+fn plain(spec: &ContainerSpec, exec: &ExecSpec) -> Result<Pid, Error> {
+    match sys::fork(0).map_err(Error::Fork)? {
         Fork::Parent(program) => Ok(program),
         Fork::Child => {
             sys::die_with_parent();
             let problem = init::become_program(spec, &exec.args, exec.tty);
             eprintln!("{problem}");
-            std::process::exit(if problem.contains("not found") {
-                127
-            } else {
-                NOT_STARTED
+            std::process::exit(match problem {
+                BecomeError::Exec(ExecError::NotInPath(_)) => NOT_FOUND,
+                _ => NOT_STARTED,
             })
         }
     }
 }
 
 /// Enters the namespaces of the container's helper.
-fn join(isolation: Isolation, helper: i32) -> Result<(), String> {
+fn join(isolation: Isolation, helper: i32) -> Result<(), PathError> {
     use LinkNameSpaceType as Kind;
     let mut kinds = vec![];
     if isolation == Isolation::UserNamespace {
-        // First: it gives the right to enter the other.
+        // Entered first, because it gives the capability that the mount namespace requires.
         kinds.push(("user", Kind::User));
     }
     kinds.push(("mnt", Kind::Mount));
     // All are opened before the first is entered.
     let mut files = Vec::new();
     for (name, kind) in kinds {
-        let path = format!("/proc/{helper}/ns/{name}");
-        files.push((
-            File::open(&path).map_err(|error| format!("{path}: {error}"))?,
-            kind,
-            path,
-        ));
+        let path = PathBuf::from(format!("/proc/{helper}/ns/{name}"));
+        files.push((File::open(&path).at(&path)?, kind, path));
     }
     for (file, kind, path) in files {
-        move_into_link_name_space(file.as_fd(), Some(kind))
-            .map_err(|error| format!("{path}: {error}"))?;
+        move_into_link_name_space(file.as_fd(), Some(kind)).at(&path)?;
     }
     Ok(())
 }

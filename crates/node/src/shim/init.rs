@@ -6,10 +6,34 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, WaitOptions};
 
-use super::program;
+use super::program::{self, ExecError};
 use super::spec::ContainerSpec;
 use super::supervise::code;
 use super::sys::{self, Fork};
+use crate::oci::{pids, seccomp};
+
+/// Why a process does not become a program without isolation.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BecomeError {
+    /// Its standard streams cannot be set.
+    #[error("standard streams: {0}")]
+    Streams(#[from] rustix::io::Errno),
+    /// There is no such working directory.
+    #[error("chdir to cwd ({cwd:?}) set in config.json failed: {source}")]
+    WorkingDirectory { cwd: String, source: std::io::Error },
+    /// It may not run as the user.
+    #[error("user {user:?}: {source}")]
+    User {
+        user: Option<u32>,
+        source: std::io::Error,
+    },
+    /// The filter that keeps it from keyrings cannot be compiled or installed.
+    #[error("filter of keyrings: {0}")]
+    KeyringFilter(String),
+    /// It cannot be executed.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+}
 
 /// Runs a program without any isolation, as a child of this process. `failing` receives the text of an error; a
 /// successful exec closes it.
@@ -21,7 +45,7 @@ pub(super) fn plain(spec: &ContainerSpec, stdio: [OwnedFd; 3], failing: OwnedFd)
         Ok(Fork::Parent(pid)) => pid,
         Ok(Fork::Child) => {
             sys::die_with_parent();
-            let problem = start(spec, stdio);
+            let problem = start(spec, stdio).to_string();
             let _ = failing.write_all(problem.as_bytes());
             std::process::exit(127)
         }
@@ -54,34 +78,48 @@ pub(super) fn watch(program: Pid) -> i32 {
 }
 
 /// Becomes the program; returns only what went wrong.
-fn start(spec: &ContainerSpec, stdio: [OwnedFd; 3]) -> String {
+fn start(spec: &ContainerSpec, stdio: [OwnedFd; 3]) -> BecomeError {
     let [input, output, errors] = stdio;
     let result = rustix::stdio::dup2_stdin(&input)
         .and_then(|()| rustix::stdio::dup2_stdout(&output))
         .and_then(|()| rustix::stdio::dup2_stderr(&errors));
     if let Err(error) = result {
-        return format!("standard streams: {error}");
+        return error.into();
     }
     drop((input, output, errors));
     become_program(spec, &spec.args, spec.tty)
 }
 
 /// The last steps without isolation, the same for a container's program and for later ones.
-pub(super) fn become_program(spec: &ContainerSpec, args: &[String], tty: bool) -> String {
+pub(super) fn become_program(spec: &ContainerSpec, args: &[String], tty: bool) -> BecomeError {
     let _ = rustix::process::setsid();
     if tty {
         let _ = rustix::process::ioctl_tiocsctty(rustix::stdio::stdin());
     }
     let cwd = spec.cwd.as_deref().unwrap_or("/");
-    if let Err(error) = std::env::set_current_dir(cwd) {
-        return format!("chdir to cwd ({cwd:?}) set in config.json failed: {error}");
+    if let Err(source) = std::env::set_current_dir(cwd) {
+        let cwd = cwd.to_owned();
+        return BecomeError::WorkingDirectory { cwd, source };
     }
     let security = &spec.security;
-    if let Err(error) = sys::become_user(security.user, security.group, &security.groups) {
-        return format!("user {:?}: {error}", security.user);
+    if let Err(source) = sys::become_user(security.user, security.group, &security.groups) {
+        let user = security.user;
+        return BecomeError::User { user, source };
     }
-    if security.no_new_privileges {
+    // All of the user's processes are counted, not those of the container alone.
+    pids::limit_the_user();
+    if security.no_new_privileges || security.no_keyrings {
         sys::no_new_privileges();
     }
-    program::exec(args, &spec.env)
+    if security.no_keyrings {
+        // Without privileges a filter can only be installed by a process that cannot get any.
+        let filter = match seccomp::without_keyrings() {
+            Ok(filter) => filter,
+            Err(problem) => return BecomeError::KeyringFilter(problem),
+        };
+        if let Err(problem) = sys::install(&filter) {
+            return BecomeError::KeyringFilter(problem.to_string());
+        }
+    }
+    program::exec(args, &spec.env).into()
 }

@@ -1,8 +1,8 @@
 //! Container logs in the format that the CRI defines.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -24,10 +24,7 @@ impl Log {
     /// Continues a log, or begins one.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o750)
-                .create(parent)?;
+            allot_cdi::file::create_private_dir(parent, 0o750)?;
         }
         let file = Self::begin(path)?;
         Ok(Self {

@@ -1,16 +1,36 @@
 //! Finding out what this machine permits.
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 
 use rustix::process::WaitOptions;
 
-use super::create;
+use super::create::{self, CreateError};
 use super::program::Role;
+use super::report::{self, ReportError};
 use super::spec::{ContainerSpec, Isolation};
 use super::stage;
-use super::sys::{self, Fork};
+use super::sys::{self, Fork, PipeError};
+use crate::error::{AtPath as _, PathError};
+
+/// Why a kind of container, or layers of images, do not work on this machine.
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    /// A directory for the trial cannot be created.
+    #[error(transparent)]
+    Directory(#[from] PathError),
+    /// The child process has no pipe to report through.
+    #[error(transparent)]
+    Pipe(#[from] PipeError),
+    /// There is no child process.
+    #[error("clone: {0}")]
+    Clone(#[source] std::io::Error),
+    /// The trial itself failed.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
 
 /// Tries containers in `directory`, the best kind first; prints which work as JSON, with the reasons why better ones do
 /// not.
@@ -30,10 +50,12 @@ pub(super) fn run(directory: &Path) -> i32 {
         match attempt(&directory, *isolation, *cgroups) {
             Ok(()) => {
                 let overlay = layers(&directory, *isolation);
-                let overlay = overlay.map_err(|reason| reasons.push(reason)).is_ok();
+                let overlay = overlay
+                    .map_err(|error| reasons.push(error.to_string()))
+                    .is_ok();
                 return print(*isolation, (*cgroups, overlay), &reasons);
             }
-            Err(reason) => reasons.push(reason),
+            Err(error) => reasons.push(error.to_string()),
         }
     }
     print(Isolation::None, (false, false), &reasons)
@@ -48,10 +70,9 @@ fn print(isolation: Isolation, (cgroups, overlay): (bool, bool), reasons: &[Stri
 }
 
 /// Whether layers of images can be laid over each other.
-fn layers(directory: &Path, isolation: Isolation) -> Result<(), String> {
+fn layers(directory: &Path, isolation: Isolation) -> Result<(), ProbeError> {
     let directory = directory.join("overlay");
-    std::fs::create_dir_all(&directory)
-        .map_err(|error| format!("{}: {error}", directory.display()))?;
+    std::fs::create_dir_all(&directory).at(&directory)?;
     let spec = ContainerSpec {
         isolation,
         ..ContainerSpec::default()
@@ -60,9 +81,8 @@ fn layers(directory: &Path, isolation: Isolation) -> Result<(), String> {
 }
 
 /// A whole container, except for its program.
-fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), String> {
-    std::fs::create_dir_all(directory)
-        .map_err(|error| format!("{}: {error}", directory.display()))?;
+fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), ProbeError> {
+    std::fs::create_dir_all(directory).at(directory)?;
     let spec = ContainerSpec {
         id: format!("probe-{}", std::process::id()),
         args: vec!["true".into()],
@@ -74,36 +94,30 @@ fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), 
     let null = || File::open("/dev/null").map(Into::into);
     let stdio = || Ok::<_, std::io::Error>([null()?, null()?, null()?]);
     apart(|| {
-        let stdio = stdio().map_err(|error| format!("/dev/null: {error}"))?;
+        let stdio = stdio().at(Path::new("/dev/null"))?;
         let made = create::create(&spec, directory, Some(stdio), Role::Probe)?;
         let _ = rustix::process::waitpid(Some(made.pid), WaitOptions::empty());
         made.clean_up(&spec);
-        Ok(())
+        Ok::<(), CreateError>(())
     })
 }
 
 /// Runs `work` in a child process: namespaces cannot be left again.
-fn apart(work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    let (failure, mut failing) =
-        sys::pipe().map(|(read, write)| (File::from(read), File::from(write)))?;
-    let pid = match sys::fork(0).map_err(|error| format!("clone: {error}"))? {
+fn apart<E: Display>(work: impl FnOnce() -> Result<(), E>) -> Result<(), ProbeError> {
+    let (failure, failing) = sys::pipe()?;
+    let mut failing = File::from(failing);
+    let pid = match sys::fork(0).map_err(ProbeError::Clone)? {
         Fork::Child => {
             drop(failure);
             if let Err(problem) = work() {
-                let _ = failing.write_all(problem.as_bytes());
+                let _ = failing.write_all(problem.to_string().as_bytes());
             }
             std::process::exit(0)
         }
         Fork::Parent(pid) => pid,
     };
     drop(failing);
-    let mut problem = String::new();
-    let read = (&failure).read_to_string(&mut problem);
+    let reported = report::wait(failure);
     let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-    read.map_err(|error| error.to_string())?;
-    if problem.is_empty() {
-        Ok(())
-    } else {
-        Err(problem)
-    }
+    Ok(reported?)
 }

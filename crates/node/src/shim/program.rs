@@ -19,7 +19,48 @@ use seccompiler::BpfProgram;
 use super::init;
 use super::spec::{ContainerSpec, Isolation, Seccomp};
 use super::sys::{self, Fork};
+use crate::error::{AtPath as _, PathError};
 use crate::oci::{is_proc, seccomp};
+
+/// Why a process of a container cannot be confined as its pod demands.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConfineError {
+    /// The seccomp profile cannot be compiled.
+    #[error("{0}")]
+    Profile(String),
+    /// The kernel refuses a filter.
+    #[error("seccomp: {0}")]
+    Filter(#[source] std::io::Error),
+    /// A capability cannot be given up.
+    #[error("capabilities: {0}")]
+    Capabilities(#[from] caps::errors::CapsError),
+    /// The path of the SELinux label leads to a file of a volume.
+    #[error("{0}: not the kernel's")]
+    NotTheKernels(&'static str),
+    /// The SELinux label cannot be written.
+    #[error(transparent)]
+    Label(#[from] PathError),
+}
+
+/// Why a program cannot be executed; the texts are runc's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExecError {
+    /// There are no arguments.
+    #[error("no command specified")]
+    NoCommand,
+    /// The kernel refuses.
+    #[error("exec: {program:?}: {source}")]
+    Refused {
+        program: String,
+        source: std::io::Error,
+    },
+    /// There is nothing at the path.
+    #[error("exec: {0:?}: stat {0}: no such file or directory")]
+    NoFile(String),
+    /// No directory of the PATH has it.
+    #[error("exec: {0:?}: executable file not found in $PATH")]
+    NotInPath(String),
+}
 
 /// What the process that libcontainer created becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +95,10 @@ impl Program {
         role: Role,
         tty: bool,
         failing: RawFd,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ConfineError> {
+        let filters = seccomp::compile(&spec.security).map_err(ConfineError::Profile)?;
         Ok(Self {
-            filters: Rc::new(seccomp::compile(&spec.security)?),
+            filters: Rc::new(filters),
             spec: Rc::new(spec.clone()),
             tty,
             role,
@@ -65,8 +107,9 @@ impl Program {
     }
 
     /// Writes down what went wrong and ends.
-    fn fail(&self, problem: &str, code: i32) -> ! {
-        let _ = File::from(sys::own(self.failing)).write_all(problem.as_bytes());
+    fn fail(&self, problem: &impl std::fmt::Display, code: i32) -> ! {
+        let text = problem.to_string();
+        let _ = File::from(sys::own(self.failing)).write_all(text.as_bytes());
         std::process::exit(code)
     }
 
@@ -113,69 +156,66 @@ impl Program {
                 } else {
                     let _ = rustix::process::setsid();
                 }
-                let confined = if early { Ok(()) } else { self.confine() };
-                let problem = confined.map_or_else(|problem| problem, |()| become_program(spec));
-                self.fail(&problem, 127)
+                if !early && let Err(problem) = self.confine() {
+                    self.fail(&problem, 127);
+                }
+                self.fail(&become_program(spec), 127)
             }
-            Err(error) => self.fail(&format!("fork: {error}"), 1),
+            Err(error) => self.fail(&format_args!("fork: {error}"), 1),
         }
     }
 
     /// Leaves the first process of a container nothing that its program does not have. The filters of the program are not
     /// for it, since they may refuse what it does, and it would keep the privileges that installing them takes: a program that
     /// may trace other processes would have both.
-    fn give_up(&self) -> Result<(), String> {
+    fn give_up(&self) -> Result<(), ConfineError> {
         if self.filters.is_empty() {
             return Ok(());
         }
-        let filter = seccomp::of_the_first()?;
-        let failed = |error: caps::errors::CapsError| format!("capabilities: {error}");
+        let filter = seccomp::of_the_first().map_err(ConfineError::Profile)?;
         // It passes signals on to programs of other users.
-        let mut kept = caps::read(None, CapSet::Permitted).map_err(failed)?;
+        let mut kept = caps::read(None, CapSet::Permitted)?;
         kept.retain(|it| *it == Capability::CAP_KILL);
-        caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
-        caps::set(None, CapSet::Permitted, &kept).map_err(failed)?;
+        caps::set(None, CapSet::Effective, &kept)?;
+        caps::set(None, CapSet::Permitted, &kept)?;
         // It never executes another program. A filter can be installed without privileges then.
         sys::no_new_privileges();
-        sys::install(&filter).map_err(|error| format!("seccomp: {error}"))
+        sys::install(&filter).map_err(ConfineError::Filter)
     }
 
     /// Installs the filters, and drops the privileges that this needed.
-    fn confine(&self) -> Result<(), String> {
+    fn confine(&self) -> Result<(), ConfineError> {
         let security = &self.spec.security;
         if let Some(label) = security.confinement.selinux.as_deref() {
             let file = "/proc/self/attr/exec";
             // A link of the image can lead a volume there.
             if !is_proc(Path::new(file)) {
-                return Err(format!("{file}: not the kernel's"));
+                return Err(ConfineError::NotTheKernels(file));
             }
-            std::fs::write(file, label).map_err(|error| format!("{file}: {error}"))?;
+            std::fs::write(file, label).at(Path::new(file))?;
         }
         let install = || {
             let mut all = self.filters.iter();
-            all.try_for_each(|filter| {
-                sys::install(filter).map_err(|error| format!("seccomp: {error}"))
-            })
+            all.try_for_each(|filter| sys::install(filter).map_err(ConfineError::Filter))
         };
         if !seccomp::needs_privileges(security) {
             return install();
         }
-        let failed = |error: caps::errors::CapsError| format!("capabilities: {error}");
         let kept: CapsHashSet = security
             .capabilities
             .iter()
-            .map(|name| Capability::from_str(name).map_err(failed))
+            .map(|name| Capability::from_str(name))
             .collect::<Result<_, _>>()?;
         for name in seccomp::PRIVILEGES.iter().rev() {
-            let capability = Capability::from_str(name).map_err(failed)?;
+            let capability = Capability::from_str(name)?;
             if !kept.contains(&capability) {
-                caps::drop(None, CapSet::Bounding, capability).map_err(failed)?;
+                caps::drop(None, CapSet::Bounding, capability)?;
             }
         }
         // After the calls that a profile may refuse, and before the privileges are gone.
         install()?;
-        caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
-        caps::set(None, CapSet::Permitted, &kept).map_err(failed)
+        caps::set(None, CapSet::Effective, &kept)?;
+        Ok(caps::set(None, CapSet::Permitted, &kept)?)
     }
 }
 
@@ -202,17 +242,17 @@ impl Executor for Program {
                 if self.tty {
                     let _ = rustix::process::ioctl_tiocsctty(rustix::stdio::stdin());
                 }
-                let problem = self
-                    .confine()
-                    .map_or_else(|problem| problem, |()| become_program(spec));
-                self.fail(&problem, 127)
+                if let Err(problem) = self.confine() {
+                    self.fail(&problem, 127);
+                }
+                self.fail(&become_program(spec), 127)
             }
         }
     }
 }
 
 /// Becomes the program of a specification; returns only what went wrong.
-fn become_program(spec: &Spec) -> String {
+fn become_program(spec: &Spec) -> ExecError {
     let process = spec.process().as_ref();
     let args = process.and_then(|it| it.args().clone()).unwrap_or_default();
     let env = process.and_then(|it| it.env().clone()).unwrap_or_default();
@@ -220,9 +260,9 @@ fn become_program(spec: &Spec) -> String {
 }
 
 /// Executes a program, which is looked up in the PATH of its environment; returns only on failure, with the error.
-pub(super) fn exec(args: &[String], env: &[String]) -> String {
+pub(super) fn exec(args: &[String], env: &[String]) -> ExecError {
     let Some(program) = args.first() else {
-        return "no command specified".into();
+        return ExecError::NoCommand;
     };
     let candidates: Vec<String> = if program.contains('/') {
         vec![program.clone()]
@@ -242,11 +282,10 @@ pub(super) fn exec(args: &[String], env: &[String]) -> String {
             _ => refused = Some(error),
         }
     }
+    let program = program.clone();
     match refused {
-        Some(error) => format!("exec: {program:?}: {error}"),
-        None if program.contains('/') => {
-            format!("exec: {program:?}: stat {program}: no such file or directory")
-        }
-        None => format!("exec: {program:?}: executable file not found in $PATH"),
+        Some(source) => ExecError::Refused { program, source },
+        None if program.contains('/') => ExecError::NoFile(program),
+        None => ExecError::NotInPath(program),
     }
 }

@@ -20,6 +20,8 @@ use rustix::mount::{
 use super::spec::staged::{Account, Staged};
 use super::spec::{ContainerSpec, Isolation};
 use super::sys;
+use crate::error::PathError;
+use crate::oci;
 
 mod account;
 mod cgroups;
@@ -27,18 +29,50 @@ mod host;
 mod layers;
 mod volume;
 
-pub(crate) use volume::{SUB_PATH, open_below};
+pub(crate) use volume::{SUB_PATH, SubPathError, open_below};
 
-pub(super) type Result<T = ()> = std::result::Result<T, String>;
+/// Why the files, mounts, namespaces or account of a container cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StageError {
+    /// A step that failed, and why.
+    #[error("{step}: {source}")]
+    Step {
+        step: String,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// `/dev` of the image could lead to the host.
+    #[error("/dev of the image is not a directory")]
+    DevIsNoDirectory,
+    /// The container's user is a name that the container does not have.
+    #[error("unable to find user {0}: no matching entries in passwd file")]
+    NoUser(String),
+    /// The container's group is a name that the container does not have.
+    #[error("unable to find group {0}: no matching entries in group file")]
+    NoGroup(String),
+    /// The `subPath` of a mount; the reason is in the shim's log, and the text is the kubelet's.
+    #[error("{} for {mount}", SUB_PATH)]
+    SubPath { mount: String, source: SubPathError },
+    /// The path of a device that is another kind of file on the host.
+    #[error("device {0}: not a device node on the host")]
+    NotADevice(String),
+    /// The limits of the container's cgroup cannot be written.
+    #[error(transparent)]
+    Cgroup(#[from] PathError),
+}
+
+pub(super) type Result<T = ()> = std::result::Result<T, StageError>;
 
 /// Names the step that failed.
 pub(super) trait Step<T> {
     fn step(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T, E: std::fmt::Display> Step<T> for std::result::Result<T, E> {
+impl<T, E: Into<Box<dyn std::error::Error + Send + Sync>>> Step<T> for std::result::Result<T, E> {
     fn step(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|error| format!("{}: {error}", what()))
+        self.map_err(|error| StageError::Step {
+            step: what(),
+            source: error.into(),
+        })
     }
 }
 
@@ -52,6 +86,7 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result {
             rustix::process::geteuid().as_raw(),
             rustix::process::getegid().as_raw(),
         );
+        oci::pids::limit_the_user();
         let inside = account::single(&spec.security, &spec.root);
         sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS).step(|| "user namespace".into())?;
         let put = |file: &str, text: String| fs::write(file, text).step(|| file.to_owned());
@@ -109,8 +144,7 @@ pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> 
         let place = stage.join(format!("mount-{number}"));
         let image = layers::volume(spec, mount, &stage, number)?;
         let source = volume::open(image.as_ref().unwrap_or(mount))?;
-        attach(&source, &place)
-            .map_err(|error| format!("mount {}: {error}", mount.source.display()))?;
+        attach(&source, &place).step(|| format!("mount {}", mount.source.display()))?;
         if !mount.follow {
             private(&place)?;
         }
@@ -129,7 +163,7 @@ pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> 
 /// links and device nodes below that path as it is, where it leads to the host.
 fn check_dev(root: &Path) -> Result {
     match fs::symlink_metadata(root.join("dev")) {
-        Ok(found) if !found.is_dir() => Err("/dev of the image is not a directory".into()),
+        Ok(found) if !found.is_dir() => Err(StageError::DevIsNoDirectory),
         _ => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! The shim itself: starts the container and sees it through.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,12 +11,41 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
 
 use super::attach::Attached;
-use super::create::{self, RunningContainer};
+use super::create::{self, CreateError, RunningContainer};
 use super::log::{Lines, Log};
 use super::program::Role;
+use super::report::{self, ReportError};
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State, User};
-use super::sys::{self, Fork};
+use super::sys::{self, Fork, PipeError};
 use super::{init, terminal};
+use crate::error::{AtPath as _, PathError};
+use crate::oci;
+
+/// Why the shim did not start its container.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    /// The specification has no arguments.
+    #[error("no command specified")]
+    NoCommand,
+    /// A file of the container, its log among them.
+    #[error(transparent)]
+    File(#[from] PathError),
+    /// The streams of the program.
+    #[error(transparent)]
+    Pipe(#[from] PipeError),
+    /// The terminal of the program.
+    #[error("terminal: {0}")]
+    Terminal(#[source] std::io::Error),
+    /// There is no process for a program without isolation.
+    #[error("clone: {0}")]
+    Clone(#[source] std::io::Error),
+    /// The process without isolation did not become the program.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// There is no container.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+}
 
 /// Runs the container in `directory`; returns the exit code of the shim.
 pub(super) fn run(directory: &Path) -> i32 {
@@ -33,7 +62,7 @@ pub(super) fn run(directory: &Path) -> i32 {
             }
         }
         Err(error) => {
-            answer(&Answer::Failed(error));
+            answer(&Answer::Failed(error.to_string()));
             1
         }
     }
@@ -71,17 +100,18 @@ const LOOK: Duration = Duration::from_secs(5);
 /// More than a pipe holds, also one that a program has enlarged as far as it may (`/proc/sys/fs/pipe-max-size`).
 const MOST_IN_PIPE: usize = 2 << 20;
 
-fn start(directory: &Path) -> Result<(Container, State), String> {
-    let spec: ContainerSpec = spec::read(&directory.join(spec::SPEC))?;
+fn start(directory: &Path) -> Result<(Container, State), StartError> {
+    let mut spec: ContainerSpec = spec::read(&directory.join(spec::SPEC))?;
     if spec.args.is_empty() {
-        return Err("no command specified".into());
+        return Err(StartError::NoCommand);
     }
     // A new session: signals from the agent's terminal are not for containers.
     let _ = rustix::process::setsid();
-    sys::leave_keyring().map_err(|error| format!("session keyring: {error}"))?;
+    spec.security.no_keyrings = !sys::leave_keyring();
+    oci::pids::decide(&mut spec);
     // Orphans of a container without a PID namespace are reparented to this process and not to the host's init.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    let log = Log::open(&spec.log).map_err(|error| format!("{}: {error}", spec.log.display()))?;
+    let log = Log::open(&spec.log).at(&spec.log)?;
     // How a container ends is known also when its own log fills the disk.
     spec::reserve(&directory.join(spec::EXIT))?;
     let mut attached = Attached::new(directory);
@@ -138,13 +168,13 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
 fn plain(
     spec: &ContainerSpec,
     stdio: Option<[OwnedFd; 3]>,
-) -> Result<(Pid, Option<OwnedFd>), String> {
-    let failed = |error: std::io::Error| format!("terminal: {error}");
+) -> Result<(Pid, Option<OwnedFd>), StartError> {
     let (stdio, master) = match stdio {
         Some(stdio) => (stdio, None),
         None => {
-            let (master, slave) = terminal::open(Path::new(terminal::HOST)).map_err(failed)?;
-            let copy = || slave.try_clone().map_err(failed);
+            let (master, slave) =
+                terminal::open(Path::new(terminal::HOST)).map_err(StartError::Terminal)?;
+            let copy = || slave.try_clone().map_err(StartError::Terminal);
             ([copy()?, copy()?, copy()?], Some(master))
         }
     };
@@ -155,19 +185,14 @@ fn plain(
             init::plain(spec, stdio, failing)
         }
         Ok(Fork::Parent(pid)) => pid,
-        Err(error) => return Err(format!("clone: {error}")),
+        Err(error) => return Err(StartError::Clone(error)),
     };
     drop((failing, stdio));
-    let mut problem = String::new();
-    File::from(failure)
-        .read_to_string(&mut problem)
-        .map_err(|error| error.to_string())?;
-    if problem.is_empty() {
-        Ok((pid, master))
-    } else {
+    if let Err(problem) = report::wait(failure) {
         let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-        Err(problem)
+        return Err(problem.into());
     }
+    Ok((pid, master))
 }
 
 /// The shim's ends of the program's streams.
@@ -179,17 +204,17 @@ struct Output {
 }
 
 impl Output {
-    fn of_terminal(master: OwnedFd, stdin: bool) -> Result<Self, String> {
+    fn of_terminal(master: OwnedFd, stdin: bool) -> Result<Self, StartError> {
         let input = stdin.then(|| master.try_clone()).transpose();
         Ok(Self {
-            input: input.map_err(|error| format!("terminal: {error}"))?,
+            input: input.map_err(StartError::Terminal)?,
             streams: vec![(master, Lines::new("stdout"))],
         })
     }
 }
 
 /// Both sides of the program's streams; none yet for a terminal.
-fn stdio(spec: &ContainerSpec) -> Result<(Option<[OwnedFd; 3]>, Output), String> {
+fn stdio(spec: &ContainerSpec) -> Result<(Option<[OwnedFd; 3]>, Output), StartError> {
     if spec.tty {
         let nothing = Output {
             input: None,
@@ -201,7 +226,7 @@ fn stdio(spec: &ContainerSpec) -> Result<(Option<[OwnedFd; 3]>, Output), String>
         let (reader, writer) = sys::pipe()?;
         (reader, Some(writer))
     } else {
-        let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
+        let null = File::open("/dev/null").at(Path::new("/dev/null"))?;
         (OwnedFd::from(null), None)
     };
     let (out, output) = sys::pipe()?;

@@ -107,28 +107,28 @@ pub(super) fn unshare(namespaces: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(namespaces) })
 }
 
+/// A pipe that could not be created.
+#[derive(Debug, thiserror::Error)]
+#[error("pipe: {0}")]
+pub(super) struct PipeError(#[from] rustix::io::Errno);
+
 /// A pair of pipe ends that no other program inherits.
-pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| format!("pipe: {error}"))
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), PipeError> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
 /// Replaces the session keyring that this process has inherited: the keys in it are those of the session that the agent
-/// was started in. Where keyrings are not permitted at all, containers cannot use them either.
-pub(super) fn leave_keyring() -> io::Result<()> {
+/// was started in. Returns whether the process is rid of it; where keyrings are not permitted at all, containers cannot use
+/// them either. The kernel refuses a new one when its user has as many keys as it may (`/proc/sys/kernel/keys/maxkeys`): they
+/// are counted for all processes of the user together, also those in containers.
+pub(super) fn leave_keyring() -> bool {
     /// `KEYCTL_JOIN_SESSION_KEYRING`; without a name it makes a new one.
     const JOIN: libc::c_long = 1;
     let name = std::ptr::null::<libc::c_char>();
     // SAFETY: the call takes an integer and a null pointer, and touches no memory.
     let made = unsafe { libc::syscall(libc::SYS_keyctl, JOIN, name) };
-    if made >= 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::ENOSYS | libc::EPERM) => Ok(()),
-        _ => Err(error),
-    }
+    let refused = || io::Error::last_os_error().raw_os_error();
+    made >= 0 || matches!(refused(), Some(libc::ENOSYS | libc::EPERM))
 }
 
 /// No program that is executed from here on has more privileges than this process.

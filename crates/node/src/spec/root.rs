@@ -66,6 +66,10 @@ pub struct Mount {
     /// Mounts that the host creates below the source later become visible (`HostToContainer`).
     #[serde(default)]
     pub follow: bool,
+    /// The same, and those that the container creates below it become visible on the host (`Bidirectional`). For a runtime that
+    /// does that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub both_ways: bool,
     /// Further mount options, of the OCI runtime specification.
     #[serde(default)]
     pub options: Vec<String>,

@@ -38,6 +38,9 @@ pub struct Security {
     pub host_pid: bool,
     /// Uses the IPC namespace of the host.
     pub host_ipc: bool,
+    /// The system calls for keyrings are refused, also in a privileged container: the process could not leave the session
+    /// keyring of the agent. Set by the shim.
+    pub no_keyrings: bool,
 }
 
 /// A filter for system calls.

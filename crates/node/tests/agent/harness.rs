@@ -1,5 +1,6 @@
 //! One node and what it needs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,6 +37,8 @@ pub struct Cluster {
     pub network: allot_node::NetworkSettings,
     /// Manifests of static pods for the next agent.
     pub manifests: Option<PathBuf>,
+    /// What the next agent has for its pods, as far as it is not what the machine has.
+    pub capacity: BTreeMap<String, String>,
     agent: Option<(CancellationToken, JoinHandle<Result<(), allot_node::Error>>)>,
     _server: Server,
 }
@@ -106,6 +109,7 @@ impl Cluster {
             runtime: None,
             network: allot_node::NetworkSettings::default(),
             manifests: None,
+            capacity: BTreeMap::new(),
             agent: None,
             _server: server,
         };
@@ -182,6 +186,7 @@ impl Cluster {
         config.sync_frequency = Duration::from_millis(100);
         config.pod_manifest_path.clone_from(&self.manifests);
         config.network = self.network.clone();
+        config.capacity.clone_from(&self.capacity);
         config
     }
 

@@ -153,3 +153,24 @@ async fn links_out_of_a_volume_are_no_sub_paths() {
         "{message}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_with_forbidden_kernel_parameters_fail() {
+    let cluster = Cluster::start().await;
+    // The kernel has the second for each namespace, but what it permits is the memory of the machine.
+    for (pod, name) in [("machine", "kernel.panic"), ("unsafe", "kernel.shmmax")] {
+        let spec = json!({"containers": [shell("sleep 1000")],
+            "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+        cluster.pod(pod, spec).await;
+        let failed = cluster.until_phase(pod, "Failed").await;
+        assert_eq!(failed["status"]["reason"], "SysctlForbidden");
+        let message = format!("forbidden sysctl: {name:?} not allowlisted");
+        let expected = format!("Pod was rejected: {message}");
+        assert_eq!(failed["status"]["message"], expected);
+        assert_eq!(cluster.until_event(pod, "SysctlForbidden").await, message);
+    }
+    let spec = json!({"os": {"name": "windows"}, "containers": [shell("sleep 1000")]});
+    cluster.pod("windows", spec).await;
+    let failed = cluster.until_phase("windows", "Failed").await;
+    assert_eq!(failed["status"]["reason"], "PodOSNotSupported");
+}

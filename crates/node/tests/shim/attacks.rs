@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use allot_node::shim::spec::{ContainerSpec, Mount};
 
-use super::harness::{As, Container, check, machine, there_is};
+use super::harness::{As, Container, check, machine};
 
 pub fn mount(source: &Path, target: &str) -> Mount {
     Mount {
@@ -280,42 +280,6 @@ fn the_first_process_has_nothing_of_the_helper() {
         for f in /proc/1/fd/*; do case ${f##*/} in 0|1|2|'*') ;; *) readlink $f;; esac; done; \
         ( : >> /proc/1/exe ) 2>/dev/null && echo exe; kill -9 1 2>/dev/null; echo alive";
     check(script, |_| {}, "alive\n");
-}
-
-/// The attack: containers had the keyring of the session in which the agent was started, and read the keys in it.
-#[test]
-fn keys_of_the_hosts_session_are_not_there() {
-    if !there_is("python3") {
-        return;
-    }
-    // The number of the session's keyring (KEYCTL_GET_KEYRING_ID of KEY_SPEC_SESSION_KEYRING).
-    let ask = format!(
-        "python3 -c 'import ctypes; print(ctypes.CDLL(None).syscall({}, 0, -3, 0))'",
-        libc::SYS_keyctl
-    );
-    let output = std::process::Command::new("sh")
-        .args(["-c", &ask])
-        .output()
-        .unwrap();
-    let hosts = String::from_utf8(output.stdout).unwrap();
-    if hosts.trim().parse::<i32>().is_ok_and(|number| number <= 0) {
-        eprintln!("skipped: no keyrings");
-        return;
-    }
-    // It ends when the further program is through.
-    let script = format!("{ask}; until [ -e /tmp/end ]; do sleep 0.1; done");
-    for user in [As::Root, As::Nobody] {
-        let Some(machine) = machine(user) else {
-            continue;
-        };
-        let container = Container::start(user, machine, &script, |_| {});
-        let further = container.exec(&format!("{ask}; touch /tmp/end"));
-        let (_, first) = container.end();
-        for own in [first, further] {
-            assert!(own.trim().parse::<i32>().is_ok(), "{user:?}: {own}");
-            assert_ne!(own.trim(), hosts.trim(), "{user:?}");
-        }
-    }
 }
 
 #[test]

@@ -118,6 +118,16 @@ fn devices_in_volumes_are_refused() {
         check_refused(&[As::Root], change, "cannot be a device of the container");
     }
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0);
+    // Those that are mounted.
+    for path in [
+        "/proc/sys/kernel/core_pattern",
+        "/opt/../proc/1",
+        "/sys/fs",
+        "/",
+    ] {
+        let change = |spec: &mut ContainerSpec| spec.devices = vec![device(path)];
+        check_refused(&BOTH, change, "cannot be a device of the container");
+    }
     let beside = |spec: &mut ContainerSpec| {
         spec.mounts = vec![mount(volume.path(), "/dev/v")];
         spec.devices = vec![device("/dev/w/null")];

@@ -14,9 +14,30 @@ use allot_node::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolat
 pub enum As {
     Root,
     Nobody,
+    /// One that no other test is, for what the kernel counts by users. Only as root.
+    Alone,
+    /// Another one, for the number of processes.
+    Counted,
+    /// One that may have few processes: [`FEW`]. Only as root.
+    Few,
 }
 
-const NOBODY: u32 = 65534;
+/// Processes that [`As::Few`] may have.
+const FEW: u32 = 48;
+
+impl As {
+    /// The number of a user other than the one that runs the tests.
+    fn other(self) -> Option<u32> {
+        let id = match self {
+            Self::Root => return None,
+            Self::Nobody => 65534,
+            Self::Alone => 65533,
+            Self::Counted => 65531,
+            Self::Few => 65532,
+        };
+        rustix::process::geteuid().is_root().then_some(id)
+    }
+}
 
 /// What [`probe`] says.
 #[derive(serde::Deserialize, Clone, Copy)]
@@ -52,29 +73,38 @@ fn command(user: As) -> Command {
 }
 
 fn without_environment(user: As) -> Command {
-    match user {
-        As::Root => Command::new(helper()),
-        As::Nobody if rustix::process::geteuid().is_root() => {
-            let mut command = Command::new("/usr/bin/setpriv");
-            let (uid, gid) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
-            command.args([&uid, &gid, "--clear-groups"]).arg(helper());
-            command
-        }
-        As::Nobody => Command::new(helper()),
+    program_of(user, &helper())
+}
+
+/// A program that a user runs.
+pub fn program_of(user: As, program: &Path) -> Command {
+    let Some(id) = user.other() else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("/usr/bin/setpriv");
+    command.args([
+        format!("--reuid={id}"),
+        format!("--regid={id}"),
+        "--clear-groups".to_owned(),
+    ]);
+    if user == As::Few {
+        command.args(["prlimit".to_owned(), format!("--nproc={FEW}")]);
     }
+    command.arg(program);
+    command
 }
 
 /// A directory that belongs to the user.
 fn own(user: As, path: &Path) {
     fs::create_dir_all(path).expect("a directory");
-    if user == As::Nobody && rustix::process::geteuid().is_root() {
-        chown(path, Some(NOBODY), Some(NOBODY)).expect("chown");
+    if let Some(id) = user.other() {
+        chown(path, Some(id), Some(id)).expect("chown");
     }
 }
 
 /// What the machine permits; `None`, with a word about it, where there are no containers for this user.
 pub fn machine(user: As) -> Option<Machine> {
-    if user == As::Root && !rustix::process::geteuid().is_root() {
+    if user != As::Nobody && !rustix::process::geteuid().is_root() {
         eprintln!("skipped: not root");
         return None;
     }

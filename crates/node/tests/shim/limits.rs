@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use allot_node::shim::spec::ContainerSpec;
 
-use super::harness::{As, Container, Machine, machine};
+use allot_testing::wait::until_true;
+
+use super::harness::{As, Container, Machine, machine, program_of, there_is};
 
 fn with_cgroups() -> Option<Machine> {
     let machine = machine(As::Root).filter(|machine| machine.cgroups);
@@ -49,6 +51,75 @@ fn processes_are_counted() {
     let change = |spec: &mut ContainerSpec| spec.limits.pids = Some(6);
     let (_, text) = Container::start(As::Root, machine, script, change).end();
     assert!(!text.contains("all\n"), "{text}");
+}
+
+/// Where cgroups cannot be written, the kernel counts them for the user.
+#[test]
+fn processes_of_users_are_counted_without_cgroups() {
+    let Some(machine) = machine(As::Counted) else {
+        return;
+    };
+    let script = "for i in $(seq 40); do sleep 100 & done; echo all";
+    let run = |pids: i64| {
+        let change = |spec: &mut ContainerSpec| spec.limits.pids = Some(pids);
+        Container::start(As::Counted, machine, script, change)
+            .end()
+            .1
+    };
+    assert!(!run(16).contains("all\n"));
+    assert_eq!(run(200), "all\n");
+}
+
+/// The attack: programs in several containers fork until the agent's user has no process left, and the agent cannot start any.
+#[tokio::test]
+async fn containers_together_leave_processes_to_their_user() {
+    let Some(machine) = machine(As::Few).filter(|_| there_is("python3")) else {
+        return;
+    };
+    let bomb = "exec python3 -c '
+import os, time
+try:
+    for _ in range(100):
+        if os.fork() == 0:
+            time.sleep(1000)
+            os._exit(0)
+    print(\"no limit\", flush=True)
+except OSError:
+    print(\"full\", flush=True)
+time.sleep(1000)'";
+    let mut bombs = Vec::new();
+    for _ in 0..2 {
+        let container = Container::start(As::Few, machine, bomb, |_| {});
+        assert!(container.started.is_ok(), "{:?}", container.started);
+        until_true("the bomb is through", || !container.log().is_empty()).await;
+        assert_eq!(container.log(), "full\n");
+        bombs.push(container);
+    }
+    let others = program_of(As::Few, Path::new("/bin/sh"))
+        .args(["-c", "sleep 0 & sleep 0 & wait; echo room"])
+        .output()
+        .expect("a program");
+    assert_eq!(String::from_utf8_lossy(&others.stdout), "room\n");
+}
+
+/// With one limit for each container, two of them had all processes of the machine.
+#[test]
+fn regression_containers_together_leave_processes_to_the_machine() {
+    let Some(machine) = with_cgroups() else {
+        return;
+    };
+    let change = |spec: &mut ContainerSpec| spec.limits.pids = Some(1000);
+    Container::start(As::Root, machine, "true", change).end();
+    let files =
+        ["/sys/fs/cgroup/allot", "/sys/fs/cgroup/pids/allot"].map(|it| format!("{it}/pids.max"));
+    let found = files.iter().find_map(|file| fs::read_to_string(file).ok());
+    let Some(together) = found else {
+        eprintln!("skipped: processes are not counted");
+        return;
+    };
+    let all = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
+    let [together, all] = [together, all].map(|text| text.trim().parse::<u64>().expect(&text));
+    assert!(together <= all / 4 * 3, "{together} of {all}");
 }
 
 /// The attack: in the first version of cgroups, root of a container lifted its own limits in a user namespace. What it makes

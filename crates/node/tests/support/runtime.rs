@@ -53,6 +53,8 @@ pub struct State {
     pub late_reason: Option<String>,
     /// Whether removals of sandboxes do not end.
     pub stuck: bool,
+    /// Why it refuses to change the resources of containers.
+    pub refuses: Option<String>,
     /// Names of calls that change something.
     pub calls: Vec<String>,
     next: u64,

@@ -199,8 +199,20 @@ impl RuntimeService for Server {
         }
         let id = state.id("container");
         state.calls.push("CreateContainer".into());
+        let linux = config.linux.clone().unwrap_or_default();
+        let context = linux.security_context.unwrap_or_default();
+        let user = context.run_as_user.map_or(0, |user| user.value);
+        let user = v1::LinuxContainerUser {
+            uid: user,
+            gid: user,
+            supplemental_groups: vec![user],
+        };
         let status = v1::ContainerStatus {
             id: id.clone(),
+            resources: Some(v1::ContainerResources {
+                linux: linux.resources,
+            }),
+            user: Some(v1::ContainerUser { linux: Some(user) }),
             metadata: config.metadata.clone(),
             image_ref: config.image.clone().unwrap_or_default().image,
             ..Default::default()
@@ -303,6 +315,24 @@ impl RuntimeService for Server {
         Ok(Response::new(v1::ContainerStatusResponse {
             status: Some(status),
         }))
+    }
+
+    async fn update_container_resources(
+        &self,
+        request: Request<v1::UpdateContainerResourcesRequest>,
+    ) -> Answer<v1::UpdateContainerResourcesResponse> {
+        let request = request.into_inner();
+        let mut state = self.state();
+        state.calls.push("UpdateContainerResources".into());
+        if let Some(why) = state.refuses.clone() {
+            return Err(Status::unknown(why));
+        }
+        let container = state.containers.get_mut(&request.container_id);
+        let container = container.ok_or_else(|| Status::not_found("no such container"))?;
+        container.status.resources = Some(v1::ContainerResources {
+            linux: request.linux,
+        });
+        Ok(Response::new(Default::default()))
     }
 
     async fn list_container_stats(

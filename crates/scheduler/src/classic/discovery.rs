@@ -1,5 +1,6 @@
 //! Which of the kinds of `resource.k8s.io` the server has.
 
+use allot_reflector::server_minor;
 use kube::Client;
 use kube::core::ApiResource;
 
@@ -82,7 +83,7 @@ pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
         classic: Some(Served {
             version,
             structured: has("resourceclaimparameters"),
-            deterministic_names: minor(client).await? <= LAST_DETERMINISTIC,
+            deterministic_names: server_minor(client).await? <= LAST_DETERMINISTIC,
             alone: !v1,
         }),
     })
@@ -98,21 +99,4 @@ async fn reaches_v1(client: &Client) -> Result<bool, kube::Error> {
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// The release of the server, or the one whose behaviour it emulates.
-async fn minor(client: &Client) -> Result<u32, kube::Error> {
-    let request = http::Request::get("/version")
-        .body(Vec::new())
-        .map_err(kube::Error::HttpError)?;
-    let version: serde_json::Value = client.request(request).await?;
-    let number = |field: &str| {
-        let text = version[field].as_str()?;
-        text.trim_end_matches(|c: char| !c.is_ascii_digit())
-            .parse()
-            .ok()
-    };
-    Ok(number("emulationMinor")
-        .or_else(|| number("minor"))
-        .unwrap_or(u32::MAX))
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use allot_apimachinery::well_known::LABEL_HOSTNAME;
 use allot_cel::named_resources::{Attribute, Instance, Selector, compile};
 use allot_model::GROUP;
 use allot_model::classic::objects::{
@@ -23,8 +24,6 @@ use super::claims::Claims;
 use super::key_of;
 use crate::pod::Key;
 use allot_reflector::Observed;
-
-const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Instances of one slice.
 type Instances = Vec<(String, Instance)>;
@@ -332,7 +331,7 @@ fn only(node: &str) -> NodeSelector {
     NodeSelector {
         node_selector_terms: vec![NodeSelectorTerm {
             match_expressions: Some(vec![NodeSelectorRequirement {
-                key: HOSTNAME.to_owned(),
+                key: LABEL_HOSTNAME.to_owned(),
                 operator: "In".to_owned(),
                 values: Some(vec![node.to_owned()]),
             }]),

@@ -67,7 +67,7 @@ impl Core {
         members.filter_map(|key| self.pods.get(&key))
     }
 
-    /// PodGroups, if a profile places pods by group.
+    /// The PodGroups, if the profile schedules pods of a group together.
     pub(super) fn gangs_in(&self, profile: &Profile) -> Option<&PodGroups> {
         let on =
             has_gangs(&self.config.features) && profile.filters.contains(Plugin::GangScheduling);

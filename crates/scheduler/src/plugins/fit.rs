@@ -27,7 +27,7 @@ pub enum Strategy {
 /// Settings of the plugin from its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FitArgs {
-    /// How to score.
+    /// How the requested and free resources of a node become its score.
     pub strategy: Strategy,
     /// Whether the configuration says how to score. A placement policy decides where it does not.
     pub is_stated: bool,

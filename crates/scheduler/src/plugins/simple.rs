@@ -1,5 +1,6 @@
 //! NodeName and NodeUnschedulable.
 
+use allot_apimachinery::well_known::TAINT_NODE_UNSCHEDULABLE;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::{Plugin, taints};
@@ -24,7 +25,7 @@ pub fn unschedulable(tolerations: &[Toleration], node: &NodeInfo) -> Result<(), 
         return Ok(());
     }
     let implied = Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
+        key: TAINT_NODE_UNSCHEDULABLE.to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };

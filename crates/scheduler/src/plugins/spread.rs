@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use allot_apimachinery::well_known;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -61,8 +62,8 @@ impl Defaults {
         };
         Self {
             constraints: vec![
-                constraint(3, "kubernetes.io/hostname"),
-                constraint(5, "topology.kubernetes.io/zone"),
+                constraint(3, well_known::LABEL_HOSTNAME),
+                constraint(5, well_known::LABEL_TOPOLOGY_ZONE),
             ],
             system: true,
         }

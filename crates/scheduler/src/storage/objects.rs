@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use allot_apimachinery::quantity::Quantity;
+use allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
 use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
@@ -17,8 +18,6 @@ use crate::selectors::{LabelMap, Labels, Nodes};
 
 /// Annotation of a claim: its binding is complete.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// The old place of the name of the class, in annotations of claims and volumes.
-const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// Provisioner of a class whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
@@ -129,7 +128,8 @@ fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
 }
 
 fn class(metadata: &ObjectMeta, field: Option<&String>) -> String {
-    annotation(metadata, CLASS).map_or_else(|| field.cloned().unwrap_or_default(), str::to_owned)
+    annotation(metadata, BETA_STORAGE_CLASS_ANNOTATION)
+        .map_or_else(|| field.cloned().unwrap_or_default(), str::to_owned)
 }
 
 impl VolumeClaim {

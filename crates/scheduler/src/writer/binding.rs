@@ -145,7 +145,10 @@ impl Writer {
                 }
             }
             if given_up || on.is_some() || bound.is_none() {
-                let message = format!("running Bind plugin \"DefaultBinder\": {}", text(&error));
+                let message = format!(
+                    "running Bind plugin \"DefaultBinder\": {}",
+                    api_message(&error)
+                );
                 return Err(BindError {
                     bound_elsewhere: on.is_some(),
                     ..BindError::new(message)
@@ -180,14 +183,14 @@ pub(super) fn proceed(cancel: &CancellationToken) -> Result<(), BindError> {
 }
 
 fn not_recorded(error: &kube::Error) -> BindError {
-    BindError::new(format!("update pod status: {}", text(error)))
+    BindError::new(format!("update pod status: {}", api_message(error)))
 }
 
 pub(super) fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {
     if let Err(error) = result
         && code(&error) != 404
     {
-        tracing::warn!(%pod, error = text(&error), "cannot {what}");
+        tracing::warn!(%pod, error = api_message(&error), "cannot {what}");
     }
 }
 

@@ -241,7 +241,7 @@ impl ClaimWriter {
             Ok(claim) => Ok(claim),
             Err(error) => {
                 if let Err(error) = self.delete_extended_resource_claim(&claim).await {
-                    tracing::warn!(claim = %task.key, error = text(&error), "cannot delete extended resource claim");
+                    tracing::warn!(claim = %task.key, error = api_message(&error), "cannot delete extended resource claim");
                 }
                 Err(error)
             }
@@ -400,5 +400,5 @@ fn deallocated(key: &Key) -> BindError {
 }
 
 fn failed(what: &str, error: &kube::Error) -> BindError {
-    BindError::new(format!("{what}: {}", text(error)))
+    BindError::new(format!("{what}: {}", api_message(error)))
 }

@@ -106,15 +106,15 @@ impl ClassicWriter {
                 }
             };
             match result {
-                Ok(object) => return typed(object).map_err(|e| text(&e)),
+                Ok(object) => return typed(object).map_err(|e| api_message(&e)),
                 // Conflict or lost answer: the current state decides.
                 Err(error) if !answered(&error) || matches!(code(&error), 404 | 409 | 429) => {
                     if existing.is_none() && code(&error) == 404 {
-                        return Err(text(&error));
+                        return Err(api_message(&error));
                     }
                     pause.wait().await;
                 }
-                Err(error) => return Err(text(&error)),
+                Err(error) => return Err(api_message(&error)),
             }
             existing = loop {
                 match api.get_opt(name).await {
@@ -128,7 +128,7 @@ impl ClassicWriter {
     /// Identity of the negotiation that was found, if it is that of the pod.
     fn own(&self, pod: &PodInfo, found: Option<DynamicObject>) -> Result<Option<String>, String> {
         let Some(found) = found else { return Ok(None) };
-        let found: PodScheduling = typed(found).map_err(|e| text(&e))?;
+        let found: PodScheduling = typed(found).map_err(|e| api_message(&e))?;
         let uid = found.metadata.uid.clone().unwrap_or_default();
         if is_owned_by(&found, &pod.uid) {
             return Ok(Some(uid));
@@ -145,7 +145,7 @@ impl ClassicWriter {
         let api = self.api(&pod.key.namespace, &self.served.scheduling());
         match api.delete(&pod.key.name, &DeleteParams::default()).await {
             Err(error) if code(&error) != 404 => {
-                tracing::debug!(pod = %pod.key, error = text(&error), "cannot delete the negotiation");
+                tracing::debug!(pod = %pod.key, error = api_message(&error), "cannot delete the negotiation");
             }
             _ => {}
         }
@@ -268,7 +268,7 @@ impl ClassicWriter {
                 return Err(BindError::new(format!(
                     "reserve claim {}: {}",
                     task.key,
-                    text(&error)
+                    api_message(&error)
                 )));
             }
             if code(&error) == 409 {
@@ -281,7 +281,7 @@ impl ClassicWriter {
                 Ok(Some(claim)) => Arc::new(claim),
                 Ok(None) => return Err(elsewhere(&task.key, "deleted")),
                 Err(error) => {
-                    let message = format!("read claim {}: {}", task.key, text(&error));
+                    let message = format!("read claim {}: {}", task.key, api_message(&error));
                     return Err(BindError::new(message));
                 }
             };
@@ -403,7 +403,7 @@ impl Writer {
     ) {
         let key = classic::key_of(&claim.metadata);
         let written = written.unwrap_or_else(|error| {
-            tracing::warn!(claim = %key, error = text(&error), "cannot take back");
+            tracing::warn!(claim = %key, error = api_message(&error), "cannot take back");
             None
         });
         self.report(Input::Classic(Box::new(classic::Input::Released {

@@ -311,7 +311,7 @@ impl Writing {
         self.under_way.spawn(async move {
             if let Err(error) = write_one(&writes, &event, stamp).await {
                 tracing::debug!(
-                    error = text(&error),
+                    error = api_message(&error),
                     reason = event.reason,
                     "cannot write event"
                 );

@@ -39,7 +39,7 @@ impl Writer {
             };
             let api = Api::namespaced_with(w.client.clone(), &group.namespace, &groups.resource);
             if let Err(error) = w.write_condition(api, &group.name, &uid, condition).await {
-                tracing::warn!(%group, error = text(&error), "cannot tell whether its pods were placed");
+                tracing::warn!(%group, error = api_message(&error), "cannot tell whether its pods were placed");
             }
             drop(turn);
         });

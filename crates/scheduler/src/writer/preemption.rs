@@ -19,10 +19,10 @@ impl Writer {
                 self.recorder
                     .note(PendingEvent::preempted(preemptor, victim, node));
             }
-            // It was deleted, or replaced by another pod of that name.
+            // The victim was deleted meanwhile, or replaced by another pod with the same name.
             Ok(false) => {}
             Err(error) => {
-                let error = text(&error);
+                let error = api_message(&error);
                 tracing::warn!(victim = %victim.key, preemptor = %preemptor.key, error, "cannot preempt");
                 self.report(Input::NotPreempted(victim.uid.clone()));
             }

@@ -18,13 +18,6 @@ pub(super) fn code(error: &kube::Error) -> u16 {
     }
 }
 
-pub(super) fn text(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
-
 /// Makes the writes for one claim sequential.
 pub(super) struct ClaimLocks<T>(Mutex<FxHashMap<Uid, ClaimLock<T>>>);
 

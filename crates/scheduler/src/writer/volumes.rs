@@ -121,7 +121,7 @@ impl Writer {
         match until_known(write, read).await {
             Ok(Some(found)) => Ok(found),
             Ok(None) => Err(BindError::new("not found".to_owned())),
-            Err(error) => Err(BindError::new(text(&error))),
+            Err(error) => Err(BindError::new(api_message(&error))),
         }
     }
 }

@@ -13,7 +13,8 @@ use super::{is_true, list, text};
 /// The versions of reviews that a server can send.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Whether a certificate authority that is none is let pass: until a definition is established, and where it was one before.
+/// Whether an invalid `caBundle` is accepted: as long as the definition is not established, and if the stored one is invalid as
+/// well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Authority {
     Lenient,

@@ -80,7 +80,7 @@ impl Patterns {
         }
     }
 
-    /// Forgets those that were not used for the longest time, down to three quarters: then the next ones find place.
+    /// Evicts the least recently used patterns until the cache is three quarters full.
     fn forget(&mut self) {
         let mut uses: Vec<(u64, usize)> = self
             .entries

@@ -178,7 +178,7 @@ impl Report {
     fn of(pod: &PodInfo, loaded: &LoadedScheduler) -> Self {
         let (namespace, name) = (&*pod.key.namespace, &*pod.key.name);
         let mut events = of_pod(&loaded.objects, namespace, name, &pod.uid);
-        // Schedulers report there that the pod does not fit, which is explained here.
+        // The command explains this itself, in more detail.
         events.retain(|event| event.reason != "FailedScheduling");
         Self {
             pod: pod.key.to_string(),

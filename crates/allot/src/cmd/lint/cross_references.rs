@@ -11,9 +11,6 @@ use serde_json::Value;
 use crate::cmd::snapshot::{Snapshot, completed};
 use crate::cmd::some;
 
-/// Suffix of the quota for the devices of a class.
-const QUOTA: &str = ".deviceclass.resource.k8s.io/devices";
-
 /// A name that no object has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Missing {
@@ -136,18 +133,14 @@ impl CrossReferences {
     /// An object that does not exist: in the cluster, if that was read; else in the files.
     fn absent(&self, kind: &'static str, name: &str, field: String, known: Vec<&str>) -> Missing {
         let sure = self.seen.contains(kind);
-        let hint = suggest::hint(name, known.iter().copied());
-        let there_are = match (hint.is_empty(), known.is_empty()) {
-            (true, false) => format!("; there are: {}", some(&known)),
-            _ => String::new(),
-        };
+        let hint = existing(name, &known);
         let place = match sure {
             true => String::new(),
             false => " in these files".to_owned(),
         };
         Missing {
             field,
-            text: format!("there is no {kind} {name}{place}{hint}{there_are}"),
+            text: format!("there is no {kind} {name}{place}{hint}"),
             sure,
         }
     }
@@ -181,7 +174,7 @@ impl CrossReferences {
     fn in_quota(&self, object: &Value, found: &mut Vec<Missing>) {
         let hard = object.pointer("/spec/hard").and_then(Value::as_object);
         for name in hard.into_iter().flatten().map(|(name, _)| name) {
-            if let Some(class) = name.strip_suffix(QUOTA) {
+            if let Some(class) = name.strip_suffix(allot_model::quota::DEVICES) {
                 self.class(class, "spec.hard".to_owned(), found);
             }
         }
@@ -244,10 +237,7 @@ impl CrossReferences {
             };
             if let Some(requests) = requests.filter(|known| !known.contains(request)) {
                 let known: Vec<&str> = requests.iter().map(String::as_str).collect();
-                let hint = match suggest::hint(request, known.iter().copied()) {
-                    hint if hint.is_empty() => format!("; there are: {}", some(&known)),
-                    hint => hint,
-                };
+                let hint = existing(request, &known);
                 found.push(Missing {
                     field: format!("{at}.request"),
                     text: format!("claim {name:?} has no request {request:?}{hint}"),
@@ -265,6 +255,15 @@ impl CrossReferences {
                 }
             }
         }
+    }
+}
+
+/// What exists in place of a missing name: similar ones, or else all.
+fn existing(name: &str, known: &[&str]) -> String {
+    match suggest::hint(name, known.iter().copied()) {
+        hint if !hint.is_empty() => hint,
+        _ if known.is_empty() => String::new(),
+        _ => format!("; there are: {}", some(known)),
     }
 }
 

@@ -32,7 +32,7 @@ pub async fn definitions(client: &Client, kinds: BTreeSet<(String, String)>) -> 
         match client.request::<Value>(request).await {
             Ok(definition) => found.push(definition),
             Err(error) => {
-                let error = allot_reflector::message(&error);
+                let error = allot_reflector::api_message(&error);
                 tracing::debug!(api, kind, error, "no definition");
             }
         }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 const KEPT_ANNOTATIONS: [&str; 9] = [
     "resource.kubernetes.io/extended-resource-claim",
     "resource.kubernetes.io/pod-claim-name",
-    "volume.beta.kubernetes.io/storage-class",
+    allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION,
     "volume.kubernetes.io/selected-node",
     "volume.kubernetes.io/storage-provisioner",
     "pv.kubernetes.io/bind-completed",

@@ -47,9 +47,9 @@ pub(super) struct Binding {
 /// What there is to do about a policy.
 pub(super) enum Step<'p> {
     /// The policy, or a binding, is misconfigured.
-    Wrong(Option<&'p Binding>, String),
+    Misconfigured(Option<&'p Binding>, String),
     /// It must be evaluated, with a form of the request and parameters.
-    Ask(&'p Binding, Target, Param),
+    Evaluate(&'p Binding, Target, Param),
 }
 
 impl Definition {
@@ -100,12 +100,12 @@ impl Definition {
         let target = match self.criteria.matches(request, object).await {
             Ok(Some(target)) => target,
             Ok(None) => return Ok(Vec::new()),
-            Err(error) => return Ok(vec![Step::Wrong(None, error.0.message)]),
+            Err(error) => return Ok(vec![Step::Misconfigured(None, error.0.message)]),
         };
         let resource = self.param_kind.as_ref().map(|kind| kind.resolve(request));
         let resource = match resource.transpose() {
             Ok(resource) => resource,
-            Err(error) => return Ok(vec![Step::Wrong(None, error)]),
+            Err(error) => return Ok(vec![Step::Misconfigured(None, error)]),
         };
         let mut steps = Vec::new();
         for binding in bindings {
@@ -120,7 +120,7 @@ impl Definition {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(error) => {
-                    steps.push(Step::Wrong(Some(binding), error.0.message));
+                    steps.push(Step::Misconfigured(Some(binding), error.0.message));
                     continue;
                 }
             }
@@ -134,10 +134,10 @@ impl Definition {
                 Ok(params) => {
                     let asks = params
                         .into_iter()
-                        .map(|it| Step::Ask(binding, target.clone(), it));
+                        .map(|it| Step::Evaluate(binding, target.clone(), it));
                     steps.extend(asks);
                 }
-                Err(error) => steps.push(Step::Wrong(Some(binding), error)),
+                Err(error) => steps.push(Step::Misconfigured(Some(binding), error)),
             }
         }
         Ok(steps)

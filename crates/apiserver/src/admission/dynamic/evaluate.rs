@@ -12,7 +12,7 @@ use super::definition::Definition;
 use super::request::{Request, Target};
 use super::variables::Lazy;
 use crate::admission::Admission;
-use crate::auth::Ask;
+use crate::auth::AuthorizerAttributes;
 use crate::error::ApiError;
 use crate::expression::{DYNAMIC, Expression};
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
@@ -247,7 +247,7 @@ async fn decide(core: &Admission, user: &User, check: &Check) -> Decision {
     let fields = Some(&check.fields)
         .filter(|text| !text.is_empty())
         .and_then(|text| FieldSelector::parse(text).ok());
-    let ask = Ask {
+    let access = AuthorizerAttributes {
         user: account.as_ref().unwrap_or(user),
         verb: &check.verb,
         is_resource: check.path.is_empty(),
@@ -259,7 +259,7 @@ async fn decide(core: &Admission, user: &User, check: &Check) -> Decision {
         path: &check.path,
         fields: fields.as_ref(),
     };
-    match core.authorizer.decide(core, &ask).await {
+    match core.authorizer.decide(core, &access).await {
         Ok(decision) => Decision {
             allowed: decision.allowed(),
             reason: decision.reason().to_owned(),

@@ -95,7 +95,7 @@ impl Criteria {
         Ok(self.selects(request, object).await?.then_some(target))
     }
 
-    /// The first of a request's forms that a rule is about.
+    /// The first of the request's equivalent resources that a rule matches.
     fn find(&self, rules: &[Rule], request: &Request<'_>) -> Option<Target> {
         if rules.is_empty() {
             return None;

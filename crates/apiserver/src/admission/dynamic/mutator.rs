@@ -99,14 +99,16 @@ pub(super) async fn mutate(
     rounds: &mut Reinvocations,
 ) -> Result<bool> {
     let mut complaints = Vec::new();
-    let mut asks = Vec::new();
+    let mut evaluations = Vec::new();
     // Matching uses the object before any policy has changed it.
     for (mutator, bindings) in &set.mutators {
         let definition = &mutator.definition;
         for step in definition.steps(bindings, request, object).await? {
             match step {
-                Step::Ask(binding, target, params) => asks.push((mutator, binding, target, params)),
-                Step::Wrong(binding, why) if definition.fails => {
+                Step::Evaluate(binding, target, params) => {
+                    evaluations.push((mutator, binding, target, params))
+                }
+                Step::Misconfigured(binding, why) if definition.fails => {
                     let what = if binding.is_some() {
                         "binding"
                     } else {
@@ -115,14 +117,14 @@ pub(super) async fn mutate(
                     let why = format!("failed to configure {what}: {why}");
                     complaints.push(Denial::new(definition, binding, &why));
                 }
-                Step::Wrong(..) => {}
+                Step::Misconfigured(..) => {}
             }
         }
     }
     let internal = |error: ApiError| ApiError::from(Status::internal(&error.0.message));
     let answers = Arc::new(Answers::default());
     let mut mutated = false;
-    for (mutator, binding, target, params) in asks {
+    for (mutator, binding, target, params) in evaluations {
         limits::checkpoint().await;
         let definition = &mutator.definition;
         let params = params.read(definition.param_kind.as_ref())?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::{Attributes, Operation};
 use super::backend::GROUP;
 use crate::admission::Admission;
-use crate::auth::Ask;
+use crate::auth::AuthorizerAttributes;
 use crate::error::Result;
 use crate::identity::{MASTERS, User};
 use crate::object::{split_api_version, text};
@@ -94,12 +94,12 @@ async fn may_read(
     } else {
         ("*", "*")
     };
-    let ask = Ask {
+    let access = AuthorizerAttributes {
         name,
         namespace,
-        ..Ask::resource(user, "get", group, resource)
+        ..AuthorizerAttributes::resource(user, "get", group, resource)
     };
-    Ok(core.authorizer.decide(core, &ask).await?.allowed())
+    Ok(core.authorizer.decide(core, &access).await?.allowed())
 }
 
 /// A user as Go prints one.

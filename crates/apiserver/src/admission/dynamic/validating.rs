@@ -30,8 +30,10 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
         for step in definition.steps(bindings, request, object).await? {
             limits::checkpoint().await;
             let (binding, refusals) = match step {
-                Step::Wrong(binding, why) => (binding, misconfigured(policy, binding, &why)),
-                Step::Ask(binding, target, params) => {
+                Step::Misconfigured(binding, why) => {
+                    (binding, misconfigured(policy, binding, &why))
+                }
+                Step::Evaluate(binding, target, params) => {
                     let params = params.read(definition.param_kind.as_ref())?;
                     let refusals = match Stage::new(request, &target, object).await? {
                         Ok(stage) => {

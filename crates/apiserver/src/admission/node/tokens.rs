@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::not_there;
 use crate::admission::Admission;
 use crate::admission::{Attributes, forbidden};
-use crate::auth::Ask;
+use crate::auth::AuthorizerAttributes;
 use crate::error::Result;
 use crate::object::{items, meta, strings, text};
 use crate::references;
@@ -92,17 +92,17 @@ async fn audience_fault(
         }
     }
     // Roles name audiences as resources, and accounts as resource names.
-    let ask = Ask {
+    let access = AuthorizerAttributes {
         namespace: attributes.namespace,
         name: attributes.name,
-        ..Ask::resource(
+        ..AuthorizerAttributes::resource(
             attributes.user,
             "request-serviceaccounts-token-audience",
             "",
             audience,
         )
     };
-    if core.authorizer.decide(core, &ask).await?.allowed() {
+    if core.authorizer.decide(core, &access).await?.allowed() {
         return Ok(None);
     }
     Ok(Some(format!(

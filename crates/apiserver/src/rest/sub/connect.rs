@@ -7,7 +7,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
-use crate::auth::{Ask, Decision, question};
+use crate::auth::{AuthorizerAttributes, Decision, authorizer_attributes};
 use crate::body::Body;
 use crate::context::Call;
 use crate::error::{ApiError, Result};
@@ -62,9 +62,9 @@ async fn require_create(call: &Call<'_>) -> Result<()> {
     if call.request.info.verb == "create" || !call.core.config.features.enabled(gate) {
         return Ok(());
     }
-    let create = Ask {
+    let create = AuthorizerAttributes {
         verb: "create",
-        ..question(call.request, None)
+        ..authorizer_attributes(call.request, None)
     };
     match call.core.authorizer.decide(call.core, &create).await? {
         Decision::Allow(_) => Ok(()),

@@ -14,7 +14,7 @@ use crate::kit::meta;
 /// Pods created or deleted per pass at most.
 const BURST: usize = 500;
 
-/// A pod to create.
+/// A pod that the Job lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::job) struct PodToCreate {
     /// Its completion index, if the job is indexed.

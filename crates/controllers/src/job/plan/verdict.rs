@@ -128,7 +128,8 @@ fn too_many_failures(look: &ObservedJob<'_>) -> Option<Reason> {
     })
 }
 
-/// Pods with restarted containers (`restartPolicy: OnFailure`) never fail; their restarts count.
+/// Whether the restarts of containers exceed the back-off limit. Pods with `restartPolicy: OnFailure` never fail, so their
+/// restarts count instead.
 fn too_many_restarts(look: &ObservedJob<'_>, limit: i32) -> bool {
     let template = look.spec.template.spec.as_ref();
     if template.and_then(|s| s.restart_policy.as_deref()) != Some("OnFailure") {

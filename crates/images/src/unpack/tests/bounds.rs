@@ -82,3 +82,36 @@ fn a_cancelled_layer_ends() {
         .unwrap_err();
     assert!(matches!(error, Error::Cancelled));
 }
+
+/// An input that asks to stop after some bytes.
+struct StopsAfter<'a>(&'a [u8], usize, &'a AtomicBool);
+
+impl Read for StopsAfter<'_> {
+    fn read(&mut self, output: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.0.read(output)?;
+        self.1 = self.1.saturating_sub(read);
+        self.2.fetch_or(self.1 == 0, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// The attack: a layer of many compressed parts without content. Unpacking it could not be stopped.
+#[test]
+fn a_layer_without_content_can_be_cancelled() {
+    let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0][..], &[7; 4]].concat();
+    for part in [gzip(b""), skippable] {
+        let input = part.repeat(4 << 20 >> 4);
+        let place = EntryLocation::new(Whiteouts::Overlay);
+        let cancel = AtomicBool::new(false);
+        let options = Options {
+            limits: Limits::default(),
+            ownership: place.ownership,
+            whiteouts: place.whiteouts,
+        };
+        let trash = place.directory.path().join("trash");
+        let mut unpacker = Unpacker::new(&place.path(""), &trash, options, &cancel).unwrap();
+        let input = StopsAfter(&input, 200_000, &cancel);
+        let error = unpacker.layer(input).unwrap_err();
+        assert!(matches!(error, Error::Cancelled), "{error:?}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{labels, names};
 use serde_json::{Value, json};
 
 use super::matching::match_resources;
@@ -123,19 +123,13 @@ fn selector(selector: &Value) -> String {
     if !selector.is_object() {
         return "<unset>".to_owned();
     }
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let labels =
-        labels.map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()));
+    let matched = selector["matchLabels"].as_object().into_iter().flatten();
+    let matched = matched.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
     let requirements = list(selector, "matchExpressions").iter().map(|one| {
-        let values = object::strings(&one["values"]).join(" ");
         let [key, operator] = ["key", "operator"].map(|key| object::text(one, &[key]));
-        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+        (key, operator, object::strings(&one["values"]).join(" "))
     });
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
-        labels.collect::<String>(),
-        requirements.collect::<String>()
-    )
+    labels::go_string(matched, requirements)
 }
 
 fn row(object: &Value) -> Vec<Value> {

@@ -109,7 +109,7 @@ fn row(object: &Value) -> Vec<Value> {
         let addresses = items(&subset["addresses"]).iter();
         let addresses = addresses.map(|address| address["ip"].as_str().unwrap_or_default());
         let ports = items(&subset["ports"]);
-        // Each address has each port: more than could be listed.
+        // The product of addresses and ports can exceed any list, so they are only counted.
         count += addresses.len() * ports.len().max(1);
         let left = SHOWN_ENDPOINTS - shown.len();
         match ports {

@@ -1,5 +1,6 @@
 //! Persistent volumes.
 
+use allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION;
 use serde_json::{Value, json};
 
 use crate::object::{self, child_mut};
@@ -7,7 +8,6 @@ use crate::registry::{Builtin, CLUSTER, Rules, STATUS};
 use crate::request::Part;
 use crate::table::age;
 use crate::table::format::{access_modes, name, storage, storage_class};
-use crate::validate::storage::CLASS_ANNOTATION;
 
 pub(in crate::builtin) mod validation;
 
@@ -100,7 +100,7 @@ fn row(object: &Value) -> Vec<Value> {
 
 /// Annotations of volumes and claims that were replaced by fields, and the warnings about them.
 pub(super) const OLD_CLASS: (&str, &str) = (
-    CLASS_ANNOTATION,
+    BETA_STORAGE_CLASS_ANNOTATION,
     "deprecated since v1.8; use \"storageClassName\" attribute instead",
 );
 

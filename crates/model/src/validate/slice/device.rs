@@ -249,7 +249,7 @@ fn device_nodes(device: &Value, per_device: bool, path: &Path) -> ErrorList {
         set.push("`nodeSelector`");
         let (selector, path) = (device.at("nodeSelector"), path.child("nodeSelector"));
         errors.extend(node_selector::node_selector(selector, &path));
-        // Upstream documents one term and accepts several, of which no allocation can be made.
+        // Upstream's documentation allows one term; its validation accepts several, which no allocator can use.
         if selector.list("nodeSelectorTerms").len() > 1 {
             errors.push(super::not_one_term(selector, &path));
         }

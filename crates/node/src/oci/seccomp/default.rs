@@ -161,7 +161,7 @@ pub(super) fn profile() -> Profile {
     let equal = |value| permit_if("personality", vec![first("SCMP_CMP_EQ", value)]);
     syscalls.extend(PERSONALITIES.map(equal));
     let others = REFUSED_FAMILIES.map(|family| Argument {
-        // The kernel reads the lower half alone: bits in the upper one are no other family.
+        // The kernel reads the lower 32 bits only: bits above them must not make it another address family.
         half: true,
         ..first("SCMP_CMP_NE", family as u64)
     });

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::Problem;
+use super::EnvError;
 
 /// Bytes of all variables, and of all arguments, of a container. No kernel starts a program with more, and a few variables that
 /// refer to each other twice would need any amount of memory.
-const LARGEST: usize = 8 << 20;
+pub(super) const LARGEST: usize = 8 << 20;
 
 /// Variables in the order in which their names appeared first, each with its last value.
 #[derive(Debug, Default)]
@@ -27,17 +27,10 @@ impl Default for Room {
 }
 
 impl Room {
-    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
-        self.0 = self.0.checked_sub(bytes).ok_or_else(too_large)?;
+    fn take(&mut self, bytes: usize) -> Result<(), EnvError> {
+        self.0 = self.0.checked_sub(bytes).ok_or(EnvError::TooLarge)?;
         Ok(())
     }
-}
-
-fn too_large() -> Problem {
-    format!(
-        "variables and arguments of more than {} MiB: no program can be started with them",
-        LARGEST >> 20
-    )
 }
 
 impl Variables {
@@ -45,10 +38,10 @@ impl Variables {
     ///
     /// # Errors
     /// All together are too large.
-    pub(in crate::pods) fn push(&mut self, name: String, value: String) -> Result<(), Problem> {
+    pub(in crate::pods) fn push(&mut self, name: String, value: String) -> Result<(), EnvError> {
         self.bytes = self.bytes.saturating_add(name.len() + value.len());
         if self.bytes > LARGEST {
-            return Err(too_large());
+            return Err(EnvError::TooLarge);
         }
         match self.places.get(&name) {
             Some(place) => self.list[*place].1 = value,
@@ -67,7 +60,7 @@ impl Variables {
     pub(in crate::pods) fn extend(
         &mut self,
         variables: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), EnvError> {
         let mut variables = variables.into_iter();
         variables.try_for_each(|(name, value)| self.push(name, value))
     }
@@ -90,7 +83,30 @@ impl Variables {
     ///
     /// # Errors
     /// The result takes more room than there is.
-    pub(in crate::pods) fn expand(&self, text: &str, room: &mut Room) -> Result<String, Problem> {
+    pub(in crate::pods) fn expand(&self, text: &str, room: &mut Room) -> Result<String, EnvError> {
+        self.expand_with(text, room, |name| Ok(format!("$({name})")))
+    }
+
+    /// The same, but references to unknown names are errors.
+    ///
+    /// # Errors
+    /// As [`Variables::expand`], and the kubelet's message about an unknown name.
+    pub(in crate::pods) fn expand_known(
+        &self,
+        text: &str,
+        room: &mut Room,
+    ) -> Result<String, EnvError> {
+        self.expand_with(text, room, |name| {
+            Err(EnvError::NoVariable(name.to_owned()))
+        })
+    }
+
+    fn expand_with(
+        &self,
+        text: &str,
+        room: &mut Room,
+        unknown: impl Fn(&str) -> Result<String, EnvError>,
+    ) -> Result<String, EnvError> {
         room.take(text.len())?;
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -114,7 +130,7 @@ impl Variables {
                             room.take(value.len())?;
                             out.push_str(value);
                         }
-                        None => out.push_str(&format!("$({name})")),
+                        None => out.push_str(&unknown(name)?),
                     }
                     rest = tail;
                 }
@@ -175,7 +191,7 @@ mod tests {
             let value = env.expand(&text, &mut Room::default())?;
             env.push(format!("A{number}"), value)
         });
-        assert!(doubled.unwrap_err().contains("more than 8 MiB"));
+        assert!(matches!(doubled, Err(EnvError::TooLarge)));
         assert!(env.bytes <= 2 * LARGEST);
         let mut room = Room::default();
         let (_, large) = env.iter().last().cloned().unwrap();

@@ -68,8 +68,8 @@ pub(super) fn initial(shared: Option<&String>) -> Condition {
             waits: false,
         },
         None => {
-            let text = "the configuration is not read yet".to_owned();
-            of_plugins(Err(explained(&cni::Error::NotInitialized(text))))
+            let error = cni::Error::from(cni::ConfigError::NotRead);
+            of_plugins(Err(explained(&error)))
         }
     }
 }

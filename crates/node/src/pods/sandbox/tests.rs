@@ -19,11 +19,12 @@ async fn regression_a_record_is_kept_for_as_long_as_there_is_no_configuration() 
     let all = Sandboxes::open(root.path(), &settings(root.path()), Isolation::None);
     let directory = root.path().join("pods/u");
     let error = all.detach("u", &directory).await.expect_err("kept");
+    let error = error.to_string();
     assert!(error.contains("cni plugin not initialized"), "{error}");
     assert!(all.is_known("u") && records.join("u.json").exists());
     // The pod has come back.
     let kept = all.detach_gone("u", &directory, || false).await;
-    assert_eq!(kept, Ok(()));
+    assert!(kept.is_ok(), "{kept:?}");
     assert!(all.is_known("u"));
 }
 

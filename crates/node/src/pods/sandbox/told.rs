@@ -1,5 +1,6 @@
 //! What plugins get to know about a pod.
 
+use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
@@ -20,7 +21,7 @@ pub(super) fn args(pod: &Pod) -> Vec<(String, String)> {
     all.map(|(key, value)| (key.to_owned(), value)).to_vec()
 }
 
-/// Whether a pod asks for ports of the host.
+/// Whether a container of the pod has a `hostPort`.
 pub(in crate::pods) fn has_host_ports(pod: &Pod) -> bool {
     !ports(pod).is_empty()
 }
@@ -48,9 +49,44 @@ fn ports(pod: &Pod) -> Vec<Value> {
     mapped.take(MOST_PORTS).collect()
 }
 
-/// For plugins that declare them.
-pub(super) fn capabilities(pod: &Pod) -> Map<String, Value> {
+/// Bits in a second that a pod may receive, and send. Runtimes of Kubernetes permit bursts of any length.
+fn bandwidth(pod: &Pod) -> Result<Option<Value>, String> {
+    const BURST: u32 = u32::MAX;
+    /// A thousand and a million billion bits in a second: others are mistakes.
+    const SANE: std::ops::RangeInclusive<i64> = 1_000..=1_000_000_000_000_000;
     let mut all = Map::new();
+    for way in ["ingress", "egress"] {
+        let annotation = format!("kubernetes.io/{way}-bandwidth");
+        let Some(text) = pod.annotations().get(&annotation) else {
+            continue;
+        };
+        let rate = text.parse::<Quantity>().map(|rate| rate.value());
+        let rate = rate.map_err(|error| format!("annotation {annotation}: {error}"))?;
+        if !SANE.contains(&rate) {
+            let least = if rate < *SANE.start() {
+                "small (< 1kbit)"
+            } else {
+                "large (> 1Pbit)"
+            };
+            return Err(format!(
+                "annotation {annotation}: resource is unreasonably {least}"
+            ));
+        }
+        all.insert(format!("{way}Rate"), rate.into());
+        all.insert(format!("{way}Burst"), BURST.into());
+    }
+    Ok((!all.is_empty()).then(|| all.into()))
+}
+
+/// For plugins that declare them.
+///
+/// # Errors
+/// An annotation of the pod is not what it should be.
+pub(super) fn capabilities(pod: &Pod) -> Result<Map<String, Value>, String> {
+    let mut all = Map::new();
+    if let Some(bandwidth) = bandwidth(pod)? {
+        all.insert("bandwidth".into(), bandwidth);
+    }
     let ports = ports(pod);
     if !ports.is_empty() {
         all.insert("portMappings".into(), ports.into());
@@ -65,7 +101,7 @@ pub(super) fn capabilities(pod: &Pod) -> Map<String, Value> {
     }
     let annotations = json!(pod.annotations());
     all.insert("io.kubernetes.cri.pod-annotations".into(), annotations);
-    all
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -95,7 +131,7 @@ mod tests {
         ]));
         assert!(has_host_ports(&own));
         assert_eq!(
-            capabilities(&own)["portMappings"],
+            capabilities(&own).unwrap()["portMappings"],
             json!([
                 {"hostPort": 80, "containerPort": 8080, "protocol": "tcp", "hostIP": "10.0.0.1"},
                 {"hostPort": 53, "containerPort": 8080, "protocol": "udp"},
@@ -105,7 +141,7 @@ mod tests {
         let spec = none.spec.as_mut().unwrap();
         spec.init_containers = own.spec.map(|spec| spec.containers);
         assert!(!has_host_ports(&none));
-        assert!(!capabilities(&none).contains_key("portMappings"));
+        assert!(!capabilities(&none).unwrap().contains_key("portMappings"));
         let keys: Vec<String> = args(&none).into_iter().map(|(key, _)| key).collect();
         let expected = [
             "IgnoreUnknown",
@@ -115,5 +151,32 @@ mod tests {
             "K8S_POD_UID",
         ];
         assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn bandwidths_are_told() {
+        let told = |annotations: Value| {
+            let pod = json!({"metadata": {"name": "p", "annotations": annotations}});
+            let all = capabilities(&serde_json::from_value(pod).unwrap())?;
+            Ok::<_, String>(all.get("bandwidth").cloned().unwrap_or_default())
+        };
+        assert_eq!(told(json!({})), Ok(Value::Null));
+        let ingress = json!({"kubernetes.io/ingress-bandwidth": "10M"});
+        let expected = json!({"ingressRate": 10_000_000, "ingressBurst": u32::MAX});
+        assert_eq!(told(ingress), Ok(expected));
+        let both = json!({"kubernetes.io/ingress-bandwidth": "1k", "kubernetes.io/egress-bandwidth": "1P"});
+        let expected = json!({"ingressRate": 1000, "ingressBurst": u32::MAX,
+            "egressRate": 1_000_000_000_000_000_i64, "egressBurst": u32::MAX});
+        assert_eq!(told(both), Ok(expected));
+        for (text, expected) in [
+            ("999", "unreasonably small (< 1kbit)"),
+            ("-1", "unreasonably small (< 1kbit)"),
+            ("1001T", "unreasonably large (> 1Pbit)"),
+            ("much", "quantities must match the regular expression"),
+        ] {
+            let error = told(json!({"kubernetes.io/egress-bandwidth": text})).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+            assert!(error.contains("kubernetes.io/egress-bandwidth"), "{error}");
+        }
     }
 }

@@ -2,7 +2,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn decided(isolation: Isolation, pod: Value, own: Value, image: &str) -> Result<Decided, String> {
+fn decided(
+    isolation: Isolation,
+    pod: Value,
+    own: Value,
+    image: &str,
+) -> Result<Decided, SecurityError> {
     let directory = tempfile::tempdir().unwrap();
     let profiles = directory.path().join("seccomp");
     std::fs::create_dir(&profiles).unwrap();
@@ -37,7 +42,7 @@ fn check(pod: Value, own: Value, holds: impl Fn(&Security) -> bool) {
 
 #[track_caller]
 fn refused(isolation: Isolation, pod: Value, own: Value, image: &str, text: &str) {
-    let error = decided(isolation, pod, own, image).unwrap_err();
+    let error = decided(isolation, pod, own, image).unwrap_err().to_string();
     assert!(error.contains(text), "{error}");
 }
 
@@ -61,7 +66,7 @@ fn the_containers_context_goes_before_the_pods() {
         json!({"allowPrivilegeEscalation": false}),
         |it| it.no_new_privileges,
     );
-    let own = json!({"readOnlyRootFilesystem": true, "procMount": "Unmasked"});
+    let own = json!({"readOnlyRootFilesystem": true, "procMount": "Unmasked", "privileged": true});
     check(json!({"containers": []}), own, |it| {
         it.read_only_root && it.unmasked
     });
@@ -157,7 +162,7 @@ fn what_cannot_be_given_is_refused() {
         sysctl("net.ipv4.ip_forward"),
         json!({}),
         "",
-        "not allowed with host net enabled",
+        "not allowed with host Net enabled",
     );
     let user = Isolation::UserNamespace;
     refused(
@@ -207,4 +212,32 @@ fn regression_pods_for_another_system_do_not_run() {
     }
     let linux = json!({"containers": [], "os": {"name": "linux"}});
     assert!(decided(Isolation::Namespaces, linux, json!({}), "").is_ok());
+}
+
+/// The attack: parts of `/proc` that are the host's, without a user namespace and without privileges.
+#[test]
+fn proc_is_unmasked_in_user_namespaces_only() {
+    let own = || json!({"procMount": "Unmasked"});
+    let shared = || json!({"containers": []});
+    let text = "`hostUsers` must be false";
+    refused(Isolation::Namespaces, shared(), own(), "", text);
+    let separate = json!({"containers": [], "hostUsers": false});
+    let decided = decided(Isolation::UserNamespace, separate, own(), "").unwrap();
+    assert!(decided.security.unmasked);
+}
+
+#[test]
+fn a_target_that_is_not_visible_is_told() {
+    let ephemeral = |target: &str| {
+        json!({"containers": [], "ephemeralContainers": [
+        {"name": "c", "targetContainerName": target}, {"name": "other", "targetContainerName": "x"}]})
+    };
+    let notes = |pod: Value| {
+        decided(Isolation::Namespaces, pod, json!({}), "")
+            .unwrap()
+            .notes
+    };
+    let expected = "targetContainerName has no effect: the processes of app are not visible";
+    assert_eq!(notes(ephemeral("app")), [expected]);
+    assert!(notes(ephemeral("")).is_empty());
 }

@@ -1,3 +1,4 @@
+use super::super::state::Terminated;
 use super::*;
 
 /// The status of a pod in which these containers have done something.

@@ -13,9 +13,33 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
 use super::super::Node;
-use super::super::env::{Downward, Problem, Sources};
+use super::super::env::{Downward, EnvError, Sources};
+use super::VolumeError;
 use crate::error::api_message;
 use crate::events::Kind;
+
+/// Why the content of a volume cannot be fetched.
+#[derive(Debug, thiserror::Error)]
+pub(in super::super) enum ContentError {
+    /// A config map, a secret, or a field of the pod.
+    #[error(transparent)]
+    Source(#[from] EnvError),
+    /// All files together.
+    #[error("the files of the volume have more than {} MiB", Files::LARGEST >> 20)]
+    TooLarge,
+    /// A key that the config map or secret does not have.
+    #[error("references non-existent config key: {0}")]
+    NoKey(String),
+    /// A container that the pod does not have.
+    #[error("container {0} not found")]
+    NoContainer(String),
+    /// The API server issues no token.
+    #[error("failed to fetch token: {}", api_message(.0))]
+    Token(#[source] Box<kube::Error>),
+    /// The API server's response has no token.
+    #[error("failed to fetch token: the answer has none")]
+    NoToken,
+}
 
 /// A file of a volume.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +64,7 @@ impl Files {
     /// The largest config maps and secrets have 1 MiB.
     const LARGEST: usize = 64 << 20;
 
-    fn insert(&mut self, path: String, content: &[u8], mode: u32) -> Result<(), Problem> {
+    fn insert(&mut self, path: String, content: &[u8], mode: u32) -> Result<(), ContentError> {
         self.insert_for(None, path, content, mode)
     }
 
@@ -50,11 +74,10 @@ impl Files {
         path: String,
         content: &[u8],
         mode: u32,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         self.bytes = self.bytes.saturating_add(path.len() + content.len());
         if self.bytes > Self::LARGEST {
-            let most = Self::LARGEST >> 20;
-            return Err(format!("the files of the volume have more than {most} MiB"));
+            return Err(ContentError::TooLarge);
         }
         let content = content.to_vec();
         self.entries.insert(
@@ -114,7 +137,7 @@ pub(in super::super) struct Contents<'a> {
 
 impl Contents<'_> {
     /// The files of a volume for which [`comes_from_api`] holds.
-    pub(super) async fn of(&mut self, volume: &Volume) -> Result<Files, Problem> {
+    pub(super) async fn of(&mut self, volume: &Volume) -> Result<Files, ContentError> {
         let mut files = Files::default();
         if let Some(map) = &volume.config_map {
             let (optional, mode) = (map.optional.unwrap_or(false), mode(map.default_mode));
@@ -143,7 +166,7 @@ impl Contents<'_> {
         volume: &Volume,
         wanted: &EmptyDirVolumeSource,
         path: &Path,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), VolumeError> {
         let pod = self.downward.pod;
         if !rustix::process::geteuid().is_root() {
             let message = format!(
@@ -164,7 +187,7 @@ impl Contents<'_> {
         volume: &str,
         source: &VolumeProjection,
         mode: u32,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         if let Some(map) = &source.config_map {
             let optional = map.optional.unwrap_or(false);
             self.config_map(files, &map.name, map.items.as_deref(), mode, optional)
@@ -199,7 +222,7 @@ impl Contents<'_> {
         items: Option<&[KeyToPath]>,
         mode: u32,
         optional: bool,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         let data = self.sources.config_map(name, optional).await?;
         select(files, data.as_ref(), items, mode, optional)
     }
@@ -211,7 +234,7 @@ impl Contents<'_> {
         items: Option<&[KeyToPath]>,
         mode: u32,
         optional: bool,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         let data = self.sources.secret(name, optional).await?;
         select(files, data, items, mode, optional)
     }
@@ -221,7 +244,7 @@ impl Contents<'_> {
         files: &mut Files,
         items: Option<&[DownwardAPIVolumeFile]>,
         mode: u32,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ContentError> {
         for item in items.unwrap_or_default() {
             let content = if let Some(field) = &item.field_ref {
                 self.downward.field(&field.field_path)?
@@ -232,7 +255,8 @@ impl Contents<'_> {
                     let mut containers = spec.containers.iter();
                     containers.find(|container| container.name == name)
                 });
-                let container = container.ok_or_else(|| format!("container {name} not found"))?;
+                let container =
+                    container.ok_or_else(|| ContentError::NoContainer(name.to_owned()))?;
                 let divisor = resource.divisor.as_ref();
                 let divisor = divisor.map_or("1", |divisor| divisor.0.as_str());
                 self.downward
@@ -251,7 +275,7 @@ impl Contents<'_> {
         &mut self,
         volume: &str,
         wanted: &ServiceAccountTokenProjection,
-    ) -> Result<String, Problem> {
+    ) -> Result<String, ContentError> {
         let Some(Tokens(tokens)) = self.tokens.as_deref_mut() else {
             return Ok(String::new());
         };
@@ -284,20 +308,19 @@ impl Contents<'_> {
             .await;
         match (answer, tokens.get(&key)) {
             (Ok(answer), _) => {
-                let none = "failed to fetch token: the answer has none";
-                let status = answer.status.ok_or(none)?;
+                let status = answer.status.ok_or(ContentError::NoToken)?;
                 let expires = status.expiration_timestamp.map_or(now, |time| time.0);
-                let token = Token::new(status.token.ok_or(none)?, now, expires);
+                let token = Token::new(status.token.ok_or(ContentError::NoToken)?, now, expires);
                 let text = token.text.clone();
                 tokens.insert(key, token);
                 Ok(text)
             }
-            // It is still valid, and will be refreshed again soon.
+            // The old token is still valid; the next refresh requests a new one again.
             (Err(error), Some(old)) => {
                 tracing::warn!(pod = pod.name_any(), %error, "the token was not renewed");
                 Ok(old.text.clone())
             }
-            (Err(error), None) => Err(format!("failed to fetch token: {}", api_message(&error))),
+            (Err(error), None) => Err(ContentError::Token(Box::new(error))),
         }
     }
 }
@@ -313,7 +336,7 @@ fn select(
     items: Option<&[KeyToPath]>,
     mode: u32,
     optional: bool,
-) -> Result<(), Problem> {
+) -> Result<(), ContentError> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         let mut all = data.into_iter().flatten();
         return all.try_for_each(|(key, value)| files.insert(key.clone(), value, mode));
@@ -325,7 +348,7 @@ fn select(
                 files.insert(item.path.clone(), value, mode)?;
             }
             None if optional => {}
-            None => return Err(format!("references non-existent config key: {}", item.key)),
+            None => return Err(ContentError::NoKey(item.key.clone())),
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::super::env::Problem;
+use super::VolumeError;
 
 /// Whether a volume is on `medium: Memory`.
 pub(super) fn is_wanted(volume: &EmptyDirVolumeSource) -> bool {
@@ -28,7 +28,7 @@ pub(super) fn prepare(
     pod: &Pod,
     path: &Path,
     memory: u64,
-) -> Result<(), Problem> {
+) -> Result<(), VolumeError> {
     if is_mounted(path) {
         return Ok(());
     }
@@ -38,10 +38,13 @@ pub(super) fn prepare(
         Some(size) => format!("mode=0777,size={size}"),
         None => "mode=0777".to_owned(),
     };
-    let options = std::ffi::CString::new(options).map_err(|error| error.to_string())?;
+    let failed = |source: std::io::Error| VolumeError::Memory {
+        path: path.to_owned(),
+        source,
+    };
+    let options = std::ffi::CString::new(options).map_err(|error| failed(error.into()))?;
     let flags = MountFlags::NODEV | MountFlags::NOSUID;
-    mount("tmpfs", path, "tmpfs", flags, options.as_c_str())
-        .map_err(|error| format!("{}: tmpfs: {error}", path.display()))
+    mount("tmpfs", path, "tmpfs", flags, options.as_c_str()).map_err(|error| failed(error.into()))
 }
 
 /// The memory that the containers of a pod may use together, if each of them has a limit.

@@ -9,18 +9,41 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 
+use crate::error::{AtPath as _, PathError};
 use crate::shim::spec::Mount;
-use crate::shim::{SUB_PATH, open_below};
+use crate::shim::{SUB_PATH, SubPathError, open_below};
 
 /// Directory of the `subPath` bind mounts, below the pod's directory.
 const DIRECTORY: &str = "volume-subpaths";
+
+/// A `subPath` that cannot be mounted, of the mount of this name. The reason is in the node's log; the text is the kubelet's.
+#[derive(Debug, thiserror::Error)]
+#[error("{} for {mount}", SUB_PATH)]
+pub(crate) struct MountError {
+    mount: String,
+    source: BindError,
+}
+
+/// Why a `subPath` cannot be bind-mounted.
+#[derive(Debug, thiserror::Error)]
+enum BindError {
+    /// It cannot be opened in the volume.
+    #[error(transparent)]
+    Open(#[from] SubPathError),
+    /// The volume, or the file or directory to mount on.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
+    /// The kernel does not mount it.
+    #[error(transparent)]
+    Mount(#[from] PathError),
+}
 
 /// Bind-mounts each `subPath` and replaces the source of the mount by the bind mount. `directory` is the pod's directory.
 pub(crate) fn mount_all(
     directory: &Path,
     container: &str,
     mounts: &mut [Mount],
-) -> Result<(), String> {
+) -> Result<(), MountError> {
     // An image has no directory here: its runtime opens the path.
     let of_node = |(_, mount): &(usize, &mut Mount)| !mount.source.as_os_str().is_empty();
     for (index, mount) in mounts.iter_mut().enumerate().filter(of_node) {
@@ -31,41 +54,43 @@ pub(crate) fn mount_all(
             .join(DIRECTORY)
             .join(container)
             .join(index.to_string());
-        one(&mount.source, &path, &place).map_err(|error| {
-            tracing::warn!(mount = mount.name, path = %path.display(), error, "subPath");
-            format!("{SUB_PATH} for {}", mount.name)
+        one(&mount.source, &path, &place).map_err(|source| {
+            tracing::warn!(mount = mount.name, path = %path.display(), error = %source, "subPath");
+            let mount = mount.name.clone();
+            MountError { mount, source }
         })?;
         mount.source = place;
     }
     Ok(())
 }
 
-fn one(volume: &Path, path: &Path, place: &Path) -> Result<(), String> {
-    let text = |error: std::io::Error| error.to_string();
+fn one(volume: &Path, path: &Path, place: &Path) -> Result<(), BindError> {
     let root = rustix::fs::open(volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| error.to_string())?;
+        .map_err(std::io::Error::from)?;
     let found: OwnedFd = open_below(root, path)?;
     // Unmount what an earlier run of the container has left.
     let _ = unmount(place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     if let Some(parent) = place.parent() {
-        fs::create_dir_all(parent).map_err(text)?;
+        fs::create_dir_all(parent)?;
     }
-    let kind = FileType::from_raw_mode(fstat(&found).map_err(|error| error.to_string())?.st_mode);
+    let found_stat = fstat(&found).map_err(std::io::Error::from)?;
+    let kind = FileType::from_raw_mode(found_stat.st_mode);
     let is_directory = kind == FileType::Directory;
     // The path may have been of the other kind for an earlier run of the container.
     match fs::symlink_metadata(place) {
-        Ok(earlier) if earlier.is_dir() && !is_directory => fs::remove_dir(place).map_err(text)?,
-        Ok(earlier) if !earlier.is_dir() && is_directory => fs::remove_file(place).map_err(text)?,
+        Ok(earlier) if earlier.is_dir() && !is_directory => fs::remove_dir(place)?,
+        Ok(earlier) if !earlier.is_dir() && is_directory => fs::remove_file(place)?,
         _ => {}
     }
     if is_directory {
-        fs::create_dir_all(place).map_err(text)?;
+        fs::create_dir_all(place)?;
     } else if !place.exists() {
-        fs::File::create(place).map_err(text)?;
+        fs::File::create(place)?;
     }
     let source = PathBuf::from(format!("/proc/self/fd/{}", found.as_fd().as_raw_fd()));
-    mount_bind(&source, place).map_err(|error| format!("{}: {error}", place.display()))?;
-    mount_change(place, MountPropagationFlags::PRIVATE).map_err(|error| error.to_string())
+    mount_bind(&source, place).at(place)?;
+    let private = mount_change(place, MountPropagationFlags::PRIVATE);
+    Ok(private.map_err(std::io::Error::from)?)
 }
 
 /// Unmounts the `subPath` bind mounts of all containers of a pod.

@@ -10,38 +10,37 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::super::env::Problem;
 use super::content::{Entries, Entry};
-use super::{GROUP, give, inside, make_dir};
+use super::{GROUP, VolumeError, give, inside, make_dir};
+use crate::error::{AtPath as _, PathError};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
 /// Replaces the content of the volume at `root` by `files`; unchanged content is not touched. `group`: the files are given to
 /// it before they are seen. A failed write leaves the volume as it was.
-pub(super) fn write(root: &Path, files: &Entries, group: Option<u32>) -> Result<(), Problem> {
+pub(super) fn write(root: &Path, files: &Entries, group: Option<u32>) -> Result<(), VolumeError> {
     for name in files.keys() {
         inside(name)?;
         // Such names are the layout's own.
         if name.starts_with("..") {
-            return Err(format!("invalid path {name:?}: must not start with \"..\""));
+            return Err(VolumeError::ReservedPath(name.clone()));
         }
     }
-    let fail = |error: io::Error| format!("{}: {error}", root.display());
     if !is_current(root, files, group) {
         let stamp = Timestamp::now()
             .strftime("..%Y_%m_%d_%H_%M_%S.%N")
             .to_string();
         let directory = root.join(&stamp);
         let written = fill(&directory, files, group)
-            .and_then(|()| replace_link(root, NEW_DATA, &stamp, DATA).map_err(fail));
+            .and_then(|()| replace_link(root, NEW_DATA, &stamp, DATA).at(root));
         if let Err(problem) = written {
             for path in [&directory, &root.join(NEW_DATA)] {
                 remove(path).unwrap_or_else(|error| {
                     tracing::warn!(path = %path.display(), %error, "an incomplete write was not removed");
                 });
             }
-            return Err(problem);
+            return Err(problem.into());
         }
     }
     let wanted: BTreeSet<&str> = files.keys().map(|name| first(name)).collect();
@@ -51,32 +50,32 @@ pub(super) fn write(root: &Path, files: &Entries, group: Option<u32>) -> Result<
         if fs::read_link(&link).is_ok_and(|found| found == Path::new(&target)) {
             continue;
         }
-        remove(&link).map_err(fail)?;
-        symlink(&target, &link).map_err(fail)?;
+        remove(&link).at(root)?;
+        symlink(&target, &link).at(root)?;
     }
     // Also what an agent left that ended during a write.
-    let current = fs::read_link(root.join(DATA)).map_err(fail)?;
-    for entry in fs::read_dir(root).map_err(fail)?.flatten() {
+    let current = fs::read_link(root.join(DATA)).at(root)?;
+    for entry in fs::read_dir(root).at(root)?.flatten() {
         let name = entry.file_name();
         let keep = name == DATA
             || current.as_os_str() == name
             || name.to_str().is_some_and(|name| wanted.contains(name));
         if !keep {
-            remove(&entry.path()).map_err(fail)?;
+            remove(&entry.path()).at(root)?;
         }
     }
     Ok(())
 }
 
 /// Writes all files into a new directory.
-fn fill(directory: &Path, files: &Entries, group: Option<u32>) -> Result<(), Problem> {
+fn fill(directory: &Path, files: &Entries, group: Option<u32>) -> Result<(), PathError> {
     make_dir(directory, 0o755)?;
     for (name, entry) in files {
         let file = directory.join(name);
         if let Some(parent) = file.parent() {
             make_dir(parent, 0o755)?;
         }
-        create(&file, entry).map_err(|error| format!("{}: {error}", file.display()))?;
+        create(&file, entry).at(&file)?;
     }
     give(directory, group, true)
 }

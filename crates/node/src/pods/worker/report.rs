@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::Origin;
+use super::super::allocations::{Resizes, tell};
 use super::super::record::Record;
 use super::super::state::ContainerState;
 use super::super::status::{self, Input};
@@ -57,17 +58,27 @@ impl Worker {
         if known && !ending {
             return None;
         }
+        let uid = pod.uid().unwrap_or_default();
         if !ending && over(self.phase(pod)) {
             self.stop_all(pod, grace(pod)).await;
             self.unprepare_claims(pod).await;
             self.ready = false;
+            tell(&self.node.events, self.node.allocations.end(&uid));
         }
+        let resizes = match ending {
+            true => Resizes::default(),
+            false => self.node.allocations.resizes(&uid),
+        };
+        self.was_resized |= resizes != Resizes::default();
         let address = self.node.config.address.to_string();
         let own = self.node.addresses(pod);
         let mut status = {
             let containers = self.containers.lock();
             status::status(&self.input(pod, &containers, ending, &address, &own))
         };
+        if self.was_resized {
+            status::add_resizes(&mut status, &resizes);
+        }
         for container in status["containerStatuses"]
             .as_array_mut()
             .into_iter()
@@ -144,7 +155,7 @@ impl Worker {
         let record = Record::of(status, &self.containers.lock());
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
         if let Err(error) = record.write(&directory) {
-            tracing::warn!(pod = pod.name_any(), error, "static pod was not recorded");
+            tracing::warn!(pod = pod.name_any(), %error, "static pod was not recorded");
         }
         self.remember_conditions(status);
         self.recorded = Some(record);

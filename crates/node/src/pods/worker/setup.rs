@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::super::env::{Downward, Sources};
 use super::super::sandbox::{self, Obstacle};
-use super::super::volumes::{self, Contents, Tokens};
+use super::super::volumes::{self, Contents, Tokens, VolumeError};
 use super::super::{Node, launch};
 use super::{RETRY, Wake, Worker};
-use crate::error::api_message;
 use crate::events::Kind;
+use crate::runtime::RuntimeError;
 
 fn contents<'a>(
     node: &'a Node,
@@ -50,11 +50,11 @@ pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<(), Obstacle>
     };
     let handler = runtime_handler(node, pod).boxed();
     let opened = complete.open(Arc::new(pod.clone()), handler).await;
-    opened.map_err(|error| Obstacle::failed(&error))
+    opened.map_err(Obstacle::failed)
 }
 
 /// The handler of the pod's RuntimeClass; empty for the runtime's default.
-async fn runtime_handler(node: &Node, pod: &Pod) -> Result<String, String> {
+async fn runtime_handler(node: &Node, pod: &Pod) -> Result<String, RuntimeError> {
     let spec = pod.spec.as_ref();
     let class = spec.and_then(|spec| spec.runtime_class_name.as_deref());
     let Some(class) = class.filter(|class| !class.is_empty()) else {
@@ -62,8 +62,7 @@ async fn runtime_handler(node: &Node, pod: &Pod) -> Result<String, String> {
     };
     let api: Api<RuntimeClass> = Api::all(node.client.clone());
     let found = api.get(class).await;
-    let found =
-        found.map_err(|error| format!("failed to get sandbox runtime: {}", api_message(&error)))?;
+    let found = found.map_err(|error| RuntimeError::RuntimeClass(Box::new(error)))?;
     Ok(found.handler)
 }
 
@@ -87,8 +86,9 @@ impl Worker {
                 error.to_string()
             }),
             Err(error) => {
-                events.pod(pod, None, Kind::Warning, "FailedMount", error.clone());
-                Err(error)
+                let message = error.to_string();
+                events.pod(pod, None, Kind::Warning, "FailedMount", message.clone());
+                Err(message)
             }
         };
         let result = match result {
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    pub(super) async fn make_volumes(&mut self, pod: &Pod) -> Result<(), String> {
+    pub(super) async fn make_volumes(&mut self, pod: &Pod) -> Result<(), VolumeError> {
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
         let downward = launch::downward(&self.node, pod);
         let mut contents = contents(&self.node, &downward, &mut self.tokens);
@@ -140,7 +140,8 @@ impl Worker {
             let mut contents = contents(&self.node, &downward, &mut self.tokens);
             if let Err(error) = volumes::refresh(&mut contents, &directory).await {
                 let events = &self.node.events;
-                events.pod(pod, None, Kind::Warning, "FailedMount", error);
+                let message = error.to_string();
+                events.pod(pod, None, Kind::Warning, "FailedMount", message);
             }
         }
         self.refresh

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use tokio::time::Instant;
 
+use super::super::resources::Budget;
 use super::super::state::{Health, Phase, Terminated};
 use super::super::{Update, launch, lifecycle, runs};
 use super::{RETRY, Wake, Worker, grace};
@@ -95,7 +96,8 @@ impl Worker {
         if self.volumes.is_none()
             && let Err(error) = self.make_volumes(pod).await
         {
-            return self.obstacle(pod, container, "CreateContainerConfigError", error);
+            let message = error.to_string();
+            return self.obstacle(pod, container, "CreateContainerConfigError", message);
         }
         let files = match self.files(pod, container).await {
             Ok(files) => files,
@@ -126,8 +128,9 @@ impl Worker {
             let directory = self.node.config.root_dir.join("containers").join(&id);
             match images.hold(&id, &files, &directory).await {
                 Ok(root) => spec.root = root,
-                Err(message) => {
+                Err(error) => {
                     self.node.discard_containers(vec![id]);
+                    let message = error.to_string();
                     return self.obstacle(pod, container, "CreateContainerError", message);
                 }
             }
@@ -161,6 +164,9 @@ impl Worker {
                     format!("Started container {name}"),
                 );
                 self.enter(name, attempt, Phase::Running(running.clone()));
+                if let Some(state) = self.containers.lock().get_mut(name) {
+                    state.applied = Some(Budget::of(pod, container));
+                }
                 runs::forget(&self.node, pod, name, attempt);
                 if self.after_start(pod, container, &running).await {
                     self.watch(pod, container, &running, Health::default());

@@ -49,6 +49,8 @@ impl Worker {
 
     /// Stops all running containers; a further update of the pod can only shorten the grace period.
     pub(super) async fn stop_all(&mut self, pod: &Pod, grace: Duration) {
+        // Nothing is started again.
+        self.restarting.clear();
         self.collect_exits(pod);
         self.probes.clear();
         let running: Vec<(Container, String)> = {
@@ -124,6 +126,7 @@ impl Worker {
                 () = self.node.shutdown.cancelled() => return,
             };
             let Err(error) = detached else { return };
+            let error = error.to_string();
             let message = format!(
                 "error killing pod: failed to \"KillPodSandbox\" for {uid:?} with KillPodSandboxError: {error:?}"
             );

@@ -24,12 +24,12 @@ const LARGEST: usize = 16 << 20;
 /// A failed call; the message has the format of Go's gRPC clients.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("rpc error: code = {code:?} desc = {message}")]
-pub(super) struct Failure {
+pub struct CallError {
     pub(super) code: Code,
     pub(super) message: String,
 }
 
-impl Failure {
+impl CallError {
     /// Whether the runtime did not respond, so that the result of the call is unknown.
     pub(super) fn is_away(&self) -> bool {
         matches!(
@@ -44,7 +44,7 @@ impl Failure {
     }
 }
 
-impl From<Status> for Failure {
+impl From<Status> for CallError {
     fn from(status: Status) -> Self {
         let mut message = status.message().to_owned();
         // The reason for a broken connection is only in the source errors.
@@ -70,25 +70,28 @@ pub(super) struct Calls {
     images: ImageServiceClient<Channel>,
 }
 
+/// An endpoint that is not a socket of this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("endpoint {0:?} of the container runtime: expected unix:///PATH")]
+pub struct EndpointError(String);
+
 /// Parses the socket path of an endpoint, which is either `unix:///path` or a path.
-pub(crate) fn socket(endpoint: &str) -> Result<PathBuf, String> {
+pub(crate) fn socket(endpoint: &str) -> Result<PathBuf, EndpointError> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
     match path.starts_with('/') {
         true => Ok(path.into()),
-        false => Err(format!(
-            "endpoint {endpoint:?} of the container runtime: expected unix:///PATH"
-        )),
+        false => Err(EndpointError(endpoint.to_owned())),
     }
 }
 
 async fn within<T>(
     deadline: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, Failure> {
+) -> Result<T, CallError> {
     match tokio::time::timeout(deadline, call).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(status.into()),
-        Err(_) => Err(Failure {
+        Err(_) => Err(CallError {
             code: Code::DeadlineExceeded,
             message: "context deadline exceeded".into(),
         }),
@@ -99,7 +102,7 @@ async fn within<T>(
 macro_rules! calls {
     ($($client:ident.$name:ident($request:ident) -> $response:ident within $deadline:expr;)*) => {
         impl Calls {
-            $(pub(super) async fn $name(&self, request: v1::$request) -> Result<v1::$response, Failure> {
+            $(pub(super) async fn $name(&self, request: v1::$request) -> Result<v1::$response, CallError> {
                 let mut client = self.$client.clone();
                 within($deadline, client.$name(request)).await
             })*
@@ -120,6 +123,7 @@ calls! {
     runtime.remove_container(RemoveContainerRequest) -> RemoveContainerResponse within WORK;
     runtime.list_containers(ListContainersRequest) -> ListContainersResponse within LOOK;
     runtime.container_status(ContainerStatusRequest) -> ContainerStatusResponse within LOOK;
+    runtime.update_container_resources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse within WORK;
     runtime.list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse within LOOK;
     runtime.reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse within LOOK;
     runtime.exec(ExecRequest) -> ExecResponse within WORK;
@@ -142,7 +146,7 @@ impl Calls {
     }
 
     /// Stops a container; the runtime responds once the container has exited.
-    pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Failure> {
+    pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError> {
         let request = v1::StopContainerRequest {
             container_id: id.to_owned(),
             timeout: seconds(grace),
@@ -159,7 +163,7 @@ impl Calls {
         id: &str,
         cmd: Vec<String>,
         limit: Duration,
-    ) -> Result<v1::ExecSyncResponse, Failure> {
+    ) -> Result<v1::ExecSyncResponse, CallError> {
         let request = v1::ExecSyncRequest {
             container_id: id.to_owned(),
             cmd,
@@ -172,7 +176,7 @@ impl Calls {
     /// Subscribes to container events. Each event means that the containers should be listed again.
     pub(super) async fn events(
         &self,
-    ) -> Result<tonic::Streaming<v1::ContainerEventResponse>, Failure> {
+    ) -> Result<tonic::Streaming<v1::ContainerEventResponse>, CallError> {
         let mut client = self.runtime.clone();
         within(
             LOOK,

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::{Creation, Inner, Known, Removal, calls, follow, time, translate};
-use crate::runtime::{Request, Running, StartError, ended};
-use crate::shim::spec::ContainerSpec;
+use super::{Creation, Inner, Known, Removal, calls, follow, reported, time, translate};
+use crate::runtime::{Given, Request, Running, StartError, ended};
+use crate::shim::spec::{ContainerSpec, Limits};
 
 impl Inner {
     /// Creates a container and starts it.
@@ -25,7 +25,7 @@ impl Inner {
         };
         let name = &request.container.name;
         self.is_ready()
-            .map_err(|text| obstacle("CreateContainerError", text))?;
+            .map_err(|error| obstacle("CreateContainerError", error.to_string()))?;
         let devices = &request.cdi_devices;
         if !devices.is_empty() {
             // Query the current state: the runtime may just have been restarted with a different configuration.
@@ -54,9 +54,9 @@ impl Inner {
             attempt: sandbox.attempt,
         };
         let config = translate::container(&spec, &request, place)
-            .map_err(|text| obstacle("CreateContainerConfigError", text))?;
+            .map_err(|error| obstacle("CreateContainerConfigError", error.to_string()))?;
         let of_pod = translate::sandbox(pod, place)
-            .map_err(|text| obstacle("CreateContainerConfigError", text))?;
+            .map_err(|error| obstacle("CreateContainerConfigError", error.to_string()))?;
         let logs = spec.log.parent().map(make_private).transpose();
         logs.map_err(|error| obstacle("CreateContainerConfigError", error.to_string()))?;
         let create = v1::CreateContainerRequest {
@@ -101,8 +101,9 @@ impl Inner {
         let started = status.as_ref().map(|status| time(status.started_at));
         Ok(Running {
             started: started.flatten().unwrap_or_else(Timestamp::now),
+            user: status.as_ref().and_then(reported::user),
+            given: status.as_ref().and_then(reported::given),
             image_id: status.map_or(request.image.id, |status| status.image_ref),
-            user: None,
             id,
             exit,
         })
@@ -112,7 +113,7 @@ impl Inner {
     pub(super) async fn status(
         &self,
         id: &str,
-    ) -> Result<Option<v1::ContainerStatus>, calls::Failure> {
+    ) -> Result<Option<v1::ContainerStatus>, calls::CallError> {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_owned(),
             verbose: false,
@@ -122,6 +123,23 @@ impl Inner {
             Err(failure) if failure.is_missing() => Ok(None),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Changes the limits of a container; returns what the runtime says afterwards.
+    pub(super) async fn update(&self, id: &str, limits: &Limits) -> Result<Option<Given>, String> {
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(v1::LinuxContainerResources {
+                // They are not changed.
+                hugepage_limits: Vec::new(),
+                ..translate::resources(limits)
+            }),
+            ..v1::UpdateContainerResourcesRequest::default()
+        };
+        let updated = self.calls.update_container_resources(request).await;
+        updated.map_err(|failure| failure.to_string())?;
+        let status = self.status(id).await.ok().flatten();
+        Ok(status.as_ref().and_then(reported::given))
     }
 
     /// Stops a container; retries for as long as the runtime is unavailable.
@@ -144,9 +162,5 @@ impl Inner {
 
 /// Creates a log directory that other users of the host cannot read.
 pub(super) fn make_private(path: &std::path::Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o750)
-        .create(path)
+    allot_cdi::file::create_private_dir(path, 0o750)
 }

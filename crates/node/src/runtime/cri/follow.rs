@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::calls::Failure;
+use super::calls::CallError;
 use super::devices::Devices;
 use super::translate::label;
 use super::{Condition, Inner, time};
@@ -39,7 +39,7 @@ pub(super) async fn follow(inner: Arc<Inner>) {
             if due {
                 inner.look_for_orphaned_sandboxes().await?;
             }
-            Ok::<(), Failure>(())
+            Ok::<(), CallError>(())
         };
         match looked.await {
             Ok(()) => {
@@ -81,7 +81,7 @@ pub(super) fn own(inner: &Inner) -> std::collections::HashMap<String, String> {
 
 impl Inner {
     /// Queries the runtime's version and status.
-    pub(super) async fn ask(&self) -> Result<(), Failure> {
+    pub(super) async fn ask(&self) -> Result<(), CallError> {
         let version = self.calls.version(v1::VersionRequest {
             version: "0.1.0".into(),
         });
@@ -110,7 +110,7 @@ impl Inner {
         });
     }
 
-    fn away(&self, failure: &Failure) {
+    fn away(&self, failure: &CallError) {
         let endpoint = &self.settings.endpoint;
         let network = self.condition.borrow().network.clone();
         self.tell(Condition {
@@ -122,7 +122,7 @@ impl Inner {
     }
 
     /// Records the exit of containers that are no longer running.
-    async fn look_at_containers(&self) -> Result<(), Failure> {
+    async fn look_at_containers(&self) -> Result<(), CallError> {
         let filter = v1::ContainerFilter {
             label_selector: own(self),
             ..v1::ContainerFilter::default()

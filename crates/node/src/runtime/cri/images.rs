@@ -7,19 +7,17 @@ use allot_images::{Credential, Error};
 use allot_protos::cri_v1 as v1;
 
 use super::Inner;
-use super::calls::Failure;
 use super::translate::annotation;
-use crate::runtime::Image;
+use crate::runtime::{Image, RuntimeError};
 
 impl Inner {
     /// Looks up an image in the runtime's image store.
-    pub(super) async fn image(&self, reference: &str) -> Result<Option<Image>, String> {
+    pub(super) async fn image(&self, reference: &str) -> Result<Option<Image>, RuntimeError> {
         let request = v1::ImageStatusRequest {
             image: Some(spec(reference)),
             verbose: false,
         };
-        let answer = self.calls.image_status(request).await;
-        let found = answer.map_err(|failure| failure.to_string())?.image;
+        let found = self.calls.image_status(request).await?.image;
         Ok(found.map(|image| Image {
             reference: reference.to_owned(),
             ..translate(image)
@@ -27,21 +25,18 @@ impl Inner {
     }
 
     /// All images in the runtime's image store.
-    pub(super) async fn images(&self) -> Result<Vec<Image>, String> {
+    pub(super) async fn images(&self) -> Result<Vec<Image>, RuntimeError> {
         let request = v1::ListImagesRequest { filter: None };
-        let listed = self.calls.list_images(request).await;
-        let listed = listed.map_err(|failure| failure.to_string())?.images;
+        let listed = self.calls.list_images(request).await?.images;
         Ok(listed.into_iter().map(translate).collect())
     }
 
     /// IDs of the images that containers use. All containers count: the runtime may have other users.
-    pub(super) async fn images_in_use(&self) -> Result<BTreeSet<String>, String> {
-        let text = |failure: Failure| failure.to_string();
+    pub(super) async fn images_in_use(&self) -> Result<BTreeSet<String>, RuntimeError> {
         let request = v1::ListContainersRequest { filter: None };
-        let containers = self.calls.list_containers(request).await;
-        let containers = containers.map_err(text)?.containers;
+        let containers = self.calls.list_containers(request).await?.containers;
         let request = v1::ListImagesRequest { filter: None };
-        let images = self.calls.list_images(request).await.map_err(text)?.images;
+        let images = self.calls.list_images(request).await?.images;
         // Runtimes differ in how a container names its image.
         let names = containers.into_iter().flat_map(|container| {
             let spec = container.image.unwrap_or_default();
@@ -67,23 +62,23 @@ impl Inner {
     }
 
     /// Removes an image with all its names.
-    pub(super) async fn remove_image(&self, id: &str) -> Result<(), String> {
+    pub(super) async fn remove_image(&self, id: &str) -> Result<(), RuntimeError> {
         let image = Some(spec(id));
         let request = v1::RemoveImageRequest { image };
-        let removed = self.calls.remove_image(request).await;
-        removed.map(drop).map_err(|failure| failure.to_string())
+        self.calls.remove_image(request).await?;
+        Ok(())
     }
 
     /// A directory on the file system that the images are on.
-    pub(super) async fn image_directory(&self) -> Result<PathBuf, String> {
-        let told = self.calls.image_fs_info(v1::ImageFsInfoRequest {}).await;
-        let told = told.map_err(|failure| failure.to_string())?;
-        let first = told.image_filesystems.into_iter().next();
+    pub(super) async fn image_directory(&self) -> Result<PathBuf, RuntimeError> {
+        let request = v1::ImageFsInfoRequest {};
+        let response = self.calls.image_fs_info(request).await?;
+        let first = response.image_filesystems.into_iter().next();
         let first = first.and_then(|it| it.fs_id).map(|it| it.mountpoint);
         first
             .filter(|path| !path.is_empty())
             .map(PathBuf::from)
-            .ok_or_else(|| "the runtime does not tell where its images are".to_owned())
+            .ok_or(RuntimeError::NoImageDirectory)
     }
 
     /// Pulls an image from its registry.
@@ -112,7 +107,8 @@ impl Inner {
             message,
             unanswered: true,
         };
-        let found = self.image(&pulled.image_ref).await.map_err(undecided)?;
+        let found = self.image(&pulled.image_ref).await;
+        let found = found.map_err(|error| undecided(error.to_string()))?;
         let found = found.ok_or_else(|| undecided(format!("image {reference:?} is gone again")))?;
         Ok(Image {
             reference: reference.to_owned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use allot_protos::cri_v1 as v1;
 
-use super::calls::Failure;
+use super::calls::CallError;
 use super::translate::label;
 use super::{Inner, follow};
 use crate::rules;
@@ -40,7 +40,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 impl Inner {
-    async fn rotate_logs(&self) -> Result<(), Failure> {
+    async fn rotate_logs(&self) -> Result<(), CallError> {
         let filter = v1::ContainerFilter {
             label_selector: follow::own(self),
             ..v1::ContainerFilter::default()

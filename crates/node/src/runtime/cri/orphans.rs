@@ -7,7 +7,7 @@ use std::sync::Arc;
 use allot_protos::cri_v1 as v1;
 use parking_lot::Mutex;
 
-use super::calls::Failure;
+use super::calls::CallError;
 use super::removals::Removal;
 use super::translate::label;
 use super::{Inner, follow};
@@ -53,7 +53,7 @@ impl Inner {
     }
 
     /// Removes sandboxes that are not recorded.
-    pub(super) async fn look_for_orphaned_sandboxes(&self) -> Result<(), Failure> {
+    pub(super) async fn look_for_orphaned_sandboxes(&self) -> Result<(), CallError> {
         let filter = v1::PodSandboxFilter {
             label_selector: follow::own(self),
             ..v1::PodSandboxFilter::default()

@@ -7,10 +7,10 @@ use allot_protos::cri_v1 as v1;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::calls::Failure;
+use super::calls::CallError;
 use super::sandbox::{Sandbox, addresses};
 use super::translate::{annotation, label};
-use super::{Inner, Known, Removal, follow, time};
+use super::{Inner, Known, Removal, follow, reported, time};
 use crate::runtime::{Found, Running};
 use crate::shim::spec::Owner;
 
@@ -33,7 +33,7 @@ impl Inner {
         }
     }
 
-    async fn find(&self) -> Result<Vec<Found>, Failure> {
+    async fn find(&self) -> Result<Vec<Found>, CallError> {
         let filter = v1::PodSandboxFilter {
             label_selector: follow::own(self),
             ..v1::PodSandboxFilter::default()
@@ -127,7 +127,8 @@ impl Inner {
                 id: container.id,
                 started: time(status.started_at).unwrap_or_else(Timestamp::now),
                 image_id: status.image_ref.clone(),
-                user: None,
+                user: reported::user(status),
+                given: reported::given(status),
                 exit,
             },
         }

@@ -1,15 +1,18 @@
 //! Pod sandboxes, which contain the namespaces that the containers of a pod share.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use allot_protos::cri_v1 as v1;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::calls::Failure;
+use super::calls::CallError;
 use super::containers::make_private;
 use super::{Creation, Inner, follow, translate};
+use crate::error::AtPath as _;
+use crate::runtime::RuntimeError;
 
 /// The newest sandbox of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +40,7 @@ impl Inner {
     pub(super) async fn sandbox_status(
         &self,
         id: &str,
-    ) -> Result<Option<v1::PodSandboxStatus>, Failure> {
+    ) -> Result<Option<v1::PodSandboxStatus>, CallError> {
         let request = v1::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
             verbose: false,
@@ -53,24 +56,21 @@ impl Inner {
     pub(super) async fn open(
         &self,
         pod: &Pod,
-        handler: BoxFuture<'_, Result<String, String>>,
-    ) -> Result<(), String> {
+        handler: BoxFuture<'_, Result<String, RuntimeError>>,
+    ) -> Result<(), RuntimeError> {
         self.is_ready()?;
         let uid = pod.uid().unwrap_or_default();
         let _creation = Creation::begin(&self.creating, &uid);
         let known = self.sandboxes.lock().get(&uid).cloned();
         let mut attempt = 0;
         if let Some(sandbox) = known {
-            let status = self.sandbox_status(&sandbox.id).await;
-            let status = status.map_err(|failure| failure.to_string())?;
+            let status = self.sandbox_status(&sandbox.id).await?;
             let ready = status.filter(|it| it.state() == v1::PodSandboxState::SandboxReady);
             if ready.is_some() && !sandbox.closed {
                 return Ok(());
             }
             attempt = sandbox.attempt + 1;
-            self.stop_sandbox(&sandbox.id)
-                .await
-                .map_err(|failure| failure.to_string())?;
+            self.stop_sandbox(&sandbox.id).await?;
             self.remove(super::Removal::Sandbox(sandbox.id));
             self.sandboxes.lock().remove(&uid);
         }
@@ -82,14 +82,13 @@ impl Inner {
             attempt,
         };
         let config = translate::sandbox(pod, place)?;
-        make_private(config.log_directory.as_ref())
-            .map_err(|error| format!("{}: {error}", config.log_directory))?;
+        let logs = Path::new(&config.log_directory);
+        make_private(logs).at(logs)?;
         let request = v1::RunPodSandboxRequest {
             config: Some(config),
             runtime_handler,
         };
-        let made = self.calls.run_pod_sandbox(request).await;
-        let id = made.map_err(|failure| failure.to_string())?.pod_sandbox_id;
+        let id = self.calls.run_pod_sandbox(request).await?.pod_sandbox_id;
         let own = translate::own_network(pod, networks);
         // Recorded before a later call can fail, so that the sandbox is removed together with the pod.
         let sandbox = Sandbox {
@@ -103,8 +102,7 @@ impl Inner {
         if !own {
             return Ok(());
         }
-        let status = self.sandbox_status(&id).await;
-        let status = status.map_err(|failure| failure.to_string())?;
+        let status = self.sandbox_status(&id).await?;
         let addresses = status.as_ref().map(addresses).unwrap_or_default();
         if let Some(sandbox) = self.sandboxes.lock().get_mut(&uid) {
             sandbox.addresses = addresses;
@@ -130,7 +128,7 @@ impl Inner {
         }
     }
 
-    async fn stop_sandbox(&self, id: &str) -> Result<(), Failure> {
+    async fn stop_sandbox(&self, id: &str) -> Result<(), CallError> {
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
@@ -141,7 +139,7 @@ impl Inner {
     }
 
     /// Stops and removes a sandbox including its containers. Stopping a sandbox is idempotent.
-    pub(super) async fn remove_sandbox(&self, id: &str) -> Result<(), Failure> {
+    pub(super) async fn remove_sandbox(&self, id: &str) -> Result<(), CallError> {
         self.stop_sandbox(id).await?;
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_owned(),

@@ -11,12 +11,29 @@ use kube::ResourceExt;
 use v1::security_profile::ProfileType;
 
 use crate::oci;
-use crate::rules;
+use crate::rules::{self, SeccompError};
 use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, Limits, Mount};
+use crate::sysctls::{self, SysctlError};
 
 #[cfg(test)]
 mod tests;
+
+/// A setting of a pod that this node refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum TranslateError {
+    /// A kernel parameter.
+    #[error(transparent)]
+    Sysctl(#[from] SysctlError),
+    /// A seccomp profile.
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
+    /// A user namespace for the pod.
+    #[error(
+        "hostUsers: false is not possible on this node: no range of user IDs is set aside for pods"
+    )]
+    UserNamespace,
+}
 
 /// Labels that identify sandboxes and containers. They are the same as the kubelet's, so that tools can show pod names.
 pub(super) mod label {
@@ -76,7 +93,7 @@ fn labels(pod: &Pod, directory: &Path) -> HashMap<String, String> {
 }
 
 /// Builds the sandbox configuration of a pod.
-pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfig, String> {
+pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfig, TranslateError> {
     let spec = pod.spec.clone().unwrap_or_default();
     let of_pod = spec.security_context.clone().unwrap_or_default();
     let own = own_network(pod, place.networks);
@@ -85,10 +102,10 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
         let context = container.security_context.as_ref();
         context.and_then(|context| context.privileged) == Some(true)
     });
-    let mut sysctls = HashMap::new();
+    let mut parameters = HashMap::new();
     for sysctl in of_pod.sysctls.iter().flatten() {
-        rules::check_sysctl(&sysctl.name, own, spec.host_ipc == Some(true))?;
-        sysctls.insert(sysctl.name.replace('/', "."), sysctl.value.clone());
+        let name = sysctls::of_the_pod(&sysctl.name, own, spec.host_ipc == Some(true))?;
+        parameters.insert(name, sysctl.value.clone());
     }
     // The agent's labels take precedence over the pod's.
     let mut all: HashMap<String, String> = pod.labels().clone().into_iter().collect();
@@ -118,7 +135,7 @@ pub(super) fn sandbox(pod: &Pod, place: Place<'_>) -> Result<v1::PodSandboxConfi
         annotations,
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: String::new(),
-            sysctls,
+            sysctls: parameters,
             security_context: Some(v1::LinuxSandboxSecurityContext {
                 namespace_options: Some(namespaces(pod, own)),
                 selinux_options: of_pod.se_linux_options.as_ref().map(selinux),
@@ -189,7 +206,7 @@ fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
 fn profile(
     directory: &Path,
     asked: Option<&SeccompProfile>,
-) -> Result<Option<v1::SecurityProfile>, String> {
+) -> Result<Option<v1::SecurityProfile>, TranslateError> {
     let Some(asked) = rules::seccomp(directory, asked)? else {
         return Ok(None);
     };
@@ -221,7 +238,7 @@ pub(super) fn container(
     spec: &ContainerSpec,
     request: &Request,
     place: Place<'_>,
-) -> Result<v1::ContainerConfig, String> {
+) -> Result<v1::ContainerConfig, TranslateError> {
     let Request {
         pod,
         container,
@@ -285,9 +302,10 @@ fn mount(request: &Request, mount: &Mount) -> v1::Mount {
         asked.is_some_and(|asked| asked.recursive_read_only.as_deref() == Some("Enabled"));
     let image = asked.and_then(|asked| request.volumes.get(&asked.name));
     let sub_path = mount.sub_path.as_deref().filter(|_| image.is_some());
-    let propagation = match mount.follow {
-        true => v1::MountPropagation::PropagationHostToContainer,
-        false => v1::MountPropagation::PropagationPrivate,
+    let propagation = match (mount.both_ways, mount.follow) {
+        (true, _) => v1::MountPropagation::PropagationBidirectional,
+        (false, true) => v1::MountPropagation::PropagationHostToContainer,
+        (false, false) => v1::MountPropagation::PropagationPrivate,
     };
     v1::Mount {
         container_path: mount.target.to_string_lossy().into_owned(),
@@ -301,7 +319,8 @@ fn mount(request: &Request, mount: &Mount) -> v1::Mount {
     }
 }
 
-fn resources(limits: &Limits) -> v1::LinuxContainerResources {
+/// Translates the limits of a container.
+pub(super) fn resources(limits: &Limits) -> v1::LinuxContainerResources {
     let pages: BTreeMap<_, _> = limits.huge_pages.iter().collect();
     v1::LinuxContainerResources {
         cpu_period: limits.cpu_quota.map_or(0, |_| 100_000),
@@ -322,13 +341,13 @@ fn resources(limits: &Limits) -> v1::LinuxContainerResources {
 fn security(
     request: &Request,
     place: Place<'_>,
-) -> Result<v1::LinuxContainerSecurityContext, String> {
+) -> Result<v1::LinuxContainerSecurityContext, TranslateError> {
     let Request { pod, container, .. } = request;
     let spec = pod.spec.clone().unwrap_or_default();
     let of_pod = spec.security_context.clone().unwrap_or_default();
     let own: SecurityContext = container.security_context.clone().unwrap_or_default();
     if spec.host_users == Some(false) {
-        return Err("hostUsers: false is not possible on this node: no range of user IDs is set aside for pods".into());
+        return Err(TranslateError::UserNamespace);
     }
     let user = own.run_as_user.or(of_pod.run_as_user);
     let group = own.run_as_group.or(of_pod.run_as_group);

@@ -5,11 +5,11 @@ use allot_protos::cri_v1 as v1;
 use super::translate::label;
 use super::{Inner, follow, time};
 use crate::oci::measure::Figures;
-use crate::runtime::Measured;
+use crate::runtime::{Measured, RuntimeError};
 
 impl Inner {
     /// Measures the containers of this node.
-    pub(super) async fn usage(&self) -> Result<Vec<Measured>, String> {
+    pub(super) async fn usage(&self) -> Result<Vec<Measured>, RuntimeError> {
         let filter = v1::ContainerStatsFilter {
             label_selector: follow::own(self),
             ..v1::ContainerStatsFilter::default()
@@ -17,9 +17,8 @@ impl Inner {
         let request = v1::ListContainerStatsRequest {
             filter: Some(filter),
         };
-        let told = self.calls.list_container_stats(request).await;
-        let told = told.map_err(|failure| failure.to_string())?;
-        Ok(told.stats.into_iter().filter_map(measured).collect())
+        let response = self.calls.list_container_stats(request).await?;
+        Ok(response.stats.into_iter().filter_map(measured).collect())
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use allot_images::user::id;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
-use super::{Result, Step};
+use super::{Result, StageError};
 use crate::spec::staged::Account;
 use crate::spec::{RootFs, Security};
 
@@ -79,9 +79,7 @@ fn resolve(security: &Security, passwd: &str, group: &str) -> Result<Account> {
             None => users()
                 .find(|fields| fields.first() == Some(&name))
                 .and_then(|fields| id(fields.get(2)?))
-                .ok_or_else(|| {
-                    format!("unable to find user {name}: no matching entries in passwd file")
-                })?,
+                .ok_or_else(|| StageError::NoUser(name.to_owned()))?,
         },
     };
     let entry = users().find(|fields| fields.get(2).copied().and_then(id) == Some(user));
@@ -93,7 +91,7 @@ fn resolve(security: &Security, passwd: &str, group: &str) -> Result<Account> {
             None => groups(group)
                 .find(|(known, _, _)| *known == name)
                 .map(|(_, id, _)| id)
-                .step_missing(name)?,
+                .ok_or_else(|| StageError::NoGroup(name.to_owned()))?,
         }),
     };
     // A user that the pod names has the group that the pod names, or else that of its entry.
@@ -121,17 +119,6 @@ fn resolve(security: &Security, passwd: &str, group: &str) -> Result<Account> {
             .unwrap_or("/")
             .to_owned(),
     })
-}
-
-trait Missing {
-    fn step_missing(self, name: &str) -> Result<u32>;
-}
-
-impl Missing for Option<u32> {
-    fn step_missing(self, name: &str) -> Result<u32> {
-        self.ok_or("no matching entries in group file")
-            .step(|| format!("unable to find group {name}"))
-    }
 }
 
 /// Name, id and members of every group.
@@ -205,6 +192,14 @@ mod tests {
             assert!(found.is_err(), "{group:?}: {found:?}");
         }
         let missing = resolve(&named("nobody"), PASSWD, GROUP).unwrap_err();
-        assert!(missing.contains("unable to find user nobody"), "{missing}");
+        assert_eq!(
+            missing.to_string(),
+            "unable to find user nobody: no matching entries in passwd file"
+        );
+        let missing = resolve(&named("app:staff"), PASSWD, GROUP).unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "unable to find group staff: no matching entries in group file"
+        );
     }
 }

@@ -180,7 +180,7 @@ fn show(from: &Path, to: &Path, targets: &[&Path]) -> Result {
         fd,
         is_dir: metadata.is_dir(),
     };
-    attach(&source, to).map_err(|error| format!("{}: {error}", from.display()))?;
+    attach(&source, to).step(|| from.display().to_string())?;
     sys::read_only(to).step(|| format!("{}: read-only", from.display()))
 }
 

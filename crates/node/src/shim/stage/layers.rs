@@ -31,7 +31,7 @@ pub(super) fn writable(spec: &ContainerSpec, stage: &Path, root: &Path) -> Resul
 /// A directory with all layers as a root directory.
 pub(super) fn bind(copy: &Path, root: &Path) -> Result {
     let source = open(copy)?;
-    clone_onto(source.fd.as_fd(), root).map_err(|error| format!("{}: {error}", copy.display()))?;
+    clone_onto(source.fd.as_fd(), root).step(|| copy.display().to_string())?;
     private(root)
 }
 

@@ -8,12 +8,23 @@ use allot_cdi::DeviceNode;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat2};
 use rustix::io::Errno;
 
-use super::{Result, Source, Step};
+use super::{Result, Source, StageError, Step};
 use crate::shim::spec::Mount;
 use crate::spec::staged::Device;
 
 /// What messages about paths that lead out of a volume begin with.
 pub(crate) const SUB_PATH: &str = "failed to prepare subPath";
+
+/// Why a path in a volume cannot be opened or created.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SubPathError {
+    /// It has `..`, or a link that leads elsewhere.
+    #[error("the path leads out of the volume")]
+    Outside,
+    /// The kernel refuses.
+    #[error(transparent)]
+    Kernel(#[from] Errno),
+}
 
 /// Never out of the directory it starts in, not even for a moment.
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -25,10 +36,10 @@ pub(super) fn open(mount: &Mount) -> Result<Source> {
         .step(|| format!("mount {}", mount.source.display()))?;
     let fd = match &mount.sub_path {
         None => root,
-        Some(path) => below(root, path, mount.layers.is_empty()).map_err(|error| {
-            // The reason is for the helper's log; the message is the kubelet's.
-            eprintln!("{}: subPath {}: {error}", mount.name, path.display());
-            format!("{SUB_PATH} for {}", mount.name)
+        Some(path) => below(root, path, mount.layers.is_empty()).map_err(|source| {
+            eprintln!("{}: subPath {}: {source}", mount.name, path.display());
+            let mount = mount.name.clone();
+            StageError::SubPath { mount, source }
         })?,
     };
     let kind = FileType::from_raw_mode(fstat(&fd).step(|| "fstat".into())?.st_mode);
@@ -41,17 +52,17 @@ pub(super) fn open(mount: &Mount) -> Result<Source> {
 /// Walks down from a directory. Links are followed as long as they stay inside; every step starts from a descriptor of
 /// a directory that was inside when it was opened, so that renaming directories meanwhile cannot lead outside.
 /// `create`: what is missing is created. Not in an image, which is that of other containers as well.
-fn below(root: OwnedFd, path: &Path, create: bool) -> Result<OwnedFd> {
+fn below(root: OwnedFd, path: &Path, create: bool) -> std::result::Result<OwnedFd, SubPathError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = openat2(&root, path, flags, Mode::empty(), INSIDE);
     match found {
         Ok(fd) => return Ok(fd),
         Err(Errno::NOENT) if create => {}
-        Err(Errno::XDEV) => return Err("the path leads out of the volume".into()),
-        Err(error) => return Err(error.to_string()),
+        Err(Errno::XDEV) => return Err(SubPathError::Outside),
+        Err(error) => return Err(error.into()),
     }
     // New directories get the permissions of the volume, independent of the umask.
-    let mode = fstat(&root).map_err(|error| error.to_string())?.st_mode & 0o7777;
+    let mode = fstat(&root)?.st_mode & 0o7777;
     let mask = rustix::process::umask(Mode::empty());
     let made = make_below(root, path, Mode::from_raw_mode(mode), false);
     rustix::process::umask(mask);
@@ -59,28 +70,33 @@ fn below(root: OwnedFd, path: &Path, create: bool) -> Result<OwnedFd> {
 }
 
 /// The same for a process with several threads, in which what is masked is not to be changed.
-pub(crate) fn open_below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
+pub(crate) fn open_below(root: OwnedFd, path: &Path) -> std::result::Result<OwnedFd, SubPathError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match openat2(&root, path, flags, Mode::empty(), INSIDE) {
         Err(Errno::NOENT) => {}
-        Err(Errno::XDEV) => return Err("the path leads out of the volume".into()),
-        found => return found.map_err(|error| error.to_string()),
+        Err(Errno::XDEV) => return Err(SubPathError::Outside),
+        found => return Ok(found?),
     }
-    let mode = fstat(&root).map_err(|error| error.to_string())?.st_mode & 0o7777;
+    let mode = fstat(&root)?.st_mode & 0o7777;
     make_below(root, path, Mode::from_raw_mode(mode), true)
 }
 
 /// Creates the missing part of a path, and opens it. Every step is looked up from the root, where links and ".." cannot
 /// lead out; only the last part is created, below a directory that was inside when it was opened.
 /// `change`: permissions are masked, and have to be given afterwards.
-fn make_below(root: OwnedFd, path: &Path, mode: Mode, change: bool) -> Result<OwnedFd> {
+fn make_below(
+    root: OwnedFd,
+    path: &Path,
+    mode: Mode,
+    change: bool,
+) -> std::result::Result<OwnedFd, SubPathError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let open = |path: &Path| openat2(&root, path, flags, Mode::empty(), INSIDE);
-    let mut at = open(Path::new(".")).map_err(|error| error.to_string())?;
+    let mut at = open(Path::new("."))?;
     let mut so_far = PathBuf::new();
     for part in path.components() {
         let Component::Normal(name) = part else {
-            return Err("the path leads out of the volume".into());
+            return Err(SubPathError::Outside);
         };
         so_far.push(name);
         at = match open(&so_far) {
@@ -89,17 +105,15 @@ fn make_below(root: OwnedFd, path: &Path, mode: Mode, change: bool) -> Result<Ow
                     Ok(()) if change => {
                         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                         let made = openat2(&at, name, flags, Mode::empty(), INSIDE);
-                        made.and_then(|made| fchmod(made, mode))
-                            .map_err(|error| error.to_string())?;
+                        made.and_then(|made| fchmod(made, mode))?;
                     }
                     Ok(()) | Err(Errno::EXIST) => {}
-                    Err(error) => return Err(error.to_string()),
+                    Err(error) => return Err(error.into()),
                 }
                 open(&so_far)
             }
             found => found,
-        }
-        .map_err(|error| error.to_string())?;
+        }?;
     }
     Ok(at)
 }
@@ -120,10 +134,7 @@ pub(super) fn device(node: &DeviceNode) -> Result<Device> {
     } else if kind.is_fifo() {
         "p"
     } else {
-        return Err(format!(
-            "device {}: not a device node on the host",
-            node.path
-        ));
+        return Err(StageError::NotADevice(node.path.clone()));
     };
     let numbers = metadata.rdev();
     Ok(Device {

@@ -145,7 +145,7 @@ pub fn balanced(
     resources: &[(Arc<str>, i64)],
     devices: Devices<'_>,
 ) -> i64 {
-    // There are hardly ever more than these, and this is done for every feasible node.
+    // On the stack: this runs for every feasible node, and more than four resources are rare.
     let (mut few, mut many) = ([Usage::default(); 4], Vec::new());
     let all = match few.get_mut(..resources.len()) {
         Some(all) => all,

@@ -1,5 +1,7 @@
 //! VolumeZone: a volume with labels of a zone or region is used there.
 
+use allot_apimachinery::well_known;
+
 use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::status::Rejection;
@@ -9,12 +11,12 @@ use super::PodVolumes;
 /// Topology labels: the current name and the deprecated one.
 const TOPOLOGY: [(&str, &str); 2] = [
     (
-        "topology.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/zone",
+        well_known::LABEL_TOPOLOGY_ZONE,
+        well_known::LABEL_FAILURE_DOMAIN_BETA_ZONE,
     ),
     (
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/region",
+        well_known::LABEL_TOPOLOGY_REGION,
+        well_known::LABEL_FAILURE_DOMAIN_BETA_REGION,
     ),
 ];
 

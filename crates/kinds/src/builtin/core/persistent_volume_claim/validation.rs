@@ -1,10 +1,10 @@
 //! Validation of persistent volume claims.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION;
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use crate::validate::storage::CLASS_ANNOTATION;
 use crate::validate::{IMMUTABLE, entries, immutable, pod_diff, quantity, rule, storage, text};
 
 /// Checks a claim of a volume.
@@ -69,8 +69,8 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
     validate(object, errors);
     // The requested size of a bound claim may grow.
     let bound = object["status"]["phase"] == "Bound";
-    let [annotation, annotation_before] =
-        [object, old].map(|it| it["metadata"]["annotations"][CLASS_ANNOTATION].as_str());
+    let [annotation, annotation_before] = [object, old]
+        .map(|it| it["metadata"]["annotations"][BETA_STORAGE_CLASS_ANNOTATION].as_str());
     let named = object["spec"]["storageClassName"].as_str();
     let unnamed = old["spec"]["storageClassName"].is_null();
     // The class may be set where there was none, to that of the annotation if there is one.
@@ -84,7 +84,7 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
     if !moves_class && annotation != annotation_before.unwrap_or_default() {
         let at = Path::new("metadata").child("annotations");
         errors.push(Error::invalid(
-            &at.child(CLASS_ANNOTATION),
+            &at.child(BETA_STORAGE_CLASS_ANNOTATION),
             annotation,
             IMMUTABLE,
         ));
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_class_of_the_annotation_is_fixed() {
-        let class = "volume.beta.kubernetes.io/storage-class";
+        let class = BETA_STORAGE_CLASS_ANNOTATION;
         let mut old = claim();
         old["metadata"]["annotations"][class] = "a".into();
         let mut new = claim();

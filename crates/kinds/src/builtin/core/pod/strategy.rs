@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use allot_apimachinery::Quantity;
 use allot_model::features::{Feature, Features};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::object::items;
 
@@ -117,6 +117,31 @@ pub(super) fn drop_disabled(features: &Features, pod: &mut Value, old: &Value) {
             status.remove(key);
         }
     }
+    let mut containers = ["containers", "initContainers"].into_iter();
+    let is_resizable = containers.any(|list| {
+        let mut all = items(&old["spec"][list]).iter();
+        all.any(|container| !items(&container["resizePolicy"]).is_empty())
+    });
+    if !is_resizable && !features.enabled(Feature::InPlacePodVerticalScaling) {
+        drop_resources(status);
+    }
+}
+
+/// Removes what is reported about the resources of containers.
+fn drop_resources(status: &mut Map<String, Value>) {
+    for list in [
+        "containerStatuses",
+        "initContainerStatuses",
+        "ephemeralContainerStatuses",
+    ] {
+        let all = status.get_mut(list).and_then(Value::as_array_mut);
+        for container in all.into_iter().flatten() {
+            if let Value::Object(container) = container {
+                container.remove("resources");
+                container.remove("allocatedResources");
+            }
+        }
+    }
 }
 
 /// Keeps fields of a pod's status that older reporters omit: its QoS class, and the observed generation.
@@ -176,5 +201,30 @@ pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     match asked.unwrap_or(own) {
         seconds if seconds < 0 => 1,
         seconds => seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use allot_model::features::Release;
+
+    use super::*;
+
+    #[test]
+    fn resources_of_containers_are_reported_where_they_can_change() {
+        let check = |minor: u8, policy: Value, kept: bool| {
+            let container = json!({"name": "c", "resources": {}, "allocatedResources": {"cpu": "1"}});
+            let mut pod = json!({"status": {"containerStatuses": [container]}});
+            let old = json!({"spec": {"containers": [{"name": "c", "resizePolicy": policy}]}});
+            drop_disabled(&Features::of(Release::new(minor)), &mut pod, &old);
+            let left = pod["status"]["containerStatuses"][0].as_object();
+            let left = left.expect("a container").len();
+            assert_eq!(left, if kept { 3 } else { 1 }, "1.{minor}");
+        };
+        check(32, Value::Null, false);
+        check(32, json!([]), false);
+        check(32, json!([{"resourceName": "cpu"}]), true);
+        check(33, Value::Null, true);
+        check(36, Value::Null, true);
     }
 }

@@ -1,0 +1,239 @@
+//! Translation of patterns from Go's dialect to Rust's.
+
+use super::explain::explain;
+
+/// Highest count of a repetition.
+const MAX_REPEAT: u32 = 1000;
+
+/// How often the parts of a pattern are repeated, one in another: all together no more than one repetition may, as in Go.
+/// Otherwise a short pattern is a program of millions of steps for each character of a text.
+struct Repetitions {
+    /// The highest count in each open group, and outside of all.
+    groups: Vec<u32>,
+    /// The highest count of the expression that was parsed last.
+    last: u32,
+}
+
+impl Repetitions {
+    fn new() -> Self {
+        Self {
+            groups: vec![1],
+            last: 1,
+        }
+    }
+
+    /// The last part has that count.
+    fn count(&mut self, count: u32) {
+        self.last = count;
+        if let Some(most) = self.groups.last_mut() {
+            *most = count.max(*most);
+        }
+    }
+
+    fn open(&mut self) {
+        self.groups.push(1);
+        self.last = 1;
+    }
+
+    fn close(&mut self) {
+        if self.groups.len() > 1
+            && let Some(most) = self.groups.pop()
+        {
+            self.count(most);
+        }
+    }
+
+    /// The last part is repeated so often.
+    fn repeat(&mut self, times: u32) -> bool {
+        let count = self.last.saturating_mul(times.max(1));
+        self.count(count);
+        count <= MAX_REPEAT
+    }
+}
+
+/// Rewrites syntax with another meaning in Rust's dialect: classes such as `\d` are ASCII in Go, brackets and `&&` have
+/// no meaning inside a class, `\Q…\E` quotes.
+pub(super) fn translate(pattern: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    let mut in_class = false;
+    let mut repetitions = Repetitions::new();
+    while let Some(c) = rest.chars().next() {
+        if !in_class && !matches!(c, '{' | '*' | '+' | '?' | '(' | ')') {
+            repetitions.count(1);
+        }
+        if let Some(after) = rest.strip_prefix("\\Q")
+            && !in_class
+        {
+            let (quoted, after) = after.split_once("\\E").unwrap_or((after, ""));
+            out.push_str(&::regex::escape(quoted));
+            rest = after;
+            continue;
+        }
+        if c == '\\' {
+            let Some(escaped) = rest[1..].chars().next() else {
+                return Err("trailing backslash at end of expression: ``".to_owned());
+            };
+            out.push_str(&escape(escaped, in_class));
+            rest = &rest[1 + escaped.len_utf8()..];
+            if matches!(escaped, 'p' | 'P' | 'x')
+                && rest.starts_with('{')
+                && let Some(end) = rest.find('}')
+            {
+                out.push_str(&rest[..=end]);
+                rest = &rest[end + 1..];
+            }
+            continue;
+        }
+        if in_class {
+            rest = class_part(rest, &mut out, &mut in_class);
+            continue;
+        }
+        match c {
+            '[' => {
+                in_class = true;
+                out.push('[');
+                rest = &rest[1..];
+                if let Some(after) = rest.strip_prefix('^') {
+                    out.push('^');
+                    rest = after;
+                }
+                if let Some(after) = rest.strip_prefix(']') {
+                    out.push_str("\\]");
+                    rest = after;
+                }
+            }
+            '*' | '+' | '?' if nested_repetition(&pattern[..pattern.len() - rest.len()], c) => {
+                return Err(explain(pattern));
+            }
+            '{' => {
+                let repeat = repeat(rest)?;
+                match repeat {
+                    Some(times) if !repetitions.repeat(times) => {
+                        let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+                        return Err(format!("invalid repeat count: `{}`", &rest[..end]));
+                    }
+                    Some(_) => {
+                        // The digits of the bounds are copied as they are.
+                        let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+                        out.push_str(&rest[..end]);
+                        rest = &rest[end..];
+                        continue;
+                    }
+                    None => repetitions.count(1),
+                }
+                out.push_str("\\{");
+                rest = &rest[1..];
+            }
+            '(' if rest.starts_with("(?") => {
+                let flags = rest[2..]
+                    .bytes()
+                    .take_while(u8::is_ascii_alphabetic)
+                    .count();
+                if let Some(bad) = rest[2..2 + flags]
+                    .chars()
+                    .find(|flag| matches!(flag, 'x' | 'u' | 'R'))
+                    && !rest[2..].starts_with("P<")
+                {
+                    let _ = bad;
+                    return Err(format!(
+                        "invalid or unsupported Perl syntax: `(?{}`",
+                        &rest[2..2 + flags.max(1)]
+                    ));
+                }
+                repetitions.open();
+                out.push('(');
+                rest = &rest[1..];
+            }
+            c => {
+                match c {
+                    '(' => repetitions.open(),
+                    ')' => repetitions.close(),
+                    _ => {}
+                }
+                out.push(c);
+                rest = &rest[c.len_utf8()..];
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Whether a repetition is repeated; only `?` may follow one, to make it lazy.
+pub(super) fn nested_repetition(before: &str, operator: char) -> bool {
+    let mut back = before.chars().rev();
+    match (back.next(), back.next()) {
+        (Some('*' | '+' | '?'), escaped) if escaped != Some('\\') => {
+            let lazy = before.ends_with("*?") || before.ends_with("+?") || before.ends_with("??");
+            operator != '?' || lazy
+        }
+        _ => false,
+    }
+}
+
+fn class_part<'p>(rest: &'p str, out: &mut String, in_class: &mut bool) -> &'p str {
+    if rest.starts_with("[:")
+        && let Some(end) = rest.find(":]")
+    {
+        out.push_str(&rest[..end + 2]);
+        return &rest[end + 2..];
+    }
+    let Some(c) = rest.chars().next() else {
+        return "";
+    };
+    match c {
+        ']' => {
+            *in_class = false;
+            out.push(']');
+        }
+        '[' | '&' | '~' => {
+            out.push('\\');
+            out.push(c);
+        }
+        // A range keeps its dash, a second dash is a character.
+        '-' if rest.starts_with("--") => {
+            out.push_str("\\-");
+        }
+        c => out.push(c),
+    }
+    &rest[c.len_utf8()..]
+}
+
+fn escape(c: char, in_class: bool) -> String {
+    let class = |set: &str, negated: bool| match (in_class, negated) {
+        (true, false) => set.to_owned(),
+        (_, true) => format!("[^{set}]"),
+        (false, false) => format!("[{set}]"),
+    };
+    match c {
+        'd' => class("0-9", false),
+        'D' => class("0-9", true),
+        'w' => class("0-9A-Za-z_", false),
+        'W' => class("0-9A-Za-z_", true),
+        's' => class("\\t\\n\\x0C\\r\\x20", false),
+        'S' => class("\\t\\n\\x0C\\r\\x20", true),
+        'b' if !in_class => "(?-u:\\b)".to_owned(),
+        'B' if !in_class => "(?-u:\\B)".to_owned(),
+        c => format!("\\{c}"),
+    }
+}
+
+/// The count of the repetition that a brace starts, which is limited; `None` if the brace is a literal.
+fn repeat(rest: &str) -> Result<Option<u32>, String> {
+    let Some((inside, _)) = rest[1..].split_once('}') else {
+        return Ok(None);
+    };
+    let (low, high) = inside.split_once(',').unwrap_or((inside, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if low.is_empty() || !digits(low) || !digits(high) {
+        return Ok(None);
+    }
+    let too_many = |text: &str| {
+        !text.is_empty() && text.parse::<u32>().map_or(true, |count| count > MAX_REPEAT)
+    };
+    if too_many(low) || too_many(high) {
+        return Err(format!("invalid repeat count: `{{{inside}}}`"));
+    }
+    let most = if high.is_empty() { low } else { high };
+    Ok(Some(most.parse().unwrap_or(MAX_REPEAT)))
+}

@@ -1,0 +1,225 @@
+//! Limits of a container that runs: its processor time and its memory, in both versions of cgroups.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::cgroup::{CPU_PERIOD, INNER, ROOT};
+use crate::spec::Limits;
+
+/// Puts other limits of processor time and memory in force for a container that runs. Memory comes first: if the kernel refuses
+/// that, nothing has changed.
+///
+/// # Errors
+/// The file that cannot be written, and why. The container may have ended.
+pub(crate) fn change(container: &Path, limits: &Limits) -> Result<(), String> {
+    change_below(Path::new(ROOT), container, limits)
+}
+
+fn change_below(root: &Path, container: &Path, limits: &Limits) -> Result<(), String> {
+    let relative = container.strip_prefix("/").unwrap_or(container);
+    if root.join("cgroup.controllers").exists() {
+        return change_second(&root.join(relative), limits);
+    }
+    let first = First { root, relative };
+    first.write("memory", "memory.limit_in_bytes", limits.memory)?;
+    let shares = limits.cpu_shares.and_then(|it| i64::try_from(it).ok());
+    first.write("cpu", "cpu.shares", shares)?;
+    let period = limits.cpu_quota.map(|_| CPU_PERIOD.cast_signed());
+    first.write("cpu", "cpu.cfs_period_us", period)?;
+    first.write("cpu", "cpu.cfs_quota_us", limits.cpu_quota)
+}
+
+/// The second version of cgroups.
+fn change_second(directory: &Path, limits: &Limits) -> Result<(), String> {
+    if let Some(memory) = limits.memory {
+        write(&directory.join("memory.max"), &memory.to_string())?;
+    }
+    if let Some(shares) = limits.cpu_shares {
+        write(&directory.join("cpu.weight"), &weight(shares).to_string())?;
+    }
+    if let Some(quota) = limits.cpu_quota {
+        write(&directory.join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))?;
+    }
+    Ok(())
+}
+
+/// The first version of cgroups: the processes of a container are in a cgroup below that of the container.
+struct First<'a> {
+    root: &'a Path,
+    relative: &'a Path,
+}
+
+impl First<'_> {
+    /// Writes a limit to both cgroups. The lower one must never have more than the one above.
+    fn write(&self, controller: &str, file: &str, value: Option<i64>) -> Result<(), String> {
+        let controller = self.root.join(controller);
+        // Where the kernel has no such controller, the container has no such limit either.
+        let (Some(value), true) = (value, controller.is_dir()) else {
+            return Ok(());
+        };
+        let outer = controller.join(self.relative);
+        let inner = outer.join(INNER);
+        let mut both: Vec<PathBuf> = vec![outer.join(file)];
+        // One that an earlier release started has no second one.
+        if inner.is_dir() {
+            both.push(inner.join(file));
+        }
+        let before = fs::read_to_string(&both[0]).ok();
+        let before = before.and_then(|text| text.trim().parse::<i64>().ok());
+        let grows = before.is_some_and(|before| before >= 0 && before < value);
+        if !grows {
+            both.reverse();
+        }
+        let value = value.to_string();
+        both.iter().try_for_each(|file| write(file, &value))
+    }
+}
+
+/// Cgroups are not created here: that of a container which has ended is gone.
+fn write(file: &Path, value: &str) -> Result<(), String> {
+    let opened = fs::OpenOptions::new().write(true).truncate(true).open(file);
+    let written = opened.and_then(|mut file| file.write_all(value.as_bytes()));
+    written.map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// The weight that stands for a number of shares, as libcontainer computes it when it creates the container: 1 for 2, 100 for
+/// 1024 and 10 000 for 262 144 shares.
+fn weight(shares: u64) -> u64 {
+    const WEIGHTS: (u64, u64) = (1, 10_000);
+    const SHARES: (u64, u64) = (2, 262_144);
+    if shares <= SHARES.0 {
+        return WEIGHTS.0;
+    }
+    if shares >= SHARES.1 {
+        return WEIGHTS.1;
+    }
+    let doublings = (shares as f64).log2();
+    let exponent = (doublings * doublings + 125.0 * doublings) / 612.0 - 7.0 / 34.0;
+    let weight = 10_f64.powf(exponent).ceil() as u64;
+    weight.clamp(WEIGHTS.0, WEIGHTS.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cgroup file system of a test: these files, with these contents.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a directory");
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        }
+        root
+    }
+
+    fn read(root: &tempfile::TempDir, name: &str) -> String {
+        fs::read_to_string(root.path().join(name)).expect("a file")
+    }
+
+    fn limits() -> Limits {
+        Limits {
+            cpu_shares: Some(512),
+            cpu_quota: Some(50_000),
+            memory: Some(1 << 20),
+            ..Limits::default()
+        }
+    }
+
+    #[test]
+    fn weights_are_those_of_shares() {
+        let check = |shares: u64, expected: u64| assert_eq!(weight(shares), expected);
+        check(0, 1);
+        check(2, 1);
+        check(1024, 100);
+        check(262_144, 10_000);
+        check(u64::MAX, 10_000);
+        assert!(weight(512) < weight(1024) && weight(1024) < weight(2048));
+    }
+
+    #[test]
+    fn limits_of_the_second_version_are_changed() {
+        let root = tree(&[
+            ("cgroup.controllers", "cpu memory"),
+            ("allot/c/memory.max", "max"),
+            ("allot/c/cpu.weight", "100"),
+            ("allot/c/cpu.max", "max 100000"),
+        ]);
+        let container = Path::new("/allot/c");
+        change_below(root.path(), container, &limits()).expect("changed");
+        assert_eq!(read(&root, "allot/c/memory.max"), "1048576");
+        assert_eq!(read(&root, "allot/c/cpu.weight"), weight(512).to_string());
+        assert_eq!(read(&root, "allot/c/cpu.max"), "50000 100000");
+        // Those of a container without limits stay.
+        change_below(root.path(), container, &Limits::default()).expect("nothing");
+        assert_eq!(read(&root, "allot/c/memory.max"), "1048576");
+    }
+
+    #[test]
+    fn both_cgroups_of_the_first_version_are_changed() {
+        let files = [
+            (
+                "memory/allot/c/memory.limit_in_bytes",
+                "9223372036854771712\n",
+            ),
+            ("memory/allot/c/processes/memory.limit_in_bytes", "5\n"),
+            ("cpu/allot/c/cpu.shares", "2\n"),
+            ("cpu/allot/c/processes/cpu.shares", "2\n"),
+            ("cpu/allot/c/cpu.cfs_period_us", "100000\n"),
+            ("cpu/allot/c/processes/cpu.cfs_period_us", "100000\n"),
+            ("cpu/allot/c/cpu.cfs_quota_us", "-1\n"),
+            ("cpu/allot/c/processes/cpu.cfs_quota_us", "-1\n"),
+        ];
+        let root = tree(&files);
+        change_below(root.path(), Path::new("/allot/c"), &limits()).expect("changed");
+        for (name, _) in files {
+            let expected = match name.rsplit('/').next() {
+                Some("memory.limit_in_bytes") => "1048576",
+                Some("cpu.shares") => "512",
+                Some("cpu.cfs_quota_us") => "50000",
+                _ => "100000",
+            };
+            assert_eq!(read(&root, name), expected, "{name}");
+        }
+    }
+
+    /// The lower cgroup would else have more than the upper one, which the kernel refuses for quotas of processor time.
+    #[test]
+    fn what_cannot_be_written_first_leaves_the_rest() {
+        let file = "cpu/allot/c/cpu.cfs_quota_us";
+        let check = |before: &str, expected: &str| {
+            let root = tree(&[
+                (file, before),
+                ("cpu/allot/c/cpu.shares", "2"),
+                ("cpu/allot/c/cpu.cfs_period_us", "100000"),
+            ]);
+            // The lower one has no files: it cannot be written.
+            fs::create_dir(root.path().join("cpu/allot/c").join(INNER)).expect("a directory");
+            let limits = Limits {
+                cpu_quota: Some(50_000),
+                ..Limits::default()
+            };
+            let first = First {
+                root: root.path(),
+                relative: Path::new("allot/c"),
+            };
+            let written = first.write("cpu", "cpu.cfs_quota_us", limits.cpu_quota);
+            assert!(written.is_err());
+            assert_eq!(read(&root, file), expected);
+        };
+        check("60000", "60000");
+        check("-1", "-1");
+        check("40000", "50000");
+    }
+
+    #[test]
+    fn the_cgroup_of_a_container_that_has_ended_is_not_made_again() {
+        let root = tree(&[("memory/other", "")]);
+        let changed = change_below(root.path(), Path::new("/allot/c"), &limits());
+        let error = changed.expect_err("an error");
+        assert!(error.contains("memory.limit_in_bytes"), "{error}");
+        assert!(!root.path().join("memory/allot").exists());
+    }
+}

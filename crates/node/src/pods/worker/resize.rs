@@ -1,0 +1,311 @@
+//! Resizes a pod that runs: asks for what its object says, and gives its containers what was granted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::super::allocations::{Resizes, tell};
+use super::super::resources::{Allocation, Budget, Sizes, requests};
+use super::super::{lifecycle, limits};
+use super::{RETRY, Wake, Worker, container_of, grace};
+use crate::error::PathError;
+use crate::events::Kind;
+use crate::spec;
+
+/// Name of the record, in the pod's directory.
+const FILE: &str = "resources.json";
+
+/// What one agent leaves to the next about the resources of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Resources {
+    pub(super) allocated: Allocation,
+    /// What containers run with that do not have what is allocated yet, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) held: BTreeMap<String, Budget>,
+}
+
+impl Resources {
+    /// Reads the record of a pod from its directory; `None` if no agent has written one that can be read.
+    pub(super) fn read(directory: &Path) -> Option<Self> {
+        let path = directory.join(FILE);
+        match spec::read(&path) {
+            Ok(record) => Some(record),
+            Err(_) if !path.exists() => None,
+            Err(error) => {
+                tracing::warn!(%error, "the record of a pod's resources is not used");
+                None
+            }
+        }
+    }
+}
+
+/// What containers are to have, by name.
+pub(super) type Wanted = BTreeMap<String, Budget>;
+
+/// A container that does not have what its pod has been allocated.
+struct Change {
+    container: Container,
+    id: String,
+    now: Budget,
+    wanted: Budget,
+}
+
+impl Worker {
+    /// The pod as it is to run: with the resources that it has been allocated.
+    pub(super) fn allocated(&self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let allocations = &self.node.allocations;
+        // Before all pods are known, it is not known either what is left for a resize.
+        if !self.node.synced.initialized() {
+            return allocations.allocated(pod);
+        }
+        let (pod, told) = allocations.ask(pod);
+        tell(&self.node.events, told);
+        pod
+    }
+
+    /// Tells what the pod has been allocated: by an earlier agent, or else what it asks for. Returns what containers have that
+    /// run with other resources.
+    pub(super) fn admit(&mut self, pod: &Arc<Pod>, resizes: Resizes) -> BTreeMap<String, Budget> {
+        let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
+        let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+        let over = matches!(phase, Some("Succeeded" | "Failed"));
+        if !over && !self.node.pretends() {
+            self.resources = Resources::read(&directory);
+        }
+        let known = self.resources.clone().unwrap_or_else(|| Resources {
+            allocated: Allocation::of(pod),
+            held: BTreeMap::new(),
+        });
+        let reserved = match over {
+            true => Sizes::default(),
+            false => requests(&known.allocated.applied_to(pod), &known.held),
+        };
+        let allocations = &self.node.allocations;
+        allocations.admit(pod, known.allocated, reserved, resizes, &self.news);
+        known.held
+    }
+
+    /// What an earlier agent has left: containers that run have what they were given.
+    pub(super) fn adopt_resources(&self, pod: &Arc<Pod>, held: &BTreeMap<String, Budget>) {
+        let pod = self.node.allocations.allocated(pod);
+        for (name, state) in self.containers.lock().iter_mut() {
+            if state.running().is_some()
+                && let Some(container) = container_of(&pod, name)
+            {
+                let held = held.get(name).copied();
+                state.applied = Some(held.unwrap_or_else(|| Budget::of(&pod, &container)));
+            }
+        }
+    }
+
+    /// Containers that run with other resources than those that the pod has been allocated.
+    fn changes(&self, pod: &Pod) -> Vec<Change> {
+        let spec = pod.spec.iter();
+        let all = spec.flat_map(|spec| {
+            spec.init_containers
+                .iter()
+                .flatten()
+                .chain(&spec.containers)
+        });
+        let containers = self.containers.lock();
+        let changes = all.filter_map(|container| {
+            let state = containers.get(&container.name)?;
+            let (id, now) = (state.running()?.id.clone(), state.applied?);
+            let wanted = Budget::of(pod, container);
+            (now != wanted).then(|| Change {
+                container: container.clone(),
+                id,
+                now,
+                wanted,
+            })
+        });
+        changes.collect()
+    }
+
+    /// Gives the containers what the pod has been allocated. Returns when to try again if that failed.
+    pub(super) async fn resize(&mut self, pod: &Pod) -> Wake {
+        let changes = self.changes(pod);
+        let recorded = self.record_resources(pod, &changes);
+        self.settle(pod, &changes);
+        if changes.is_empty() {
+            return None;
+        }
+        let wanted: Wanted = changes
+            .iter()
+            .map(|it| (it.container.name.clone(), it.wanted))
+            .collect();
+        if let Some((at, failed)) = &self.failed_resize
+            && *failed == wanted
+            && *at > Instant::now()
+        {
+            return Some(*at);
+        }
+        self.failed_resize = None;
+        if let Err(error) = recorded {
+            return self.fail(pod, error.to_string(), wanted);
+        }
+        let (restarts, mut updates): (Vec<_>, Vec<_>) = changes
+            .into_iter()
+            .partition(|it| it.now.needs_restart(&it.wanted, &it.container));
+        for change in restarts {
+            self.restart(pod, change);
+        }
+        // Memory that is given back may be what another container is to get.
+        updates.sort_by_key(|it| it.wanted.memory_limit > it.now.memory_limit);
+        let mut result = self.check_memory(&updates).await;
+        for change in &updates {
+            if result.is_ok() {
+                result = self.update(pod, change).await;
+            }
+        }
+        let left = self.changes(pod);
+        if let Err(error) = self.record_resources(pod, &left) {
+            // The next agent would do again what is done, which does no harm.
+            tracing::warn!(pod = pod.name_any(), %error, "resources were not recorded");
+        }
+        match result {
+            Ok(()) => {
+                self.settle(pod, &left);
+                None
+            }
+            Err(error) => self.fail(pod, error, wanted),
+        }
+    }
+
+    /// Tells why the containers do not have what they are to have. The next attempt waits, whatever happens meanwhile.
+    fn fail(&mut self, pod: &Pod, error: String, wanted: Wanted) -> Wake {
+        let uid = pod.uid().unwrap_or_default();
+        let told = self.node.allocations.fail(&uid, &error);
+        tell(&self.node.events, told);
+        let at = Instant::now() + RETRY.1;
+        self.failed_resize = Some((at, wanted));
+        Some(at)
+    }
+
+    /// Tells what the pod takes from the node now, and whether its containers have what they are to have.
+    fn settle(&self, pod: &Pod, changes: &[Change]) {
+        let uid = pod.uid().unwrap_or_default();
+        let held = changes
+            .iter()
+            .map(|it| (it.container.name.clone(), it.now))
+            .collect();
+        let reserved = requests(pod, &held);
+        let allocations = &self.node.allocations;
+        let told = allocations.settle(&uid, changes.is_empty(), reserved);
+        tell(&self.node.events, told);
+    }
+
+    /// A limit below what a container uses would kill it.
+    async fn check_memory(&self, updates: &[Change]) -> Result<(), String> {
+        let runtime = &self.node.runtime;
+        let less = |it: &Change| it.wanted.has_less_memory(&it.now);
+        if !updates.iter().any(less) || !runtime.enforces_limits() {
+            return Ok(());
+        }
+        let measured = runtime.usage().await;
+        let measured = measured.map_err(|error| format!("unable to read memory usage: {error}"))?;
+        let errors = updates.iter().filter(|it| less(it)).filter_map(|it| {
+            let (name, limit) = (&it.container.name, it.wanted.memory_limit);
+            let used = measured.iter().find(|found| found.id == it.id);
+            match used.and_then(|found| found.figures.memory) {
+                None => Some(format!("missing container {name:?} memory usage")),
+                Some(used) if used >= limit.unsigned_abs() => Some(format!(
+                    "attempting to set container {name:?} memory limit ({limit}) below current usage ({used})"
+                )),
+                Some(_) => None,
+            }
+        });
+        let errors: Vec<String> = errors.collect();
+        match errors.as_slice() {
+            [] => Ok(()),
+            [error] => Err(format!("cannot decrease memory limits: {error}")),
+            _ => Err(format!(
+                "cannot decrease memory limits: [{}]",
+                errors.join(", ")
+            )),
+        }
+    }
+
+    async fn update(&self, pod: &Pod, change: &Change) -> Result<(), String> {
+        let limits = limits::of(pod, &change.container, self.node.memory());
+        let given = self.node.runtime.update(&change.id, limits).await?;
+        let mut containers = self.containers.lock();
+        if let Some(state) = containers.get_mut(&change.container.name) {
+            state.applied = Some(change.wanted);
+            state.given = given;
+        }
+        Ok(())
+    }
+
+    /// Ends a container that can have other resources only after a restart. Others go on meanwhile; it is started again as soon
+    /// as it has ended.
+    fn restart(&mut self, pod: &Pod, change: Change) {
+        let Change { container, id, .. } = change;
+        let name = container.name.clone();
+        if self.restarting.get(&name) == Some(&id) {
+            return;
+        }
+        let message = format!("Container {name} resize requires restart");
+        let events = &self.node.events;
+        events.pod(pod, Some(&name), Kind::Normal, "Killing", message);
+        self.restarting.insert(name, id.clone());
+        while self.stops.try_join_next().is_some() {}
+        let (node, pod) = (Arc::clone(&self.node), pod.clone());
+        self.stops.spawn(async move {
+            lifecycle::stop(&node, &pod, &container, &id, grace(&pod)).await;
+        });
+    }
+
+    /// Writes down for the next agent what the pod has been allocated, if that changed.
+    fn record_resources(&mut self, pod: &Pod, changes: &[Change]) -> Result<(), PathError> {
+        // Simulated containers end with the agent.
+        if self.node.pretends() {
+            return Ok(());
+        }
+        let held = changes.iter().map(|it| (it.container.name.clone(), it.now));
+        let record = Resources {
+            allocated: Allocation::of(pod),
+            held: held.collect(),
+        };
+        if self.resources.as_ref() == Some(&record) {
+            return Ok(());
+        }
+        let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
+        spec::write(&directory.join(FILE), &record)?;
+        self.resources = Some(record);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_next_agent_knows_what_was_allocated() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(Resources::read(directory.path()), None);
+        let pod = json!({"spec": {"containers": [
+            {"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}]}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let held = Budget {
+            cpu_request: 7,
+            ..Budget::default()
+        };
+        let record = Resources {
+            allocated: Allocation::of(&pod),
+            held: [("c".to_owned(), held)].into(),
+        };
+        spec::write(&directory.path().join(FILE), &record).expect("a record");
+        assert_eq!(Resources::read(directory.path()), Some(record));
+        std::fs::write(directory.path().join(FILE), "{").expect("a file");
+        assert_eq!(Resources::read(directory.path()), None);
+    }
+}

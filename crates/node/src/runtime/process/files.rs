@@ -1,0 +1,43 @@
+//! The directories of containers: that only their owner may enter them, what the helper leaves in them, and their removal.
+
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use crate::oci;
+use crate::shim::spec::{self, Exit};
+
+/// Makes a directory that other users of the machine cannot enter: where layers cannot be laid over each other, the programs of
+/// images are in it, with the right to run as their owners.
+pub(super) fn make_private(directory: &Path) -> std::io::Result<()> {
+    const MODE: u32 = 0o700;
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(MODE).create(directory)?;
+    // That of an earlier release was for everyone.
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(MODE))
+}
+
+/// Removes what is left of a container that has ended.
+pub(super) fn discard(directory: &Path, cgroups: bool) {
+    if cgroups && let Some(id) = directory.file_name().and_then(|name| name.to_str()) {
+        // Left behind by a helper that was killed.
+        let cgroup = oci::cgroups_path_of(id);
+        oci::cgroup::kill(&cgroup);
+        oci::cgroup::remove(&cgroup);
+    }
+    if let Err(error) = allot_images::remove_tree(directory)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
+    }
+}
+
+/// What the shim wrote down; when it was killed, so was the container.
+pub(super) fn how_it_ended(directory: &Path) -> Exit {
+    spec::read(&directory.join(spec::EXIT)).unwrap_or_else(|_| Exit {
+        code: 137,
+        finished: Timestamp::now(),
+        oom_killed: false,
+    })
+}

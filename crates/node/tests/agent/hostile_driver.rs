@@ -1,0 +1,251 @@
+//! A driver that answers whatever it likes, and its CDI files.
+
+use std::sync::Arc;
+
+use allot_protos::dra_v1::dra_plugin_server::{DraPlugin, DraPluginServer};
+use allot_protos::dra_v1::{
+    Device, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
+    NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
+};
+use allot_protos::registration::registration_server::{Registration, RegistrationServer};
+use allot_protos::registration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use allot_protos::transport::{Incoming, Services};
+use allot_protos::{DRA_PLUGIN_TYPE, service_name};
+use allot_testing::wait::until_true;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use super::harness::{Cluster, DRIVER, isolated, pod_path, shell, status};
+
+/// Answers from the UID of a claim.
+type Answer = fn(&str) -> Vec<(String, NodePrepareResourceResponse)>;
+
+#[derive(Clone)]
+struct Hostile(Arc<Mutex<Answer>>);
+
+#[tonic::async_trait]
+impl Registration for Hostile {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: DRA_PLUGIN_TYPE.into(),
+            name: DRIVER.into(),
+            supported_versions: vec![service_name::DRA_V1.into()],
+            ..PluginInfo::default()
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        _: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl DraPlugin for Hostile {
+    async fn node_prepare_resources(
+        &self,
+        request: Request<NodePrepareResourcesRequest>,
+    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
+        let answer = *self.0.lock();
+        let claims = request.into_inner().claims.into_iter();
+        let claims = claims.flat_map(|claim| answer(&claim.uid)).collect();
+        Ok(Response::new(NodePrepareResourcesResponse { claims }))
+    }
+
+    async fn node_unprepare_resources(
+        &self,
+        request: Request<NodeUnprepareResourcesRequest>,
+    ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
+        let claims = request.into_inner().claims.into_iter();
+        let claims = claims.map(|claim| (claim.uid, NodeUnprepareResourceResponse::default()));
+        let claims = claims.collect();
+        Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
+    }
+}
+
+/// Starts the driver, and waits until the node agent has it.
+async fn driver(cluster: &Cluster) -> (Hostile, tokio_util::sync::DropGuard) {
+    let hostile = Hostile(Arc::new(Mutex::new(|_| Vec::new())));
+    let socket = cluster.root().join("plugins_registry").join("d.sock");
+    let incoming = Incoming::bind(socket).expect("a socket");
+    let stop = CancellationToken::new();
+    let services = Services::new()
+        .with(RegistrationServer::new(hostile.clone()))
+        .with(DraPluginServer::new(hostile.clone()));
+    tokio::spawn(services.serve(incoming, stop.clone().cancelled_owned()));
+    cluster
+        .until("/api/v1/nodes/n1", "registered", |node| {
+            node["metadata"]["annotations"]["allot.dev/registered-drivers"] == DRIVER
+        })
+        .await;
+    (hostile, stop.drop_guard())
+}
+
+/// The answer for one claim, with CDI IDs.
+fn with_ids(uid: &str, ids: Vec<String>) -> Vec<(String, NodePrepareResourceResponse)> {
+    let device = Device {
+        pool_name: "n1".into(),
+        device_name: "a".into(),
+        request_names: vec!["r".into()],
+        cdi_device_ids: ids,
+        ..Device::default()
+    };
+    let devices = vec![device];
+    vec![(
+        uid.to_owned(),
+        NodePrepareResourceResponse {
+            devices,
+            ..NodePrepareResourceResponse::default()
+        },
+    )]
+}
+
+/// A pod with a claim for it, which nothing of the driver is prepared for.
+async fn pod(cluster: &Cluster, name: &str) {
+    cluster.claim(name, "a").await;
+    let mut container = shell("echo $DEVICE; sleep 1000");
+    container["resources"] = json!({"claims": [{"name": "d"}]});
+    let spec = json!({"containers": [container],
+        "resourceClaims": [{"name": "d", "resourceClaimName": name}]});
+    let uid = cluster.pod(name, spec).await;
+    cluster.reserve(name, name, &uid).await;
+}
+
+/// Waits until one of the events about a pod says something.
+async fn until_told(cluster: &Cluster, pod: &str, part: &str) {
+    let path = "/api/v1/namespaces/default/events";
+    let events = cluster
+        .until(path, part, |events| {
+            let items = events["items"].as_array().into_iter().flatten();
+            let mut own = items.filter(|event| event["involvedObject"]["name"] == pod);
+            own.any(|event| event["message"].as_str().unwrap_or_default().contains(part))
+        })
+        .await;
+    for event in events["items"].as_array().into_iter().flatten() {
+        let message = event["message"].as_str().unwrap_or_default();
+        assert!(message.len() <= 1024, "{} bytes", message.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_answers_are_told_and_the_next_good_one_counts() {
+    let cluster = Cluster::start().await;
+    let (hostile, _stop) = driver(&cluster).await;
+    let hostile_answers: [(&str, Answer, &str); 5] = [
+        ("nothing", |_| Vec::new(), "skipped 1 ResourceClaims"),
+        (
+            "other",
+            |_| with_ids("another", Vec::new()),
+            "returned result for unknown claim UID another",
+        ),
+        (
+            "error",
+            |uid| {
+                let error = "x".repeat(500_000);
+                let mut answer = with_ids(uid, Vec::new());
+                answer[0].1.error = error;
+                answer
+            },
+            "failed for ResourceClaim error: xxx",
+        ),
+        (
+            "large",
+            |uid| with_ids(uid, vec!["v.com/c=".to_owned() + &"d".repeat(2 << 20)]),
+            "rpc error: code = OutOfRange",
+        ),
+        (
+            "many",
+            |uid| with_ids(uid, vec!["a".into(); 50_000]),
+            "returned more than 16384 devices, CDI device IDs and requests, up to ResourceClaim many",
+        ),
+    ];
+    for (name, answer, part) in hostile_answers {
+        *hostile.0.lock() = answer;
+        pod(&cluster, name).await;
+        until_told(&cluster, name, part).await;
+        assert!(!cluster.checkpoint().contains("CDIDeviceIDs\\\":[\\\""));
+    }
+    // None of the others kept the node from anything.
+    *hostile.0.lock() = |uid| with_ids(uid, Vec::new());
+    for (name, ..) in hostile_answers {
+        cluster.until_phase(name, "Running").await;
+    }
+}
+
+/// A device and the file that defines it: what the file says is told, and nothing of it is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
+    let cluster = Cluster::start().await;
+    if !isolated(&cluster).await {
+        return;
+    }
+    let (hostile, _stop) = driver(&cluster).await;
+    *hostile.0.lock() = |uid| with_ids(uid, vec!["test.example.com/device=a".into()]);
+    let file = cluster.cdi().join("a.json");
+    std::fs::create_dir_all(cluster.cdi()).expect("a directory");
+    let spec = |edits: serde_json::Value| {
+        json!({"cdiVersion": "0.6.0", "kind": "test.example.com/device",
+            "devices": [{"name": "a", "containerEdits": edits}]})
+        .to_string()
+    };
+    let mount = |path: &str| json!({"mounts": [{"hostPath": "/tmp", "containerPath": path}]});
+    let many: Vec<_> = (0..5000)
+        .map(|n| json!({"hostPath": "/tmp", "containerPath": format!("/m{n}")}))
+        .collect();
+    let node = |path: &str| json!({"deviceNodes": [{"path": path, "hostPath": "/dev/null"}]});
+    let long = spec(json!({"env": ["A=1"]})) + &" ".repeat(16 << 20);
+    for (name, text, part) in [
+        ("none", "{".to_owned(), "a.json: EOF while parsing"),
+        ("huge", long, "a.json: larger than 16 MiB"),
+        (
+            "proc",
+            spec(mount("/proc/sys")),
+            "/proc/sys: cannot be mounted on",
+        ),
+        ("up", spec(mount("/a/../../../x")), "cannot be mounted on"),
+        (
+            "mounts",
+            spec(json!({"mounts": many})),
+            "they have 5000 mounts, device nodes and hooks, more than 4096",
+        ),
+        (
+            "node",
+            spec(node("/proc/kcore")),
+            "/proc/kcore: cannot be a device of the container",
+        ),
+        (
+            "disk",
+            spec(json!({"deviceNodes": [{"path": "/dev/x", "hostPath": "/etc/passwd"}]})),
+            "not a device node on the host",
+        ),
+        ("line", spec(json!({"env": ["A\u{0}B=1"]})), "invalid"),
+    ] {
+        std::fs::write(&file, text).expect("a file");
+        pod(&cluster, name).await;
+        // What is said of the container now, or of its last attempt.
+        let pod = cluster
+            .until(&pod_path(name), part, |pod| {
+                status(pod, "c").to_string().contains(part)
+            })
+            .await;
+        assert!(status(&pod, "c")["state"]["running"].is_null(), "{name}");
+        cluster
+            .delete(&format!("{}?gracePeriodSeconds=0", pod_path(name)))
+            .await;
+    }
+    // Lines and names that a loader reads are a matter of the program that has them.
+    let good = spec(json!({"env": ["DEVICE=two\nlines", "LD_PRELOAD=/none"]}));
+    std::fs::write(&file, good).expect("a file");
+    pod(&cluster, "good").await;
+    cluster.until_phase("good", "Running").await;
+    until_true("the variable is printed", || {
+        cluster.log("good", "c", 0).contains("two lines\n")
+    })
+    .await;
+}
