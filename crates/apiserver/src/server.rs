@@ -136,7 +136,8 @@ impl Server {
         if let Some(classified) = &flow {
             classified.write_to(response.headers_mut());
         }
-        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent.
+        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent; so
+        // has a small one for which the connection has no room.
         let seat = seat.filter(|_| info.verb != "watch");
         if response.status().is_success()
             && let Some(watching) = self.0.flow.watching(&request)
@@ -210,20 +211,23 @@ impl Server {
         connection: Option<Arc<Connection>>,
         seat: Option<Seat>,
     ) -> Response<Body> {
-        let body = response.body();
-        let whole = body.whole_size();
+        let whole = response.body().whole_size();
         if whole.is_some_and(|size| size <= CHUNK) {
-            if let Some(connection) = connection {
+            let Some(connection) = &connection else {
+                return response;
+            };
+            if response.body_mut().count(&connection.unread) {
                 response.body_mut().hold(Box::new(connection.request()));
+                return response;
             }
-            return response;
-        }
-        if let Some(size) = whole.filter(|_| !body.holds()) {
+        } else if let Some(size) = whole.filter(|_| !response.body().is_reserved()) {
             match self.0.answers.reserve(size).await {
-                Ok(share) => response.body_mut().hold(Box::new(share)),
+                Ok(share) => response.body_mut().reserve(Box::new(share)),
                 Err(error) => response = error_response(&error, request),
             }
         }
+        let unread = connection.as_ref().map(|connection| &connection.unread);
+        let unread = unread.filter(|_| !response.body().is_reserved()).cloned();
         if let Some(connection) = &connection {
             response.body_mut().hold(Box::new(connection.request()));
         }
@@ -234,6 +238,7 @@ impl Server {
             stall: self.0.config.limits.stall_timeout,
             until: request.deadline,
             connection: connection.map(|connection| connection.abort.clone()),
+            unread,
             counters: self.0.counters.clone(),
         };
         response.map(|body| body.paced(pace))

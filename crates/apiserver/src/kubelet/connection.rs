@@ -153,6 +153,7 @@ pub(super) async fn tunnel(
     if !wants_upgrade(&incoming.headers) {
         return Err(ApiError::bad_request("Upgrade request required"));
     }
+    let share = call.core.streams.of(incoming)?;
     let Some(client) = incoming.upgrade.lock().take() else {
         return Err(ApiError::bad_request("this connection can not be upgraded"));
     };
@@ -186,6 +187,7 @@ pub(super) async fn tunnel(
     );
     let shutdown = call.core.shutdown.clone();
     tokio::spawn(async move {
+        let _share = share;
         let (client, kubelet) = match tokio::try_join!(client, hyper::upgrade::on(response)) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "upgrade failed"),
