@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
+use allot_apimachinery::{Status, interrupt};
 use tokio::time::Instant;
+
+use crate::error::ApiError;
 
 /// Largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 << 20;
@@ -94,6 +97,11 @@ impl Default for Limits {
     }
 }
 
+/// Lets work that does not wait know when its request is over.
+pub(crate) fn let_work_end() {
+    interrupt::ask(is_over);
+}
+
 tokio::task_local! {
     static DEADLINE: Instant;
 }
@@ -127,6 +135,12 @@ pub(crate) async fn checkpoint() {
     while is_over() {
         tokio::task::yield_now().await;
     }
+}
+
+/// The answer to a request whose time is over.
+pub(crate) fn timed_out() -> ApiError {
+    let message = "Timeout: request did not complete within the allotted timeout";
+    Status::failure(504, "Timeout", message).into()
 }
 
 /// The time limit of a call that is part of a request: `wanted`, or the rest of the request's time, in whole seconds.

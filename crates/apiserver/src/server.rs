@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use allot_apimachinery::Status;
 use allot_store::Backend;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -19,7 +18,7 @@ use crate::context::Core;
 use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat};
 use crate::identity::User;
-use crate::limits::{CHUNK, TREE_FACTOR, until};
+use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
 use crate::negotiate::{MediaType, Offer, negotiate};
 use crate::request::{Incoming, Query, RequestInfo, Warnings};
 use crate::shares::owner;
@@ -42,6 +41,7 @@ pub struct Server(pub(crate) Arc<Core>);
 impl Server {
     /// A server over a backend. [`Server::bootstrap`] has to run before the first request.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
+        let_work_end();
         Server(Arc::new(Core::new(backend, config)))
     }
 
@@ -373,11 +373,6 @@ fn without_body(mut response: Response<Body>) -> Response<Body> {
         response.headers_mut().insert(CONTENT_LENGTH, size);
     }
     response.map(|_| Body::empty())
-}
-
-fn timed_out() -> ApiError {
-    let message = "Timeout: request did not complete within the allotted timeout";
-    Status::failure(504, "Timeout", message).into()
 }
 
 /// A request in the server, with data that is not passed to its handler.

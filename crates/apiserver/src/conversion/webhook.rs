@@ -20,8 +20,8 @@ mod review;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of objects, and approximate number of bytes, per conversion request: the response must not exceed the
 /// response size limit.
-const BATCH: usize = 250;
-const BATCH_BYTES: usize = 1 << 20;
+pub(super) const BATCH: usize = 250;
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Maximum number of cached converted objects, and of their bytes: a webhook may answer megabytes for a small object.
 const REMEMBERED: usize = 4096;
 const REMEMBERED_BYTES: usize = 16 << 20;
