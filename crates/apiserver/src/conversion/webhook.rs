@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::custom::{Converter, kind_of};
 use crate::error::{ApiError, Result};
 use crate::object::strings;
-use crate::webhook::{Client, Version};
+use crate::webhook::{Client, Version, told};
 
 mod review;
 
@@ -114,8 +114,9 @@ impl Webhook {
         let mut converted = Vec::with_capacity(objects.len());
         for batch in batches(objects) {
             let first = batch.first().map(kind_of).unwrap_or_default();
-            let failed =
-                |why: String| ApiError::unknown(format!("conversion webhook for {first} {why}"));
+            let failed = |why: String| {
+                ApiError::unknown(format!("conversion webhook for {first} {}", told(&why)))
+            };
             let uid = uuid::Uuid::new_v4().to_string();
             let asked = version.conversion(&uid, wanted, batch);
             let answer = self.client.post(backend, &asked, TIMEOUT).await;
@@ -129,7 +130,7 @@ impl Webhook {
             for (object, answer) in batch.iter().zip(answers) {
                 let restored = review::restore(object, answer, wanted);
                 converted.push(restored.map_err(|why| {
-                    let kind = kind_of(object);
+                    let (kind, why) = (kind_of(object), told(&why));
                     ApiError::unknown(format!("conversion webhook for {kind} returned {why}"))
                 })?);
             }
