@@ -246,8 +246,8 @@ async fn regression_watches_that_nobody_reads_are_bounded_and_end() {
     let asking = ask_and_keep(&sender, &watch, 90);
     let most = most_held(&behind, connection).await;
     assert!(most > 256e3, "{most}");
-    // A piece of 100 kB for each thread may come when that is full.
-    assert!(most < 3e6, "{most}");
+    // A piece of 100 kB for each thread may come when that is full; each stream had one.
+    assert!(most < 6e6, "{most}");
     drop(asking);
     behind.stop().await;
 }
