@@ -171,7 +171,8 @@ async fn apply(
     let Some(patch) = answer.patch else {
         return Ok(None);
     };
-    let internal = |why: &str| WebhookFailure::Refused(Status::internal(why).into());
+    // The paths and values of a patch are as long as the webhook likes.
+    let internal = |why: &str| WebhookFailure::Refused(Status::internal(told(why)).into());
     if object.is_null() {
         return Err(internal(&format!(
             "admission webhook {} attempted to modify the object, which is not supported for this operation",
