@@ -32,6 +32,7 @@ pub mod exposition;
 pub mod field;
 pub mod fields;
 pub mod gvk;
+pub mod interrupt;
 pub mod labels;
 pub mod lean;
 pub mod names;

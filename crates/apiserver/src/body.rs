@@ -10,6 +10,7 @@ use http::{Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::panics;
+use crate::unread::Unread;
 
 mod paced;
 
@@ -33,6 +34,8 @@ pub(crate) trait Observer: Send {
 pub struct Body {
     content: Content,
     held: Vec<Held>,
+    /// Its memory counts for the budget of large answers.
+    reserved: bool,
     observer: Option<Box<dyn Observer>>,
 }
 
@@ -107,6 +110,7 @@ impl Body {
         Body {
             content,
             held: Vec::new(),
+            reserved: false,
             observer: None,
         }
     }
@@ -121,9 +125,26 @@ impl Body {
         self.held.push(held);
     }
 
-    /// The body keeps resources until it ends.
-    pub(crate) fn holds(&self) -> bool {
-        !self.held.is_empty()
+    /// Keeps a share of the budget of large answers until the body ends.
+    pub(crate) fn reserve(&mut self, share: Held) {
+        self.reserved = true;
+        self.held.push(share);
+    }
+
+    /// It has a share of the budget of large answers.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reserved
+    }
+
+    /// Counts a complete body until it is sent; false if its connection has no room for it.
+    pub(crate) fn count(&mut self, unread: &Arc<Unread>) -> bool {
+        let Content::Whole(Some(bytes)) = &mut self.content else {
+            return true;
+        };
+        let counted = unread.give(bytes);
+        let given = counted.is_some();
+        *bytes = counted.unwrap_or_else(|| std::mem::take(bytes));
+        given
     }
 
     /// The length of a complete body.

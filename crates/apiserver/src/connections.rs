@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use crate::shares::largest;
+use crate::unread::{Pool, Unread};
 
 /// How often the log reports that there are too many.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -21,6 +22,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// All open connections.
 pub struct Connections {
     limit: usize,
+    unread: Arc<Pool>,
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
     last_logged: Mutex<Option<Instant>>,
@@ -32,6 +34,8 @@ pub struct Connection {
     pub peer: SocketAddr,
     /// Ends it at once.
     pub abort: CancellationToken,
+    /// What it holds of answers.
+    pub(crate) unread: Arc<Unread>,
     /// Whose share of the connections it is, as of its last request.
     owner: Mutex<Arc<str>>,
     requests: Mutex<Requests>,
@@ -123,10 +127,11 @@ impl Drop for ConnectionSlot {
 }
 
 impl Connections {
-    /// At most so many.
-    pub fn new(limit: usize) -> Arc<Self> {
+    /// At most so many, which share a pool.
+    pub fn new(limit: usize, unread: Arc<Pool>) -> Arc<Self> {
         Arc::new(Connections {
             limit: limit.max(1),
+            unread,
             next: AtomicU64::new(0),
             open: Mutex::default(),
             last_logged: Mutex::default(),
@@ -147,6 +152,7 @@ impl Connections {
         let connection = Arc::new(Connection {
             peer,
             abort: CancellationToken::new(),
+            unread: Unread::new(self.unread.clone()),
             requests: Mutex::new(Requests {
                 active: 0,
                 upgraded: false,
@@ -285,12 +291,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
 mod tests {
     use super::*;
 
+    fn connections(limit: usize) -> Arc<Connections> {
+        Connections::new(limit, Pool::new(0))
+    }
+
     const PEER: SocketAddr =
         SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
     #[test]
     fn the_longest_idle_one_makes_room() {
-        let all = Connections::new(2);
+        let all = connections(2);
         let first = all.admit(PEER).unwrap();
         let second = all.admit(PEER).unwrap();
         let busy = first.connection.request();
@@ -313,7 +323,7 @@ mod tests {
     /// One user with as many watches as there may be connections locked out all others.
     #[test]
     fn regression_busy_connections_of_one_user_make_room() {
-        let all = Connections::new(8);
+        let all = connections(8);
         let open: Vec<_> = (0..8).map(|_| all.admit(PEER).unwrap()).collect();
         let busy: Vec<_> = open.iter().map(|it| it.connection.request()).collect();
         for (at, place) in open.iter().enumerate() {
@@ -344,7 +354,7 @@ mod tests {
     /// Connections whose requests prove no identity had no owner.
     #[test]
     fn regression_busy_connections_of_strangers_make_room() {
-        let all = Connections::new(4);
+        let all = connections(4);
         let open: Vec<_> = (0..4).map(|_| all.admit(PEER).unwrap()).collect();
         let busy: Vec<_> = open.iter().map(|it| it.connection.request()).collect();
         open[0].connection.used_by("jane");
@@ -358,7 +368,7 @@ mod tests {
 
     #[test]
     fn an_upgraded_connection_keeps_its_place_until_its_stream_ends() {
-        let all = Connections::new(1);
+        let all = connections(1);
         let place = Arc::new(all.admit(PEER).unwrap());
         let stream = CountedStream {
             stream: tokio::io::empty(),
@@ -374,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_head_is_on_its_way_until_it_is_a_request() {
-        let all = Connections::new(1);
+        let all = connections(1);
         let connection = all.admit(PEER).unwrap().connection.clone();
         assert!(connection.head_for().is_none());
         connection.received();

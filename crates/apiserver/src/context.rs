@@ -11,7 +11,7 @@ use crate::auth::{Authenticator, Authorizer, Impersonation};
 use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::flow::FlowControl;
-use crate::limits::{DISCARDS, SLOW_UPLOADS};
+use crate::limits::{DISCARDS, SLOW_UPLOADS, streams_of};
 use crate::managed::{Known, ROUNDS};
 use crate::metrics::Metrics;
 use crate::mount::Mount;
@@ -44,6 +44,10 @@ pub struct Core {
     pub(crate) turns: Arc<Semaphore>,
     /// Requests without a seat whose clients send slowly.
     pub(crate) slow_uploads: Arc<Shares>,
+    /// Open watches.
+    pub(crate) watches: Arc<Shares>,
+    /// Connections that go on as streams.
+    pub(crate) streams: Arc<Shares>,
     /// Limits the number of request bodies that are read and discarded.
     pub(crate) discards: Arc<Semaphore>,
     /// A page beside the API.
@@ -56,6 +60,8 @@ impl Core {
         let dynamic = Arc::default();
         let metrics = Metrics::default();
         let flow = FlowControl::new(&config.limits, metrics.flow.clone());
+        let watches = Shares::new(config.limits.max_watches);
+        let streams = Shares::new(streams_of(config.limits.max_connections));
         let backend = dynamic::watched(backend, Arc::clone(&dynamic), Arc::clone(&flow.changes));
         Core {
             authenticator: Authenticator::new(&config),
@@ -71,6 +77,8 @@ impl Core {
             flow,
             turns: large::turns(),
             slow_uploads: Shares::new(SLOW_UPLOADS),
+            watches,
+            streams,
             discards: Arc::new(Semaphore::new(DISCARDS)),
             mount: OnceLock::new(),
         }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::custom::{Converter, CustomResource};
 use crate::error::Result;
+use crate::limits::checkpoint;
 use crate::managed::Known;
 use crate::object::{split_api_version, text};
 use crate::registry::Resource;
@@ -47,29 +48,39 @@ pub async fn entries(
         return Ok(entries);
     };
     let wanted = resource.api_version(version);
-    let (mut places, mut objects) = (Vec::new(), Vec::new());
-    for (place, entry) in entries.iter_mut().enumerate() {
-        if let Some(known) = converter.remembered(version, entry) {
-            *entry = known;
-            continue;
+    let mut next = 0;
+    // An object as a tree is many times as large as its text: a long list is converted in parts.
+    while next < entries.len() {
+        checkpoint().await;
+        let (mut places, mut objects, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while objects.len() < webhook::BATCH && bytes < webhook::BATCH_BYTES {
+            let Some(entry) = entries.get_mut(next) else {
+                break;
+            };
+            next += 1;
+            if let Some(known) = converter.remembered(version, entry) {
+                *entry = known;
+                continue;
+            }
+            if custom.mark(version) == Some(entry.mark()) {
+                // The entry is marked: this version serves it exactly as stored.
+                continue;
+            }
+            let object = versions::stored(resource, &entry.value)?;
+            if object["apiVersion"] != wanted.as_str() {
+                bytes += entry.value.len();
+                places.push(next - 1);
+                objects.push(object);
+            }
         }
-        if custom.mark(version) == Some(entry.mark()) {
-            // The entry is marked: this version serves it exactly as stored.
-            continue;
+        let converted = converter.convert(&*core.backend, &objects, &wanted).await?;
+        for (place, mut object) in places.into_iter().zip(converted) {
+            custom.prune(version, &mut object);
+            let entry = &mut entries[place];
+            let bytes = object.to_string().into_bytes();
+            *entry = Arc::new(Entry::new(entry.key.clone(), entry.revision, bytes.into()));
+            converter.remember(version, entry);
         }
-        let object = versions::stored(resource, &entry.value)?;
-        if object["apiVersion"] != wanted.as_str() {
-            places.push(place);
-            objects.push(object);
-        }
-    }
-    let converted = converter.convert(&*core.backend, &objects, &wanted).await?;
-    for (place, mut object) in places.into_iter().zip(converted) {
-        custom.prune(version, &mut object);
-        let entry = &mut entries[place];
-        let bytes = object.to_string().into_bytes();
-        *entry = Arc::new(Entry::new(entry.key.clone(), entry.revision, bytes.into()));
-        converter.remember(version, entry);
     }
     Ok(entries)
 }

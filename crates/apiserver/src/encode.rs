@@ -1,5 +1,6 @@
 //! Turning results into responses: one place per representation.
 
+use allot_apimachinery::interrupt;
 use allot_store::Entry;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::error::Result;
+use crate::limits::timed_out;
 use crate::negotiate::{Encoding, MediaType, Shape};
 use crate::view::{View, metadata_version};
 use crate::{ordered, table, yaml};
@@ -177,7 +179,10 @@ impl Respond for View<'_> {
         }
         let objects = entries
             .iter()
-            .map(|entry| self.object(entry))
+            .map(|entry| match interrupt::is_requested() {
+                true => Err(timed_out()),
+                false => self.object(entry),
+            })
             .collect::<Result<Vec<_>>>()?;
         let value = match media.shape {
             Shape::Whole => {

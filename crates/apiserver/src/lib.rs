@@ -72,6 +72,7 @@ mod server;
 mod services;
 mod shares;
 mod state;
+mod unread;
 mod upload;
 mod version;
 mod webhook;

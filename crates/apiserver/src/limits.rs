@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
+use allot_apimachinery::{Status, interrupt};
 use tokio::time::Instant;
+
+use crate::error::ApiError;
 
 /// Largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 << 20;
@@ -13,6 +16,10 @@ pub const MAX_BODY: usize = 3 << 20;
 pub const CHUNK: usize = 64 << 10;
 /// What one streamed answer holds at most in buffers of the connection: the queue of an HTTP/1.1 connection and TLS.
 pub const STREAM_BUFFERS: usize = 512 << 10;
+/// What the queue of one HTTP/2 stream holds. A piece is added while there is room for a byte, and one more waits.
+pub const STREAM_QUEUE: usize = STREAM_BUFFERS - 2 * CHUNK;
+/// What a connection holds of answers that its client has not taken, and that count for no budget.
+pub const UNREAD: usize = 64 << 10;
 /// Pieces of an answer that are created before other tasks on the same thread run.
 pub const BURST: usize = 4;
 /// How much of a body that no handler has read is read and thrown away, so that the client gets to see the answer.
@@ -54,10 +61,15 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// Bytes that all large answers together may hold.
     pub answer_bytes: usize,
+    /// Bytes of small answers and streams that connections hold beyond [`UNREAD`] each.
+    pub unread_bytes: usize,
     /// Bytes of memory for the large request bodies that are decoded at the same time.
     pub decode_bytes: usize,
     /// Connections; the longest idle one is closed for a new one.
     pub max_connections: usize,
+    /// Open watches; one user has a quarter of them. The service accounts of a large cluster's system namespace, which
+    /// are one user, have thousands.
+    pub max_watches: usize,
     /// Streams of one HTTP/2 connection.
     pub http2_max_streams: u32,
 }
@@ -76,11 +88,18 @@ impl Default for Limits {
             seated_upload: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
             answer_bytes: 256 << 20,
+            unread_bytes: 64 << 20,
             decode_bytes: 512 << 20,
             max_connections: 10_000,
-            http2_max_streams: 1000,
+            max_watches: 100_000,
+            http2_max_streams: 100,
         }
     }
+}
+
+/// Lets work that does not wait know when its request is over.
+pub(crate) fn let_work_end() {
+    interrupt::ask(is_over);
 }
 
 tokio::task_local! {
@@ -118,6 +137,12 @@ pub(crate) async fn checkpoint() {
     }
 }
 
+/// The answer to a request whose time is over.
+pub(crate) fn timed_out() -> ApiError {
+    let message = "Timeout: request did not complete within the allotted timeout";
+    Status::failure(504, "Timeout", message).into()
+}
+
 /// The time limit of a call that is part of a request: `wanted`, or the rest of the request's time, in whole seconds.
 /// Calls send their time limit in seconds, and upstream rounds up.
 pub(crate) fn for_call(wanted: Duration) -> Duration {
@@ -129,6 +154,12 @@ pub(crate) fn for_call(wanted: Duration) -> Duration {
         }
         _ => wanted,
     }
+}
+
+/// How many of so many connections may go on as streams, which end by themselves only: the others stay for requests. One
+/// user has a quarter of the streams.
+pub(crate) fn streams_of(connections: usize) -> usize {
+    (connections / 4 * 3).max(1)
 }
 
 /// How many connections a limit on open files leaves: the store, watches on files, nodes and webhooks need some, too.

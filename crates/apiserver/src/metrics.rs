@@ -61,6 +61,7 @@ pub struct Metrics {
     cpu: Counter<f64, AtomicU64>,
     memory: Gauge,
     answer_bytes: Gauge,
+    unread_bytes: Gauge,
     abandoned: Counter,
     sent: Counter,
 }
@@ -126,12 +127,17 @@ impl Default for Metrics {
             "Memory of the process",
             memory.clone(),
         );
-        let (answer_bytes, abandoned, sent) =
-            (Gauge::default(), Counter::default(), Counter::default());
+        let (answer_bytes, unread_bytes) = (Gauge::default(), Gauge::default());
+        let (abandoned, sent) = (Counter::default(), Counter::default());
         registry.register(
             "allot_apiserver_answer_bytes",
             "Memory that large answers have reserved",
             answer_bytes.clone(),
+        );
+        registry.register(
+            "allot_apiserver_unread_bytes",
+            "Small answers and pieces of streams that connections have not sent yet",
+            unread_bytes.clone(),
         );
         registry.register(
             "allot_apiserver_abandoned_answers",
@@ -145,6 +151,7 @@ impl Default for Metrics {
         );
         Metrics {
             answer_bytes,
+            unread_bytes,
             abandoned,
             sent,
             flow: crate::flow::metrics::Metrics::register(&mut registry),
@@ -242,6 +249,7 @@ impl Metrics {
         flow.report();
         let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.answer_bytes.set(number(core.answers.used()));
+        self.unread_bytes.set(number(core.unread.held()));
         let counters = &core.counters;
         self.abandoned.inc_by(
             counters

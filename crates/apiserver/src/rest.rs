@@ -218,8 +218,12 @@ pub async fn dispatch(
         "list" => read::list(call).await,
         "watch" => {
             let request = call.request;
+            let share = core.watches.of(request)?;
             let socket = watch::Socket::of(request, core.config.limits.stall_timeout);
+            let stream = socket.is_some().then(|| core.streams.of(request));
+            let stream = stream.transpose()?;
             let mut answer = watch::watch(call).await?;
+            answer.body_mut().hold(Box::new((share, stream)));
             let Some(socket) = socket else {
                 return Ok(answer);
             };

@@ -10,6 +10,7 @@ use http::Request;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject;
@@ -22,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::certificate;
 use crate::connections::{ConnectionSlot, Connections, CountedStream};
-use crate::limits::DRAIN;
+use crate::limits::{DRAIN, STREAM_QUEUE};
 use crate::pki::Identity;
 use crate::server::Server;
 
@@ -31,6 +32,8 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// The interval of HTTP/2 pings, and the timeout of their responses.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// The interval in which the system asks whether a silent client is there, as upstream. Linux gives up after nine.
+const KEEP_ALIVE: Duration = Duration::from_secs(180);
 /// After the system has refused a connection and no other could be closed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -84,7 +87,8 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let acceptor = TlsAcceptor::from(tls);
-    let connections = Connections::new(server.0.config.limits.max_connections);
+    let limit = server.0.config.limits.max_connections;
+    let connections = Connections::new(limit, server.0.unread.clone());
     let tasks = TaskTracker::new();
     loop {
         let (stream, peer) = tokio::select! {
@@ -104,6 +108,9 @@ pub async fn serve(
             continue;
         };
         let _ = stream.set_nodelay(true);
+        if let Err(error) = keep_alive(&stream) {
+            tracing::debug!(%peer, %error, "a client that disappears will not be noticed");
+        }
         let (server, acceptor, shutdown) = (server.clone(), acceptor.clone(), shutdown.clone());
         tasks.spawn(async move {
             let (connection, place) = (place.connection.clone(), Arc::new(place));
@@ -122,6 +129,15 @@ pub async fn serve(
     if let Some(audit) = server.0.config.audit.clone() {
         let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
     }
+    Ok(())
+}
+
+/// Lets the system ask for clients that say nothing: watches over HTTP/1.1 and streams have no other end when the machine
+/// of a client disappears.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    set_socket_keepalive(stream, true)?;
+    set_tcp_keepidle(stream, KEEP_ALIVE)?;
+    set_tcp_keepintvl(stream, KEEP_ALIVE)?;
     Ok(())
 }
 
@@ -151,6 +167,7 @@ async fn one(
     }
     let http2 = session.alpn_protocol() == Some(b"h2");
     let connection = place.connection.clone();
+    let counters = server.0.counters.clone();
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let (server, user) = (server.clone(), user.clone());
         let in_flight = connection.request();
@@ -174,6 +191,7 @@ async fn one(
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
+        .max_send_buf_size(STREAM_QUEUE)
         .max_concurrent_streams(limits.http2_max_streams);
     // Negotiated in the handshake, so that there is no wait for a first byte without a timeout.
     let builder = match http2 {
@@ -188,7 +206,10 @@ async fn one(
         place: place.clone(),
     });
     let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(io, service));
+    // As for a large answer: the time in which a client takes nothing, and once more until its connection ends.
+    let unread_timeout = 2 * limits.stall_timeout;
     let tick = limits.idle_timeout.min(limits.header_timeout);
+    let tick = tick.min(unread_timeout);
     let mut check = std::pin::pin!(tokio::time::sleep(tick));
     let mut closing = false;
     loop {
@@ -208,6 +229,11 @@ async fn one(
                     Some(idle) => limits.idle_timeout.saturating_sub(idle),
                     None => limits.idle_timeout,
                 };
+                let unread = place.connection.unread.oldest();
+                if unread.is_some_and(|unread| unread >= unread_timeout) {
+                    counters.abandoned();
+                    return tracing::debug!(%peer, "the client did not read");
+                }
                 let head = place.connection.head_for();
                 if head.is_some_and(|head| head >= limits.header_timeout) {
                     return tracing::debug!(%peer, "the head of a request took too long");

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use allot_apimachinery::Status;
 use allot_store::Backend;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -19,7 +18,7 @@ use crate::context::Core;
 use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat};
 use crate::identity::User;
-use crate::limits::{CHUNK, TREE_FACTOR, until};
+use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
 use crate::negotiate::{MediaType, Offer, negotiate};
 use crate::request::{Incoming, Query, RequestInfo, Warnings};
 use crate::shares::owner;
@@ -42,6 +41,7 @@ pub struct Server(pub(crate) Arc<Core>);
 impl Server {
     /// A server over a backend. [`Server::bootstrap`] has to run before the first request.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
+        let_work_end();
         Server(Arc::new(Core::new(backend, config)))
     }
 
@@ -136,7 +136,8 @@ impl Server {
         if let Some(classified) = &flow {
             classified.write_to(response.headers_mut());
         }
-        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent.
+        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent; so
+        // has a small one for which the connection has no room.
         let seat = seat.filter(|_| info.verb != "watch");
         if response.status().is_success()
             && let Some(watching) = self.0.flow.watching(&request)
@@ -210,20 +211,23 @@ impl Server {
         connection: Option<Arc<Connection>>,
         seat: Option<Seat>,
     ) -> Response<Body> {
-        let body = response.body();
-        let whole = body.whole_size();
+        let whole = response.body().whole_size();
         if whole.is_some_and(|size| size <= CHUNK) {
-            if let Some(connection) = connection {
+            let Some(connection) = &connection else {
+                return response;
+            };
+            if response.body_mut().count(&connection.unread) {
                 response.body_mut().hold(Box::new(connection.request()));
+                return response;
             }
-            return response;
-        }
-        if let Some(size) = whole.filter(|_| !body.holds()) {
+        } else if let Some(size) = whole.filter(|_| !response.body().is_reserved()) {
             match self.0.answers.reserve(size).await {
-                Ok(share) => response.body_mut().hold(Box::new(share)),
+                Ok(share) => response.body_mut().reserve(Box::new(share)),
                 Err(error) => response = error_response(&error, request),
             }
         }
+        let unread = connection.as_ref().map(|connection| &connection.unread);
+        let unread = unread.filter(|_| !response.body().is_reserved()).cloned();
         if let Some(connection) = &connection {
             response.body_mut().hold(Box::new(connection.request()));
         }
@@ -234,6 +238,7 @@ impl Server {
             stall: self.0.config.limits.stall_timeout,
             until: request.deadline,
             connection: connection.map(|connection| connection.abort.clone()),
+            unread,
             counters: self.0.counters.clone(),
         };
         response.map(|body| body.paced(pace))
@@ -368,11 +373,6 @@ fn without_body(mut response: Response<Body>) -> Response<Body> {
         response.headers_mut().insert(CONTENT_LENGTH, size);
     }
     response.map(|_| Body::empty())
-}
-
-fn timed_out() -> ApiError {
-    let message = "Timeout: request did not complete within the allotted timeout";
-    Status::failure(504, "Timeout", message).into()
 }
 
 /// A request in the server, with data that is not passed to its handler.

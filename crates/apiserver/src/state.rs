@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::registry::Registry;
 use crate::select::extract;
+use crate::unread;
 
 /// The state of one server below authorization, admission and handlers.
 pub struct ServerState {
@@ -24,6 +25,8 @@ pub struct ServerState {
     pub config: Config,
     /// The memory budget of all large responses together.
     pub answers: Budget,
+    /// What connections hold of answers that their clients have not taken.
+    pub(crate) unread: Arc<unread::Pool>,
     /// The memory budget for decoding large request bodies.
     pub(crate) decoding: Budget,
     /// Counters of chunked responses.
@@ -46,6 +49,7 @@ impl ServerState {
             backend,
             registry: ArcSwap::from_pointee(registry),
             answers: Budget::new(config.limits.answer_bytes),
+            unread: unread::Pool::new(config.limits.unread_bytes),
             decoding: Budget::new(config.limits.decode_bytes),
             counters: Arc::default(),
             shutdown: CancellationToken::new(),

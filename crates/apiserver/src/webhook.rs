@@ -27,6 +27,12 @@ const PORT: u16 = 443;
 /// How much of an answer that is an error is told, in bytes; upstream's client has this bound for answers that are no
 /// Status.
 const MAX_TOLD: usize = 2048;
+
+/// The part of a text that is told: a webhook writes as much as it likes.
+pub(crate) fn told(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TOLD)]
+}
+
 /// The maximum number of idle connections.
 const MAX_IDLE: usize = 8;
 /// Paths of the system's trusted certificates.
@@ -273,7 +279,7 @@ fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
         let status = serde_json::from_slice::<Value>(body).unwrap_or_default();
         if status["kind"] == "Status" {
             let message = text(&status, &["message"]);
-            return Err(message[..message.floor_char_boundary(MAX_TOLD)].to_owned());
+            return Err(told(message).to_owned());
         }
         let told = &body[..body.len().min(MAX_TOLD)];
         let said = String::from_utf8_lossy(told).trim().to_owned();

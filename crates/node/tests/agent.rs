@@ -16,6 +16,8 @@ mod containers;
 mod harness;
 #[path = "agent/health.rs"]
 mod health;
+#[path = "agent/hostile.rs"]
+mod hostile;
 #[path = "agent/hostile_driver.rs"]
 mod hostile_driver;
 #[path = "agent/images.rs"]

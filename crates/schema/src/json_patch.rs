@@ -3,6 +3,7 @@
 //! Where the documents and that library differ, clients have come to rely on the library: an index may be negative and counts from the end,
 //! a replaced key need not exist, a missing value is null and equal to it, and a merge drops nulls below what it puts anew.
 
+use allot_apimachinery::interrupt;
 use serde_json::{Map, Value};
 
 mod spent;
@@ -88,9 +89,12 @@ impl Patch {
     /// The first operation that does not apply.
     pub fn apply(&self, document: &mut Value) -> Result<(), Error> {
         let mut spent = PatchBudget::default();
-        self.0
-            .iter()
-            .try_for_each(|operation| operation.apply(document, &mut spent))
+        self.0.iter().try_for_each(|operation| {
+            if interrupt::is_requested() {
+                return Err(broken(interrupt::TEXT.to_owned()));
+            }
+            operation.apply(document, &mut spent)
+        })
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = bounds::within(1..=86_400_u64))]
     min_request_timeout: u64,
     /// Streams of one HTTP/2 connection
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = bounds::within(1..=100_000_u32))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = bounds::within(1..=100_000_u32))]
     http2_max_streams_per_connection: u32,
     /// Connections, of which the longest idle one is closed for a new one; 0: as many as open files allow, at most 10000
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = bounds::within(0..=1_000_000_usize))]

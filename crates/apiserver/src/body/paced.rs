@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Content, Held};
 use crate::answers::Counters;
 use crate::limits::CHUNK;
+use crate::unread::{Stream, Unread};
 
 /// The pace of a reader.
 pub(crate) struct ReadDeadlines {
@@ -28,12 +29,15 @@ pub(crate) struct ReadDeadlines {
     pub until: Option<Instant>,
     /// Ends the connection, if its client still does not read after the body has ended.
     pub connection: Option<CancellationToken>,
+    /// Where its pieces count, if they do not count for a budget already.
+    pub unread: Option<Arc<Unread>>,
     /// The counters to update.
     pub counters: Arc<Counters>,
 }
 
 pub(super) struct MonitoredBody {
     state: Mutex<State>,
+    stream: Option<Stream>,
     counters: Arc<Counters>,
 }
 
@@ -64,6 +68,7 @@ pub(super) fn start(
     pace: ReadDeadlines,
 ) -> (Arc<MonitoredBody>, Watchdog) {
     let paced = Arc::new(MonitoredBody {
+        stream: pace.unread.as_ref().map(Stream::of),
         counters: pace.counters.clone(),
         state: Mutex::new(State {
             content: Some(content),
@@ -88,12 +93,25 @@ impl MonitoredBody {
             let late = io::Error::new(io::ErrorKind::TimedOut, "the client did not read");
             return Poll::Ready(Some(Err(late)));
         }
+        if let (Some(stream), Some(_)) = (&self.stream, &state.content)
+            && stream.poll_room(context).is_pending()
+        {
+            // Its client does not read what there is.
+            state.waiting = false;
+            return Poll::Pending;
+        }
         let next = match &mut state.content {
             None => Poll::Ready(None),
             Some(Content::Whole(Some(bytes))) if bytes.len() > CHUNK => {
                 Poll::Ready(Some(Ok(bytes.split_to(CHUNK))))
             }
             Some(content) => content.poll_next(context),
+        };
+        let next = match (next, &self.stream) {
+            (Poll::Ready(Some(Ok(bytes))), Some(stream)) => {
+                Poll::Ready(Some(Ok(stream.count(bytes))))
+            }
+            (next, _) => next,
         };
         state.waiting = next.is_pending();
         match &next {

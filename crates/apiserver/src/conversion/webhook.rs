@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::custom::{Converter, kind_of};
 use crate::error::{ApiError, Result};
 use crate::object::strings;
-use crate::webhook::{Client, Version};
+use crate::webhook::{Client, Version, told};
 
 mod review;
 
@@ -20,8 +20,8 @@ mod review;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of objects, and approximate number of bytes, per conversion request: the response must not exceed the
 /// response size limit.
-const BATCH: usize = 250;
-const BATCH_BYTES: usize = 1 << 20;
+pub(super) const BATCH: usize = 250;
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Maximum number of cached converted objects, and of their bytes: a webhook may answer megabytes for a small object.
 const REMEMBERED: usize = 4096;
 const REMEMBERED_BYTES: usize = 16 << 20;
@@ -114,8 +114,9 @@ impl Webhook {
         let mut converted = Vec::with_capacity(objects.len());
         for batch in batches(objects) {
             let first = batch.first().map(kind_of).unwrap_or_default();
-            let failed =
-                |why: String| ApiError::unknown(format!("conversion webhook for {first} {why}"));
+            let failed = |why: String| {
+                ApiError::unknown(format!("conversion webhook for {first} {}", told(&why)))
+            };
             let uid = uuid::Uuid::new_v4().to_string();
             let asked = version.conversion(&uid, wanted, batch);
             let answer = self.client.post(backend, &asked, TIMEOUT).await;
@@ -129,7 +130,7 @@ impl Webhook {
             for (object, answer) in batch.iter().zip(answers) {
                 let restored = review::restore(object, answer, wanted);
                 converted.push(restored.map_err(|why| {
-                    let kind = kind_of(object);
+                    let (kind, why) = (kind_of(object), told(&why));
                     ApiError::unknown(format!("conversion webhook for {kind} returned {why}"))
                 })?);
             }

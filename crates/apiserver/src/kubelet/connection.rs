@@ -27,6 +27,9 @@ use crate::state::ServerState;
 /// How long a kubelet may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// How much of a kubelet's refusal is told, as upstream.
+const REFUSAL: usize = 50_000;
+
 /// The address of a kubelet, as its Node says: the node itself has written it.
 pub(super) struct Endpoint {
     pub(super) node: String,
@@ -37,13 +40,7 @@ pub(super) struct Endpoint {
 /// What a kubelet refused, as a Status.
 pub(super) async fn upstream_error(response: Response<hyper::body::Incoming>) -> ApiError {
     let code = response.status().as_u16();
-    let body = response
-        .into_body()
-        .collect()
-        .await
-        .map(http_body_util::Collected::to_bytes)
-        .unwrap_or_default();
-    let text = String::from_utf8_lossy(&body).trim().to_owned();
+    let text = refusal_of(response.into_body()).await;
     let reason = match code {
         400 => "BadRequest",
         404 => "NotFound",
@@ -51,6 +48,23 @@ pub(super) async fn upstream_error(response: Response<hyper::body::Incoming>) ->
         _ => "InternalError",
     };
     Status::failure(code, reason, text).into()
+}
+
+/// The beginning of a refusal: the node decides how long it is, and how long it takes.
+async fn refusal_of(mut body: hyper::body::Incoming) -> String {
+    let mut text = Vec::new();
+    let read = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            if let Ok(data) = frame.into_data() {
+                text.extend_from_slice(&data[..data.len().min(REFUSAL - text.len())]);
+            }
+            if text.len() == REFUSAL {
+                break;
+            }
+        }
+    };
+    let _late = tokio::time::timeout(CONNECT, read).await;
+    String::from_utf8_lossy(&text).trim().to_owned()
 }
 
 type Sender<B> = hyper::client::conn::http1::SendRequest<B>;
@@ -153,6 +167,7 @@ pub(super) async fn tunnel(
     if !wants_upgrade(&incoming.headers) {
         return Err(ApiError::bad_request("Upgrade request required"));
     }
+    let share = call.core.streams.of(incoming)?;
     let Some(client) = incoming.upgrade.lock().take() else {
         return Err(ApiError::bad_request("this connection can not be upgraded"));
     };
@@ -186,6 +201,7 @@ pub(super) async fn tunnel(
     );
     let shutdown = call.core.shutdown.clone();
     tokio::spawn(async move {
+        let _share = share;
         let (client, kubelet) = match tokio::try_join!(client, hyper::upgrade::on(response)) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "upgrade failed"),

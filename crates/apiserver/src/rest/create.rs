@@ -16,6 +16,7 @@ use crate::body::Body;
 use crate::context::Call;
 use crate::conversion;
 use crate::error::{ApiError, Result};
+use crate::limits::checkpoint;
 use crate::object::{self, meta, metadata_mut};
 use crate::registry::Create;
 use crate::request::DeleteOptions;
@@ -30,6 +31,7 @@ const NAME_ATTEMPTS: usize = 8;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut object = call.object(&body)?;
+    checkpoint().await;
     call.check_namespace(&mut object)?;
     match call.resource.rules.create {
         Create::Store => {}
@@ -150,6 +152,7 @@ impl Call<'_> {
                 )
             }
         };
+        checkpoint().await;
         managed::show_unusual(&owners, &mut object);
         let mut object = versions::to_internal(&self.resource, object)?;
         let sent_name = meta(&object, "name").to_owned();
@@ -218,6 +221,7 @@ impl Call<'_> {
                 }
                 let errors =
                     strategy::validate_create(&self.core.config.features, &self.resource, &object);
+                checkpoint().await;
                 let errors =
                     admission::field_errors(self.core, &attributes, "create", &object, errors)
                         .await?;

@@ -15,6 +15,7 @@ use crate::context::Call;
 use crate::conversion;
 use crate::encode::{Respond as _, value_response};
 use crate::error::{ApiError, Result};
+use crate::limits::checkpoint;
 use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
 use crate::request::{DeleteOptions, Preconditions};
@@ -255,6 +256,7 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
             Some((namespace, name)) if call.resource.namespaced => (namespace, name),
             _ => ("", &*entry.key),
         };
+        checkpoint().await;
         match call.delete_one(name, namespace, &options).await {
             Ok(_) => {}
             // The object was deleted concurrently.

@@ -243,7 +243,7 @@ pub(super) async fn respond(
     }
     let share = call.core.answers.reserve(listing.cost()).await?;
     let mut response = listing.stream().await?;
-    response.body_mut().hold(Box::new(share));
+    response.body_mut().reserve(Box::new(share));
     Ok(response)
 }
 

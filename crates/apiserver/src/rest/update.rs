@@ -13,6 +13,7 @@ use crate::context::Call;
 use crate::conversion;
 use crate::encode::Respond as _;
 use crate::error::{ApiError, Result};
+use crate::limits::checkpoint;
 use crate::object::{meta, metadata_mut};
 use crate::request::Part;
 use crate::{services, strategy, versions};
@@ -25,6 +26,7 @@ pub(super) const ATTEMPTS: usize = 30;
 pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let part = Part::Main;
     let object = call.object_for_update(&body)?;
+    checkpoint().await;
     if call.resource.rules.create_on_update
         && call
             .core
@@ -148,7 +150,9 @@ impl Call<'_> {
             let old = versions::load(&self.resource, &entry.value)?;
             let seen = versions::seen(&self.resource, &old.object, &self.version)?;
             let changed = self.with_conversions(|| change(&seen, &old.owners));
-            let (new, applied) = changed.await??;
+            let changed = changed.await?;
+            checkpoint().await;
+            let (new, applied) = changed?;
             // Of a patch the uid is validated with the rest of the metadata.
             let uid = meta(&new, "uid");
             let patched = self.request.info.verb == "patch";

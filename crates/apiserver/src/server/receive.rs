@@ -10,11 +10,12 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body as HttpBody;
 
-use super::{Exchange, Server, timed_out};
+use super::{Exchange, Server};
 use crate::body::Body;
 use crate::error::Result;
 use crate::flow::{Seat, refusal};
 use crate::identity::MASTERS;
+use crate::limits::timed_out;
 use crate::request::is_long_running;
 use crate::upload::Upload;
 

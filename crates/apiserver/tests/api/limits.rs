@@ -5,6 +5,7 @@ mod connections;
 mod errors;
 mod flow;
 mod page;
+mod streams;
 mod unread;
 mod work;
 

@@ -2,6 +2,7 @@
 
 mod conversion;
 mod conversion_clients;
+mod hostile;
 mod mutating;
 mod services;
 

@@ -21,6 +21,11 @@ pub(super) const HEAD: Duration = Duration::from_secs(10);
 /// How long a connection of an authorized client is kept for its next request.
 const IDLE: Duration = Duration::from_secs(90);
 
+/// A place for a connection to a port of a pod; `None` if this process has as many as it may.
+pub(super) fn forwarded() -> Option<OwnedSemaphorePermit> {
+    Arc::clone(&BOUNDS.forwarded).try_acquire_owned().ok()
+}
+
 /// The bounds of this process.
 static BOUNDS: LazyLock<Arc<Bounds>> = LazyLock::new(|| {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
@@ -31,6 +36,8 @@ struct Bounds {
     waiting: Mutex<VecDeque<(u64, CancellationToken)>>,
     most_waiting: usize,
     known: Arc<Semaphore>,
+    /// Connections to ports of pods: a client opens many over one of its own.
+    forwarded: Arc<Semaphore>,
     next: AtomicU64,
 }
 
@@ -40,6 +47,7 @@ impl Bounds {
             waiting: Mutex::default(),
             most_waiting: (files / 8).clamp(4, 512),
             known: Arc::new(Semaphore::new((files / 4).clamp(8, 4096))),
+            forwarded: Arc::new(Semaphore::new((files / 8).clamp(4, 4096))),
             next: AtomicU64::new(0),
         }
     }

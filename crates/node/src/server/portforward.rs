@@ -17,13 +17,13 @@ use hyper::body::Incoming;
 use kube::ResourceExt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::codec::Framed;
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 use tokio_util::sync::DropGuard;
 
-use super::{Body, Query, Refusal, spdy, streams, websocket};
+use super::{Body, Query, Refusal, connections, spdy, streams, websocket};
 use crate::pods::{Node, network};
 
 /// The protocol on the SPDY streams.
@@ -51,8 +51,8 @@ type Halves = (
 struct Dialled {
     halves: Halves,
     trouble: Option<oneshot::Receiver<String>>,
-    /// Ends the connection.
-    _guard: Option<DropGuard>,
+    /// Ends the connection, and gives its place back.
+    _guard: (Option<DropGuard>, OwnedSemaphorePermit),
 }
 
 impl Dialled {
@@ -68,6 +68,9 @@ impl Target {
         let Self {
             name, uid, node, ..
         } = self;
+        let place = connections::forwarded().ok_or_else(|| {
+            format!("error forwarding port {port} to pod {name}, uid {uid}: too many connections")
+        })?;
         if let Some(complete) = node.runtime.complete() {
             let made = complete.dial(uid, port).await.map_err(|error| {
                 format!("error forwarding port {port} to pod {name}, uid {uid}: {error}")
@@ -76,7 +79,7 @@ impl Target {
             return Ok(Dialled {
                 halves: (Box::new(reader), Box::new(writer)),
                 trouble: Some(made.trouble),
-                _guard: Some(made.guard),
+                _guard: (Some(made.guard), place),
             });
         }
         let addresses = [
@@ -100,7 +103,7 @@ impl Target {
         Ok(Dialled {
             halves: (Box::new(reader), Box::new(writer)),
             trouble: None,
-            _guard: None,
+            _guard: (None, place),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The WebSocket protocols of exec, attach and port-forward: one byte names the channel, the rest is data.
 
 use base64::Engine;
+use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE,
@@ -13,7 +14,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
 use super::{Body, Refusal};
 
@@ -28,6 +29,12 @@ pub(super) const CHANNELS: [&str; 6] = [
     "",
 ];
 
+/// The largest message of a client, which is in memory as a whole. kubectl and client-go send 32 KiB, and some clients
+/// whole files.
+const MESSAGE: usize = 4 << 20;
+/// The pieces in which a message is passed on: queues count pieces.
+const PIECE: usize = 64 << 10;
+
 /// A WebSocket connection.
 pub(super) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
@@ -35,6 +42,8 @@ pub(super) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 pub(super) struct Socket {
     stream: Stream,
     base64: bool,
+    /// What has not been passed on of the last message, and its channel.
+    rest: Option<(u8, Bytes)>,
 }
 
 /// Answers the upgrade with the first of the known protocols that the client offers, and passes it and the connection
@@ -82,10 +91,12 @@ where
     tokio::spawn(async move {
         match hyper::upgrade::on(request).await {
             Ok(upgraded) => {
-                let stream =
-                    WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None)
-                        .await;
-                run(stream, protocol).await;
+                let io = TokioIo::new(upgraded);
+                let config = WebSocketConfig::default()
+                    .max_message_size(Some(MESSAGE))
+                    .max_frame_size(Some(MESSAGE));
+                let stream = WebSocketStream::from_raw_socket(io, Role::Server, Some(config));
+                run(stream.await, protocol).await;
             }
             Err(error) => tracing::debug!(%error, "upgrade"),
         }
@@ -97,7 +108,11 @@ impl Socket {
     /// A connection that speaks one of [`CHANNELS`].
     pub(super) fn new(stream: Stream, protocol: &str) -> Self {
         let base64 = protocol.contains("base64");
-        Self { stream, base64 }
+        Self {
+            stream,
+            base64,
+            rest: None,
+        }
     }
 
     /// Sends data on a channel.
@@ -117,10 +132,17 @@ impl Socket {
     /// The next data and its channel; `None` when the client disconnected. Cancel-safe.
     pub(super) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
-            let data = match self.stream.next().await?.ok()? {
-                Message::Binary(data) => data.to_vec(),
+            if let Some((channel, mut rest)) = self.rest.take() {
+                let piece = rest.split_to(rest.len().min(PIECE)).to_vec();
+                if !rest.is_empty() {
+                    self.rest = Some((channel, rest));
+                }
+                return Some((channel, piece));
+            }
+            let mut data: Bytes = match self.stream.next().await?.ok()? {
+                Message::Binary(data) => data,
                 // Python's client sends text as text messages.
-                Message::Text(text) if !self.base64 => text.as_bytes().to_vec(),
+                Message::Text(text) if !self.base64 => text.into(),
                 Message::Text(text) => {
                     let (channel, data) = text.as_bytes().split_first()?;
                     let mut decoded = vec![channel.wrapping_sub(b'0')];
@@ -129,13 +151,14 @@ impl Socket {
                             .decode(data)
                             .ok()?,
                     );
-                    decoded
+                    decoded.into()
                 }
                 Message::Close(_) => return None,
                 _ => continue,
             };
-            if let Some((channel, data)) = data.split_first() {
-                return Some((*channel, data.to_vec()));
+            if let Some(channel) = data.first().copied() {
+                // A message without data is a piece, too.
+                self.rest = Some((channel, data.split_off(1)));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use allot_apimachinery::{
     field::{BadValue, Error, ErrorList, Path},
+    interrupt,
     quote::{go_json, quote},
 };
 use allot_cel::{
@@ -22,6 +23,14 @@ const OBJECT_BUDGET: u64 = 10_000_000;
 const MAX_MESSAGE: usize = 5 * 1024;
 /// The length of the texts of errors after which no more rules are run.
 const MOST_TEXT: usize = 4 << 20;
+
+/// The limits of one expression, which ends with the time of the request.
+fn limits() -> Limits<'static> {
+    Limits {
+        interrupted: Some(&interrupt::is_requested),
+        ..Limits::default()
+    }
+}
 
 pub(super) struct Run {
     errors: ErrorList,
@@ -107,6 +116,9 @@ impl Run {
         // Rules on a nullable value see it only where it is not null.
         if value.is_null() || self.ended || node.decl.is_none() {
             return;
+        }
+        if interrupt::is_requested() {
+            return self.end(interrupt::error(path));
         }
         let old = old.filter(|old| !old.is_null());
         self.rules(node, value, old, before, path);
@@ -204,7 +216,7 @@ impl Run {
             _ => was.unwrap_or(Cel::Null),
         };
         let variables = [now, was];
-        let outcome = program.evaluate(&variables, &Limits::default());
+        let outcome = program.evaluate(&variables, &limits());
         if outcome.cost > self.left || self.left == 0 {
             let text = "validation failed due to running out of cost budget, no further validation rules will be run";
             self.end(fail(text.to_owned()));
@@ -295,7 +307,7 @@ impl Run {
         source: &str,
         variables: &[Cel<'_>],
     ) -> Result<Option<String>, String> {
-        let outcome = program.evaluate(variables, &Limits::default());
+        let outcome = program.evaluate(variables, &limits());
         if outcome.cost > self.left {
             return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
         }

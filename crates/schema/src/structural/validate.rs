@@ -20,7 +20,7 @@ pub fn validate(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
     let check = Check { all_formats: false };
     let budget = Budget::default();
     let found = check.value(value, schema, &At::start(&budget), None);
-    found.errors(path)
+    budget.finish(found, path)
 }
 
 /// As [`validate`] for an update: errors of parts that did not change are dropped.
@@ -29,7 +29,7 @@ pub fn validate_update(value: &Value, old: &Value, schema: &Structural, path: &P
     let pair = Some(Pair::new(value, old, schema));
     let budget = Budget::default();
     let found = check.value(value, schema, &At::start(&budget), pair);
-    found.errors(path)
+    budget.finish(found, path)
 }
 
 /// As [`validate`] for the default of a schema, where formats of every type count.
@@ -37,7 +37,7 @@ pub fn validate_default(value: &Value, schema: &Structural, path: &Path) -> Erro
     let check = Check { all_formats: true };
     let budget = Budget::default();
     let found = check.value(value, schema, &At::start(&budget), None);
-    found.errors(path)
+    budget.finish(found, path)
 }
 
 /// A place below the one where validation began; put into words only where something is wrong.
@@ -162,6 +162,9 @@ impl Check {
     ) -> Outcome {
         let format = self.format(schema);
         let mut found = Outcome::default();
+        if !at.budget.step() {
+            return found;
+        }
         if value.is_null() {
             found.merge(check_null(self.types(schema), schema.nullable, at));
             found.merge(check_enum(value, schema, at));

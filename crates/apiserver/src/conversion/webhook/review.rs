@@ -6,7 +6,7 @@ use allot_model::validate::meta as meta_rules;
 use allot_schema::merge::go_type;
 use serde_json::{Map, Value, json};
 
-use crate::object::{meta, split_api_version, text};
+use crate::object::{check_depth, meta, split_api_version, text};
 use crate::webhook::Version;
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -95,7 +95,12 @@ pub(super) fn restore(original: &Value, converted: Value, wanted: &str) -> Resul
             ));
         }
     }
-    restore_metadata(original, converted).map_err(|why| format!("invalid metadata: {why}"))
+    let restored =
+        restore_metadata(original, converted).map_err(|why| format!("invalid metadata: {why}"))?;
+    match check_depth(&restored) {
+        Ok(()) => Ok(restored),
+        Err(error) => Err(format!("invalid object: {}", error.0.message)),
+    }
 }
 
 fn restore_metadata(original: &Value, mut converted: Value) -> Result<Value, String> {

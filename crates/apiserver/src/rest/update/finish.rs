@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::admission::{self, Attributes, Operation, Owners};
 use crate::context::Call;
 use crate::error::Result;
+use crate::limits::checkpoint;
 use crate::object::{self, metadata_mut};
 use crate::request::Part;
 use crate::storage::Owned;
@@ -48,6 +49,7 @@ impl Call<'_> {
                 owners
             }
         };
+        checkpoint().await;
         managed::show_unusual(&owners, &mut new);
         let known = Owners {
             new: Some(&owners),
@@ -129,6 +131,7 @@ impl Call<'_> {
         let verb = self.request.info.verb.as_str();
         let errors =
             strategy::validate_update(&self.core.config.features, &self.resource, &new, old, part);
+        checkpoint().await;
         let errors = admission::field_errors(self.core, &attributes, verb, &new, errors).await?;
         if !errors.is_empty() {
             let kind = self.resource.claimed_kind(&new);

@@ -90,6 +90,55 @@ async fn on_its_own_host_the_server_connects_to_the_kubelet_of_the_node_only() {
     }
 }
 
+/// A kubelet that refuses every request with a text that does not end; returns its port.
+async fn refuse_without_end(name: &str) -> u16 {
+    let authority = Authority::generate("test").unwrap();
+    let identity = authority.server("x", &[name.to_owned()], &[[127, 0, 0, 1].into()]);
+    let tls = serve::tls(&identity.unwrap(), None).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(write_without_end(acceptor.accept(stream)));
+        }
+    });
+    port
+}
+
+async fn write_without_end(
+    accepting: tokio_rustls::Accept<tokio::net::TcpStream>,
+) -> std::io::Result<()> {
+    let mut stream = accepting.await?;
+    let mut head = [0; 4096];
+    let _ = stream.read(&mut head).await?;
+    stream
+        .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        .await?;
+    loop {
+        stream.write_all(&[b'x'; 4096]).await?;
+    }
+}
+
+/// The text was read to its end, into memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_refusal_of_a_kubelet_is_told_in_part() {
+    let server = Server::in_memory().await.unwrap();
+    let port = refuse_without_end("own").await;
+    node(&server, "own", "InternalIP", "127.0.0.1", port).await;
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "own", "containers": [{"name": "c", "image": "i"}]},
+    });
+    assert_eq!(admin(&server, "POST", PODS, pod).await.0, 201);
+    let log = format!("{PODS}/p/log");
+    let refused = get(&server, &log);
+    let (code, text) = tokio::time::timeout(std::time::Duration::from_secs(60), refused)
+        .await
+        .expect("an answer");
+    assert_eq!((code, text.len()), (400, 50_000));
+}
+
 #[tokio::test]
 async fn the_addresses_of_nodes_are_global() {
     let server = Server::in_memory().await.unwrap();

@@ -64,7 +64,8 @@ async fn with_people(limits: Limits) -> Server {
     .await
 }
 
-async fn people(limits: Limits) -> Server {
+/// As [`with_people`]; those that hang lose their seats.
+pub async fn people(limits: Limits) -> Server {
     let server = server(limits).await;
     let role = json!({
         "metadata": {"name": "people"},
@@ -357,19 +358,20 @@ async fn a_change_that_many_watch_is_wider() {
 }
 
 /// Opens a watch by WebSocket and waits until the protocol has changed.
-async fn by_websocket(behind: &Behind) -> TlsStream<TcpStream> {
+pub async fn by_websocket(behind: &Behind) -> TlsStream<TcpStream> {
+    let (stream, answer) = upgraded(behind, &format!("{MAPS}?watch=true"), "secret").await;
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    stream
+}
+
+/// A connection after a request to go on by WebSocket, and the answer to it.
+pub async fn upgraded(behind: &Behind, path: &str, token: &str) -> (TlsStream<TcpStream>, String) {
     let mut stream = behind.tls("http/1.1").await;
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    let path = format!("{MAPS}?watch=true");
-    write(
-        &mut stream,
-        head("GET", &path, "secret", upgrade).as_bytes(),
-    )
-    .await;
+    write(&mut stream, head("GET", path, token, upgrade).as_bytes()).await;
     let answer = answer(&mut stream).await;
-    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
-    stream
+    (stream, answer)
 }
 
 /// Watches over WebSocket were not counted by flow control.

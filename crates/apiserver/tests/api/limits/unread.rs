@@ -3,8 +3,14 @@
 use std::time::Duration;
 
 use allot_apiserver::Limits;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
+use tokio::task::{JoinHandle, JoinSet};
 
+use super::flow::people;
 use super::{Behind, end, head, within, write};
 use crate::admin;
 
@@ -151,5 +157,138 @@ async fn watches_that_are_idle_stay() {
         0.0
     );
     drop(stream);
+    behind.stop().await;
+}
+
+type Sender = http2::SendRequest<Empty<Bytes>>;
+
+/// A client that speaks HTTP/2, and its connection. It takes so many bytes of each answer before it reads it.
+async fn http2_client(behind: &Behind, window: u32) -> (Sender, JoinHandle<hyper::Result<()>>) {
+    let stream = TokioIo::new(behind.tls("h2").await);
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(window)
+        .handshake(stream)
+        .await
+        .unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+/// Asks as a user with all permissions, who is not exempt from flow control.
+fn ask(sender: &Sender, path: &str) -> http::Request<Empty<Bytes>> {
+    assert!(!sender.is_closed());
+    http::Request::get(format!("https://localhost{path}"))
+        .header("authorization", "Bearer jane")
+        .body(Empty::new())
+        .unwrap()
+}
+
+/// Sends many requests at the same time on one connection, and keeps the answers without reading them.
+fn ask_and_keep(sender: &Sender, path: &str, count: usize) -> JoinSet<()> {
+    let mut asking = JoinSet::new();
+    for _ in 0..count {
+        let (mut sender, request) = (sender.clone(), ask(sender, path));
+        asking.spawn(async move {
+            let answer = sender.send_request(request).await;
+            std::future::pending::<()>().await;
+            drop(answer);
+        });
+    }
+    asking
+}
+
+/// The most that connections hold until one of them has ended.
+async fn most_held(behind: &Behind, connection: JoinHandle<hyper::Result<()>>) -> f64 {
+    let mut most = 0_f64;
+    let watched = async {
+        while !connection.is_finished() {
+            most = most.max(behind.metric("allot_apiserver_unread_bytes").await);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(watched).await;
+    behind
+        .wait_for("allot_apiserver_unread_bytes", |it| it == 0.0)
+        .await;
+    most
+}
+
+/// Each of the streams of a connection held an answer for as long as its client liked.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_small_answers_that_nobody_reads_are_bounded_and_end() {
+    let limits = Limits {
+        unread_bytes: 256 << 10,
+        ..impatient()
+    };
+    let behind = Behind::of(people(limits).await).await;
+    let map = json!({"metadata": {"name": "small"}, "data": {"x": "y".repeat(50_000)}});
+    assert_eq!(admin(&behind.server, "POST", MAPS, map).await.0, 201);
+    let (sender, connection) = http2_client(&behind, 0).await;
+    let asking = ask_and_keep(&sender, &format!("{MAPS}/small"), 90);
+    let most = most_held(&behind, connection).await;
+    // An allowance, the pool, and the answer with which that is full.
+    assert!(most > 256e3, "{most}");
+    assert!(most < f64::from((64 + 256) << 10) + 51e3, "{most}");
+    drop(asking);
+    behind.stop().await;
+}
+
+/// Each of the streams of a connection held as much as its queue takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_watches_that_nobody_reads_are_bounded_and_end() {
+    let limits = Limits {
+        unread_bytes: 256 << 10,
+        ..impatient()
+    };
+    let behind = Behind::of(people(limits).await).await;
+    fill(&behind, 20).await;
+    let (sender, connection) = http2_client(&behind, 0).await;
+    let watch = format!("{MAPS}?watch=true&resourceVersion=0");
+    let asking = ask_and_keep(&sender, &watch, 90);
+    let most = most_held(&behind, connection).await;
+    assert!(most > 256e3, "{most}");
+    // A piece of 100 kB for each thread may come when that is full; each stream had one.
+    assert!(most < 6e6, "{most}");
+    drop(asking);
+    behind.stop().await;
+}
+
+/// Where others have taken the whole pool a client that reads gets everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_needs_no_more_than_its_allowance() {
+    let limits = Limits {
+        unread_bytes: 0,
+        ..Limits::default()
+    };
+    let behind = Behind::of(people(limits).await).await;
+    fill(&behind, 20).await;
+    let map = json!({"metadata": {"name": "small"}, "data": {"x": "y".repeat(50_000)}});
+    assert_eq!(admin(&behind.server, "POST", MAPS, map).await.0, 201);
+    let (sender, connection) = http2_client(&behind, 1 << 20).await;
+    let mut reading = JoinSet::new();
+    for number in 0..30 {
+        let path = match number % 3 {
+            0 => format!("{MAPS}?watch=true&resourceVersion=0"),
+            1 => format!("{MAPS}/m-007"),
+            _ => format!("{MAPS}/small"),
+        };
+        let (mut sender, request) = (sender.clone(), ask(&sender, &path));
+        let wanted = [20 * 100_000, 100_000, 50_000][number % 3];
+        reading.spawn(async move {
+            let answer = sender.send_request(request).await.unwrap();
+            assert_eq!(answer.status(), 200);
+            let mut body = answer.into_body();
+            let mut read = 0;
+            while read < wanted {
+                let frame = body.frame().await.expect("the answer is longer").unwrap();
+                read += frame.data_ref().map_or(0, Bytes::len);
+            }
+        });
+    }
+    while let Some(read) = within(reading.join_next()).await {
+        read.unwrap();
+    }
+    let abandoned = "allot_apiserver_abandoned_answers_total";
+    assert_eq!(behind.metric(abandoned).await, 0.0);
+    drop((sender, connection));
     behind.stop().await;
 }

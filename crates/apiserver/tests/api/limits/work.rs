@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
+use allot_testing::wait::until;
 use serde_json::{Value, json};
 
 use crate::{admin, send};
@@ -291,4 +292,47 @@ async fn regression_errors_that_are_not_kept_are_not_made() {
     let other = list(numbered(50_000, |at| json!(format!("{at}"))));
     let (code, body) = answer(&server, "POST", DEFINITIONS, other).await;
     assert_eq!(code, 422, "{body:.500}");
+}
+
+/// Validation went on to its end after its client had been told that the time is over.
+#[tokio::test]
+async fn regression_validation_ends_with_the_time_of_the_request() {
+    let server = Server::in_memory().await.unwrap();
+    let rule = |at: usize| json!({"rule": format!("self.size() < {}", 100 + at)});
+    let items =
+        json!({"type": "string", "maxLength": 10, "x-kubernetes-validations": numbered(8, rule)});
+    let schema = json!({"type": "object", "properties": {
+        "list": {"type": "array", "maxItems": 200_000, "items": items},
+    }});
+    let definition = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (code, body) = admin(&server, "POST", definitions, definition).await;
+    assert_eq!(code, 201, "{body}");
+    let things = "/apis/example.com/v1/namespaces/default/things";
+    until("the definition has an effect", || async {
+        let (code, _) = admin(&server, "GET", things, Value::Null).await;
+        (code == 200).then_some(()).ok_or(())
+    })
+    .await;
+    let thing = json!({
+        "apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"},
+        "list": vec!["x"; 100_000],
+    });
+    let took = async |path: &str, wanted: u16| {
+        let start = processor_time();
+        let (code, body) = admin(&server, "POST", path, thing.clone()).await;
+        assert_eq!(code, wanted, "{body:.500}");
+        processor_time() - start
+    };
+    let whole = took(&format!("{things}?dryRun=All"), 201).await;
+    // Long enough to come to the rules, and too short for all of them.
+    let limit = whole.as_millis() / 4;
+    let part = took(&format!("{things}?dryRun=All&timeout={limit}ms"), 504).await;
+    assert!(part < whole * 3 / 4, "{part:?} of {whole:?}");
 }

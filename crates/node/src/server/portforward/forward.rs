@@ -18,6 +18,10 @@ const OUTGOING: usize = 32;
 const INCOMING: usize = 32;
 /// Streams whose partner has not been opened yet.
 const MOST_UNPAIRED: usize = 1000;
+/// Connections of one client at the same time.
+const MOST_CONNECTIONS: usize = 1000;
+/// The longest name that a client gives the pair of streams of a connection. Usual are numbers.
+const LONGEST_NAME: usize = 256;
 const PROTOCOL_ERROR: u32 = 1;
 const REFUSED: u32 = 3;
 
@@ -70,9 +74,18 @@ where
                     },
                     str::to_owned,
                 );
+                let full = pairs.len() >= MOST_UNPAIRED || connections.len() >= MOST_CONNECTIONS;
+                let pair = pairs.get(&request);
                 let status = match (port, kind.as_str()) {
-                    (Some(1..), "error" | "data") if pairs.len() < MOST_UNPAIRED => None,
-                    (Some(1..), "error" | "data") => Some(REFUSED),
+                    _ if request.len() > LONGEST_NAME => Some(PROTOCOL_ERROR),
+                    (Some(1..), "error") if pair.is_some_and(|it| it.error.is_some()) => {
+                        Some(PROTOCOL_ERROR)
+                    }
+                    (Some(1..), "data") if pair.is_some_and(|it| it.data.is_some()) => {
+                        Some(PROTOCOL_ERROR)
+                    }
+                    (Some(1..), "error" | "data") if full => Some(REFUSED),
+                    (Some(1..), "error" | "data") => None,
                     _ => Some(PROTOCOL_ERROR),
                 };
                 match (status, port) {

@@ -5,27 +5,56 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::interrupt::{self, Steps};
 
 /// The text about faults that is composed for one object. Each fault names the place, with all keys above it, and a
 /// client can send any number of values below a key that is as long as the rest of the object.
 const MOST_TEXT: usize = 4 << 20;
 
-/// The text that may still be composed.
-pub(super) struct Budget(Cell<usize>);
+/// What may still be done for one object.
+pub(super) struct Budget {
+    /// The text that may be composed.
+    text: Cell<usize>,
+    steps: Cell<Steps>,
+    /// The result is of no use any more.
+    over: Cell<bool>,
+}
 
 impl Default for Budget {
     fn default() -> Self {
-        Self(Cell::new(MOST_TEXT))
+        Self {
+            text: Cell::new(MOST_TEXT),
+            steps: Cell::default(),
+            over: Cell::new(false),
+        }
     }
 }
 
 impl Budget {
     pub(super) fn is_spent(&self) -> bool {
-        self.0.get() == 0
+        self.text.get() == 0
     }
 
     pub(super) fn spend(&self, text: &str) {
-        self.0.set(self.0.get().saturating_sub(text.len()));
+        self.text.set(self.text.get().saturating_sub(text.len()));
+    }
+
+    /// One more value is looked at; false if that is of no use any more.
+    pub(super) fn step(&self) -> bool {
+        let mut steps = self.steps.take();
+        if steps.is_over() {
+            self.over.set(true);
+        }
+        self.steps.set(steps);
+        !self.over.get()
+    }
+
+    /// What was found, which is not everything if the time was over.
+    pub(super) fn finish(&self, found: Outcome, path: &Path) -> ErrorList {
+        match self.over.get() {
+            true => [interrupt::error(path)].into(),
+            false => found.errors(path),
+        }
     }
 }
 

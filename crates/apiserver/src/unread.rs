@@ -1,0 +1,271 @@
+//! What connections hold of answers that their clients have not taken.
+//!
+//! A connection takes the first piece of every answer, whether its client reads it or not, and more as far as its queues
+//! reach; over HTTP/2 that is a piece for each stream. Every piece counts until the connection has sent it. What a
+//! connection holds beyond a small allowance comes from a pool that all connections share. When the pool is empty,
+//! a connection gets more only after its client has read what it holds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::limits::UNREAD;
+
+/// What all connections hold.
+#[derive(Debug)]
+pub struct Pool {
+    most: usize,
+    held: AtomicUsize,
+    /// Of that, what connections hold beyond their allowance.
+    beyond: AtomicUsize,
+}
+
+impl Pool {
+    /// Of so many bytes beyond the allowances.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Pool {
+            most,
+            held: AtomicUsize::new(0),
+            beyond: AtomicUsize::new(0),
+        })
+    }
+
+    /// Bytes that clients have not taken, allowances included.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+/// What one connection holds.
+pub(crate) struct Unread {
+    pool: Arc<Pool>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    held: usize,
+    /// When the whole answers were given that are among it, the oldest first.
+    answers: BTreeMap<u64, Instant>,
+    /// The streams that wait for room.
+    waiting: HashMap<u64, Waker>,
+    /// The number of the next answer or stream.
+    next: u64,
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl Unread {
+    pub fn new(pool: Arc<Pool>) -> Arc<Self> {
+        let state = Mutex::default();
+        Arc::new(Unread { pool, state })
+    }
+
+    /// A whole answer, which counts until it is dropped; `None` if there is no room for it.
+    pub fn give(self: &Arc<Self>, bytes: &Bytes) -> Option<Bytes> {
+        let mut state = self.state.lock();
+        if !self.has_room(&state) {
+            return None;
+        }
+        let number = state.number();
+        state.answers.insert(number, Instant::now());
+        Some(self.count(&mut state, bytes.clone(), Some(number)))
+    }
+
+    /// For how long the oldest of the whole answers has not been taken.
+    pub fn oldest(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        state.answers.values().next().map(Instant::elapsed)
+    }
+
+    fn has_room(&self, state: &State) -> bool {
+        state.held < UNREAD || self.pool.beyond.load(Ordering::Relaxed) < self.pool.most
+    }
+
+    fn count(self: &Arc<Self>, state: &mut State, bytes: Bytes, answer: Option<u64>) -> Bytes {
+        self.set(state, state.held + bytes.len());
+        Bytes::from_owner(Piece {
+            of: self.clone(),
+            bytes,
+            answer,
+        })
+    }
+
+    fn set(&self, state: &mut State, held: usize) {
+        let before = std::mem::replace(&mut state.held, held);
+        change(&self.pool.held, before, held);
+        let beyond = |held: usize| held.saturating_sub(UNREAD);
+        change(&self.pool.beyond, beyond(before), beyond(held));
+    }
+}
+
+fn change(counter: &AtomicUsize, before: usize, after: usize) {
+    match after.checked_sub(before) {
+        Some(more) => counter.fetch_add(more, Ordering::Relaxed),
+        None => counter.fetch_sub(before - after, Ordering::Relaxed),
+    };
+}
+
+/// Bytes that a connection holds.
+struct Piece {
+    of: Arc<Unread>,
+    bytes: Bytes,
+    /// The number of the answer that they are.
+    answer: Option<u64>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let mut state = self.of.state.lock();
+        let left = state.held - self.bytes.len();
+        self.of.set(&mut state, left);
+        if let Some(answer) = self.answer {
+            state.answers.remove(&answer);
+        }
+        let woken = match self.of.has_room(&state) {
+            true => std::mem::take(&mut state.waiting),
+            false => HashMap::new(),
+        };
+        drop(state);
+        for waker in woken.into_values() {
+            waker.wake();
+        }
+    }
+}
+
+/// A stream of a connection.
+pub(crate) struct Stream {
+    of: Arc<Unread>,
+    number: u64,
+}
+
+impl Stream {
+    pub fn of(unread: &Arc<Unread>) -> Self {
+        let number = unread.state.lock().number();
+        let of = unread.clone();
+        Stream { of, number }
+    }
+
+    /// Waits until the connection has room for another piece. What other connections give back is noticed only with
+    /// what this one has sent: it holds something, or it would have room.
+    pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.of.state.lock();
+        if self.of.has_room(&state) {
+            return Poll::Ready(());
+        }
+        let waker = context.waker().clone();
+        let before = state.waiting.insert(self.number, waker);
+        // A waker may be the last owner of what it wakes, which may be a stream of this connection.
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+
+    /// The next piece, however large it has become: it counts until it is dropped.
+    pub fn count(&self, bytes: Bytes) -> Bytes {
+        self.of.count(&mut self.of.state.lock(), bytes, None)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let waker = self.of.state.lock().waiting.remove(&self.number);
+        drop(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    const HALF: usize = UNREAD / 2;
+
+    fn bytes(size: usize) -> Bytes {
+        vec![b'x'; size].into()
+    }
+
+    #[test]
+    fn answers_count_until_they_are_dropped() {
+        let pool = Pool::new(UNREAD);
+        let unread = Unread::new(pool.clone());
+        let mut given = Vec::new();
+        // An allowance and the pool, in halves.
+        for _ in 0..4 {
+            given.push(unread.give(&bytes(HALF)).unwrap());
+        }
+        assert_eq!(given[0], bytes(HALF));
+        assert!(unread.give(&bytes(1)).is_none());
+        assert_eq!(pool.held(), 2 * UNREAD);
+        assert!(unread.oldest().is_some());
+        // Another connection still has its allowance, and no more.
+        let other = Unread::new(pool.clone());
+        let of_other = [other.give(&bytes(UNREAD - 1)), other.give(&bytes(2))];
+        assert!(of_other.iter().all(Option::is_some));
+        assert!(other.give(&bytes(1)).is_none());
+        // Part of an answer keeps all of it.
+        let part = given[0].slice(..1);
+        given.remove(0);
+        assert!(unread.give(&bytes(1)).is_none());
+        drop(part);
+        drop(of_other);
+        given.push(unread.give(&bytes(1)).unwrap());
+        drop(given);
+        assert_eq!(pool.held(), 0);
+        assert_eq!(pool.beyond.load(Ordering::Relaxed), 0);
+        assert!(unread.oldest().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_stream_waits_for_what_its_connection_sends() {
+        let pool = Pool::new(0);
+        let unread = Unread::new(pool.clone());
+        let stream = Stream::of(&unread);
+        poll_fn(|context| stream.poll_room(context)).await;
+        let piece = stream.count(bytes(3 * UNREAD));
+        assert_eq!(pool.held(), 3 * UNREAD);
+        let waiting = tokio::spawn(async move {
+            poll_fn(|context| stream.poll_room(context)).await;
+            stream
+        });
+        while unread.state.lock().waiting.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!waiting.is_finished());
+        drop(piece);
+        let stream = waiting.await.unwrap();
+        drop(stream);
+        assert_eq!(pool.held(), 0);
+    }
+
+    /// A client that takes back streams which wait leaves nothing.
+    #[test]
+    fn a_stream_that_ends_does_not_wait() {
+        let unread = Unread::new(Pool::new(0));
+        let held = unread.give(&bytes(UNREAD));
+        let mut context = Context::from_waker(Waker::noop());
+        let stream = Stream::of(&unread);
+        assert!(stream.poll_room(&mut context).is_pending());
+        assert_eq!(unread.state.lock().waiting.len(), 1);
+        drop(stream);
+        assert!(unread.state.lock().waiting.is_empty());
+        drop(held);
+    }
+}
