@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use allot_apimachinery::Quantity;
 use allot_model::features::{Feature, Features};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::object::items;
 
@@ -115,6 +115,38 @@ pub(super) fn drop_disabled(features: &Features, pod: &mut Value, old: &Value) {
     for (key, feature, in_use) in reports {
         if !in_use && !features.enabled(feature) {
             status.remove(key);
+        }
+    }
+    drop_digests(status, before);
+}
+
+/// The lists of what is reported about containers.
+const STATUSES: [&str; 3] = [
+    "containerStatuses",
+    "initContainerStatuses",
+    "ephemeralContainerStatuses",
+];
+
+/// Removes what is reported about mounted images: ImageVolumeWithDigest is off by default.
+fn drop_digests(status: &mut Map<String, Value>, before: &Value) {
+    const REPORT: &str = "volumeStatus";
+    let mut mounts = STATUSES
+        .iter()
+        .flat_map(|key| items(&before[*key]))
+        .flat_map(|container| items(&container["volumeMounts"]));
+    if mounts.any(|mount| mount[REPORT].is_object()) {
+        return;
+    }
+    for key in STATUSES {
+        let containers = status.get_mut(key).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let mounts = container.get_mut("volumeMounts");
+            let mounts = mounts.and_then(Value::as_array_mut);
+            for mount in mounts.into_iter().flatten() {
+                if let Value::Object(mount) = mount {
+                    mount.remove(REPORT);
+                }
+            }
         }
     }
 }
