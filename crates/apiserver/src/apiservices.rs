@@ -108,14 +108,17 @@ fn places(group: &str, version: &str) -> (u32, u32) {
         "scheduling.k8s.io" => 16600,
         "coordination.k8s.io" => 16500,
         "node.k8s.io" => 16300,
-        "discovery.k8s.io" => 16200,
+        "discovery.k8s.io" | "resource.k8s.io" => 16200,
         "flowcontrol.apiserver.k8s.io" => 16100,
         _ => 15900,
     };
     let version = match (group, version) {
         ("autoscaling", "v2") => 30,
-        ("flowcontrol.apiserver.k8s.io", "v1") => 21,
-        (_, "v1") => 15,
+        ("flowcontrol.apiserver.k8s.io" | "resource.k8s.io", "v1") => 21,
+        (_, "v1") | ("resource.k8s.io", "v1beta2") => 15,
+        ("admissionregistration.k8s.io", "v1beta1") => 12,
+        ("scheduling.k8s.io", "v1alpha2") => 2,
+        ("resource.k8s.io", "v1alpha3") => 1,
         _ => 9,
     };
     (place, version)

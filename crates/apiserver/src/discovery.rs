@@ -199,9 +199,9 @@ fn resource_entry(resource: &Resource) -> Value {
 fn storage_hash(resource: &Resource) -> String {
     use base64::Engine;
     use sha2::Digest;
-    let name = format!(
-        "{}/{}/{}",
-        resource.group, resource.storage_version, resource.kind
-    );
+    // Events of both groups are stored as those of the core group.
+    let builtin = crate::builtin::find(&resource.group, &resource.plural);
+    let group = builtin.map_or(resource.group.as_str(), |kind| kind.stored_as().0);
+    let name = format!("{group}/{}/{}", resource.storage_version, resource.kind);
     base64::engine::general_purpose::STANDARD.encode(&sha2::Sha256::digest(name.as_bytes())[..8])
 }

@@ -357,7 +357,7 @@ impl FlowControl {
         // Other requests need not wait until the conditions are stored; the revision orders concurrent writers.
         drop(alone);
         let collection = format!("{GROUP}/flowschemas");
-        dangling::update_conditions(&*core.backend, &collection, &schemas, &levels).await;
+        dangling::update_conditions(core, &collection, &schemas, &levels).await;
     }
 
     fn take_over(&self, levels: &[Value], schemas: &[Value]) {

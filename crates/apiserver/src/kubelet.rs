@@ -3,6 +3,7 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
+use allot_schema::decode::time_error;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::Full;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use crate::body::Body;
 use crate::context::Call;
 use crate::error::{ApiError, Result};
+use crate::numbers::parse_int;
 use crate::object::{meta, text};
 
 mod connection;
@@ -75,29 +77,35 @@ pub async fn log(call: &Call<'_>) -> Result<Response<Body>> {
 /// Validates the log options of a client.
 fn check_log_options(call: &Call<'_>) -> Result<()> {
     let query = &call.request.query;
-    let number = |key: &str| -> Result<Option<i64>> {
-        let parsed = query.text(key).map(|text| {
-            text.parse::<i64>().map_err(|_| {
-                let why = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
-                ApiError::bad_request(why)
-            })
-        });
-        parsed.transpose()
-    };
+    let number = |key: &str| query.text(key).map(parse_int).transpose();
+    let seconds = number("sinceSeconds")?;
+    let time = query.text("sinceTime");
+    if let Some(error) = time.filter(|it| *it != "null").and_then(time_error) {
+        return Err(ApiError::bad_request(error));
+    }
+    let (tail, limit) = (number("tailLines")?, number("limitBytes")?);
     let mut errors = ErrorList::new();
-    let mut at_least = |key: &str, least: i64, text: &str| -> Result<()> {
-        if let Some(found) = number(key)?.filter(|found| *found < least) {
+    let mut at_least = |key: &str, found: Option<i64>, least: i64| {
+        if let Some(found) = found.filter(|found| *found < least) {
+            let text = match least {
+                0 => "must be greater than or equal to 0",
+                _ => "must be greater than 0",
+            };
             errors.push(Error::invalid(&Path::new(key), found, text));
         }
-        Ok(())
     };
-    at_least("tailLines", 0, "must be greater than or equal to 0")?;
-    at_least("limitBytes", 1, "must be greater than 0")?;
-    if query.text("sinceSeconds").is_some() && query.text("sinceTime").is_some() {
+    at_least("tailLines", tail, 0);
+    at_least("limitBytes", limit, 1);
+    if seconds.is_some() && time.is_some() {
         let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
         errors.push(Error::forbidden(&Path::new("[]"), detail));
     } else {
-        at_least("sinceSeconds", 1, "must be greater than 0")?;
+        at_least("sinceSeconds", seconds, 1);
+    }
+    // Logs of one stream alone (PodLogsQuerySplitStreams) are off by default.
+    if query.text("stream").is_some() {
+        let detail = "may not be specified";
+        errors.push(Error::forbidden(&Path::new("stream"), detail));
     }
     if errors.is_empty() {
         return Ok(());

@@ -59,6 +59,7 @@ mod large;
 pub mod limits;
 mod metrics;
 pub mod mount;
+mod numbers;
 mod openapi;
 mod panics;
 pub mod pki;

@@ -13,6 +13,7 @@ mod api {
     pub mod limits;
     pub mod media;
     pub mod policies;
+    pub mod policy_versions;
     pub mod raw;
     pub mod release_37;
     pub mod remote;

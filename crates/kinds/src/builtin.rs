@@ -80,6 +80,8 @@ pub fn sharing_collection(group: &str, plural: &str) -> impl Iterator<Item = &'s
 /// The built-in resources with the versions that `config` selects, those of `resource.k8s.io` as `release` has them.
 pub fn registry(config: &RuntimeConfig, release: Release) -> Registry {
     let resources = all().map(|kind| kind.resource(config, release));
+    // A kind that is newer than the release has no version in it.
+    let resources = resources.filter(|resource| !resource.versions.is_empty());
     let newer =
         resources.filter_map(|resource| resource::release::in_release(resource, config, release));
     Registry::new(newer.chain(resource::release::resources(config, release)))

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use allot_schema::decode::Empty;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::raw::with_empties as with;
 use crate::request::Part;
@@ -48,6 +48,26 @@ pub(crate) fn restored<'a>(
         }
     });
     object
+}
+
+/// The spec of a kind with one version, as errors show what changed in it: with the lists and maps that were sent empty,
+/// but for those that `is_kept` leaves as they were before, and those that have another form in Go.
+pub(crate) fn shown_spec(spec: &Value, is_kept: impl Fn(&str) -> bool) -> Value {
+    let whole = json!({"spec": spec});
+    let place = |it: &str| (!is_kept(it) && !is_omitted(it)).then(|| it.to_owned());
+    let mut whole = restored(&whole, Part::Main, place).into_owned();
+    whole["spec"].take()
+}
+
+/// Metadata and label selectors are the same structs inside of the server as outside: what is empty there is left out.
+fn is_omitted(pointer: &str) -> bool {
+    let mut keys = pointer.split('/');
+    keys.any(|key| {
+        matches!(
+            key,
+            "metadata" | "labelSelector" | "namespaceSelector" | "selector"
+        )
+    })
 }
 
 /// Whether there is one at a JSON pointer.

@@ -32,15 +32,32 @@ fn split(api_version: &str) -> (&str, &str) {
 impl Versions for ResourceVersions<'_> {
     fn node(&self, api_version: &str) -> Option<Node<'_>> {
         let (group, version) = split(api_version);
-        if group != self.resource.group || self.resource.version(version).is_none() {
+        let known = self.resource.version(version)?;
+        if group != self.resource.group {
             return None;
         }
         match &self.resource.custom {
             Some(custom) => custom.node(version),
+            // Schemas are published of what is served. What components write through other versions counts as well.
+            None if !known.open_to(true) => None,
             None => {
                 allot_schema::types::lookup(group, version, &self.resource.kind).map(Node::Struct)
             }
         }
+    }
+
+    fn check(&self, api_version: &str) -> Result<(), String> {
+        if api_version.matches('/').count() > 1 {
+            return Err(format!("unexpected GroupVersion string: {api_version}"));
+        }
+        let (group, version) = split(api_version);
+        let known = group == self.resource.group && self.resource.version(version).is_some();
+        if self.resource.custom.is_some() && !known {
+            return Err(format!(
+                "request to convert CR to an invalid group/version: {api_version}"
+            ));
+        }
+        Ok(())
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
-use crate::request::DeleteOptions;
+use crate::request::{DeleteOptions, Part};
 
 pub(crate) mod addresses;
 pub(crate) mod pod;
@@ -38,7 +38,15 @@ pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
 }
 
 /// Warnings about a changed object.
-pub fn on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
+pub fn on_update(resource: &Resource, object: &Value, old: &Value, part: Part) -> Vec<String> {
+    // What a handler has changed, as the scale, is written like the object itself.
+    if !matches!(part, Part::Main | Part::Sub) {
+        let of_status = resource
+            .rules
+            .warnings_status
+            .filter(|_| part == Part::Status);
+        return of_status.map_or_else(Vec::new, |warnings| warnings(object));
+    }
     if resource.custom.is_some() {
         return finalizers(object, old);
     }

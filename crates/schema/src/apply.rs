@@ -27,6 +27,13 @@ pub trait Versions {
     /// The object in `api_version`; `None` if it cannot be converted.
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value>;
 
+    /// Why the objects cannot be had in the version of an entry, where that fails a request: the entries of versions that are merely
+    /// gone are dropped.
+    fn check(&self, api_version: &str) -> Result<(), String> {
+        let _ = api_version;
+        Ok(())
+    }
+
     /// Fields that a write through this version and subresource does not change, and so never owns.
     fn reset_fields(&self, api_version: &str) -> Set;
 }

@@ -31,6 +31,11 @@ pub use scalar::json_type;
 pub use shape::{normalize, zero};
 pub use unstructured::from_unstructured;
 
+/// Go's text about what is no time of RFC 3339; none for a time.
+pub fn time_error(text: &str) -> Option<String> {
+    time::convert(text, false).err()
+}
+
 /// Decodes the JSON text of an object; `schema` is none for custom resources.
 pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decoded, DecodeError> {
     let mut context = Context::new();

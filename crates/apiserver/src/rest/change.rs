@@ -5,9 +5,8 @@ use serde_json::Value;
 
 use super::Call;
 use super::create::{MAX_STORED, Stored};
-use super::update::ATTEMPTS;
+use super::update::{ATTEMPTS, sent_version};
 use crate::error::Result;
-use crate::object::meta;
 use crate::request::Part;
 use crate::storage::{self, Owned};
 use crate::versions;
@@ -17,7 +16,7 @@ impl Call<'_> {
     pub(super) async fn replace(&self, part: Part, mut object: Value) -> Result<Stored> {
         // A request with a resourceVersion is tried once; only the conversions by a webhook require repetition.
         let once =
-            self.resource.custom.is_none() && !matches!(meta(&object, "resourceVersion"), "" | "0");
+            self.resource.custom.is_none() && sent_version(&object).map_or(true, |sent| sent != 0);
         let sent = |_: &Value| match once {
             true => Ok(object.take()),
             false => Ok(object.clone()),

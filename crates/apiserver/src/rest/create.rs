@@ -17,6 +17,7 @@ use crate::context::Call;
 use crate::conversion;
 use crate::error::{ApiError, Result};
 use crate::limits::checkpoint;
+use crate::numbers::parse_uint;
 use crate::object::{self, meta, metadata_mut};
 use crate::registry::Create;
 use crate::request::DeleteOptions;
@@ -251,7 +252,7 @@ impl Call<'_> {
                 return Ok(Stored::Value(Owned { object, owners }.whole()));
             }
             let number = sent_revision.as_ref().and_then(Value::as_str);
-            if number.is_some_and(|sent| sent.parse::<u64>().is_ok_and(|sent| sent != 0)) {
+            if number.is_some_and(|sent| parse_uint(sent).is_ok_and(|sent| sent != 0)) {
                 return Err(ApiError::unknown(
                     "resourceVersion should not be set on objects to be created",
                 ));

@@ -10,6 +10,7 @@ use super::media_type::{content_type, is_known_format, patch_type, unknown_forma
 use super::patch;
 use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
+use crate::numbers::parse_int;
 use crate::request::{DeleteOptions, Incoming, Preconditions, Propagation, Query};
 
 /// Longest field manager name.
@@ -147,6 +148,11 @@ pub(super) fn delete_options(call: &Call<'_>, body: &[u8]) -> Result<DeleteOptio
         return parse_delete_options(body, query);
     }
     match content_type(&call.request.headers).as_str() {
+        "application/vnd.kubernetes.protobuf" if !crate::protobuf::is_protobuf(body) => {
+            Err(ApiError::bad_request(
+                "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+            ))
+        }
         "application/json" | "application/vnd.kubernetes.protobuf" => {
             parse_delete_options(body, query)
         }
@@ -302,16 +308,4 @@ fn from_json(body: &[u8]) -> Result<Value> {
                 "couldn't get version/kind; json parse error: {error}"
             ))
         })
-}
-
-/// A number in a query, with upstream's text if it is none.
-pub(super) fn parse_int(text: &str) -> Result<i64> {
-    text.parse().map_err(|error: std::num::ParseIntError| {
-        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
-        let why = match error.kind() {
-            PosOverflow | NegOverflow => "value out of range",
-            _ => "invalid syntax",
-        };
-        ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
-    })
 }

@@ -11,6 +11,7 @@ use http::Response;
 use serde_json::{Map, Value};
 
 use super::media_type::patch_type;
+use super::update::sent_version;
 use crate::body::Body;
 use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
@@ -99,7 +100,8 @@ async fn create_by_apply(
         let resource = call.resource.group_resource();
         return Err(Status::conflict(&resource, call.name(), &why).into());
     }
-    // An apply that creates an object has no version to check.
+    // An apply that creates an object has no version to check, but one that must be read.
+    sent_version(&object)?;
     metadata_mut(&mut object).remove("resourceVersion");
     let stored = call.store_new(object, Some(owners)).await?;
     call.stored_response(201, stored).await

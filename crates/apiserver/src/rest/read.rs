@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::quote::quote;
 use allot_store::{Entry, Error as StoreError, ListOptions};
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use base64::{DecodeError, Engine, alphabet};
 use http::Response;
 use serde_json::json;
 
-use super::options::{invalid, parse_int};
+use super::options::invalid;
 use crate::body::Body;
 use crate::context::Call;
 use crate::encode::{Listing, Respond as _};
 use crate::error::{ApiError, Result};
+use crate::numbers::{parse_int, parse_uint};
 use crate::request::Query;
 use crate::select::Selection;
 
@@ -29,8 +31,7 @@ pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
         let wanted = if call.resource.rules.reads_from_store {
             parse_version(version)?
         } else {
-            let parsed = version.parse::<u64>();
-            parsed.map_err(|_| ApiError::unknown(version_error(version)))?
+            watched_version(version)?
         };
         let current = call.core.backend.revision();
         if wanted > current {
@@ -51,20 +52,23 @@ pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
 
 /// A resourceVersion in a list or get.
 fn parse_version(text: &str) -> Result<u64> {
-    text.parse().map_err(|_| {
-        ApiError::bad_request(format!("invalid resource version: {}", version_error(text)))
+    parse_uint(text).map_err(|error| {
+        let why = version_error(text, &error);
+        ApiError::bad_request(format!("invalid resource version: {why}"))
     })
 }
 
+/// A resourceVersion where a watch begins, or of a get that upstream answers from its cache.
+///
+/// # Errors
+/// 500, as upstream.
+pub(super) fn watched_version(text: &str) -> Result<u64> {
+    parse_uint(text).map_err(|error| ApiError::unknown(version_error(text, &error)))
+}
+
 /// Upstream's text for a resourceVersion that is no number.
-pub(super) fn version_error(text: &str) -> String {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let why = if digits {
-        "value out of range"
-    } else {
-        "invalid syntax"
-    };
-    format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}")
+fn version_error(text: &str, error: &str) -> String {
+    format!("resourceVersion: Invalid value: {}: {error}", quote(text))
 }
 
 /// Go ignores surplus bits of continue tokens.

@@ -14,6 +14,7 @@ use crate::conversion;
 use crate::encode::Respond as _;
 use crate::error::{ApiError, Result};
 use crate::limits::checkpoint;
+use crate::numbers::parse_uint;
 use crate::object::{meta, metadata_mut};
 use crate::request::Part;
 use crate::{services, strategy, versions};
@@ -220,8 +221,8 @@ impl Call<'_> {
 
     /// Checks the client's resourceVersion; returns whether it sent none.
     fn check_version(&self, new: &Value, revision: u64) -> Result<bool> {
-        let sent = meta(new, "resourceVersion");
-        if sent.is_empty() || sent == "0" {
+        let sent = sent_version(new)?;
+        if sent == 0 {
             // A client that writes a scale need not have read the object.
             let whole = self.request.info.subresource != "scale";
             if whole
@@ -243,7 +244,7 @@ impl Call<'_> {
             }
             return Ok(true);
         }
-        match sent_version(new)? == revision {
+        match sent == revision {
             true => Ok(false),
             false => Err(self.modified()),
         }
@@ -251,13 +252,9 @@ impl Call<'_> {
 }
 
 /// The version that an object names; 0 for none.
-fn sent_version(object: &Value) -> Result<u64> {
+pub(super) fn sent_version(object: &Value) -> Result<u64> {
     match meta(object, "resourceVersion") {
         "" => Ok(0),
-        sent => sent.parse().map_err(|_| {
-            ApiError::unknown(format!(
-                "strconv.ParseUint: parsing {sent:?}: invalid syntax"
-            ))
-        }),
+        sent => parse_uint(sent).map_err(ApiError::unknown),
     }
 }

@@ -12,15 +12,15 @@ use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::options::parse_int;
-use super::read::{validate_options, version_error};
+use super::read::{validate_options, watched_version};
 use crate::body::Body;
 use crate::context::{Call, Core};
 use crate::conversion;
-use crate::error::{ApiError, Result};
+use crate::error::Result;
 use crate::limits::{BURST, CHUNK};
 use crate::managed::Known;
 use crate::negotiate::{Encoding, MediaType, Shape};
+use crate::numbers::parse_int;
 use crate::registry::Resource;
 use crate::select::Selection;
 use crate::table;
@@ -45,9 +45,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
     let selection = Selection::parse(&call.resource, &call.version, query)?;
     let from = match query.text("resourceVersion") {
         None => 0,
-        Some(text) => text
-            .parse::<u64>()
-            .map_err(|_| ApiError::unknown(version_error(text)))?,
+        Some(text) => watched_version(text)?,
     };
     let send_initial = match query.get("sendInitialEvents") {
         Some(value) => !matches!(value, "" | "false" | "0"),

@@ -233,6 +233,75 @@ async fn no_object_is_made_while_its_definition_ends() {
     );
 }
 
+/// Upstream converts an object into the version of each owner of its fields, and a definition that has lost one of these fails that.
+#[tokio::test]
+async fn an_apply_fails_while_fields_are_owned_through_a_version_that_the_definition_has_lost() {
+    let server = Server::in_memory().await.unwrap();
+    let properties = json!({"size": {"type": "string"}, "color": {"type": "string"}});
+    let mut wanted = definition(&properties);
+    let mut old = wanted["spec"]["versions"][0].clone();
+    old["name"] = json!("v1alpha1");
+    old["storage"] = json!(false);
+    wanted["spec"]["versions"].as_array_mut().unwrap().push(old);
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(admin(&server, "POST", definitions, wanted).await.0, 201);
+    let old = "/apis/d.example.com/v1alpha1/gadgets";
+    let answered = |code| {
+        let server = &server;
+        let wait = async move {
+            while admin(server, "GET", old, Value::Null).await.0 != code {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait)
+    };
+    answered(200).await.expect("the old version is served");
+    let gadget = json!({
+        "apiVersion": "d.example.com/v1alpha1", "kind": "Gadget",
+        "metadata": {"name": "g"}, "spec": {"size": "s"},
+    });
+    assert_eq!(admin(&server, "POST", old, gadget).await.0, 201);
+    let versions = definition(&properties)["spec"]["versions"].take();
+    let change = json!({"spec": {"versions": versions}});
+    let named = format!("{definitions}/gadgets.d.example.com");
+    let (code, answer) = admin(&server, "PATCH", &named, change).await;
+    assert_eq!(code, 200, "{answer}");
+    answered(404).await.expect("the old version is gone");
+
+    let one = format!("{GADGETS}/g");
+    let apply = async || {
+        let config = json!({
+            "apiVersion": "d.example.com/v1", "kind": "Gadget",
+            "metadata": {"name": "g"}, "spec": {"color": "red"},
+        });
+        let path = format!("{one}?fieldManager=m");
+        let kind = "application/apply-patch+yaml";
+        let body = config.to_string();
+        crate::send(
+            &server,
+            User::admin(),
+            "PATCH",
+            &path,
+            kind,
+            body.as_bytes(),
+        )
+        .await
+    };
+    let (code, answer) = apply().await;
+    let why = "request to convert CR to an invalid group/version: d.example.com/v1alpha1";
+    assert_eq!((code, &answer["message"]), (500, &json!(why)), "{answer}");
+    // Any other write gives up the owners, after which an apply goes through.
+    let large = json!({"spec": {"size": "l"}});
+    let (code, answer) = admin(&server, "PATCH", &one, large).await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(answer["metadata"]["managedFields"], Value::Null);
+    let (code, answer) = apply().await;
+    assert_eq!(code, 200, "{answer}");
+    let owners = answer["metadata"]["managedFields"].as_array().unwrap();
+    let names: Vec<&Value> = owners.iter().map(|it| &it["manager"]).collect();
+    assert_eq!(names, ["m", "before-first-apply"]);
+}
+
 #[tokio::test]
 async fn a_watch_ends_when_its_definition_changes_or_goes() {
     let server = Server::in_memory().await.unwrap();

@@ -1,5 +1,8 @@
 //! The kinds of `admissionregistration.k8s.io`.
 
+use serde_json::Value;
+
+use crate::object::meta;
 use crate::registry::{Builtin, CLUSTER, Generation, Rules, anything_changed};
 
 mod match_rules;
@@ -28,7 +31,29 @@ const ADMISSION: Builtin = Builtin {
         spec_changed: anything_changed,
         own_finalizers: true,
         checks_metadata_change: |_| false,
+        warnings: reserved_name,
         ..Rules::DEFAULT
     },
     ..CLUSTER
 };
+
+/// The kinds of mutating policies, which have versions of all stages.
+const MUTATING: Builtin = Builtin {
+    versions: &["v1", "!v1beta1", "!v1alpha1"],
+    since: &[("v1", 36), ("v1beta1", 34), ("v1alpha1", 32)],
+    stored_until: Some(("v1beta1", 36)),
+    ..ADMISSION
+};
+
+/// Names of this end are for what a server reads from files at its start.
+const OF_FILES: &str = ".static.k8s.io";
+
+fn reserved_name(object: &Value) -> Vec<String> {
+    let is_reserved = meta(object, "name").ends_with(OF_FILES);
+    let warning = is_reserved.then(|| {
+        format!(
+            "metadata.name: names ending with \"{OF_FILES}\" are reserved for static manifest-based configurations and cannot be managed via the API"
+        )
+    });
+    warning.into_iter().collect()
+}

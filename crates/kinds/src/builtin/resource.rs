@@ -36,7 +36,10 @@ pub(super) const KINDS: &[&Builtin] = &[
 const RESOURCE: Builtin = Builtin {
     group: "resource.k8s.io",
     versions: &["v1", "!v1beta2", "!v1beta1"],
-    deprecated: &[("v1beta1", "v1.35", "v1.38"), ("v1beta2", "v1.36", "v1.39")],
+    deprecated: &[
+        ("v1beta1", "v1.35", "v1.38", ""),
+        ("v1beta2", "v1.36", "v1.39", ""),
+    ],
     rules: RULES,
     ..BASE
 };
@@ -136,7 +139,7 @@ fn validate_create(features: &Features, resource: &Resource, object: &Value) -> 
     }
     match dra_kind(resource) {
         Some(kind) => {
-            let object = as_sent(object, Part::Main);
+            let object = as_sent(kind, object, None, Part::Main, features);
             let validate = || allot_model::validate::create(kind, &object, features);
             allot_model::validate::showing_raw(crate::raw::shown, validate)
         }
@@ -157,7 +160,7 @@ fn validate_update(
     let Some(kind) = dra_kind(resource) else {
         return ErrorList::new();
     };
-    let object = as_sent(object, part);
+    let object = as_sent(kind, object, Some(old), part, features);
     allot_model::validate::showing_raw(crate::raw::shown, || match part {
         Part::Status => allot_model::validate::status_update(kind, &object, old),
         // As upstream's strategy, which alone of these does so.
@@ -170,9 +173,19 @@ fn validate_update(
     })
 }
 
-/// The object as it was sent: validation tells empty lists from absent ones.
-fn as_sent(object: &Value, part: Part) -> Cow<'_, Value> {
-    empties::restored(object, part, place_in_hub)
+/// The object as it was sent: validation tells empty lists from absent ones. Those of disabled features are absent.
+fn as_sent<'a>(
+    kind: Kind,
+    object: &'a Value,
+    old: Option<&Value>,
+    part: Part,
+    features: &Features,
+) -> Cow<'a, Value> {
+    let mut sent = empties::restored(object, part, place_in_hub);
+    if let Cow::Owned(sent) = &mut sent {
+        allot_model::strategy::drop_disabled_fields(kind, sent, old, features);
+    }
+    sent
 }
 
 /// Where a pointer into one of the versions leads in the hub: in the flat ones a request has no `exactly`, and a device

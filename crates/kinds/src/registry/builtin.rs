@@ -15,6 +15,11 @@ pub struct Builtin {
     pub group: &'static str,
     /// Versions, preferred first; `!` in front: served only if enabled.
     pub versions: &'static [&'static str],
+    /// The first release that has a version, for versions that are newer than the oldest release.
+    pub since: &'static [(&'static str, u8)],
+    /// A version that is stored up to and including a release, and that release. Otherwise the first version is: a new version
+    /// is stored one release later than it is served, so that the release before can read what is stored.
+    pub stored_until: Option<(&'static str, u8)>,
     /// Kind of an object.
     pub kind: &'static str,
     /// Plural name, as in paths.
@@ -31,10 +36,8 @@ pub struct Builtin {
     pub subresources: &'static [Sub],
     /// Group and plural of another resource whose collection holds the objects.
     pub stored_with: Option<(&'static str, &'static str)>,
-    /// `(version, deprecated in, removed in)`.
-    pub deprecated: &'static [(&'static str, &'static str, &'static str)],
-    /// What the warning about a deprecated version recommends, if it does.
-    pub replacement: &'static str,
+    /// What warnings say about a deprecated version.
+    pub deprecated: &'static [Deprecated],
     /// What differs from kind to kind when objects are written and read.
     pub rules: Rules,
 }
@@ -47,6 +50,10 @@ pub type Sub = (
     &'static str,
     &'static [&'static str],
 );
+
+/// A deprecated version: its name, the release that deprecates it, the one that removes it, and what to use in place of it;
+/// the last two can be empty.
+pub type Deprecated = (&'static str, &'static str, &'static str, &'static str);
 
 /// All verbs.
 pub const ALL: &[&str] = &[
@@ -87,6 +94,8 @@ pub const SCALE: Sub = ("scale", "Scale", "autoscaling", "v1", RW);
 pub const BASE: Builtin = Builtin {
     group: "",
     versions: &["v1"],
+    since: &[],
+    stored_until: None,
     kind: "",
     plural: "",
     short: &[],
@@ -96,7 +105,6 @@ pub const BASE: Builtin = Builtin {
     subresources: &[],
     stored_with: None,
     deprecated: &[],
-    replacement: "",
     rules: Rules::DEFAULT,
 };
 /// The same for kinds without namespaces.
@@ -105,7 +113,7 @@ pub const CLUSTER: Builtin = Builtin {
     ..BASE
 };
 impl Builtin {
-    /// The resource with the versions that the configuration selects.
+    /// The resource with the versions that the release has and of which the configuration selects some to be served.
     pub fn resource(&'static self, config: &RuntimeConfig, release: Release) -> Resource {
         let owned = |names: &[&str]| {
             names
@@ -116,25 +124,28 @@ impl Builtin {
         let versions: Vec<Version> = self
             .versions
             .iter()
-            .map(|name| {
-                let (name, default) = match name.strip_prefix('!') {
-                    Some(name) => (name, false),
-                    None => (*name, true),
-                };
-                Version {
-                    name: name.to_owned(),
-                    served: config.serves(self.group, name, default),
-                    internal: false,
-                    deprecation: self.deprecation(name),
-                }
+            .map(|name| match name.strip_prefix('!') {
+                Some(name) => (name, false),
+                None => (*name, true),
+            })
+            .filter(|(name, _)| self.is_in(name, release))
+            .map(|(name, default)| Version {
+                name: name.to_owned(),
+                served: config.serves(self.group, name, default),
+                internal: false,
+                deprecation: self.deprecation(name),
             })
             .collect();
+        let stored = match self.stored_until {
+            Some((name, last)) if release <= Release::new(last) && self.is_in(name, release) => {
+                Some(name.to_owned())
+            }
+            _ => versions.first().map(|it| it.name.clone()),
+        };
         let (group, plural) = self.stored_as();
         Resource {
             group: self.group.to_owned(),
-            storage_version: versions
-                .first()
-                .map_or_else(String::new, |it| it.name.clone()),
+            storage_version: stored.unwrap_or_default(),
             versions,
             kind: self.kind.to_owned(),
             list_kind: format!("{}List", self.kind),
@@ -167,8 +178,14 @@ impl Builtin {
         self.stored_with.unwrap_or((self.group, self.plural))
     }
 
+    fn is_in(&self, version: &str, release: Release) -> bool {
+        let mut since = self.since.iter();
+        since.all(|(name, first)| *name != version || release >= Release::new(*first))
+    }
+
     fn deprecation(&self, version: &str) -> String {
-        let Some((_, since, removed)) = self.deprecated.iter().find(|(name, ..)| *name == version)
+        let mut deprecated = self.deprecated.iter();
+        let Some((_, since, removed, replacement)) = deprecated.find(|(name, ..)| *name == version)
         else {
             return String::new();
         };
@@ -178,7 +195,7 @@ impl Builtin {
             "" => String::new(),
             removed => format!(", unavailable in {removed}+"),
         };
-        let hint = match self.replacement {
+        let hint = match *replacement {
             "" => String::new(),
             other => format!("; use {other}"),
         };

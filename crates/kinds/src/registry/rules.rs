@@ -143,6 +143,8 @@ pub struct Rules {
     pub warnings_create: Option<fn(object: &Value) -> Vec<String>>,
     /// Warnings about a changed object; `None`: those of `warnings`.
     pub warnings_update: Option<fn(object: &Value, old: &Value) -> Vec<String>>,
+    /// Warnings about a write of the status; `None`: none.
+    pub warnings_status: Option<fn(object: &Value) -> Vec<String>>,
     /// The warning about a delete.
     pub warning_delete: Option<fn(&DeleteOptions) -> Option<&'static str>>,
 
@@ -236,6 +238,7 @@ impl Rules {
         warnings: |_| Vec::new(),
         warnings_create: None,
         warnings_update: None,
+        warnings_status: None,
         warning_delete: None,
         refuses_delete: None,
         delete_by_update: None,

@@ -109,6 +109,11 @@ pub fn range_text(text: &str) -> Option<&'static str> {
     (first(address, length) != address).then_some(CIDR_BITS)
 }
 
+/// Whether the text is an address, however it is written.
+pub(crate) fn is_address(text: &str) -> bool {
+    sloppy(text).is_some()
+}
+
 /// Checks an address.
 pub(crate) fn address(text: &str, path: &Path, errors: &mut ErrorList) {
     errors.extend(address_text(text).map(|why| Error::invalid(path, text, why)));

@@ -39,7 +39,15 @@ pub(crate) fn template(template: &Value) -> String {
         ));
     }
     out.push_str("\"Spec\":");
-    for line in lines("PodSpec", &pod_spec(&template["spec"])) {
+    out.push_str(&spec(&template["spec"]));
+    out.push('}');
+    out
+}
+
+/// The spec of a pod in one line, in the internal form.
+pub(crate) fn spec(spec: &Value) -> String {
+    let mut out = String::new();
+    for line in lines("PodSpec", &pod_spec(spec)) {
         let line = line.trim_start();
         // A member has a space behind its name.
         match line.split_once("\": ") {
@@ -51,7 +59,6 @@ pub(crate) fn template(template: &Value) -> String {
             _ => out.push_str(line),
         }
     }
-    out.push('}');
     out
 }
 

@@ -18,6 +18,25 @@ pub(crate) fn list(path: &str, addresses: &Value) -> Vec<String> {
     items(addresses).filter_map(about).collect()
 }
 
+/// About a list of objects with an address in one of their fields.
+pub(crate) fn of_field(path: &str, holders: &Value, key: &str) -> Vec<String> {
+    let about = |(index, it): (usize, &Value)| {
+        address_warning(&format!("{path}[{index}].{key}"), text(&it[key]))
+    };
+    items(holders).filter_map(about).collect()
+}
+
+/// About the addresses of a load balancer in a status. Upstream does not name the field.
+pub(crate) fn balancer(object: &Value) -> Vec<String> {
+    let about = |(index, it): (usize, &Value)| {
+        let path = format!("status.loadBalancer.ingress[{index}]");
+        address_warning(&path, text(&it["ip"]))
+    };
+    items(&object["status"]["loadBalancer"]["ingress"])
+        .filter_map(about)
+        .collect()
+}
+
 /// About a list of ranges.
 pub(crate) fn ranges(path: &str, ranges: &Value) -> Vec<String> {
     let about = |(index, it)| range_warnings(&format!("{path}[{index}]"), text(it).trim());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use allot_apimachinery::well_known;
+use allot_apimachinery::{names, well_known};
 use serde_json::Value;
 
 use crate::validate::pod_annotations::{
@@ -23,7 +23,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Labels of nodes that have got other names.
-fn deprecated_label(label: &str) -> Option<String> {
+pub(crate) fn deprecated_label(label: &str) -> Option<String> {
     let (since, instead) = match label {
         well_known::LABEL_ARCH => ("v1.14", well_known::LABEL_ARCH_STABLE),
         well_known::LABEL_OS => ("v1.14", well_known::LABEL_OS_STABLE),
@@ -116,7 +116,8 @@ pub(crate) fn warnings(pod: &Value, at: &str) -> Vec<String> {
             .then(|| old_profile(at, &key, "non-functional in v1.27+", "seccompProfile"))
     };
     found.extend(seccomp(spec, SECCOMP.to_owned()));
-    let has_app_armor = |holder: &Value| holder["securityContext"]["appArmorProfile"].is_object();
+    let of_pod = &spec["securityContext"]["appArmorProfile"];
+    let of_pod = of_pod.is_object().then(|| of_pod.clone());
     let containers = containers(spec, at);
     for (container, place) in &containers {
         let name = text(container, "name");
@@ -125,8 +126,11 @@ pub(crate) fn warnings(pod: &Value, at: &str) -> Vec<String> {
         let key = format!("{APP_ARMOR_PREFIX}{name}");
         // For pods the warning is sent when the field is set from the annotation.
         let in_template = !at.is_empty();
-        let has_field = has_app_armor(spec) || has_app_armor(container);
-        if in_template && annotations.get(&key).is_some() && !has_field {
+        let unset = !container["securityContext"]["appArmorProfile"].is_object();
+        let annotation = annotations.get(&key).and_then(Value::as_str);
+        if let Some(annotation) = annotation.filter(|_| in_template && unset)
+            && (of_pod.is_none() || of_pod != app_armor_field(annotation))
+        {
             let profile = old_profile(at, &key, "deprecated since v1.30", "appArmorProfile");
             found.push(profile);
         }
@@ -212,25 +216,17 @@ fn labels(spec: &Value, at: &str, found: &mut Vec<String>) {
     let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
     let terms = list(&node[required], "nodeSelectorTerms")
         .map(|(index, term)| {
-            (
-                term,
-                format!("{base}.{required}.nodeSelectorTerms[{index}]"),
-            )
+            let place = format!("{base}.{required}.nodeSelectorTerms[{index}]");
+            (term, place, false)
         })
         .chain(list(node, preferred).map(|(index, term)| {
-            (
-                &term["preference"],
-                format!("{base}.{preferred}[{index}].preference"),
-            )
+            let place = format!("{base}.{preferred}[{index}].preference");
+            (&term["preference"], place, true)
         }));
-    for (term, place) in terms {
-        for (index, expression) in list(term, "matchExpressions") {
-            let key = text(expression, "key");
-            if let Some(words) = deprecated_label(key) {
-                found.push(format!(
-                    "{place}.matchExpressions[{index}].key: {key} is {words}"
-                ));
-            }
+    for (term, place, with_values) in terms {
+        expressions(term, &place, found);
+        if with_values {
+            values(term, &place, found);
         }
     }
     for (index, constraint) in list(spec, "topologySpreadConstraints") {
@@ -243,6 +239,32 @@ fn labels(spec: &Value, at: &str, found: &mut Vec<String>) {
             found.push(format!(
                 "{place}.labelSelector: a null labelSelector results in matching no pod"
             ));
+        }
+    }
+}
+
+/// Old labels in the expressions of a node selector.
+pub(crate) fn expressions(term: &Value, place: &str, found: &mut Vec<String>) {
+    for (index, expression) in list(term, "matchExpressions") {
+        let key = text(expression, "key");
+        if let Some(words) = deprecated_label(key) {
+            found.push(format!(
+                "{place}.matchExpressions[{index}].key: {key} is {words}"
+            ));
+        }
+    }
+}
+
+/// Values of preferences that no label has.
+fn values(term: &Value, place: &str, found: &mut Vec<String>) {
+    for (index, expression) in list(term, "matchExpressions") {
+        for (at, value) in list(expression, "values") {
+            let value = value.as_str().unwrap_or_default();
+            found.extend(names::label_value(value).into_iter().map(|words| {
+                format!(
+                    "{place}.matchExpressions[{index}].values[{at}]: {value} is invalid, {words}"
+                )
+            }));
         }
     }
 }

@@ -51,7 +51,7 @@ impl FieldManager<'_> {
         if !both_fit {
             return None;
         }
-        let managed = self.reconcile(managed);
+        let managed = self.reconcile(managed).ok()?;
         let (mut managed, comparison) = self.take(live, new, managed, None, true).ok()?;
         let changed = comparison
             .added
@@ -110,7 +110,7 @@ impl FieldManager<'_> {
                 merge::describe(&errors)
             )));
         }
-        let mut managed = self.reconcile(managed);
+        let mut managed = self.reconcile(managed)?;
         let merged = merge::merge(live, config, node);
         let owner = Owner {
             manager: manager.to_owned(),
@@ -144,7 +144,12 @@ impl FieldManager<'_> {
     }
 
     /// Ownership adjusted to a schema that changed since it was written.
-    fn reconcile(&self, mut managed: Managed) -> Managed {
+    fn reconcile(&self, mut managed: Managed) -> Result<Managed, Error> {
+        for entry in managed.owners.values() {
+            self.versions
+                .check(&entry.api_version)
+                .map_err(Error::Typed)?;
+        }
         managed
             .owners
             .retain(|_, entry| match self.versions.node(&entry.api_version) {
@@ -156,7 +161,7 @@ impl FieldManager<'_> {
                 }
                 None => false,
             });
-        managed
+        Ok(managed)
     }
 
     /// Takes the changed fields from their owners, `owner` excepted. Without force a changed field with an owner is a conflict.

@@ -3,6 +3,9 @@
 use super::{Object, child, set};
 
 pub(super) fn rule(name: &str, map: &mut Object) {
+    if name == "admissionregistration.v1alpha1.ParamRef" {
+        set(map, "parameterNotFoundAction", "Deny");
+    }
     match name.rsplit('.').next().unwrap_or_default() {
         kind @ ("ValidatingWebhook" | "MutatingWebhook") => {
             set(map, "failurePolicy", "Fail");

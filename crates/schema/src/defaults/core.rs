@@ -156,8 +156,20 @@ pub(super) fn service(map: &mut Object) {
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {
         set(spec, "internalTrafficPolicy", "Cluster");
     }
-    if kind == "LoadBalancer" {
-        set(spec, "allocateLoadBalancerNodePorts", true);
+    if kind != "LoadBalancer" {
+        return;
+    }
+    set(spec, "allocateLoadBalancerNodePorts", true);
+    let ingress = map
+        .get_mut("status")
+        .and_then(|status| status.pointer_mut("/loadBalancer/ingress"));
+    for ingress in ingress.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Value::Object(ingress) = ingress
+            && !text(ingress, "ip").is_empty()
+            && ingress.get("ipMode").is_none_or(Value::is_null)
+        {
+            ingress.insert("ipMode".to_owned(), "VIP".into());
+        }
     }
 }
 

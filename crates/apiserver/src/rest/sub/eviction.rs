@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
-use allot_apimachinery::gvk::GroupResource;
+use allot_apimachinery::field::{Error, Path};
+use allot_apimachinery::gvk::{GroupKind, GroupResource};
 use allot_apimachinery::labels::LabelSelector;
 use allot_apimachinery::status::{Cause, Details};
 use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
@@ -50,6 +51,14 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         return Err(ApiError::bad_request(
             "name in URL does not match name in Eviction object",
         ));
+    }
+    const UNREADABLE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    if eviction["deleteOptions"][UNREADABLE] == true {
+        let at = Path::new("deleteOptions").child(UNREADABLE);
+        let detail = "can not be set for pod eviction, try after removing the option";
+        let error = Error::invalid(&at, true, detail);
+        let kind = GroupKind::new("policy", "Eviction");
+        return Err(Status::invalid(&kind, call.name(), &[error].into()).into());
     }
     let mut options = match &eviction["deleteOptions"] {
         Value::Null => DeleteOptions::default(),

@@ -137,7 +137,7 @@ impl Call<'_> {
             let kind = self.resource.claimed_kind(&new);
             return Err(Status::invalid(&kind, self.name(), &errors).into());
         }
-        for warning in crate::warnings::on_update(&self.resource, &new, old) {
+        for warning in crate::warnings::on_update(&self.resource, &new, old, part) {
             self.request.warnings.add(warning);
         }
         admission::validate(self.core, &attributes, &new, &self.request.warnings).await?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::ADMISSION;
+use super::{ADMISSION, MUTATING};
 use crate::object::{self, items};
 use crate::registry::{ALL_METADATA, Builtin, Rules, STATUS};
 use crate::table::age;
@@ -17,13 +17,22 @@ pub(super) use mutating::MUTATING_OPERATIONS;
 pub(super) static MUTATING_ADMISSION_POLICY: Builtin = Builtin {
     kind: "MutatingAdmissionPolicy",
     plural: "mutatingadmissionpolicies",
+    deprecated: &[
+        (
+            "v1beta1",
+            "v1.37",
+            "v1.40",
+            "admissionregistration.k8s.io/v1 MutatingAdmissionPolicy",
+        ),
+        ("v1alpha1", "v1.35", "v1.38", ""),
+    ],
     rules: Rules {
         validate: |policy, errors| mutating::validate(policy, None, errors),
         validate_update: Some(|policy, old, errors| mutating::validate(policy, Some(old), errors)),
         table: Some(("Name|Mutations:integer|ParamKind|Age", row)),
         ..ADMISSION.rules
     },
-    ..ADMISSION
+    ..MUTATING
 };
 
 pub(super) static VALIDATING_ADMISSION_POLICY: Builtin = Builtin {
@@ -38,6 +47,7 @@ pub(super) static VALIDATING_ADMISSION_POLICY: Builtin = Builtin {
         validate_status: Some(|policy, _, errors| validation::validate_status(policy, errors)),
         status_keeps: ALL_METADATA,
         status_ignores_deletion: true,
+        warnings_status: Some(super::reserved_name),
         table: Some(("Name|Validations:integer|ParamKind|Age", row)),
         ..ADMISSION.rules
     },

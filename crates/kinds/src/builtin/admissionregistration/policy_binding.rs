@@ -7,7 +7,7 @@ use allot_apimachinery::{labels, names};
 use serde_json::{Value, json};
 
 use super::matching::match_resources;
-use super::{ADMISSION, match_rules, policy};
+use super::{ADMISSION, MUTATING, match_rules, policy};
 use crate::object;
 use crate::registry::{Builtin, Check, Rules};
 use crate::table::age;
@@ -17,8 +17,17 @@ use crate::validate::{label_selector, list, one_of, rule, text};
 pub(super) static MUTATING_ADMISSION_POLICY_BINDING: Builtin = Builtin {
     kind: "MutatingAdmissionPolicyBinding",
     plural: "mutatingadmissionpolicybindings",
+    deprecated: &[
+        (
+            "v1beta1",
+            "v1.37",
+            "v1.40",
+            "admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding",
+        ),
+        ("v1alpha1", "v1.35", "v1.38", ""),
+    ],
     rules: rules(validate_mutating),
-    ..ADMISSION
+    ..MUTATING
 };
 
 pub(super) static VALIDATING_ADMISSION_POLICY_BINDING: Builtin = Builtin {

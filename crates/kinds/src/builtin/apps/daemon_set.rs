@@ -14,6 +14,7 @@ use crate::validate::workloads::{
     working_selector,
 };
 use crate::validate::{int_or_percent, label_selector, not_negative, pod, text};
+use crate::warnings;
 
 pub(super) static DAEMON_SET: Builtin = Builtin {
     kind: "DaemonSet",
@@ -29,6 +30,13 @@ pub(super) static DAEMON_SET: Builtin = Builtin {
         validate_update: Some(validate_update),
         validate_status: Some(|object, old, errors| {
             workloads::validate_status(&COUNTS, object, old, errors)
+        }),
+        warnings_update: Some(|set, old| {
+            let changed = set["spec"]["template"] != old["spec"]["template"];
+            match changed {
+                true => warnings::template(set),
+                false => Vec::new(),
+            }
         }),
         table: Some((
             "Name|Desired:integer|Current:integer|Ready:integer|Up-to-date:integer|Available:integer|Node Selector|Age|\

@@ -5,7 +5,7 @@ use allot_model::features::Features;
 use serde_json::{Value, json};
 
 use super::APPS;
-use crate::object::meta;
+use crate::object::{items, meta};
 use crate::registry::{Builtin, Rules, SCALE, STATUS};
 use crate::table::age;
 use crate::table::format::{containers, number};
@@ -27,16 +27,28 @@ pub(super) static STATEFUL_SET: Builtin = Builtin {
         validate_status: Some(|object, old, errors| {
             workloads::validate_status(&COUNTS, object, old, errors)
         }),
-        warnings_create: Some(|set| [warnings::template(set), history(set)].concat()),
+        warnings_create: Some(|set| {
+            [warnings::template(set), claims(set, ""), history(set)].concat()
+        }),
         warnings_update: Some(|set, old| {
             let changed = warnings::after_change(set, old, warnings::template);
-            [changed, history(set)].concat()
+            [changed, claims(set, ".Spec"), history(set)].concat()
         }),
         table: Some(("Name|Ready|Age|Containers::1|Images::1", row)),
         ..APPS.rules
     },
     ..APPS
 };
+
+/// Warnings about the claims of volumes; upstream's path differs between creation and update.
+fn claims(set: &Value, part: &str) -> Vec<String> {
+    let claims = items(&set["spec"]["volumeClaimTemplates"]).iter();
+    let about = |(index, claim): (usize, &Value)| {
+        let place = format!("spec.volumeClaimTemplates[{index}]{part}");
+        warnings::pod::claim_spec(&claim["spec"], &place)
+    };
+    claims.enumerate().flat_map(about).collect()
+}
 
 /// The warning about a history without a bound.
 fn history(set: &Value) -> Vec<String> {

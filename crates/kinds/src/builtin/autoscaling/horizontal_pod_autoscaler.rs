@@ -24,7 +24,8 @@ pub(super) static HORIZONTAL_POD_AUTOSCALER: Builtin = Builtin {
             autoscaling::convert(&mut object, from, to);
             Ok(object)
         }),
-        validate: validation::validate,
+        validate: |autoscaler, errors| validation::validate(autoscaler, &Value::Null, errors),
+        validate_update: Some(validation::validate),
         validate_status: Some(|object, _, errors| validation::validate_status(object, errors)),
         validates_metadata_again: false,
         table: Some(("Name|Reference|Targets|MinPods|MaxPods|Replicas|Age", row)),
@@ -89,7 +90,7 @@ fn targets(spec: &Value, status: &Value) -> String {
                 "resource" | "containerResource" => {
                     format!("{}: {now}/{goal}", object::text(wanted, &["name"]))
                 }
-                "external" if wanted["target"]["averageValue"].is_string() => {
+                "external" | "object" if wanted["target"]["averageValue"].is_string() => {
                     format!("{now}/{goal} (avg)")
                 }
                 "external" | "object" | "pods" => format!("{now}/{goal}"),

@@ -62,6 +62,9 @@ fn validate(object: &Value, create: bool, errors: &mut ErrorList) {
         &path.child("startingDeadlineSeconds"),
         errors,
     );
+    if let Some(zone) = spec["timeZone"].as_str() {
+        time_zone(zone, &path.child("timeZone"), errors);
+    }
     let policies = ["Allow", "Forbid", "Replace"];
     let at = path.child("concurrencyPolicy");
     one_of(
@@ -71,9 +74,6 @@ fn validate(object: &Value, create: bool, errors: &mut ErrorList) {
         &at,
         errors,
     );
-    if let Some(zone) = spec["timeZone"].as_str() {
-        time_zone(zone, &path.child("timeZone"), errors);
-    }
     let (inner, at) = (
         &spec["jobTemplate"]["spec"],
         path.child("jobTemplate").child("spec"),

@@ -9,7 +9,7 @@ pub(super) static COMPONENT_STATUS: Builtin = Builtin {
     plural: "componentstatuses",
     short: &["cs"],
     verbs: READ,
-    deprecated: &[("v1", "v1.19", "")],
+    deprecated: &[("v1", "v1.19", "", "")],
     rules: Rules {
         table: Some(("Name|Status|Message|Error", row)),
         ..Rules::DEFAULT

@@ -18,8 +18,7 @@ pub(super) static ENDPOINTS: Builtin = Builtin {
     kind: "Endpoints",
     plural: "endpoints",
     short: &["ep"],
-    deprecated: &[("v1", "v1.33", "")],
-    replacement: "discovery.k8s.io/v1 EndpointSlice",
+    deprecated: &[("v1", "v1.33", "", "discovery.k8s.io/v1 EndpointSlice")],
     rules: Rules {
         storage_prefix: "services/endpoints",
         create_on_update: true,

@@ -74,8 +74,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             default,
             request,
         };
-        limits.check(&at, errors);
-        ratios(&wanted, &limits.min, &limits.max, &at, errors);
+        limits.check(&wanted, &at, errors);
     }
 }
 
@@ -93,24 +92,33 @@ fn names_of(item: &Value, kind: &str, keys: &[&str], path: &Path, errors: &mut E
 }
 
 /// Checks how many times its request a limit may be.
-fn ratios(ratios: &Amounts, min: &Amounts, max: &Amounts, path: &Path, errors: &mut ErrorList) {
-    for (name, ratio) in ratios {
-        let at = path.child("maxLimitRequestRatio").key(name);
-        let number = ratio.milli_value();
-        if number < 1000 {
-            let detail = format!("ratio {ratio} is less than 1");
-            errors.push(Error::invalid(&at, ratio.to_string(), detail));
-        }
-        let (Some(min), Some(max)) = (min.get(name), max.get(name)) else {
-            continue;
-        };
-        // Amounts are far below what a float holds exactly.
-        let most = max.milli_value() as f64 / min.milli_value() as f64;
-        if number as f64 / 1000.0 > most {
-            let detail = format!("ratio {ratio} is greater than max/min = {most:.6}");
-            errors.push(Error::invalid(&at, ratio.to_string(), detail));
-        }
+fn ratio(
+    ratio: &Quantity,
+    min: Option<&Quantity>,
+    max: Option<&Quantity>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let number = ratio.milli_value();
+    if number < 1000 {
+        let detail = format!("ratio {ratio} is less than 1");
+        errors.push(Error::invalid(path, ratio.to_string(), detail));
     }
+    let (Some(min), Some(max)) = (min, max) else {
+        return;
+    };
+    // Amounts are far below what a float holds exactly.
+    let most = max.milli_value() as f64 / min.milli_value() as f64;
+    if number as f64 / 1000.0 > most {
+        let detail = format!("ratio {ratio} is greater than max/min = {most:.6}");
+        errors.push(Error::invalid(path, ratio.to_string(), detail));
+    }
+}
+
+/// There can be less of a resource than what is asked for: those of nodes, without huge pages.
+fn may_be_overcommitted(name: &str) -> bool {
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    native && !name.starts_with("hugepages-")
 }
 
 struct Limits {
@@ -121,12 +129,10 @@ struct Limits {
 }
 
 impl Limits {
-    /// Each of the four fits between the others.
-    fn check(&self, path: &Path, errors: &mut ErrorList) {
-        let names: BTreeSet<&String> = [&self.max, &self.min, &self.default, &self.request]
-            .into_iter()
-            .flat_map(BTreeMap::keys)
-            .collect();
+    /// Each of the four fits between the others, and the ratios between limits and requests fit, too.
+    fn check(&self, ratios: &Amounts, path: &Path, errors: &mut ErrorList) {
+        let all = [&self.max, &self.min, &self.default, &self.request, ratios];
+        let names: BTreeSet<&String> = all.into_iter().flat_map(BTreeMap::keys).collect();
         for name in names {
             let [max, min, default, request] =
                 [&self.max, &self.min, &self.default, &self.request].map(|map| map.get(name));
@@ -156,7 +162,6 @@ impl Limits {
                 "defaultRequest",
                 ["min value", "default request value"],
             );
-            ordered(min, default, "default", ["min value", "default value"]);
             ordered(
                 request,
                 max,
@@ -169,7 +174,22 @@ impl Limits {
                 "defaultRequest",
                 ["default request value", "default limit value"],
             );
+            ordered(min, default, "default", ["min value", "default value"]);
             ordered(default, max, "default", ["default value", "max value"]);
+            if let Some(found) = ratios.get(name) {
+                let at = path.child("maxLimitRequestRatio").key(name);
+                ratio(found, min, max, &at, errors);
+            }
+            if let (Some(default), Some(request)) = (default, request)
+                && default != request
+                && !may_be_overcommitted(name)
+            {
+                let at = path.child("defaultRequest").key(name);
+                let detail = format!(
+                    "default value {default} must equal to defaultRequest value {request} in {name}"
+                );
+                errors.push(Error::invalid(&at, request.to_string(), detail));
+            }
         }
     }
 }

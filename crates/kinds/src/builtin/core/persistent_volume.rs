@@ -3,11 +3,12 @@
 use allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION;
 use serde_json::{Value, json};
 
-use crate::object::{self, child_mut};
+use crate::object::{self, child_mut, items};
 use crate::registry::{Builtin, CLUSTER, Rules, STATUS};
 use crate::request::Part;
 use crate::table::age;
 use crate::table::format::{access_modes, name, storage, storage_class};
+use crate::warnings;
 
 pub(in crate::builtin) mod validation;
 
@@ -30,7 +31,7 @@ pub(super) static PERSISTENT_VOLUME: Builtin = Builtin {
         validate: validation::validate,
         validate_update: Some(validation::validate_update),
         checks_metadata_change: |_| false,
-        warnings,
+        warnings: of_volume,
         delete_returns_object: |_| true,
         table: Some((
             "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|VolumeMode::1",
@@ -115,11 +116,39 @@ pub(super) fn annotation(object: &Value, (key, message): (&str, &str)) -> Vec<St
     found.map(text).into_iter().collect()
 }
 
-fn warnings(object: &Value) -> Vec<String> {
+/// Sources of volumes that are no longer supported, in upstream's order: their names in the API and in warnings, and since
+/// when they are deprecated and do nothing.
+const OLD_SOURCES: [(&str, &str, &str, &str); 6] = [
+    ("cephfs", "cephfs", "v1.28", "v1.31"),
+    (
+        "photonPersistentDisk",
+        "photonPersistentDisk",
+        "v1.11",
+        "v1.16",
+    ),
+    ("scaleIO", "scaleIO", "v1.16", "v1.22"),
+    ("storageos", "storageOS", "v1.22", "v1.25"),
+    ("glusterfs", "glusterfs", "v1.25", "v1.26"),
+    ("rbd", "rbd", "v1.28", "v1.31"),
+];
+
+fn of_volume(object: &Value) -> Vec<String> {
     let mut found = annotation(object, OLD_CLASS);
     found.extend(annotation(object, OLD_OPTIONS));
     if object["spec"]["persistentVolumeReclaimPolicy"] == "Recycle" {
         found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
+    }
+    let terms = &object["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+    for (index, term) in items(terms).iter().enumerate() {
+        let place = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]");
+        warnings::pod::expressions(term, &place, &mut found);
+    }
+    for (key, name, since, without) in OLD_SOURCES {
+        if object["spec"][key].is_object() {
+            found.push(format!(
+                "spec.{name}: deprecated in {since}, non-functional in {without}+"
+            ));
+        }
     }
     found
 }

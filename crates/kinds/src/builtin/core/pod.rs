@@ -78,6 +78,13 @@ pub(super) static POD: Builtin = Builtin {
         }),
         // They are rarely written by hand.
         warnings_update: Some(|_, _| Vec::new()),
+        warnings_status: Some(|pod| {
+            let about = |key: &str| {
+                let path = format!("status.{key}");
+                warnings::addresses::of_field(&path, &pod["status"][key], "ip")
+            };
+            [about("podIPs"), about("hostIPs")].concat()
+        }),
         grace_period: Some(strategy::grace_period),
         delete_returns_object: |_| true,
         selectable: &[

@@ -19,13 +19,18 @@ pub(super) static POD_TEMPLATE: Builtin = Builtin {
             validate::pod::template(&object["template"], &Path::new("template"), errors)
         },
         validates_metadata_again: false,
-        warnings: |object| warnings::pod::warnings(&object["template"], "template."),
+        warnings: of_template,
+        warnings_update: Some(|object, old| warnings::after_change(object, old, of_template)),
         delete_returns_object: |_| true,
         table: Some(("Name|Containers|Images|Pod Labels", row)),
         ..Rules::DEFAULT
     },
     ..BASE
 };
+
+fn of_template(object: &Value) -> Vec<String> {
+    warnings::pod::warnings(&object["template"], "template.")
+}
 
 fn row(object: &Value) -> Vec<Value> {
     let (names, images) = containers(&object["template"]["spec"]);

@@ -29,6 +29,14 @@ pub(super) static REPLICATION_CONTROLLER: Builtin = Builtin {
         validates_metadata_again: false,
         warnings: warnings::template,
         warnings_create: Some(warnings::new_template),
+        // Upstream warns about the template before the change, probably without meaning to.
+        warnings_update: Some(|controller, old| {
+            let changed = controller["metadata"]["generation"] != old["metadata"]["generation"];
+            match changed {
+                true => warnings::template(old),
+                false => Vec::new(),
+            }
+        }),
         orphans_by_default: true,
         selectable: &["status.replicas"],
         computed_fields: &[ComputedField {

@@ -12,12 +12,15 @@ use crate::table::age;
 use crate::table::format::name;
 use crate::validate::{IMMUTABLE, decoded_length, entries, rule, text};
 
+mod key_pair;
+
 pub(super) static SECRET: Builtin = Builtin {
     kind: "Secret",
     plural: "secrets",
     rules: Rules {
         validate,
         validate_update: Some(validate_update),
+        warnings: key_pair::warnings,
         selectable: &["type"],
         unsupported_field: UnsupportedField::NotSupported,
         table: Some(("Name|Type|Data|Age", row)),

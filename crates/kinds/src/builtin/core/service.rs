@@ -25,6 +25,7 @@ pub(super) static SERVICE: Builtin = Builtin {
         name: names::dns1123_label,
         storage_prefix: "services/specs",
         create_on_update: true,
+        defaults_status_from_spec: true,
         allocates_addresses: true,
         connect: Some(Connect::Service),
         prepare_update: Some(|service, old, part| {
@@ -37,6 +38,7 @@ pub(super) static SERVICE: Builtin = Builtin {
         validate_status: Some(|service, _, errors| validation::validate_status(service, errors)),
         validates_metadata_again: false,
         warnings,
+        warnings_status: Some(addresses::balancer),
         delete_returns_object: |_| true,
         selectable: &["spec.clusterIP", "spec.type"],
         unsupported_field: UnsupportedField::NotSupported,

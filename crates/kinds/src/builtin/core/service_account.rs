@@ -20,12 +20,29 @@ pub(super) static SERVICE_ACCOUNT: Builtin = Builtin {
     rules: Rules {
         prepare_create: Some(keep_names_of_secrets),
         prepare_update: Some(|account, _, _| keep_names_of_secrets(account)),
+        warnings: enforced,
+        warnings_update: Some(|account, old| match enforced(old).is_empty() {
+            true => enforced(account),
+            false => Vec::new(),
+        }),
         delete_returns_object: |_| true,
         table: Some(("Name|Age", row)),
         ..Rules::DEFAULT
     },
     ..BASE
 };
+
+/// An annotation that bounds the secrets which the pods of an account can mount.
+fn enforced(account: &Value) -> Vec<String> {
+    const KEY: &str = "kubernetes.io/enforce-mountable-secrets";
+    let found = account["metadata"]["annotations"].get(KEY);
+    let warning = found.map(|_| {
+        format!(
+            "metadata.annotations[{KEY}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        )
+    });
+    warning.into_iter().collect()
+}
 
 /// Of the secrets of a service account only the names count.
 fn keep_names_of_secrets(account: &mut Value) {

@@ -28,7 +28,8 @@ pub(super) static ENDPOINT_SLICE: Builtin = Builtin {
         validate: validation::validate,
         validate_update: Some(validation::validate_update),
         checks_metadata_change: |_| false,
-        warnings,
+        warnings: of_addresses,
+        warnings_create: Some(of_new),
         table: Some(("Name|AddressType|Ports|Endpoints|Age", row)),
         ..Rules::DEFAULT
     },
@@ -77,10 +78,25 @@ fn row(object: &Value) -> Vec<Value> {
     ]
 }
 
-/// About the addresses of pods behind a service.
-fn warnings(object: &Value) -> Vec<String> {
+/// Controllers that write addresses in their preferred form.
+const CONTROLLERS: [&str; 2] = [
+    "endpointslice-controller.k8s.io",
+    "endpointslicemirroring-controller.k8s.io",
+];
+
+/// About a new slice.
+fn of_new(object: &Value) -> Vec<String> {
     if object["addressType"] == "FQDN" {
         return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
+    }
+    of_addresses(object)
+}
+
+/// About the addresses of pods behind a service.
+fn of_addresses(object: &Value) -> Vec<String> {
+    let by = &object["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"];
+    if CONTROLLERS.iter().any(|controller| by == *controller) {
+        return Vec::new();
     }
     let about = |(index, endpoint): (usize, &Value)| {
         addresses::list(

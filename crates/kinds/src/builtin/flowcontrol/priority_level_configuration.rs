@@ -30,6 +30,8 @@ const LEVEL: (&str, &str, &str) = (
     "v1",
     "PriorityLevelConfiguration",
 );
+/// An annotation of v1beta3, which no other version has.
+const ZERO_SHARES: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 const MAX_QUEUES: i64 = 10_000_000;
 /// How many bits of a hash choose the queues of a flow.
 const MAX_HASH_BITS: i64 = 60;
@@ -38,6 +40,11 @@ const MAX_HASH_BITS: i64 = 60;
 fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (name, kind) = (text(&object["metadata"], "name"), text(spec, "type"));
+    if object["metadata"]["annotations"].get(ZERO_SHARES).is_some() {
+        let at = Path::new("metadata").child("annotations");
+        let detail = format!("annotation '{ZERO_SHARES}' is forbidden");
+        errors.push(Error::forbidden(&at, detail));
+    }
     if (name == "exempt") != (kind == "Exempt") {
         let detail = "must be 'Exempt' if and only if `name` is 'exempt'";
         errors.push(Error::invalid(&path.child("type"), kind, detail));

@@ -7,6 +7,7 @@ use crate::object::items;
 use crate::registry::{Builtin, Generation, Rules, STATUS};
 use crate::table::age;
 use crate::table::format::{list_with_more, name};
+use crate::warnings::addresses;
 
 pub(super) mod validation;
 
@@ -19,9 +20,11 @@ pub(super) static INGRESS: Builtin = Builtin {
         storage_prefix: "ingress",
         generation: Generation::FromCreate,
         validate: validation::validate,
+        validate_create: Some(validation::validate_create),
         validate_status: Some(|ingress, _, errors| validation::validate_status(ingress, errors)),
         warnings_create: Some(old_class),
         warnings_update: Some(|_, _| Vec::new()),
+        warnings_status: Some(addresses::balancer),
         table: Some(("Name|Class|Hosts|Address|Ports|Age", row)),
         ..NETWORKING.rules
     },
@@ -31,7 +34,8 @@ pub(super) static INGRESS: Builtin = Builtin {
 fn old_class(ingress: &Value) -> Vec<String> {
     let class = "kubernetes.io/ingress.class";
     let mut found = Vec::new();
-    if ingress["metadata"]["annotations"].get(class).is_some() {
+    let annotated = ingress["metadata"]["annotations"].get(class).is_some();
+    if annotated && ingress["spec"]["ingressClassName"].is_null() {
         found.push(format!(
             "annotation {class:?} is deprecated, please use 'spec.ingressClassName' instead"
         ));

@@ -88,8 +88,9 @@ fn policy_port(port: &Value, path: &Path, errors: &mut ErrorList) {
             volume::port(number, &path.child("port"), errors);
             if let Some(end) = end {
                 if end < number {
+                    // Upstream shows the first port.
                     let detail = "must be greater than or equal to `port`";
-                    errors.push(Error::invalid(&path.child("endPort"), end, detail));
+                    errors.push(Error::invalid(&path.child("endPort"), number, detail));
                 }
                 volume::port(end, &path.child("endPort"), errors);
             }

@@ -10,7 +10,8 @@ use crate::object;
 use crate::registry::{Builtin, CLUSTER, Rules};
 use crate::table::age;
 use crate::table::format::name;
-use crate::validate::{IMMUTABLE, labels, list, resources, rule, scheduling, text};
+use crate::validate::{IMMUTABLE, entries, labels, list, resources, rule, scheduling, text};
+use crate::warnings::pod::deprecated_label;
 
 pub(super) static RUNTIME_CLASS: Builtin = Builtin {
     group: "node.k8s.io",
@@ -21,11 +22,21 @@ pub(super) static RUNTIME_CLASS: Builtin = Builtin {
         requires_version: |_| true,
         validate,
         validate_update: Some(validate_update),
+        warnings: old_labels,
         table: Some(("Name|Handler|Age", row)),
         ..Rules::DEFAULT
     },
     ..CLUSTER
 };
+
+/// Labels of nodes that have got other names.
+fn old_labels(class: &Value) -> Vec<String> {
+    let words = entries(&class["scheduling"], "nodeSelector")
+        .filter_map(|(label, _)| deprecated_label(label));
+    words
+        .map(|words| format!("scheduling.nodeSelector: {words}"))
+        .collect()
+}
 
 fn validate(object: &Value, errors: &mut ErrorList) {
     let (handler, at) = (text(object, "handler"), Path::new("handler"));

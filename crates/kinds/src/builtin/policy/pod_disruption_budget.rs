@@ -8,7 +8,7 @@ use crate::object::meta;
 use crate::registry::{BASE, Builtin, Generation, MetadataErrors, Rules, STATUS};
 use crate::table::age;
 use crate::table::format::number;
-use crate::validate::{int_or_percent, internal, label_selector, not_negative, one_of, text};
+use crate::validate::{int_or_percent, internal, label_selector, list, not_negative, one_of, text};
 
 pub(super) static POD_DISRUPTION_BUDGET: Builtin = Builtin {
     group: "policy",
@@ -36,6 +36,8 @@ pub(super) static POD_DISRUPTION_BUDGET: Builtin = Builtin {
 
 fn validate_status(object: &Value, errors: &mut ErrorList) {
     let (status, path) = (&object["status"], Path::new("status"));
+    let (conditions, at) = (list(status, "conditions"), path.child("conditions"));
+    errors.extend(allot_model::validate::conditions(conditions, &at));
     for key in [
         "disruptionsAllowed",
         "currentHealthy",

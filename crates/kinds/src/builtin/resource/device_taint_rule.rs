@@ -12,8 +12,8 @@ pub(super) static DEVICE_TAINT_RULE: Builtin = Builtin {
     namespaced: false,
     versions: &["v1", "!v1beta2", "!v1alpha3"],
     deprecated: &[
-        ("v1beta2", "v1.39", "v1.42"),
-        ("v1alpha3", "v1.36", "v1.39"),
+        ("v1beta2", "v1.39", "v1.42", ""),
+        ("v1alpha3", "v1.36", "v1.39", ""),
     ],
     subresources: &[STATUS],
     rules: Rules {

@@ -11,7 +11,7 @@ pub(super) static RESOURCE_POOL_STATUS_REQUEST: Builtin = Builtin {
     plural: "resourcepoolstatusrequests",
     namespaced: false,
     versions: &["!v1alpha3"],
-    deprecated: &[("v1alpha3", "v1.39", "v1.42")],
+    deprecated: &[("v1alpha3", "v1.39", "v1.42", "")],
     subresources: &[STATUS],
     rules: Rules {
         status_has_table: false,

@@ -2,14 +2,16 @@
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::disabled_fields;
 use super::validation::{
     MAX_CLAIMS, claim_name, claims, each, immutable, name, policy, shown, too_many,
 };
+use crate::object::meta;
 use crate::registry::{ALL_METADATA, BASE, Builtin, Rules, STATUS};
-use crate::validate::{IMMUTABLE, list};
+use crate::table::age;
+use crate::validate::{IMMUTABLE, list, text};
 
 pub(super) static POD_GROUP: Builtin = Builtin {
     group: "scheduling.k8s.io",
@@ -26,10 +28,43 @@ pub(super) static POD_GROUP: Builtin = Builtin {
         validate_update: Some(validate_update),
         validate_status: Some(validate_status),
         validates_metadata_again: false,
+        table: Some(("Name|Policy|Workload|Status|Age", row)),
         ..Rules::DEFAULT
     },
     ..BASE
 };
+
+fn row(object: &Value) -> Vec<Value> {
+    let spec = &object["spec"];
+    let policy = match spec["schedulingPolicy"]["gang"].is_object() {
+        true => "Gang",
+        false => "Basic",
+    };
+    let workload = match &spec["podGroupTemplateRef"] {
+        Value::Null => "<none>",
+        template => text(&template["workload"], "workloadName"),
+    };
+    vec![
+        json!(meta(object, "name")),
+        json!(policy),
+        json!(workload),
+        json!(state(&object["status"])),
+        age(object),
+    ]
+}
+
+/// The state of a pod group in one word: the reason of its disruption, or whether it is scheduled.
+fn state(status: &Value) -> &str {
+    let conditions = list(status, "conditions");
+    // Of several conditions of a type the last one counts, as upstream.
+    let last = |kind: &str| conditions.iter().rfind(|it| text(it, "type") == kind);
+    match (last("DisruptionTarget"), last("PodGroupScheduled")) {
+        (Some(disruption), _) => text(disruption, "reason"),
+        (None, Some(scheduled)) if text(scheduled, "status") == "True" => "Scheduled",
+        (None, Some(_)) => "Unschedulable",
+        (None, None) => "Pending",
+    }
+}
 
 /// Checks a new pod group.
 fn validate(object: &Value, errors: &mut ErrorList) {

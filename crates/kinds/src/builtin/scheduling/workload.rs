@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::disabled_fields;
 use super::validation::{claims, each, immutable, name, policy, shown, too_many};
 use crate::registry::{BASE, Builtin, Rules};
+use crate::table::{age, format};
 use crate::validate::{IMMUTABLE, list, rule, text};
 
 pub(super) static WORKLOAD: Builtin = Builtin {
@@ -19,6 +20,9 @@ pub(super) static WORKLOAD: Builtin = Builtin {
         validate,
         validate_update: Some(validate_update),
         validates_metadata_again: false,
+        table: Some(("Name|Age", |workload| {
+            vec![format::name(workload), age(workload)]
+        })),
         ..Rules::DEFAULT
     },
     ..BASE

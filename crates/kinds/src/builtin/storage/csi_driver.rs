@@ -23,7 +23,14 @@ pub(super) static CSI_DRIVER: Builtin = Builtin {
         validate_update: Some(validate_update),
         validates_metadata_again: false,
         warnings_create: Some(unsafe_tokens),
-        warnings_update: Some(|_, _| Vec::new()),
+        warnings_update: Some(|driver, old| {
+            let changed = driver["spec"]["tokenRequests"] != old["spec"]["tokenRequests"];
+            if changed {
+                unsafe_tokens(driver)
+            } else {
+                Vec::new()
+            }
+        }),
         table: Some((
             "Name|AttachRequired:boolean|PodInfoOnMount:boolean|StorageCapacity:boolean|TokenRequests|\
          RequiresRepublish:boolean|Modes|Age",

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::STORAGE;
 use crate::registry::{Builtin, Rules};
-use crate::validate::{immutable, label_selector, quantity, rule, text};
+use crate::validate::{entries, immutable, label_selector, quantity, rule, text};
+use crate::warnings::pod::{deprecated_label, expressions};
 
 pub(super) static CSI_STORAGE_CAPACITY: Builtin = Builtin {
     kind: "CSIStorageCapacity",
@@ -16,11 +17,25 @@ pub(super) static CSI_STORAGE_CAPACITY: Builtin = Builtin {
         requires_version: |_| true,
         validate,
         validate_update: Some(validate_update),
+        warnings: old_labels,
         delete_returns_object: |_| false,
         ..STORAGE.rules
     },
     ..STORAGE
 };
+
+/// Labels of nodes that have got other names.
+fn old_labels(object: &Value) -> Vec<String> {
+    let (topology, place) = (&object["nodeTopology"], "nodeTopology");
+    let mut found = Vec::new();
+    expressions(topology, place, &mut found);
+    for (label, _) in entries(topology, "matchLabels") {
+        if let Some(words) = deprecated_label(label) {
+            found.push(format!("{place}.matchLabels.{label}: {words}"));
+        }
+    }
+    found
+}
 
 /// Checks how much a driver has left.
 fn validate(object: &Value, errors: &mut ErrorList) {

@@ -5,10 +5,11 @@ use allot_apimachinery::names;
 use serde_json::{Value, json};
 
 use super::STORAGE;
-use crate::object::{self, meta};
+use crate::object::{self, items, meta};
 use crate::registry::{Builtin, Rules};
 use crate::table::age;
 use crate::validate::{IMMUTABLE, entries, one_of, rule, text};
+use crate::warnings::pod::deprecated_label;
 
 pub(super) static STORAGE_CLASS: Builtin = Builtin {
     kind: "StorageClass",
@@ -17,6 +18,7 @@ pub(super) static STORAGE_CLASS: Builtin = Builtin {
     rules: Rules {
         validate,
         validate_update: Some(validate_update),
+        warnings: old_labels,
         table: Some((
             "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age",
             row,
@@ -25,6 +27,22 @@ pub(super) static STORAGE_CLASS: Builtin = Builtin {
     },
     ..STORAGE
 };
+
+/// Labels of nodes that have got other names.
+fn old_labels(class: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, topology) in items(&class["allowedTopologies"]).iter().enumerate() {
+        let expressions = items(&topology["matchLabelExpressions"]).iter();
+        for (at, expression) in expressions.enumerate() {
+            if let Some(words) = deprecated_label(text(expression, "key")) {
+                found.push(format!(
+                    "allowedTopologies[{index}].matchLabelExpressions[{at}].key: {words}"
+                ));
+            }
+        }
+    }
+    found
+}
 
 /// Most parameters of a class, and their size in bytes.
 const MAX_PARAMETERS: usize = 512;

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use crate::validate::{kind_and_name, list, quantity, rule, text};
+use crate::validate::{kind_and_name, list, quantity, resources, rule, text};
 
 /// Longest stabilization window, and longest period of a policy.
 const MAX_WINDOW_SECONDS: i64 = 3600;
@@ -69,20 +69,29 @@ fn one(metric: &Value, path: &Path, errors: &mut ErrorList) {
 
 fn source(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
     if key == "object" {
-        kind_and_name(
-            &source["describedObject"],
-            &path.child("describedObject"),
-            errors,
-        );
+        let (object, at) = (&source["describedObject"], path.child("describedObject"));
+        kind_and_name(object, &at, errors);
+        let version = text(object, "apiVersion");
+        if version.matches('/').count() > 1 {
+            let detail = format!("unexpected GroupVersion string: {version}");
+            errors.push(Error::invalid(&at.child("apiVersion"), version, detail));
+        }
     }
     if key.to_ascii_lowercase().ends_with("resource") {
-        if text(source, "name").is_empty() {
-            let detail = "must specify a resource name";
-            errors.push(Error::required(&path.child("name"), detail));
+        let of_container = key == "containerResource";
+        let (name, at) = (text(source, "name"), path.child("name"));
+        if name.is_empty() {
+            errors.push(Error::required(&at, "must specify a resource name"));
+        } else if of_container {
+            resources::resource_name(name, &at, errors);
         }
-        if key == "containerResource" && text(source, "container").is_empty() {
-            let detail = "must specify a container";
-            errors.push(Error::required(&path.child("container"), detail));
+        if of_container {
+            let (name, at) = (text(source, "container"), path.child("container"));
+            if name.is_empty() {
+                errors.push(Error::required(&at, "must specify a container"));
+            } else {
+                rule(names::dns1123_label(name), name, &at, errors);
+            }
         }
     } else {
         let (name, at) = (
@@ -112,7 +121,7 @@ fn source(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
             let detail = "may not set both a target value for metric and a per-pod target";
             errors.push(Error::forbidden(&path.child("value"), detail));
         }
-        "pods" if !positive(&target["averageValue"]) => {
+        "pods" if !has("averageValue") => {
             let detail = "must specify a positive target averageValue";
             errors.push(Error::required(&average, detail));
         }
@@ -179,12 +188,12 @@ pub(super) fn rules(rules: &Value, path: &Path, errors: &mut ErrorList) {
         let at = path.child("selectPolicy");
         errors.push(Error::not_supported(&at, policy, &known));
     }
-    let (policies, path) = (list(rules, "policies"), path.child("policies"));
+    let (policies, place) = (list(rules, "policies"), path.child("policies"));
     if policies.is_empty() {
-        errors.push(Error::required(&path, "must specify at least one Policy"));
+        errors.push(Error::required(&place, "must specify at least one Policy"));
     }
     for (index, policy) in policies.iter().enumerate() {
-        let at = path.index(index);
+        let at = place.index(index);
         let kind = text(policy, "type");
         let known = ["Percent", "Pods"];
         if !known.contains(&kind) {
@@ -200,6 +209,19 @@ pub(super) fn rules(rules: &Value, path: &Path, errors: &mut ErrorList) {
                 at_most(number, MAX_PERIOD_SECONDS, &at, errors);
             }
         }
+    }
+    tolerance(rules, path, errors);
+}
+
+/// A tolerance is not negative.
+fn tolerance(rules: &Value, path: &Path, errors: &mut ErrorList) {
+    if let Some(found) = quantity(&rules["tolerance"]).filter(|it| *it < Quantity::ZERO) {
+        let detail = "must be greater than or equal to 0";
+        errors.push(Error::invalid(
+            &path.child("tolerance"),
+            found.to_string(),
+            detail,
+        ));
     }
 }
 

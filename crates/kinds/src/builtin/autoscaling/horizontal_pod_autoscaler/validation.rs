@@ -6,11 +6,13 @@ use serde_json::Value;
 use super::metrics;
 use crate::validate::{kind_and_name, list, not_negative, text};
 
-/// Checks an autoscaler.
-pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
+/// Checks an autoscaler; `old` is the object before an update, or null.
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let least = spec["minReplicas"].as_i64();
-    if let Some(least) = least.filter(|least| *least < 1) {
+    // None (HPAScaleToZero) is off by default, and stays where it was on.
+    let had_none = old["spec"]["minReplicas"] == 0;
+    if let Some(least) = least.filter(|least| *least < 1 && !(had_none && *least == 0)) {
         let detail = "must be greater than or equal to 1";
         errors.push(Error::invalid(&path.child("minReplicas"), least, detail));
     }
@@ -28,16 +30,12 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     }
     let (target, at) = (&spec["scaleTargetRef"], path.child("scaleTargetRef"));
     kind_and_name(target, &at, errors);
-    let version = text(target, "apiVersion");
-    let detail = match version.matches('/').count() {
-        count if count == 0 || version.starts_with('/') && count == 1 => {
-            "apiVersion must specify API group".to_owned()
-        }
-        1 => String::new(),
-        _ => format!("unexpected GroupVersion string: {version}"),
-    };
-    if !detail.is_empty() {
-        errors.push(Error::invalid(&at.child("apiVersion"), version, detail));
+    let before = &old["spec"]["scaleTargetRef"];
+    let same = ["apiVersion", "kind"]
+        .iter()
+        .all(|key| text(target, key) == text(before, key));
+    if !(same && before.is_object()) {
+        target_version(target, &at.child("apiVersion"), errors);
     }
     let (all, at) = (list(spec, "metrics"), path.child("metrics"));
     metrics::all(all, &at, errors);
@@ -51,6 +49,21 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
         if rules.is_object() {
             metrics::rules(rules, &path.child("behavior").child(direction), errors);
         }
+    }
+}
+
+/// What is scaled has an API group, but for the one kind of the core group that can be.
+fn target_version(target: &Value, path: &Path, errors: &mut ErrorList) {
+    let version = text(target, "apiVersion");
+    let slashes = version.matches('/').count();
+    if slashes > 1 {
+        let detail = format!("unexpected GroupVersion string: {version}");
+        errors.push(Error::invalid(path, version, detail));
+    } else if (slashes == 0 || version.starts_with('/'))
+        && text(target, "kind") != "ReplicationController"
+    {
+        let detail = "apiVersion must specify API group";
+        errors.push(Error::invalid(path, version, detail));
     }
 }
 

@@ -207,7 +207,10 @@ fn more(now: &Reported<'_>, before: &Reported<'_>, path: &Path, errors: &mut Err
         errors.push(Error::invalid(&at, terminating, detail));
     }
     let ready = now.count("ready");
-    if (differs("ready") || differs("active")) && ready > now.count("active") {
+    if (differs("ready") || differs("active"))
+        && now.status["ready"].is_number()
+        && ready > now.count("active")
+    {
         let detail = "cannot set more ready pods than active";
         errors.push(Error::invalid(&path.child("ready"), ready, detail));
     }

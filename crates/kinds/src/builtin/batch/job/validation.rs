@@ -4,9 +4,10 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use serde_json::Value;
 
 use super::policies;
+use crate::empties;
 use crate::validate::{
-    IMMUTABLE, domain_prefixed_path, internal, label_selector, not_negative, one_of, pod, pod_diff,
-    text, workloads,
+    IMMUTABLE, domain_prefixed_path, internal, label_selector, list, not_negative, one_of, pod,
+    pod_diff, text, workloads,
 };
 
 /// Pods of an indexed job at the same time, and indexes that may fail.
@@ -38,10 +39,10 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
     // Upstream validates the job as a new one, and its spec once more.
     validate(object, errors);
     validate(object, errors);
-    let mut fixed = |key: &str, free: bool| {
-        if spec[key] != before[key] && !free {
+    let fixed = |key: &str, errors: &mut ErrorList| {
+        if spec[key] != before[key] {
             let shown = match key {
-                "template" => BadValue::raw(pod_diff::template(&spec[key])),
+                "template" => BadValue::raw(pod_diff::template(&sent(spec)[key])),
                 _ if spec[key].is_null() => BadValue::raw("null".to_owned()),
                 "selector" => internal::selector(&spec[key]),
                 _ => internal::shown(("batch", "v1", "Job"), &["spec", key], &spec[key]),
@@ -49,15 +50,21 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
             errors.push(Error::invalid(&path.child(key), shown, IMMUTABLE));
         }
     };
-    // An indexed job may grow and shrink as a whole.
-    let elastic =
-        text(spec, "completionMode") == "Indexed" && spec["completions"] == spec["parallelism"];
-    fixed("completions", elastic);
-    fixed("selector", false);
-    // The job is suspended: the placement of its pods may still change.
-    let movable = before["suspend"] == true;
-    let same = movable && settled(&spec["template"]) == settled(&before["template"]);
-    fixed("template", same);
+    match text(spec, "completionMode") {
+        "Indexed" => resized(spec, before, &path.child("completions"), errors),
+        _ => fixed("completions", errors),
+    }
+    fixed("selector", errors);
+    if is_movable(old) {
+        let [now, was] = [spec, before].map(|spec| settled(&spec["template"]));
+        if now["spec"] != was["spec"] {
+            let shown = BadValue::raw(pod_diff::spec(&sent(spec)["template"]["spec"]));
+            let at = path.child("template").child("spec");
+            errors.push(Error::invalid(&at, shown, IMMUTABLE));
+        }
+    } else {
+        fixed("template", errors);
+    }
     for key in [
         "completionMode",
         "podFailurePolicy",
@@ -65,8 +72,36 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
         "managedBy",
         "successPolicy",
     ] {
-        fixed(key, false);
+        fixed(key, errors);
     }
+}
+
+/// The spec with the lists that were sent empty.
+fn sent(spec: &Value) -> Value {
+    empties::shown_spec(spec, |_| false)
+}
+
+/// An indexed job grows and shrinks as a whole.
+fn resized(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
+    let completions = &spec["completions"];
+    if !completions.is_null()
+        && *completions != before["completions"]
+        && *completions != spec["parallelism"]
+    {
+        let detail = "can only be modified in tandem with spec.parallelism";
+        errors.push(Error::invalid(path, completions, detail));
+    }
+}
+
+/// A suspended job without pods may still change where its pods go and what they get.
+fn is_movable(job: &Value) -> bool {
+    let status = &job["status"];
+    let stopped = list(status, "conditions")
+        .iter()
+        .any(|it| text(it, "type") == "Suspended" && text(it, "status") == "True");
+    job["spec"]["suspend"] == true
+        && (status["startTime"].is_null() || stopped)
+        && status["active"].as_i64().unwrap_or_default() == 0
 }
 
 /// A template without the fields for placement and pod identity.

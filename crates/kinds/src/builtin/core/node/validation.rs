@@ -4,18 +4,21 @@ use std::collections::HashSet;
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::quote::quote;
+use allot_schema::decode;
 use serde_json::Value;
 
 use crate::validate::{entries, ip, list, resources, scheduling, text};
 
 /// Checks a node. Upstream reports taints under `metadata`, and so do we.
 pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
+    annotations(node, errors);
     scheduling::taints(
         list(&node["spec"], "taints"),
         &Path::new("metadata").child("taints"),
         errors,
     );
     amounts(node, errors);
+    swap(node, errors);
     features(node, errors);
     let (cidrs, path) = (
         list(&node["spec"], "podCIDRs"),
@@ -61,8 +64,57 @@ fn amounts(node: &Value, errors: &mut ErrorList) {
     }
 }
 
+/// Swap has a size if it is reported. Upstream reports it under `metadata`.
+fn swap(node: &Value, errors: &mut ErrorList) {
+    let size = node["status"]["nodeInfo"]["swap"]["capacity"].as_i64();
+    if let Some(size) = size.filter(|size| *size <= 0) {
+        let at = Path::new("metadata").child("nodeSwapStatus");
+        let at = at.child("capacity");
+        errors.push(Error::invalid(&at, size, "must be greater than zero"));
+    }
+}
+
+/// Checks annotations from before there were fields for their content.
+fn annotations(node: &Value, errors: &mut ErrorList) {
+    const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
+    const AVOIDED: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+    let path = Path::new("metadata").child("annotations");
+    let annotations = &node["metadata"]["annotations"];
+    let mut read = |key: &'static str, at: &Path| {
+        let text = text(annotations, key);
+        if text.is_empty() {
+            return Value::Null;
+        }
+        let read = decode::decode_json(text.as_bytes(), None);
+        let read = read.map_err(|error| Error::invalid(at, key, error.to_string()));
+        match read {
+            Ok(decoded) => decoded.value,
+            Err(error) => {
+                errors.push(error);
+                Value::Null
+            }
+        }
+    };
+    let taints = read(TAINTS, &path);
+    let avoided = read(AVOIDED, &path.child("AvoidPods"));
+    let taints = taints.as_array().map(Vec::as_slice).unwrap_or_default();
+    scheduling::taints(taints, &path.child(TAINTS), errors);
+    let path = path.child(AVOIDED);
+    for (index, avoided) in list(&avoided, "preferAvoidPods").iter().enumerate() {
+        let controller = &avoided["podSignature"]["podController"];
+        let at = path.index(index).child("PodSignature");
+        if !controller.is_object() {
+            errors.push(Error::required(&at, ""));
+        } else if controller["controller"] == false {
+            let at = at.child("PodController").child("Controller");
+            errors.push(Error::invalid(&at, false, "must point to a controller"));
+        }
+    }
+}
+
 /// Checks a change of a node's status.
 pub(super) fn validate_status(node: &Value, errors: &mut ErrorList) {
+    annotations(node, errors);
     amounts(node, errors);
     features(node, errors);
     addresses(node, errors);
@@ -142,5 +194,9 @@ pub(super) fn validate_update(node: &Value, old: &Value, errors: &mut ErrorList)
     if !provider.is_empty() && provider != text(spec, "providerID") {
         let detail = "node updates may not change providerID except from \"\" to valid";
         errors.push(Error::forbidden(&path.child("providerID"), detail));
+    }
+    if text(before, "externalID") != text(spec, "externalID") {
+        let detail = "may not be updated";
+        errors.push(Error::forbidden(&path.child("externalID"), detail));
     }
 }

@@ -4,6 +4,7 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
+use crate::empties;
 use crate::validate::{
     entries, immutable, internal, one_of, pod_diff, rule, scheduling, security, storage, text,
     volume,
@@ -257,7 +258,8 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
     }
     if now != before {
         let at = Path::new("spec").child("persistentvolumesource");
-        let shown = pod_diff::of("PersistentVolumeSource", &before, &now);
+        let sent = empties::shown_spec(&now, |_| false);
+        let shown = pod_diff::of("PersistentVolumeSource", &before, &sent);
         let detail = format!("spec.persistentvolumesource is immutable after creation\n{shown}");
         errors.push(Error::forbidden(&at, detail));
     }

@@ -5,6 +5,7 @@ use allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION;
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
+use crate::empties;
 use crate::validate::{IMMUTABLE, entries, immutable, pod_diff, quantity, rule, storage, text};
 
 /// Checks a claim of a volume.
@@ -104,7 +105,8 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
     }
     let path = Path::new("spec");
     if now != before {
-        let shown = pod_diff::of("PersistentVolumeClaimSpec", &before, &now);
+        let sent = empties::shown_spec(&now, |_| false);
+        let shown = pod_diff::of("PersistentVolumeClaimSpec", &before, &sent);
         let detail = format!(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{shown}"
         );

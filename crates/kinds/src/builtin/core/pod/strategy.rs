@@ -125,20 +125,48 @@ pub(super) fn drop_disabled(features: &Features, pod: &mut Value, old: &Value) {
     if !is_resizable && !features.enabled(Feature::InPlacePodVerticalScaling) {
         drop_resources(status);
     }
+    drop_digests(status, before);
 }
+
+/// The lists of what is reported about containers.
+const STATUSES: [&str; 3] = [
+    "containerStatuses",
+    "initContainerStatuses",
+    "ephemeralContainerStatuses",
+];
 
 /// Removes what is reported about the resources of containers.
 fn drop_resources(status: &mut Map<String, Value>) {
-    for list in [
-        "containerStatuses",
-        "initContainerStatuses",
-        "ephemeralContainerStatuses",
-    ] {
+    for list in STATUSES {
         let all = status.get_mut(list).and_then(Value::as_array_mut);
         for container in all.into_iter().flatten() {
             if let Value::Object(container) = container {
                 container.remove("resources");
                 container.remove("allocatedResources");
+            }
+        }
+    }
+}
+
+/// Removes what is reported about mounted images: ImageVolumeWithDigest is off by default.
+fn drop_digests(status: &mut Map<String, Value>, before: &Value) {
+    const REPORT: &str = "volumeStatus";
+    let mut mounts = STATUSES
+        .iter()
+        .flat_map(|key| items(&before[*key]))
+        .flat_map(|container| items(&container["volumeMounts"]));
+    if mounts.any(|mount| mount[REPORT].is_object()) {
+        return;
+    }
+    for key in STATUSES {
+        let containers = status.get_mut(key).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let mounts = container.get_mut("volumeMounts");
+            let mounts = mounts.and_then(Value::as_array_mut);
+            for mount in mounts.into_iter().flatten() {
+                if let Value::Object(mount) = mount {
+                    mount.remove(REPORT);
+                }
             }
         }
     }

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use super::validation;
 use crate::empties;
-use crate::request::Part;
 use crate::validate::{between, by_name, entries, list, pod_annotations, pod_diff, text};
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -57,11 +56,23 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
         }
     }
     if copy != *before {
-        let whole = json!({"spec": copy});
-        let sent = empties::restored(&whole, Part::Main, |it| Some(it.to_owned()));
-        let shown = pod_diff::diff(before, &sent["spec"]);
+        let sent = empties::shown_spec(&copy, |it| is_made_equal(it, gated));
+        let shown = pod_diff::diff(before, &sent);
         errors.push(Error::forbidden(&path, format!("{FORBIDDEN}\n{shown}")));
     }
+}
+
+/// Whether a list or map, named by its pointer, is that of the pod before in the comparison, and not the one that was sent.
+fn is_made_equal(pointer: &str, gated: bool) -> bool {
+    const LISTS: [&str; 4] = [
+        "/spec/containers",
+        "/spec/initContainers",
+        "/spec/tolerations",
+        "/spec/schedulingGates",
+    ];
+    let free =
+        pointer == "/spec/nodeSelector" || pointer.starts_with("/spec/affinity/nodeAffinity/");
+    LISTS.contains(&pointer) || gated && free
 }
 
 fn keep(map: &mut Map<String, Value>, before: &Value, key: &str) {
@@ -223,6 +234,8 @@ pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut Error
     pod_annotations::check_update(object, old, errors);
     let path = Path::new("spec").child(KEY);
     let now = by_name(list(&object["spec"], KEY));
+    let sent = empties::shown_spec(&object["spec"], |_| false);
+    let sent = by_name(list(&sent, KEY));
     for before in list(&old["spec"], KEY) {
         let name = text(before, "name");
         match now.get(name) {
@@ -231,7 +244,8 @@ pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut Error
                 errors.push(Error::forbidden(&path, detail));
             }
             Some(now) if *now != before => {
-                let shown = pod_diff::of("EphemeralContainer", before, now);
+                let sent = sent.get(name).unwrap_or(now);
+                let shown = pod_diff::of("EphemeralContainer", before, sent);
                 let detail =
                     format!("existing ephemeral containers {name:?} may not be changed\n{shown}");
                 errors.push(Error::forbidden(&path, detail));

@@ -6,9 +6,9 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use crate::validate::{IMMUTABLE, entries, internal, list, rule, text};
+use crate::validate::{IMMUTABLE, entries, internal, list, resources, text};
 
-const STANDARD: [&str; 20] = [
+const STANDARD: [&str; 19] = [
     "configmaps",
     "cpu",
     "ephemeral-storage",
@@ -28,7 +28,6 @@ const STANDARD: [&str; 20] = [
     "services",
     "services.loadbalancers",
     "services.nodeports",
-    "storage",
 ];
 /// Resources of which there are only whole ones.
 const WHOLE: [&str; 9] = [
@@ -107,14 +106,8 @@ fn is_whole(name: &str) -> bool {
 fn amounts(object: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
     for (name, amount) in entries(object, key) {
         let at = path.child(key).key(name);
-        let texts = names::qualified_name(name);
-        let bad_name = !texts.is_empty();
-        rule(texts, name, &at, errors);
+        resources::standard_name(name, &at, errors);
         if !name.contains('/') && !is_standard(name) {
-            if !bad_name {
-                let detail = "must be a standard resource type or fully qualified";
-                errors.push(Error::invalid(&at, name.as_str(), detail));
-            }
             let detail = "must be a standard resource for quota";
             errors.push(Error::invalid(&at, name.as_str(), detail));
         }

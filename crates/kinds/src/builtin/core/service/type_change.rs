@@ -1,7 +1,8 @@
 //! Services that change their type.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::validation::{is_outside, needs_check};
 use crate::object::items_mut;
 
 fn kind(service: &Value) -> &str {
@@ -14,6 +15,7 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
     let (now, before) = (kind(service).to_owned(), kind(old).to_owned());
     let exposed = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
     let before_spec = &old["spec"];
+    let (outside, checked) = (is_outside(&service["spec"]), needs_check(&service["spec"]));
     let Some(Value::Object(spec)) = service.get_mut("spec") else {
         return;
     };
@@ -33,13 +35,15 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
         drop(&["ipFamilyPolicy"]);
         drop(&["internalTrafficPolicy"]);
     }
-    if exposed(&before) && !exposed(&now) {
+    if is_outside(before_spec) && !outside {
         drop(&["externalTrafficPolicy"]);
+    }
+    if needs_check(before_spec) && !checked {
+        drop(&["healthCheckNodePort"]);
     }
     if before == "LoadBalancer" && now != "LoadBalancer" {
         drop(&["allocateLoadBalancerNodePorts"]);
         drop(&["loadBalancerClass"]);
-        drop(&["healthCheckNodePort"]);
     }
     if exposed(&before) && !exposed(&now) {
         let ports = |spec: &Value| -> Vec<Value> {
@@ -53,6 +57,9 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
                 }
             }
         }
+    }
+    if now != "LoadBalancer" {
+        service["status"]["loadBalancer"] = json!({});
     }
 }
 
@@ -78,7 +85,7 @@ fn keep_address(service: &mut Value, old: &Value) {
             spec.insert(key.to_owned(), before[key].clone());
         }
     } else if same_list && before["clusterIP"] != address.as_str() {
-        spec.insert("clusterIPs".to_owned(), serde_json::json!([address]));
+        spec.insert("clusterIPs".to_owned(), json!([address]));
     }
     for key in ["ipFamilies", "ipFamilyPolicy"] {
         if spec.get(key).is_none_or(Value::is_null) && !before[key].is_null() {

@@ -6,13 +6,14 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use crate::validate::{ip, labels, list, network, one_of, rule, text, volume};
+use crate::validate::{IMMUTABLE, ip, labels, list, network, one_of, rule, text, volume};
 
 pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&service["spec"], Path::new("spec"));
     let kind = text(spec, "type");
     let headless = text(spec, "clusterIP") == "None";
     let ports = list(spec, "ports");
+    hints(service, errors);
     if ports.is_empty() && !headless && kind != "ExternalName" {
         errors.push(Error::required(&path.child("ports"), ""));
     }
@@ -26,7 +27,15 @@ pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
             ));
         }
         "ExternalName" => {
-            let name = text(spec, "externalName").trim_end_matches('.');
+            for key in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                if !spec[key].is_null() {
+                    let detail = "may not be set for ExternalName services";
+                    errors.push(Error::forbidden(&path.child(key), detail));
+                }
+            }
+            // A dot at the end says that the name is complete.
+            let name = text(spec, "externalName");
+            let name = name.strip_suffix('.').unwrap_or(name);
             if name.is_empty() {
                 errors.push(Error::required(&path.child("externalName"), ""));
             } else {
@@ -49,8 +58,6 @@ pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
         &path.child("sessionAffinity"),
         errors,
     );
-    let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    one_of(kind, &kinds, true, &path.child("type"), errors);
     if spec["sessionAffinity"] == "ClientIP"
         && let Some(seconds) = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"].as_i64()
         && !(1..=86400).contains(&seconds)
@@ -62,19 +69,35 @@ pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
         let detail = "must be greater than 0 and less than 86400";
         errors.push(Error::invalid(&at, seconds, detail));
     }
+    addresses(service, errors);
     for (index, address) in list(spec, "externalIPs").iter().enumerate() {
         let at = path.child("externalIPs").index(index);
         network::reachable_address(address.as_str().unwrap_or_default(), &at, errors);
     }
-    by_type(spec, kind, &path, errors);
-    addresses(service, errors);
+    let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+    one_of(kind, &kinds, true, &path.child("type"), errors);
+    by_type(service, kind, &path, errors);
+}
+
+/// The old and the new annotation about topology, if both are there, say the same.
+fn hints(service: &Value, errors: &mut ErrorList) {
+    const OLD: &str = "service.kubernetes.io/topology-aware-hints";
+    const MODE: &str = "service.kubernetes.io/topology-mode";
+    let annotations = &service["metadata"]["annotations"];
+    if let (Some(old), Some(mode)) = (annotations.get(OLD), annotations.get(MODE))
+        && old != mode
+    {
+        let at = Path::new("metadata").child("annotations").key(MODE);
+        let detail = format!("must match annotations[{OLD}] when both are specified");
+        errors.push(Error::invalid(&at, mode, detail));
+    }
 }
 
 /// Fields that only some types of services have.
-fn by_type(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+fn by_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+    let spec = &service["spec"];
     let balanced = kind == "LoadBalancer";
-    let exposed = matches!(kind, "NodePort" | "LoadBalancer");
-    if !exposed {
+    if kind == "ClusterIP" {
         for (index, port) in list(spec, "ports").iter().enumerate() {
             if port["nodePort"].as_i64().unwrap_or_default() != 0 {
                 let at = path.child("ports").index(index).child("nodePort");
@@ -83,43 +106,30 @@ fn by_type(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
             }
         }
     }
-    // The name of this field in errors begins with a capital letter.
-    let at = path.child("LoadBalancerSourceRanges");
-    let ranges = list(spec, "loadBalancerSourceRanges");
-    if !ranges.is_empty() && !balanced {
-        let detail = "may only be used when `type` is 'LoadBalancer'";
-        errors.push(Error::forbidden(&at, detail));
-    }
-    for (index, range) in ranges.iter().enumerate() {
-        let range = range.as_str().unwrap_or_default().trim();
-        ip::range(range, &at.index(index), errors);
-    }
+    repeated_ports(list(spec, "ports"), &path.child("ports"), errors);
+    sources(service, balanced, path, errors);
     if spec["allocateLoadBalancerNodePorts"].is_boolean() && !balanced {
         let at = path.child("allocateLoadBalancerNodePorts");
         let detail = "may only be used when `type` is 'LoadBalancer'";
         errors.push(Error::forbidden(&at, detail));
     }
-    if let Some(class) = spec["loadBalancerClass"].as_str() {
-        let at = path.child("loadBalancerClass");
-        if balanced {
-            rule(names::qualified_name(class), class, &at, errors);
-        } else {
-            let detail = "may only be used when `type` is 'LoadBalancer'";
-            errors.push(Error::forbidden(&at, detail));
-        }
-    }
+    class(spec, errors);
     let policy = text(spec, "externalTrafficPolicy");
     let at = path.child("externalTrafficPolicy");
-    let outside = exposed || !list(spec, "externalIPs").is_empty();
+    let outside = is_outside(spec);
     if !policy.is_empty() && !outside {
         let detail = "may only be set for externally-accessible services";
         errors.push(Error::invalid(&at, policy, detail));
     } else {
-        one_of(policy, &["Cluster", "Local"], exposed, &at, errors);
+        one_of(policy, &["Cluster", "Local"], outside, &at, errors);
     }
     let check = spec["healthCheckNodePort"].as_i64().unwrap_or_default();
-    if check != 0 && !(balanced && policy == "Local") {
-        let at = path.child("healthCheckNodePort");
+    let at = path.child("healthCheckNodePort");
+    if needs_check(spec) && check == 0 {
+        errors.push(Error::required(&at, ""));
+    } else if needs_check(spec) {
+        volume::port(check, &at, errors);
+    } else if check != 0 {
         let detail =
             "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         errors.push(Error::invalid(&at, check, detail));
@@ -138,16 +148,92 @@ fn by_type(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     );
 }
 
+/// The class of a load balancer.
+fn class(spec: &Value, errors: &mut ErrorList) {
+    let at = Path::new("spec").child("loadBalancerClass");
+    if let Some(class) = spec["loadBalancerClass"].as_str() {
+        if text(spec, "type") == "LoadBalancer" {
+            rule(names::qualified_name(class), class, &at, errors);
+        } else {
+            let detail = "may only be used when `type` is 'LoadBalancer'";
+            errors.push(Error::forbidden(&at, detail));
+        }
+    }
+}
+
+/// Traffic from outside of the cluster reaches the service.
+pub(super) fn is_outside(spec: &Value) -> bool {
+    match text(spec, "type") {
+        "LoadBalancer" | "NodePort" => true,
+        "ClusterIP" => !list(spec, "externalIPs").is_empty(),
+        _ => false,
+    }
+}
+
+/// The load balancer asks nodes whether they have endpoints of the service.
+pub(super) fn needs_check(spec: &Value) -> bool {
+    text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
+}
+
+/// From where the load balancer accepts traffic: a field, or the annotation that it replaced.
+fn sources(service: &Value, balanced: bool, path: &Path, errors: &mut ErrorList) {
+    const OLD: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let detail = "may only be used when `type` is 'LoadBalancer'";
+    let ranges = list(&service["spec"], "loadBalancerSourceRanges");
+    if !ranges.is_empty() {
+        // The name of this field in errors begins with a capital letter.
+        let at = path.child("LoadBalancerSourceRanges");
+        if !balanced {
+            errors.push(Error::forbidden(&at, detail));
+        }
+        for (index, range) in ranges.iter().enumerate() {
+            let range = range.as_str().unwrap_or_default().trim();
+            ip::range(range, &at.index(index), errors);
+        }
+        return;
+    }
+    let Some(old) = service["metadata"]["annotations"][OLD].as_str() else {
+        return;
+    };
+    let at = Path::new("metadata").child("annotations").key(OLD);
+    if !balanced {
+        errors.push(Error::forbidden(&at, detail));
+    }
+    if !old.trim().is_empty() {
+        let ranges = old.trim().split(',').map(str::trim);
+        ranges.for_each(|range| ip::range(range, &at, errors));
+    }
+}
+
+/// Ports differ in number or protocol, on the service and on nodes.
+fn repeated_ports(ports: &[Value], path: &Path, errors: &mut ErrorList) {
+    let number = |port: &Value, key: &str| port[key].as_i64().unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        let node_port = number(port, "nodePort");
+        if node_port != 0 && !seen.insert((node_port, text(port, "protocol"))) {
+            let at = path.index(index).child("nodePort");
+            errors.push(Error::duplicate(&at, node_port));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        let (number, protocol) = (number(port, "port"), text(port, "protocol"));
+        if !seen.insert((number, protocol)) {
+            // Upstream shows a port with no more than what must differ.
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}",
+                Value::from(protocol)
+            );
+            errors.push(Error::duplicate(&path.index(index), BadValue::raw(shown)));
+        }
+    }
+}
+
 /// What addresses and families have to do with each other.
 pub(super) fn addresses(service: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&service["spec"], Path::new("spec"));
     if text(spec, "type") == "ExternalName" {
-        for key in ["ipFamilies", "ipFamilyPolicy"] {
-            if !spec[key].is_null() {
-                let detail = "may not be set for ExternalName services";
-                errors.push(Error::forbidden(&path.child(key), detail));
-            }
-        }
         return;
     }
     let (first, all) = (text(spec, "clusterIP"), list(spec, "clusterIPs"));
@@ -238,23 +324,37 @@ pub(super) fn validate_status(service: &Value, errors: &mut ErrorList) {
         if !address.is_empty() {
             ip::address(address, &at.child("ip"), errors);
         }
-        if host.parse::<std::net::IpAddr>().is_ok() {
-            let detail = "must be a DNS name, not an IP address";
-            errors.push(Error::invalid(&at.child("hostname"), host, detail));
-        } else if !host.is_empty() {
-            rule(
-                names::dns1123_subdomain(host),
-                host,
-                &at.child("hostname"),
-                errors,
-            );
+        let (mode, of_mode) = (item["ipMode"].as_str(), at.child("ipMode"));
+        match mode {
+            None if !address.is_empty() => {
+                errors.push(Error::required(
+                    &of_mode,
+                    "must be specified when `ip` is set",
+                ));
+            }
+            None => {}
+            Some(_) if address.is_empty() => {
+                let detail = "may not be specified when `ip` is not set";
+                errors.push(Error::forbidden(&of_mode, detail));
+            }
+            Some(mode) if !["Proxy", "VIP"].contains(&mode) => {
+                errors.push(Error::not_supported(&of_mode, mode, &["Proxy", "VIP"]));
+            }
+            Some(_) => {}
+        }
+        if !host.is_empty() {
+            let at = at.child("hostname");
+            rule(names::dns1123_subdomain(host), host, &at, errors);
+            if ip::is_address(host) {
+                let detail = "must be a DNS name, not an IP address";
+                errors.push(Error::invalid(&at, host, detail));
+            }
         }
     }
 }
 
 fn check_ports(ports: &[Value], headless: bool, path: &Path, errors: &mut ErrorList) {
     let mut seen_names = BTreeSet::new();
-    let mut seen_ports = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         if errors.is_full() {
             return;
@@ -301,20 +401,9 @@ fn check_ports(ports: &[Value], headless: bool, path: &Path, errors: &mut ErrorL
             );
         }
     }
-    for (index, port) in ports.iter().enumerate() {
-        let number = port["port"].as_i64().unwrap_or_default();
-        let protocol = text(port, "protocol");
-        if !seen_ports.insert((number, protocol)) {
-            // Upstream shows a port with no more than what must differ.
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}",
-                Value::from(protocol)
-            );
-            errors.push(Error::duplicate(&path.index(index), BadValue::raw(shown)));
-        }
-    }
 }
 
+/// Checks a change of a service.
 pub(super) fn validate_update(service: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before) = (&service["spec"], &old["spec"]);
     let addressed = |spec: &Value| text(spec, "type") != "ExternalName";
@@ -330,6 +419,18 @@ pub(super) fn validate_update(service: &Value, old: &Value, errors: &mut ErrorLi
             &spec["clusterIPs"],
             "may not change once set",
         ));
+    }
+    let balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    let key = "loadBalancerClass";
+    if balanced(spec) && balanced(before) && spec[key] != before[key] {
+        let at = Path::new("spec").child(key);
+        errors.push(Error::invalid(&at, &spec[key], "may not change once set"));
+    }
+    class(spec, errors);
+    let key = "healthCheckNodePort";
+    if needs_check(spec) && needs_check(before) && spec[key] != before[key] {
+        let at = Path::new("spec").child(key);
+        errors.push(Error::forbidden(&at, IMMUTABLE));
     }
     validate(service, errors);
 }

@@ -8,6 +8,20 @@ use serde_json::Value;
 
 use crate::validate::{ip, kind_and_name, list, rule, text, volume};
 
+/// Checks a new ingress: the field of its class, and the annotation that it replaced, say the same.
+pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
+    const OLD: &str = "kubernetes.io/ingress.class";
+    validate(object, errors);
+    let old = object["metadata"]["annotations"][OLD].as_str();
+    if let (Some(old), Some(class)) = (old, object["spec"]["ingressClassName"].as_str())
+        && old != class
+    {
+        let at = Path::new("annotations").child(OLD);
+        let detail = "must match `ingressClassName` when both are specified";
+        errors.push(Error::invalid(&at, old, detail));
+    }
+}
+
 /// Checks an ingress.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));

@@ -1,0 +1,71 @@
+//! Numbers in queries and versions, read as Go reads them, with its texts about what is none.
+
+use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+use std::num::ParseIntError;
+
+use allot_apimachinery::quote::quote;
+
+use crate::error::{ApiError, Result};
+
+const RANGE: &str = "value out of range";
+const SYNTAX: &str = "invalid syntax";
+
+/// A number in a query.
+///
+/// # Errors
+/// 400 with Go's text.
+pub(crate) fn parse_int(text: &str) -> Result<i64> {
+    text.parse().map_err(|error: ParseIntError| {
+        let why = match error.kind() {
+            PosOverflow | NegOverflow => RANGE,
+            _ => SYNTAX,
+        };
+        let text = quote(text);
+        ApiError::bad_request(format!("strconv.ParseInt: parsing {text}: {why}"))
+    })
+}
+
+/// A number without a sign.
+///
+/// # Errors
+/// Go's text about what is no number, or is too large.
+pub(crate) fn parse_uint(text: &str) -> std::result::Result<u64, String> {
+    let error = |why: &str| format!("strconv.ParseUint: parsing {}: {why}", quote(text));
+    if text.is_empty() {
+        return Err(error(SYNTAX));
+    }
+    let mut number = 0u64;
+    for byte in text.bytes() {
+        if !byte.is_ascii_digit() {
+            return Err(error(SYNTAX));
+        }
+        let digit = u64::from(byte - b'0');
+        let next = number.checked_mul(10).and_then(|it| it.checked_add(digit));
+        number = next.ok_or_else(|| error(RANGE))?;
+    }
+    Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_without_sign_are_read_as_go_does() {
+        assert_eq!(parse_uint("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_uint("007"), Ok(7));
+        // The first thing that is wrong is told.
+        for (text, why) in [
+            ("", SYNTAX),
+            ("+1", SYNTAX),
+            ("1_0", SYNTAX),
+            (" 1", SYNTAX),
+            ("18446744073709551616", RANGE),
+            ("99999999999999999999x", RANGE),
+            ("9x", SYNTAX),
+        ] {
+            let error = parse_uint(text).unwrap_err();
+            assert_eq!(error, format!("strconv.ParseUint: parsing {text:?}: {why}"));
+        }
+    }
+}
