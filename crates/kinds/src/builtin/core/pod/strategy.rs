@@ -241,7 +241,8 @@ mod tests {
     #[test]
     fn resources_of_containers_are_reported_where_they_can_change() {
         let check = |minor: u8, policy: Value, kept: bool| {
-            let container = json!({"name": "c", "resources": {}, "allocatedResources": {"cpu": "1"}});
+            let container =
+                json!({"name": "c", "resources": {}, "allocatedResources": {"cpu": "1"}});
             let mut pod = json!({"status": {"containerStatuses": [container]}});
             let old = json!({"spec": {"containers": [{"name": "c", "resizePolicy": policy}]}});
             drop_disabled(&Features::of(Release::new(minor)), &mut pod, &old);
