@@ -15,8 +15,7 @@ impl Call<'_> {
     /// Replaces the object that the request path names.
     pub(super) async fn replace(&self, part: Part, mut object: Value) -> Result<Stored> {
         // A request with a resourceVersion is tried once; only the conversions by a webhook require repetition.
-        let once =
-            self.resource.custom.is_none() && sent_version(&object).map_or(true, |sent| sent != 0);
+        let once = self.resource.custom.is_none() && !matches!(sent_version(&object), Ok(0));
         let sent = |_: &Value| match once {
             true => Ok(object.take()),
             false => Ok(object.clone()),

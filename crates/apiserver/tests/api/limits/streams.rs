@@ -121,7 +121,7 @@ async fn frames_of_a_watch_that_are_none_end_it_alone() {
     // More than is in memory of what a client says to a watch.
     let mut endless = frame(0x02, b"x");
     endless.extend(frame(0x00, &[b'x'; 1000]).repeat(200));
-    let mut pings = vec![0x89, 0x81, 0, 0, 0, 0, b'x'].repeat(20_000);
+    let mut pings = [0x89, 0x81, 0, 0, 0, 0, b'x'].repeat(20_000);
     pings.extend([0x88, 0x80, 0, 0, 0, 0]);
     for (what, bytes) in [
         ("a frame without a mask", vec![0x82, 2, 0, b'x']),
