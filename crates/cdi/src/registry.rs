@@ -70,13 +70,11 @@ impl Registry {
                 });
                 break;
             }
-            let read = Spec::read_within(&path, bounded::ALL_FILES.saturating_sub(bytes));
-            self.read.0 += 1;
+            let mut left = bounded::ALL_FILES.saturating_sub(bytes);
+            let read = Spec::read_within(&path, &mut left);
+            self.read = (files + 1, bounded::ALL_FILES - left);
             let spec = match read {
-                Ok((spec, more)) => {
-                    self.read.1 += more;
-                    spec
-                }
+                Ok(spec) => spec,
                 Err(error) => {
                     self.errors.push(error);
                     continue;

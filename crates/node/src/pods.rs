@@ -412,8 +412,9 @@ fn start(node: &Arc<Node>, update: Update, origin: Origin, recovered: Vec<Found>
     let workers = node.workers.clone();
     workers.spawn(async move {
         worker.run().await;
-        node.pods.lock().remove(&uid);
+        // Before another worker can be started for it.
         let told = node.allocations.remove(&uid);
+        node.pods.lock().remove(&uid);
         // With the agent all workers end, and nothing is resized any longer.
         if !node.shutdown.is_cancelled() {
             allocations::tell(&node.events, told);

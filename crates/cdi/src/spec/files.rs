@@ -25,20 +25,23 @@ impl Spec {
         Self::parse(path, &text)
     }
 
-    /// The same with the number of bytes, which has to be at most `left`.
-    pub(crate) fn read_within(path: &Path, left: u64) -> Result<(Self, u64), Error> {
+    /// The same for a file that may have `left` bytes, which are taken from it whether the file can be used or not. What has
+    /// more is not read.
+    pub(crate) fn read_within(path: &Path, left: &mut u64) -> Result<Self, Error> {
         let io = |source| Error::Io {
             path: path.to_owned(),
             source,
         };
-        let text = read(path).map_err(io)?;
-        let bytes = text.len() as u64;
-        if bytes > left {
+        let size = std::fs::metadata(path).map_err(io)?.len();
+        // No more than that is read of a larger one, either.
+        let size = size.min(bounded::FILE);
+        if size > *left {
             let all = bounded::ALL_FILES >> 20;
             let text = format!("the files of all directories are larger than {all} MiB");
             return Err(io(std::io::Error::other(text)));
         }
-        Ok((Self::parse(path, &text)?, bytes))
+        *left -= size;
+        Self::parse(path, &read(path).map_err(io)?)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {

@@ -5,7 +5,7 @@
 //! resizes are tried in the kubelet's order: those that ask for no more, then by priority, class and age.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -122,12 +122,22 @@ impl Entry {
     }
 }
 
+/// The pods of a node, or of simulated ones.
+#[derive(Default)]
+struct Pods {
+    all: HashMap<String, Entry>,
+    /// UIDs of those that ask for something else than they have been allocated.
+    waiting: HashSet<String>,
+    /// All pods were seen. Before that, it is not known what is left for a resize.
+    complete: bool,
+}
+
 /// What the pods of a node have been allocated.
 pub(crate) struct Allocations {
     /// Of the nodes that are not in `rooms`.
     room: Sizes,
     rooms: Rooms,
-    pods: Mutex<HashMap<String, Entry>>,
+    pods: Mutex<Pods>,
 }
 
 impl Allocations {
@@ -158,36 +168,60 @@ impl Allocations {
             news: Arc::clone(news),
         };
         let uid = pod.uid().unwrap_or_default();
-        self.pods.lock().insert(uid, entry);
+        let mut pods = self.pods.lock();
+        if entry.waits() {
+            pods.waiting.insert(uid.clone());
+        }
+        pods.all.insert(uid, entry);
     }
 
     /// A pod as it is to run: with what it has been allocated.
     pub(crate) fn allocated(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         let pods = self.pods.lock();
-        let entry = pods.get(pod.metadata.uid.as_deref().unwrap_or_default());
+        let entry = pods
+            .all
+            .get(pod.metadata.uid.as_deref().unwrap_or_default());
         entry.map_or_else(|| Arc::clone(pod), |entry| entry.allocated.applied_to(pod))
     }
 
-    /// A pod may ask for other resources than before. Returns the pod as it is to run.
+    /// A pod is being deleted, and is not resized any longer. Returns it with what it has been allocated.
+    pub(crate) fn leave(&self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let mut pods = self.pods.lock();
+        let Some(entry) = pods.all.get_mut(uid) else {
+            return Arc::clone(pod);
+        };
+        let pod = entry.allocated.applied_to(pod);
+        // What it asks for does not matter any longer.
+        entry.pod = Arc::clone(&pod);
+        entry.resizes.pending = None;
+        pods.waiting.remove(uid);
+        pod
+    }
+
+    /// A pod may ask for other resources than before. Returns the pod as it is to run. All pods have to be known.
     pub(crate) fn ask(&self, pod: &Arc<Pod>) -> (Arc<Pod>, Vec<Told>) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut pods = self.pods.lock();
-        let Some(entry) = pods.get_mut(uid) else {
+        pods.complete = true;
+        let Some(entry) = pods.all.get_mut(uid) else {
             return (Arc::clone(pod), Vec::new());
         };
         let same = Allocation::of(&entry.pod).is_of(pod);
         entry.pod = Arc::clone(pod);
         if !entry.waits() {
             entry.resizes.pending = None;
+            pods.waiting.remove(uid);
             return (Arc::clone(pod), Vec::new());
         }
         // What was refused is tried again when there is more room.
         let known = std::mem::replace(&mut entry.decided, true) && same;
+        pods.waiting.insert(uid.to_owned());
         let told = match known {
             true => Vec::new(),
             false => self.decide(&mut pods, Some(uid)),
         };
-        let entry = pods.get(uid);
+        let entry = pods.all.get(uid);
         let pod = entry.map_or_else(|| Arc::clone(pod), |entry| entry.allocated.applied_to(pod));
         (pod, told)
     }
@@ -195,14 +229,18 @@ impl Allocations {
     /// The resize of a pod.
     pub(crate) fn resizes(&self, uid: &str) -> Resizes {
         let pods = self.pods.lock();
-        pods.get(uid)
+        pods.all
+            .get(uid)
             .map_or_else(Resizes::default, |entry| entry.resizes.clone())
     }
 
-    /// Whether the containers of a pod have what it has been allocated, and what the pod takes from the node with that.
-    pub(crate) fn settle(&self, uid: &str, settled: bool, reserved: Sizes) -> Vec<Told> {
+    /// Whether the containers of a pod have what it has been allocated, and what the pod takes from the node with that. Nothing
+    /// changes if more has been granted meanwhile: its worker is notified, and does not have that yet.
+    pub(crate) fn settle(&self, pod: &Pod, settled: bool, reserved: Sizes) -> Vec<Told> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut pods = self.pods.lock();
-        let Some(entry) = pods.get_mut(uid) else {
+        let entry = pods.all.get_mut(uid);
+        let Some(entry) = entry.filter(|entry| entry.allocated.is_of(pod)) else {
             return Vec::new();
         };
         let mut told = Vec::new();
@@ -220,10 +258,12 @@ impl Allocations {
         told
     }
 
-    /// The containers of a pod could not be given what it has been allocated.
-    pub(crate) fn fail(&self, uid: &str, error: &str) -> Vec<Told> {
+    /// The containers of a pod could not be given what it has been allocated. Nothing changes if that is another amount by now.
+    pub(crate) fn fail(&self, pod: &Pod, error: &str) -> Vec<Told> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut pods = self.pods.lock();
-        let Some(entry) = pods.get_mut(uid) else {
+        let entry = pods.all.get_mut(uid);
+        let Some(entry) = entry.filter(|entry| entry.allocated.is_of(pod)) else {
             return Vec::new();
         };
         let before = entry.resizes.progress.as_ref();
@@ -238,26 +278,28 @@ impl Allocations {
     /// A pod has ended: it takes nothing any longer, and is not resized.
     pub(crate) fn end(&self, uid: &str) -> Vec<Told> {
         let mut pods = self.pods.lock();
-        let Some(entry) = pods.get_mut(uid) else {
+        let Some(entry) = pods.all.get_mut(uid) else {
             return Vec::new();
         };
         entry.resizes = Resizes::default();
         // What it asks for does not matter any longer.
         entry.allocated = Allocation::of(&entry.pod);
+        pods.waiting.remove(uid);
         self.reserve(&mut pods, uid, Sizes::default())
     }
 
     /// A pod is gone.
     pub(crate) fn remove(&self, uid: &str) -> Vec<Told> {
         let mut pods = self.pods.lock();
-        match pods.remove(uid) {
+        pods.waiting.remove(uid);
+        match pods.all.remove(uid) {
             Some(_) => self.decide(&mut pods, None),
             None => Vec::new(),
         }
     }
 
-    fn reserve(&self, pods: &mut HashMap<String, Entry>, uid: &str, now: Sizes) -> Vec<Told> {
-        let Some(entry) = pods.get_mut(uid) else {
+    fn reserve(&self, pods: &mut Pods, uid: &str, now: Sizes) -> Vec<Told> {
+        let Some(entry) = pods.all.get_mut(uid) else {
             return Vec::new();
         };
         let before = std::mem::replace(&mut entry.reserved, now);
@@ -268,16 +310,20 @@ impl Allocations {
     }
 
     /// Tries all resizes that wait. Notifies the workers of other pods than `own` for which something changed.
-    fn decide(&self, pods: &mut HashMap<String, Entry>, own: Option<&str>) -> Vec<Told> {
-        let waiting = pods.iter().filter(|(_, entry)| entry.waits());
+    fn decide(&self, pods: &mut Pods, own: Option<&str>) -> Vec<Told> {
+        if !pods.complete {
+            return Vec::new();
+        }
+        let waiting = pods.waiting.iter();
         let mut waiting: Vec<_> = waiting
-            .map(|(uid, entry)| (turn(entry), uid.clone()))
+            .filter_map(|uid| Some((turn(pods.all.get(uid)?), uid.clone())))
             .collect();
         waiting.sort();
         let mut told = Vec::new();
         for (_, uid) in waiting {
-            let refused = self.refusal(pods, &uid);
-            let Some(entry) = pods.get_mut(&uid) else {
+            let refused = self.refusal(&pods.all, &uid);
+            let granted = refused.is_none();
+            let Some(entry) = pods.all.get_mut(&uid) else {
                 continue;
             };
             let before = entry.resizes.clone();
@@ -287,6 +333,9 @@ impl Allocations {
             });
             if own != Some(uid.as_str()) && entry.resizes != before {
                 entry.news.notify_one();
+            }
+            if granted {
+                pods.waiting.remove(&uid);
             }
         }
         told

@@ -12,7 +12,7 @@ use super::env::{self, Downward, EnvError, Room, Sources, Variables};
 use super::volumes::Volume;
 use super::{Node, etc, hooks, limits, log_path, message, network, security, volumes};
 use crate::claims::containers;
-use crate::events::Kind;
+use crate::events::{Kind, shorten};
 use crate::images::Files;
 use crate::oci::pids;
 use crate::runtime::{Image, Request};
@@ -379,9 +379,10 @@ fn edits(
     if ids.is_empty() {
         return Ok((ContainerEdits::default(), network));
     }
+    // Drivers write the IDs, and the files that are at fault.
     let refuse = |what: &str| WaitingReason {
         reason: "CreateContainerError",
-        message: format!("failed to inject CDI devices: {what}"),
+        message: shorten(format!("failed to inject CDI devices: {what}")),
     };
     let edits = registry.resolve(&ids).map_err(|error| {
         // A file that cannot be read may be the one with the device.

@@ -221,7 +221,7 @@ impl Worker {
                 self.clean_up(&update.pod).await;
                 return;
             } else if update.pod.metadata.deletion_timestamp.is_some() {
-                let pod = node.allocations.allocated(&update.pod);
+                let pod = node.allocations.leave(&update.pod);
                 self.terminate(&pod).await
             } else {
                 let pod = self.allocated(&update.pod);

@@ -76,7 +76,8 @@ async fn what_does_not_fit_waits_until_another_pod_gives_back() {
         cpu: 1000,
         memory: 0,
     };
-    let told = allocations.settle("a", true, reserved);
+    let less = changed("a", "1", 2, json!({}));
+    let told = allocations.settle(&less, true, reserved);
     let expected = [
         ("a".to_owned(), "ResizeCompleted"),
         ("b".to_owned(), "ResizeStarted"),
@@ -93,7 +94,8 @@ async fn what_does_not_fit_waits_until_another_pod_gives_back() {
 #[test]
 fn the_order_is_that_of_the_kubelet() {
     let allocations = Allocations::new(ROOM, Rooms::new());
-    admit(&allocations, &pod("large", "3", json!({})));
+    let large = pod("large", "3", json!({}));
+    admit(&allocations, &large);
     for name in ["low", "high", "less"] {
         admit(&allocations, &pod(name, "300m", json!({})));
     }
@@ -111,7 +113,7 @@ fn the_order_is_that_of_the_kubelet() {
         cpu: 2200,
         memory: 0,
     };
-    let told = allocations.settle("large", true, reserved);
+    let told = allocations.settle(&large, true, reserved);
     assert_eq!(reasons(&told), [("high".to_owned(), "ResizeStarted")]);
     let pending = allocations.resizes("low").pending.expect("it waits");
     assert!(
@@ -145,15 +147,15 @@ fn errors_are_told_once_and_end_with_the_next_resize() {
     let allocations = Allocations::new(ROOM, Rooms::new());
     let first = pod("a", "1", json!({}));
     admit(&allocations, &first);
-    allocations.ask(&changed("a", "2", 2, json!({})));
-    assert_eq!(allocations.fail("a", "no").len(), 1);
-    assert!(allocations.fail("a", "no").is_empty());
+    let (second, _) = allocations.ask(&changed("a", "2", 2, json!({})));
+    assert_eq!(allocations.fail(&second, "no").len(), 1);
+    assert!(allocations.fail(&second, "no").is_empty());
     let reserved = Sizes {
         cpu: 2000,
         memory: 0,
     };
     // It is still on its way, with its error.
-    assert!(allocations.settle("a", false, reserved).is_empty());
+    assert!(allocations.settle(&second, false, reserved).is_empty());
     let progress = allocations.resizes("a").progress.expect("a condition");
     assert_eq!(
         (progress.reason.as_str(), progress.generation),
@@ -202,4 +204,58 @@ fn what_an_earlier_agent_reported_goes_on() {
     let found = allocations.resizes("a").pending.expect("a condition");
     assert_eq!(found.since, pending.since);
     assert!(found.message.contains("requested: 5000"));
+}
+
+/// A worker reported what its containers had before it knew of the grant: the room of the grant was given away once more.
+#[test]
+fn regression_a_grant_that_the_worker_does_not_know_yet_stays() {
+    let allocations = Allocations::new(ROOM, Rooms::new());
+    for (name, cpu) in [("large", "3"), ("a", "500m"), ("b", "500m")] {
+        admit(&allocations, &pod(name, cpu, json!({})));
+    }
+    let (before, _) = allocations.ask(&changed("a", "2", 2, json!({})));
+    assert_eq!(cpu(&before), 500);
+    let told = allocations.end("large");
+    assert_eq!(reasons(&told), [("a".to_owned(), "ResizeStarted")]);
+    let reserved = Sizes {
+        cpu: 500,
+        memory: 0,
+    };
+    assert!(allocations.settle(&before, true, reserved).is_empty());
+    assert!(allocations.fail(&before, "no").is_empty());
+    let progress = allocations.resizes("a").progress.expect("a condition");
+    assert_eq!((progress.reason.as_str(), progress.generation), ("", 2));
+    let (run, told) = allocations.ask(&changed("b", "3", 2, json!({})));
+    assert_eq!((cpu(&run), told[0].reason), (500, "ResizeDeferred"));
+}
+
+/// What other pods have was not known yet when one ended.
+#[test]
+fn regression_nothing_is_granted_before_all_pods_are_known() {
+    let allocations = Allocations::new(ROOM, Rooms::new());
+    let (wanted, reserved) = (changed("a", "3", 2, json!({})), Sizes::default());
+    let before = Allocation::of(&pod("a", "1", json!({})));
+    let resizes = Resizes::default();
+    allocations.admit(&wanted, before, reserved, resizes, &Arc::default());
+    admit(&allocations, &pod("short", "1", json!({})));
+    assert!(allocations.end("short").is_empty());
+    assert!(allocations.remove("short").is_empty());
+    admit(&allocations, &pod("large", "3", json!({})));
+    let (run, told) = allocations.ask(&wanted);
+    assert_eq!((cpu(&run), told[0].reason), (1000, "ResizeDeferred"));
+}
+
+#[test]
+fn a_pod_that_is_being_deleted_gets_no_more() {
+    let allocations = Allocations::new(ROOM, Rooms::new());
+    for (name, cpu) in [("large", "3"), ("a", "500m"), ("b", "500m")] {
+        admit(&allocations, &pod(name, cpu, json!({})));
+    }
+    let first = changed("a", "3", 2, json!({"priority": 1000}));
+    allocations.ask(&first);
+    allocations.ask(&changed("b", "3", 2, json!({})));
+    assert_eq!(cpu(&allocations.leave(&first)), 500);
+    let told = allocations.end("large");
+    assert_eq!(reasons(&told), [("b".to_owned(), "ResizeStarted")]);
+    assert_eq!(allocations.resizes("a"), Resizes::default());
 }

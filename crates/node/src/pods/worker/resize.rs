@@ -59,6 +59,11 @@ impl Worker {
     /// The pod as it is to run: with the resources that it has been allocated.
     pub(super) fn allocated(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         let allocations = &self.node.allocations;
+        // One that has ended is not resized any longer, and takes nothing.
+        let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "Failed")) {
+            return Arc::clone(pod);
+        }
         // Before all pods are known, it is not known either what is left for a resize.
         if !self.node.synced.initialized() {
             return allocations.allocated(pod);
@@ -179,8 +184,7 @@ impl Worker {
 
     /// Tells why the containers do not have what they are to have. The next attempt waits, whatever happens meanwhile.
     fn fail(&mut self, pod: &Pod, error: String, wanted: Wanted) -> Wake {
-        let uid = pod.uid().unwrap_or_default();
-        let told = self.node.allocations.fail(&uid, &error);
+        let told = self.node.allocations.fail(pod, &error);
         tell(&self.node.events, told);
         let at = Instant::now() + RETRY.1;
         self.failed_resize = Some((at, wanted));
@@ -189,14 +193,13 @@ impl Worker {
 
     /// Tells what the pod takes from the node now, and whether its containers have what they are to have.
     fn settle(&self, pod: &Pod, changes: &[Change]) {
-        let uid = pod.uid().unwrap_or_default();
         let held = changes
             .iter()
             .map(|it| (it.container.name.clone(), it.now))
             .collect();
         let reserved = requests(pod, &held);
         let allocations = &self.node.allocations;
-        let told = allocations.settle(&uid, changes.is_empty(), reserved);
+        let told = allocations.settle(pod, changes.is_empty(), reserved);
         tell(&self.node.events, told);
     }
 
