@@ -233,7 +233,8 @@ impl Worker {
 
     async fn update(&self, pod: &Pod, change: &Change) -> Result<(), String> {
         let limits = limits::of(pod, &change.container, self.node.memory());
-        let given = self.node.runtime.update(&change.id, limits).await?;
+        let updated = self.node.runtime.update(&change.id, limits).await;
+        let given = updated.map_err(|error| error.to_string())?;
         let mut containers = self.containers.lock();
         if let Some(state) = containers.get_mut(&change.container.name) {
             state.applied = Some(change.wanted);
