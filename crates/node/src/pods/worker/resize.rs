@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::super::allocations::{ResizeConditions, record_events};
-use super::super::resources::{Allocation, Budget, Sizes, requests};
+use super::super::resources::{Allocation, Budget, Sizes, requests, resizable};
 use super::super::{lifecycle, limits};
 use super::{RETRY, Wake, Worker, container_of, grace};
 use crate::error::PathError;
@@ -109,15 +109,8 @@ impl Worker {
 
     /// The running containers that do not have the allocated resources.
     fn changes(&self, pod: &Pod) -> Vec<Change> {
-        let spec = pod.spec.iter();
-        let all = spec.flat_map(|spec| {
-            spec.init_containers
-                .iter()
-                .flatten()
-                .chain(&spec.containers)
-        });
         let containers = self.containers.lock();
-        let changes = all.filter_map(|container| {
+        let changes = resizable(pod).filter_map(|container| {
             let state = containers.get(&container.name)?;
             let (id, now) = (state.running()?.id.clone(), state.applied?);
             let wanted = Budget::of(pod, container);
