@@ -38,7 +38,7 @@ impl Steps {
 
     /// One more step; whether the work is to end.
     pub fn is_over(&mut self) -> bool {
-        self.0 += 1;
+        self.0 = self.0.wrapping_add(1);
         self.0.is_multiple_of(Self::EVERY) && is_requested()
     }
 }

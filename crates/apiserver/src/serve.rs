@@ -109,7 +109,7 @@ pub async fn serve(
         };
         let _ = stream.set_nodelay(true);
         if let Err(error) = keep_alive(&stream) {
-            tracing::debug!(%peer, %error, "a client that disappears will not be noticed");
+            tracing::debug!(%peer, %error, "TCP keep-alive is not enabled for a connection");
         }
         let (server, acceptor, shutdown) = (server.clone(), acceptor.clone(), shutdown.clone());
         tasks.spawn(async move {

@@ -68,15 +68,23 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     const NONBLOCK: i32 = 0o4000;
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(NONBLOCK).open(path)?;
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
+    let too_large = || {
+        let text = format!("larger than {} MiB", largest >> 20);
+        io::Error::new(io::ErrorKind::FileTooLarge, text)
+    };
+    if metadata.len() > largest {
+        return Err(too_large());
+    }
     let mut content = Vec::new();
+    // The file may grow meanwhile, and files of the kernel have no length.
     file.take(largest.saturating_add(1))
         .read_to_end(&mut content)?;
     if content.len() as u64 > largest {
-        let text = format!("larger than {} MiB", largest >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        return Err(too_large());
     }
     Ok(content)
 }

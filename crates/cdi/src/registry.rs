@@ -16,7 +16,7 @@ pub struct Registry {
     devices: BTreeMap<QualifiedName, usize>,
     conflicts: BTreeMap<QualifiedName, Vec<PathBuf>>,
     errors: Vec<Error>,
-    /// Files and bytes that were read.
+    /// The number of files that were read, and of their bytes; those of invalid files count as well.
     read: (usize, u64),
 }
 
@@ -61,8 +61,7 @@ impl Registry {
         paths.sort();
         let mut here: BTreeMap<QualifiedName, PathBuf> = BTreeMap::new();
         for path in paths {
-            let (files, bytes) = self.read;
-            if files >= bounded::FILES {
+            if self.read.0 >= bounded::FILES {
                 let text = format!("there are more than {} files", bounded::FILES);
                 self.errors.push(Error::Io {
                     path: directory.to_owned(),
@@ -70,10 +69,8 @@ impl Registry {
                 });
                 break;
             }
-            let mut left = bounded::ALL_FILES.saturating_sub(bytes);
-            let read = Spec::read_within(&path, &mut left);
-            self.read = (files + 1, bounded::ALL_FILES - left);
-            let spec = match read {
+            self.read.0 += 1;
+            let spec = match Spec::read_within(&path, &mut self.read.1) {
                 Ok(spec) => spec,
                 Err(error) => {
                     self.errors.push(error);

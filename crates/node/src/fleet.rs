@@ -54,14 +54,14 @@ pub(crate) async fn run(
     let runtime = Arc::new(Simulated::default());
     let plugins = Arc::new(Plugins::default());
     let api = Arc::new(crate::resource_api::ResourceApi::new(client.clone()));
-    let rooms = nodes.iter().filter(|node| node.capacity != config.capacity);
-    let rooms = rooms.map(|node| (node.node_name.clone(), register::room(node)));
-    let rooms = rooms.collect();
+    let special = nodes.iter().filter(|node| node.capacity != config.capacity);
+    let by_node = special.map(|node| (node.node_name.clone(), register::allocatable(node)));
+    let by_node = by_node.collect();
     let node = Arc::new(Node {
         client: client.clone(),
         runtime: runtime.clone(),
         claims: claims::Claims::in_memory(api, Arc::clone(&plugins)),
-        allocations: pods::Allocations::new(register::room(&config), rooms),
+        allocations: pods::Allocations::new(register::allocatable(&config), by_node),
         events: Recorder::new(client.clone(), config.node_name.clone()),
         services: pods::Services::new(client.clone(), config.api_server),
         sandboxes: Arc::new(pods::Sandboxes::none()),

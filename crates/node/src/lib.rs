@@ -173,7 +173,10 @@ async fn assemble(
         delegated: images::Delegated::of(runtime, client.clone(), events.clone(), config)?
             .map(Arc::new),
         claims,
-        allocations: pods::Allocations::new(register::room(config), pods::Rooms::new()),
+        allocations: pods::Allocations::new(
+            register::allocatable(config),
+            pods::AllocatableByNode::new(),
+        ),
         events,
         services: pods::Services::new(client, config.api_server),
         sandboxes,

@@ -157,7 +157,7 @@ pub(crate) fn process(
     if spec.isolation == Isolation::Namespaces && !account.groups.is_empty() {
         process["user"]["additionalGids"] = json!(account.groups);
     }
-    if let Some(most) = pids::of_users(spec) {
+    if let Some(most) = pids::user_rlimit(spec) {
         process["rlimits"] = json!([{"type": "RLIMIT_NPROC", "soft": most, "hard": most}]);
     }
     if let Some(profile) = &security.confinement.apparmor {

@@ -51,7 +51,7 @@ mod status;
 mod volumes;
 mod worker;
 
-pub(crate) use allocations::{Allocations, Rooms};
+pub(crate) use allocations::{AllocatableByNode, Allocations};
 pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
 pub(crate) use resources::Sizes;
 pub(crate) use sandbox::{RECORDS as NETWORK_RECORDS, Sandboxes, leave as leave_networks};
@@ -91,7 +91,7 @@ pub(crate) struct Node {
     /// Those of a runtime that gets images by itself.
     pub(crate) delegated: Option<Arc<Delegated>>,
     pub(crate) claims: Claims,
-    /// What pods have been given of processors and memory.
+    /// The CPU and memory that are allocated to pods.
     pub(crate) allocations: Allocations,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
@@ -413,11 +413,11 @@ fn start(node: &Arc<Node>, update: Update, origin: Origin, recovered: Vec<Found>
     workers.spawn(async move {
         worker.run().await;
         // Before another worker can be started for it.
-        let told = node.allocations.remove(&uid);
+        let events = node.allocations.remove(&uid);
         node.pods.lock().remove(&uid);
-        // With the agent all workers end, and nothing is resized any longer.
+        // When the agent stops, all workers end, and no resize is carried out any more.
         if !node.shutdown.is_cancelled() {
-            allocations::tell(&node.events, told);
+            allocations::record_events(&node.events, events);
         }
         if of_file {
             node.ended.notify_one();

@@ -229,8 +229,8 @@ fn capacity(config: &Config) -> BTreeMap<String, String> {
     capacity
 }
 
-/// What a node has for the pods on it.
-pub(crate) fn room(config: &Config) -> Sizes {
+/// The allocatable CPU and memory of a node: its whole capacity, because nothing is reserved for the system.
+pub(crate) fn allocatable(config: &Config) -> Sizes {
     let capacity = capacity(config);
     let quantity = |name: &str| capacity.get(name)?.parse::<Quantity>().ok();
     Sizes {

@@ -168,12 +168,16 @@ pub trait Runtime: Send + Sync + 'static {
         std::future::ready(()).boxed()
     }
 
-    /// Changes the limits of processor time and memory of a running container; others stay as they are. Returns what the runtime
-    /// says afterwards. Where limits are not enforced, there is nothing to do.
+    /// Changes the CPU and memory limits of a running container; other limits stay as they are. Returns the resources that the
+    /// runtime reports afterwards. Where limits are not enforced, nothing is changed.
     ///
     /// # Errors
     /// The runtime or the kernel refuses. Some of the limits may have been changed.
-    fn update(&self, _id: &str, _limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+    fn update(
+        &self,
+        _id: &str,
+        _limits: Limits,
+    ) -> BoxFuture<'_, Result<Option<Given>, RuntimeError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

@@ -59,8 +59,8 @@ pub struct Args {
     /// Manifests of static pods, which also run while the API server is away: a directory or a file
     #[arg(long, value_name = "PATH")]
     pod_manifest_path: Option<PathBuf>,
-    /// Kernel parameters that pods may set besides the safe ones: names, or beginnings of names with * at the end. They must
-    /// be those of IPC or network namespaces
+    /// Unsafe sysctls that pods may set, besides the safe ones: names, or prefixes that end with *, for example kernel.msg*. Only
+    /// sysctls of the IPC and network namespaces are possible
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<String>,
     /// Address of the HTTPS API for logs, exec and port-forward

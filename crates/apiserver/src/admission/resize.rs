@@ -1,8 +1,9 @@
-//! Whether a pod can be resized on its node at all.
+//! The admission plugin PodResizeValidator: whether a pod can be resized on its node at all.
 
 use allot_apimachinery::amounts::{self, Amounts};
 use allot_apimachinery::quantity::Quantity;
 use allot_apimachinery::status::Cause;
+use allot_apimachinery::well_known::LABEL_OS_STABLE;
 use allot_model::features::{Feature, Release};
 use allot_model::quota;
 use serde_json::Value;
@@ -21,7 +22,7 @@ pub(super) async fn check(
     pod: &Value,
 ) -> Result<()> {
     let features = &core.config.features;
-    // Before, the node itself said so.
+    // Before 1.36 the kubelet reports such a resize as infeasible.
     let active = features.release() >= Release::new(36)
         && features.enabled(Feature::InPlacePodVerticalScaling);
     let resizes = attributes.operation == Operation::Update
@@ -37,7 +38,7 @@ pub(super) async fn check(
         let why = format!("node {node:?} not found");
         return Err(forbidden(attributes, &why));
     };
-    let system = &found["metadata"]["labels"]["kubernetes.io/os"];
+    let system = &found["metadata"]["labels"][LABEL_OS_STABLE];
     if let Some(system) = system.as_str().filter(|system| *system != "linux") {
         let why =
             format!("pod resize is only supported on linux nodes, node {node:?} is {system:?}");
@@ -55,7 +56,7 @@ pub(super) async fn check(
     Err(refusal(attributes, &why, "NodeCapacity"))
 }
 
-/// What there is too little of, with the amounts.
+/// The resources that the node has too little of, with the requested and allocatable amounts.
 fn shortage(requested: &Amounts, allocatable: &Amounts) -> Vec<String> {
     let short = |name: &str, unit: fn(&Quantity) -> i64| {
         let of = |amounts: &Amounts| amounts.get(name).cloned().unwrap_or_default();
@@ -72,7 +73,7 @@ fn shortage(requested: &Amounts, allocatable: &Amounts) -> Vec<String> {
     all.into_iter().flatten().collect()
 }
 
-/// 403 with a reason for programs.
+/// 403 with a machine-readable reason in `details.causes`.
 fn refusal(attributes: &Attributes<'_>, why: &str, reason: &str) -> ApiError {
     let mut error = forbidden(attributes, why);
     let details = error.0.details.get_or_insert_default();

@@ -39,7 +39,7 @@ pub(super) async fn update_conditions(
                 tracing::debug!(
                     ?error,
                     schema = &*entry.key,
-                    "the condition of a flow schema is not known"
+                    "the condition of a flow schema cannot be determined"
                 );
                 continue;
             }

@@ -104,6 +104,15 @@ fn all_files_together_are_bounded() {
     assert_eq!(errors.iter().filter(refused).count(), 2, "{errors:?}");
     // What was read before counts.
     assert!(registry.resolve(&["example.com/gpu=good"]).is_ok());
+    // Files that are invalid are read as well.
+    for n in 0..6 {
+        let path = directory.path().join(format!("large-{n}.json"));
+        std::fs::write(path, &blanks).unwrap();
+    }
+    let registry = Registry::load(&[directory.path()]);
+    let errors: Vec<String> = registry.errors().iter().map(ToString::to_string).collect();
+    assert_eq!(errors.len(), 6, "{errors:?}");
+    assert_eq!(errors.iter().filter(refused).count(), 2, "{errors:?}");
     let other = tempfile::tempdir().unwrap();
     for n in 0..bounded::FILES + 10 {
         std::fs::write(other.path().join(format!("{n}.json")), "").unwrap();

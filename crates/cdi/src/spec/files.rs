@@ -1,16 +1,10 @@
-//! Specs as files.
+//! Reading and writing of spec files.
 
+use std::io;
 use std::path::Path;
 
 use super::Spec;
 use crate::{Error, bounded, file, name};
-
-/// The text of a file that a driver wrote.
-fn read(path: &Path) -> std::io::Result<String> {
-    let content = file::read_bounded(path, bounded::FILE)?;
-    String::from_utf8(content)
-        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
-}
 
 impl Spec {
     /// Reads a `.json` or `.yaml` file and validates it.
@@ -18,30 +12,30 @@ impl Spec {
     /// # Errors
     /// Names the file and the error.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = read(path).map_err(|source| Error::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(path, &text)
+        Self::read_within(path, &mut 0)
     }
 
-    /// The same for a file that may have `left` bytes, which are taken from it whether the file can be used or not. What has
-    /// more is not read.
-    pub(crate) fn read_within(path: &Path, left: &mut u64) -> Result<Self, Error> {
-        let io = |source| Error::Io {
+    /// As [`Spec::read`], for one of many files, of which `bytes` have been read. The bytes of this one are added, whether it
+    /// is valid or not.
+    pub(crate) fn read_within(path: &Path, bytes: &mut u64) -> Result<Self, Error> {
+        let fail = |source| Error::Io {
             path: path.to_owned(),
             source,
         };
-        let size = std::fs::metadata(path).map_err(io)?.len();
-        // No more than that is read of a larger one, either.
-        let size = size.min(bounded::FILE);
-        if size > *left {
-            let all = bounded::ALL_FILES >> 20;
-            let text = format!("the files of all directories are larger than {all} MiB");
-            return Err(io(std::io::Error::other(text)));
-        }
-        *left -= size;
-        Self::parse(path, &read(path).map_err(io)?)
+        let left = bounded::ALL_FILES.saturating_sub(*bytes);
+        let content = file::read_bounded(path, bounded::FILE.min(left));
+        let content = content.map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge if left < bounded::FILE => {
+                let all = bounded::ALL_FILES >> 20;
+                let text = format!("the files of all directories are larger than {all} MiB");
+                fail(io::Error::other(text))
+            }
+            _ => fail(error),
+        })?;
+        *bytes += content.len() as u64;
+        let text = String::from_utf8(content)
+            .map_err(|error| fail(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+        Self::parse(path, &text)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {

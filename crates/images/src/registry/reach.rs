@@ -77,7 +77,9 @@ impl Service<Name> for Resolver {
             let mut all: Vec<SocketAddr> = found.await?.collect();
             all.retain(|address| any || !is_own(address.ip()));
             match all.is_empty() {
-                true => Err(io::Error::other("the name leads to no other machine")),
+                true => Err(io::Error::other(
+                    "the name resolves only to addresses of this machine",
+                )),
                 false => Ok(all.into_iter()),
             }
         }

@@ -22,7 +22,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Labels of nodes that have got other names.
+/// Since when a node label is deprecated, and which label replaces it; `None` for other labels.
 pub(crate) fn deprecated_label(label: &str) -> Option<String> {
     let (since, instead) = match label {
         well_known::LABEL_ARCH => ("v1.14", well_known::LABEL_ARCH_STABLE),

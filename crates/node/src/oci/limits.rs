@@ -1,22 +1,23 @@
-//! Limits of a container that runs: its processor time and its memory, in both versions of cgroups.
+//! Changes the CPU and memory limits of a running container, in both versions of cgroups.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::cgroup::{CPU_PERIOD, INNER, ROOT};
+use crate::error::{AtPath as _, PathError};
 use crate::spec::Limits;
 
-/// Puts other limits of processor time and memory in force for a container that runs. Memory comes first: if the kernel refuses
-/// that, nothing has changed.
+/// Changes the CPU and memory limits of a running container. Memory comes first: if the kernel refuses the memory limit, nothing
+/// has changed.
 ///
 /// # Errors
-/// The file that cannot be written, and why. The container may have ended.
-pub(crate) fn change(container: &Path, limits: &Limits) -> Result<(), String> {
+/// The file that cannot be written. The container may have ended.
+pub(crate) fn change(container: &Path, limits: &Limits) -> Result<(), PathError> {
     change_below(Path::new(ROOT), container, limits)
 }
 
-fn change_below(root: &Path, container: &Path, limits: &Limits) -> Result<(), String> {
+fn change_below(root: &Path, container: &Path, limits: &Limits) -> Result<(), PathError> {
     let relative = container.strip_prefix("/").unwrap_or(container);
     if root.join("cgroup.controllers").exists() {
         return change_second(&root.join(relative), limits);
@@ -30,8 +31,8 @@ fn change_below(root: &Path, container: &Path, limits: &Limits) -> Result<(), St
     first.write("cpu", "cpu.cfs_quota_us", limits.cpu_quota)
 }
 
-/// The second version of cgroups.
-fn change_second(directory: &Path, limits: &Limits) -> Result<(), String> {
+/// [`change`] with the second version of cgroups.
+fn change_second(directory: &Path, limits: &Limits) -> Result<(), PathError> {
     if let Some(memory) = limits.memory {
         write(&directory.join("memory.max"), &memory.to_string())?;
     }
@@ -51,8 +52,8 @@ struct First<'a> {
 }
 
 impl First<'_> {
-    /// Writes a limit to both cgroups. The lower one must never have more than the one above.
-    fn write(&self, controller: &str, file: &str, value: Option<i64>) -> Result<(), String> {
+    /// Writes a limit to both cgroups, in an order in which the lower one never has more than the one above.
+    fn write(&self, controller: &str, file: &str, value: Option<i64>) -> Result<(), PathError> {
         let controller = self.root.join(controller);
         // Where the kernel has no such controller, the container has no such limit either.
         let (Some(value), true) = (value, controller.is_dir()) else {
@@ -61,7 +62,7 @@ impl First<'_> {
         let outer = controller.join(self.relative);
         let inner = outer.join(INNER);
         let mut both: Vec<PathBuf> = vec![outer.join(file)];
-        // One that an earlier release started has no second one.
+        // A container that was started by an earlier release has no lower cgroup.
         if inner.is_dir() {
             both.push(inner.join(file));
         }
@@ -76,11 +77,12 @@ impl First<'_> {
     }
 }
 
-/// Cgroups are not created here: that of a container which has ended is gone.
-fn write(file: &Path, value: &str) -> Result<(), String> {
+/// Writes to an existing file. It is not created: the cgroup of a container that has ended must stay away.
+fn write(file: &Path, value: &str) -> Result<(), PathError> {
     let opened = fs::OpenOptions::new().write(true).truncate(true).open(file);
-    let written = opened.and_then(|mut file| file.write_all(value.as_bytes()));
-    written.map_err(|error| format!("{}: {error}", file.display()))
+    opened
+        .and_then(|mut opened| opened.write_all(value.as_bytes()))
+        .at(file)
 }
 
 /// The weight that stands for a number of shares, as libcontainer computes it when it creates the container: 1 for 2, 100 for
@@ -185,9 +187,10 @@ mod tests {
         }
     }
 
-    /// The lower cgroup would else have more than the upper one, which the kernel refuses for quotas of processor time.
+    /// If the first of the two files cannot be written, the second one is not: otherwise the lower cgroup would have more than
+    /// the upper one, which the kernel refuses for CPU quotas.
     #[test]
-    fn what_cannot_be_written_first_leaves_the_rest() {
+    fn a_failed_write_to_the_lower_cgroup_leaves_the_upper_one() {
         let file = "cpu/allot/c/cpu.cfs_quota_us";
         let check = |before: &str, expected: &str| {
             let root = tree(&[
@@ -197,15 +200,11 @@ mod tests {
             ]);
             // The lower one has no files: it cannot be written.
             fs::create_dir(root.path().join("cpu/allot/c").join(INNER)).expect("a directory");
-            let limits = Limits {
-                cpu_quota: Some(50_000),
-                ..Limits::default()
-            };
             let first = First {
                 root: root.path(),
                 relative: Path::new("allot/c"),
             };
-            let written = first.write("cpu", "cpu.cfs_quota_us", limits.cpu_quota);
+            let written = first.write("cpu", "cpu.cfs_quota_us", Some(50_000));
             assert!(written.is_err());
             assert_eq!(read(&root, file), expected);
         };
@@ -219,7 +218,7 @@ mod tests {
         let root = tree(&[("memory/other", "")]);
         let changed = change_below(root.path(), Path::new("/allot/c"), &limits());
         let error = changed.expect_err("an error");
-        assert!(error.contains("memory.limit_in_bytes"), "{error}");
+        assert!(error.path.ends_with("memory.limit_in_bytes"), "{error}");
         assert!(!root.path().join("memory/allot").exists());
     }
 }

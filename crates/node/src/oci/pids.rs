@@ -44,7 +44,7 @@ fn most(all: u64) -> u64 {
 }
 
 /// Whether the kernel counts processes by cgroups.
-fn counted() -> bool {
+fn has_pids_controller() -> bool {
     let root = Path::new(cgroup::ROOT);
     let second = fs::read_to_string(root.join("cgroup.controllers"));
     let listed = second.is_ok_and(|all| all.split_whitespace().any(|name| name == "pids"));
@@ -52,8 +52,8 @@ fn counted() -> bool {
 }
 
 /// How many processes the cgroup of a container may have; `None` where the kernel does not count them by cgroups.
-pub(crate) fn of_a_container() -> Option<i64> {
-    let all = machine().filter(|_| counted())?;
+pub(crate) fn container_limit() -> Option<i64> {
+    let all = machine().filter(|_| has_pids_controller())?;
     i64::try_from(half(all)).ok()
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn of_a_container() -> Option<i64> {
 ///
 /// # Errors
 /// The file that cannot be written.
-pub(crate) fn limit_together(hierarchy: Hierarchy) -> Result<(), PathError> {
+pub(crate) fn limit_all_containers(hierarchy: Hierarchy) -> Result<(), PathError> {
     let root = Path::new(cgroup::ROOT);
     let controller = match hierarchy {
         Hierarchy::None => return Ok(()),
@@ -83,12 +83,12 @@ pub(crate) fn limit_together(hierarchy: Hierarchy) -> Result<(), PathError> {
 }
 
 /// Whether the kernel counts the processes of a container for its user, because it does not for its cgroup.
-fn counts_users(spec: &ContainerSpec) -> bool {
-    !spec.cgroups || !counted()
+fn uses_rlimit(spec: &ContainerSpec) -> bool {
+    !spec.cgroups || !has_pids_controller()
 }
 
 /// What the kernel permits this user, if that is less than the machine has.
-fn of_the_user() -> Option<u64> {
+fn user_limit() -> Option<u64> {
     let all = machine()?;
     Some(
         getrlimit(Resource::Nproc)
@@ -99,8 +99,8 @@ fn of_the_user() -> Option<u64> {
 
 /// Decides how many processes the user of a container may have in it, if cgroups do not count them.
 pub(crate) fn decide(spec: &mut ContainerSpec) {
-    if counts_users(spec)
-        && let Some(all) = of_the_user()
+    if uses_rlimit(spec)
+        && let Some(all) = user_limit()
     {
         let half = i64::try_from(half(all)).unwrap_or(i64::MAX);
         let pids = &mut spec.limits.pids;
@@ -110,15 +110,15 @@ pub(crate) fn decide(spec: &mut ContainerSpec) {
 
 /// What [`decide`] has decided. Before Linux 5.14 the kernel counts all processes of the user, later those in the same user
 /// namespace.
-pub(super) fn of_users(spec: &ContainerSpec) -> Option<i64> {
-    spec.limits.pids.filter(|_| counts_users(spec))
+pub(super) fn user_rlimit(spec: &ContainerSpec) -> Option<i64> {
+    spec.limits.pids.filter(|_| uses_rlimit(spec))
 }
 
 /// Limits the processes of this user, as this process and its children see it: to what all containers together may have.
 /// A user namespace that is created afterwards keeps the limit for all processes in it, and other processes of the user do
 /// not have it.
-pub(crate) fn limit_the_user() {
-    let Some(all) = of_the_user() else { return };
+pub(crate) fn limit_user() {
+    let Some(all) = user_limit() else { return };
     let most = most(all);
     let maximum = getrlimit(Resource::Nproc).maximum;
     let limit = Rlimit {

@@ -1,8 +1,9 @@
-//! The resources that the pods of a node have been allocated, and the resizes that wait.
+//! The resources that are allocated to the pods of a node, and their resizes.
 //!
-//! A pod that runs may ask for other resources. It gets them if they fit beside those of the other pods. Otherwise the resize is
-//! deferred: the pod keeps what it has, and the resize is tried again when another pod has given something back. Deferred
-//! resizes are tried in the kubelet's order: those that ask for no more, then by priority, class and age.
+//! A resize of a running pod is granted if the requested resources fit on the node beside those of the other pods. Otherwise it
+//! is deferred: the pod keeps the allocated resources, and the resize is tried again when another pod has released some. Deferred
+//! resizes are tried in the kubelet's order: first those that request no more than is allocated, then by priority, QoS class
+//! and age.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -15,30 +16,30 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::resources::{Allocation, Sizes, requests};
-pub(crate) use told::{Told, tell};
+pub(crate) use events::{ResizeEvent, record_events};
 
+mod events;
 #[cfg(test)]
 mod tests;
-mod told;
 
-/// What a node has for its pods.
-pub(crate) type Rooms = HashMap<String, Sizes>;
+/// The allocatable resources of nodes, by node name.
+pub(crate) type AllocatableByNode = HashMap<String, Sizes>;
 
-/// A condition about a resize.
+/// A condition about the resize of a pod; its type is [`PENDING`] or [`IN_PROGRESS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Resize {
-    /// Empty for one that goes well.
+pub(crate) struct ResizeCondition {
+    /// Why the resize is not complete; empty while it is in progress without an error.
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// Generation of the pod that it is about; 0 if the API server does not count generations.
+    /// `observedGeneration`; 0 if the API server does not count the generations of pods.
     pub(crate) generation: i64,
-    /// When the reason was another one last.
+    /// `lastTransitionTime`: since when the condition has this reason.
     pub(crate) since: Timestamp,
-    /// When it was found to be so.
+    /// `lastProbeTime`: when the agent last evaluated the resize.
     pub(crate) probed: Timestamp,
 }
 
-impl Resize {
+impl ResizeCondition {
     fn new(reason: &str, message: &str, generation: i64, before: Option<&Self>) -> Self {
         let now = Timestamp::now();
         let same = before.filter(|before| before.reason == reason);
@@ -52,17 +53,18 @@ impl Resize {
     }
 }
 
-/// The resize of a pod: not granted yet, or on its way.
+/// The conditions about the resize of a pod: it is not granted yet, or not carried out yet. Both can be set: a further resize may
+/// be deferred while an earlier one is in progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Resizes {
+pub(crate) struct ResizeConditions {
     /// `PodResizePending`.
-    pub(crate) pending: Option<Resize>,
+    pub(crate) pending: Option<ResizeCondition>,
     /// `PodResizeInProgress`.
-    pub(crate) progress: Option<Resize>,
+    pub(crate) progress: Option<ResizeCondition>,
 }
 
-impl Resizes {
-    /// Those that an earlier agent reported.
+impl ResizeConditions {
+    /// The conditions in a pod's status, which an earlier agent has reported.
     pub(crate) fn reported(status: &PodStatus) -> Self {
         let of = |kind: &str| {
             let mut all = status.conditions.iter().flatten();
@@ -70,7 +72,7 @@ impl Resizes {
             let since = found.last_transition_time.as_ref();
             let since = since.map_or_else(Timestamp::now, |time| time.0);
             let probed = found.last_probe_time.as_ref();
-            Some(Resize {
+            Some(ResizeCondition {
                 reason: found.reason.clone().unwrap_or_default(),
                 message: found.message.clone().unwrap_or_default(),
                 generation: found.observed_generation.unwrap_or(0),
@@ -85,26 +87,26 @@ impl Resizes {
     }
 }
 
-/// Condition of a pod that asks for resources which it has not been allocated.
+/// Type of the condition of a pod that requests other resources than are allocated to it.
 pub(crate) const PENDING: &str = "PodResizePending";
-/// Condition of a pod whose containers do not have yet what it has been allocated.
+/// Type of the condition of a pod whose containers do not have the allocated resources yet.
 pub(crate) const IN_PROGRESS: &str = "PodResizeInProgress";
-/// Reason of a resize that does not fit now.
+/// Reason of a pending resize that does not fit on the node now.
 const DEFERRED: &str = "Deferred";
-/// Reason of a resize that the runtime or the kernel refused.
+/// Reason of a resize in progress that the runtime or the kernel refused.
 const ERROR: &str = "Error";
 
-/// A pod of the node.
+/// A pod of the node, and what is allocated to it.
 struct Entry {
-    /// As it is in the API.
+    /// The pod as the API server has it, with the desired resources.
     pod: Arc<Pod>,
     allocated: Allocation,
-    /// What it takes from the node: by its allocation, and by its containers as long as they have more.
+    /// The requests that count against the node: the allocated ones, or those that containers still run with if they are larger.
     reserved: Sizes,
-    resizes: Resizes,
-    /// Whether what it asks for was looked at by this agent.
+    resizes: ResizeConditions,
+    /// Whether this agent has evaluated the desired resources.
     decided: bool,
-    /// Notifies its worker.
+    /// Notifies the pod's worker.
     news: Arc<Notify>,
 }
 
@@ -113,6 +115,7 @@ impl Entry {
         self.pod.spec.as_ref()?.node_name.as_deref()
     }
 
+    /// Whether the pod requests other resources than are allocated to it.
     fn waits(&self) -> bool {
         !self.allocated.is_of(&self.pod)
     }
@@ -122,41 +125,41 @@ impl Entry {
     }
 }
 
-/// The pods of a node, or of simulated ones.
+/// The pods of a node, or of all simulated nodes of a process.
 #[derive(Default)]
 struct Pods {
     all: HashMap<String, Entry>,
-    /// UIDs of those that ask for something else than they have been allocated.
+    /// UIDs of the pods whose desired resources are not the allocated ones.
     waiting: HashSet<String>,
-    /// All pods were seen. Before that, it is not known what is left for a resize.
+    /// All pods are known. Before that, it is not known what is left for a resize.
     complete: bool,
 }
 
-/// What the pods of a node have been allocated.
+/// The resources that are allocated to the pods of a node, or of all simulated nodes of a process.
 pub(crate) struct Allocations {
-    /// Of the nodes that are not in `rooms`.
-    room: Sizes,
-    rooms: Rooms,
+    /// What nodes have that are not in `by_node`.
+    allocatable: Sizes,
+    by_node: AllocatableByNode,
     pods: Mutex<Pods>,
 }
 
 impl Allocations {
-    /// Of nodes with so much for their pods. `room` is for those that are not in `rooms`.
-    pub(crate) fn new(room: Sizes, rooms: Rooms) -> Self {
+    /// No allocations yet. `allocatable` is what nodes have that are not in `by_node`.
+    pub(crate) fn new(allocatable: Sizes, by_node: AllocatableByNode) -> Self {
         Self {
-            room,
-            rooms,
+            allocatable,
+            by_node,
             pods: Mutex::default(),
         }
     }
 
-    /// A pod that the node has, and what it has been allocated.
+    /// Adds a pod with the resources that are allocated to it, by this agent or an earlier one.
     pub(crate) fn admit(
         &self,
         pod: &Arc<Pod>,
         allocated: Allocation,
         reserved: Sizes,
-        resizes: Resizes,
+        resizes: ResizeConditions,
         news: &Arc<Notify>,
     ) {
         let entry = Entry {
@@ -175,7 +178,7 @@ impl Allocations {
         pods.all.insert(uid, entry);
     }
 
-    /// A pod as it is to run: with what it has been allocated.
+    /// The pod with the allocated resources in place of the desired ones: what is to run.
     pub(crate) fn allocated(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         let pods = self.pods.lock();
         let entry = pods
@@ -184,7 +187,7 @@ impl Allocations {
         entry.map_or_else(|| Arc::clone(pod), |entry| entry.allocated.applied_to(pod))
     }
 
-    /// A pod is being deleted, and is not resized any longer. Returns it with what it has been allocated.
+    /// Ends the resize of a pod that is being deleted. Returns the pod with the allocated resources.
     pub(crate) fn leave(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut pods = self.pods.lock();
@@ -192,15 +195,16 @@ impl Allocations {
             return Arc::clone(pod);
         };
         let pod = entry.allocated.applied_to(pod);
-        // What it asks for does not matter any longer.
+        // Its desired resources do not matter any more.
         entry.pod = Arc::clone(&pod);
         entry.resizes.pending = None;
         pods.waiting.remove(uid);
         pod
     }
 
-    /// A pod may ask for other resources than before. Returns the pod as it is to run. All pods have to be known.
-    pub(crate) fn ask(&self, pod: &Arc<Pod>) -> (Arc<Pod>, Vec<Told>) {
+    /// Takes a new version of a pod, which may request other resources, and grants or defers them. Returns the pod with the
+    /// allocated resources. All pods of the node must have been admitted.
+    pub(crate) fn update(&self, pod: &Arc<Pod>) -> (Arc<Pod>, Vec<ResizeEvent>) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut pods = self.pods.lock();
         pods.complete = true;
@@ -214,52 +218,53 @@ impl Allocations {
             pods.waiting.remove(uid);
             return (Arc::clone(pod), Vec::new());
         }
-        // What was refused is tried again when there is more room.
+        // A deferred resize is tried again when another pod releases resources.
         let known = std::mem::replace(&mut entry.decided, true) && same;
         pods.waiting.insert(uid.to_owned());
-        let told = match known {
+        let events = match known {
             true => Vec::new(),
-            false => self.decide(&mut pods, Some(uid)),
+            false => self.try_resizes(&mut pods, Some(uid)),
         };
         let entry = pods.all.get(uid);
         let pod = entry.map_or_else(|| Arc::clone(pod), |entry| entry.allocated.applied_to(pod));
-        (pod, told)
+        (pod, events)
     }
 
-    /// The resize of a pod.
-    pub(crate) fn resizes(&self, uid: &str) -> Resizes {
+    /// The conditions about the resize of a pod.
+    pub(crate) fn resizes(&self, uid: &str) -> ResizeConditions {
         let pods = self.pods.lock();
         pods.all
             .get(uid)
-            .map_or_else(Resizes::default, |entry| entry.resizes.clone())
+            .map_or_else(ResizeConditions::default, |entry| entry.resizes.clone())
     }
 
-    /// Whether the containers of a pod have what it has been allocated, and what the pod takes from the node with that. Nothing
-    /// changes if more has been granted meanwhile: its worker is notified, and does not have that yet.
-    pub(crate) fn settle(&self, pod: &Pod, settled: bool, reserved: Sizes) -> Vec<Told> {
+    /// Takes the progress of a resize: whether the containers of the pod have the allocated resources, and the requests that count
+    /// against the node. Nothing changes if `pod` has other allocated resources: a grant since then has notified the worker.
+    pub(crate) fn settle(&self, pod: &Pod, settled: bool, reserved: Sizes) -> Vec<ResizeEvent> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut pods = self.pods.lock();
         let entry = pods.all.get_mut(uid);
         let Some(entry) = entry.filter(|entry| entry.allocated.is_of(pod)) else {
             return Vec::new();
         };
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         match (settled, entry.resizes.progress.take()) {
             (true, Some(done)) => {
-                told.push(Told::completed(&entry.pod, done.generation));
+                events.push(ResizeEvent::completed(&entry.pod, done.generation));
             }
             (true, None) => {}
             (false, before) => {
-                let begun = || Resize::new("", "", entry.generation(), None);
+                let begun = || ResizeCondition::new("", "", entry.generation(), None);
                 entry.resizes.progress = Some(before.unwrap_or_else(begun));
             }
         }
-        told.extend(self.reserve(&mut pods, uid, reserved));
-        told
+        events.extend(self.reserve(&mut pods, uid, reserved));
+        events
     }
 
-    /// The containers of a pod could not be given what it has been allocated. Nothing changes if that is another amount by now.
-    pub(crate) fn fail(&self, pod: &Pod, error: &str) -> Vec<Told> {
+    /// Takes an error of a resize: the containers of the pod could not get the allocated resources. Nothing changes if `pod` has
+    /// other allocated resources.
+    pub(crate) fn fail(&self, pod: &Pod, error: &str) -> Vec<ResizeEvent> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut pods = self.pods.lock();
         let entry = pods.all.get_mut(uid);
@@ -271,55 +276,55 @@ impl Allocations {
         if before.is_some_and(|it| it.reason == ERROR && it.message == error) {
             return Vec::new();
         }
-        entry.resizes.progress = Some(Resize::new(ERROR, error, generation, before));
-        vec![Told::failed(&entry.pod, generation, error)]
+        entry.resizes.progress = Some(ResizeCondition::new(ERROR, error, generation, before));
+        vec![ResizeEvent::failed(&entry.pod, generation, error)]
     }
 
-    /// A pod has ended: it takes nothing any longer, and is not resized.
-    pub(crate) fn end(&self, uid: &str) -> Vec<Told> {
+    /// Releases the resources of a pod that has ended. It is not resized any more.
+    pub(crate) fn end(&self, uid: &str) -> Vec<ResizeEvent> {
         let mut pods = self.pods.lock();
         let Some(entry) = pods.all.get_mut(uid) else {
             return Vec::new();
         };
-        entry.resizes = Resizes::default();
-        // What it asks for does not matter any longer.
+        entry.resizes = ResizeConditions::default();
+        // Nothing is left to be granted.
         entry.allocated = Allocation::of(&entry.pod);
         pods.waiting.remove(uid);
         self.reserve(&mut pods, uid, Sizes::default())
     }
 
-    /// A pod is gone.
-    pub(crate) fn remove(&self, uid: &str) -> Vec<Told> {
+    /// Removes a pod, and tries the deferred resizes of others.
+    pub(crate) fn remove(&self, uid: &str) -> Vec<ResizeEvent> {
         let mut pods = self.pods.lock();
         pods.waiting.remove(uid);
         match pods.all.remove(uid) {
-            Some(_) => self.decide(&mut pods, None),
+            Some(_) => self.try_resizes(&mut pods, None),
             None => Vec::new(),
         }
     }
 
-    fn reserve(&self, pods: &mut Pods, uid: &str, now: Sizes) -> Vec<Told> {
+    fn reserve(&self, pods: &mut Pods, uid: &str, now: Sizes) -> Vec<ResizeEvent> {
         let Some(entry) = pods.all.get_mut(uid) else {
             return Vec::new();
         };
         let before = std::mem::replace(&mut entry.reserved, now);
         match now.cpu < before.cpu || now.memory < before.memory {
-            true => self.decide(pods, Some(uid)),
+            true => self.try_resizes(pods, Some(uid)),
             false => Vec::new(),
         }
     }
 
-    /// Tries all resizes that wait. Notifies the workers of other pods than `own` for which something changed.
-    fn decide(&self, pods: &mut Pods, own: Option<&str>) -> Vec<Told> {
+    /// Tries all resizes that are not granted. Notifies the workers of pods other than `own` whose conditions change.
+    fn try_resizes(&self, pods: &mut Pods, own: Option<&str>) -> Vec<ResizeEvent> {
         if !pods.complete {
             return Vec::new();
         }
         let waiting = pods.waiting.iter();
         let mut waiting: Vec<_> = waiting
-            .filter_map(|uid| Some((turn(pods.all.get(uid)?), uid.clone())))
+            .filter_map(|uid| Some((order(pods.all.get(uid)?), uid.clone())))
             .collect();
         waiting.sort();
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for (_, uid) in waiting {
             let refused = self.refusal(&pods.all, &uid);
             let granted = refused.is_none();
@@ -327,9 +332,9 @@ impl Allocations {
                 continue;
             };
             let before = entry.resizes.clone();
-            told.extend(match refused {
+            events.extend(match refused {
                 None => Some(grant(entry)),
-                Some(refusal) => refuse(entry, refusal),
+                Some(refusal) => defer(entry, refusal),
             });
             if own != Some(uid.as_str()) && entry.resizes != before {
                 entry.news.notify_one();
@@ -338,10 +343,10 @@ impl Allocations {
                 pods.waiting.remove(&uid);
             }
         }
-        told
+        events
     }
 
-    /// Why a pod cannot have what it asks for: the kubelet's reason, and the message.
+    /// Why the requests of a pod do not fit on its node: the kubelet's reason and message.
     fn refusal(&self, pods: &HashMap<String, Entry>, uid: &str) -> Option<(String, String)> {
         let entry = pods.get(uid)?;
         if !grows(entry) {
@@ -350,30 +355,30 @@ impl Allocations {
         let wanted = requests(&entry.pod, &Default::default());
         let others = pods
             .iter()
-            .filter(|(other, entry_of)| other.as_str() != uid && entry_of.node() == entry.node());
+            .filter(|(other, of_other)| other.as_str() != uid && of_other.node() == entry.node());
         let mut used = Sizes::default();
         for (_, other) in others {
             used.cpu = used.cpu.saturating_add(other.reserved.cpu);
             used.memory = used.memory.saturating_add(other.reserved.memory);
         }
-        let room = entry.node().and_then(|node| self.rooms.get(node));
-        let room = room.unwrap_or(&self.room);
+        let allocatable = entry.node().and_then(|node| self.by_node.get(node));
+        let allocatable = allocatable.unwrap_or(&self.allocatable);
         let checks = [
-            ("cpu", wanted.cpu, used.cpu, room.cpu),
-            ("memory", wanted.memory, used.memory, room.memory),
+            ("cpu", wanted.cpu, used.cpu, allocatable.cpu),
+            ("memory", wanted.memory, used.memory, allocatable.memory),
         ];
-        let short = |(_, wanted, used, room): &(&str, i64, i64, i64)| {
-            *wanted > 0 && *wanted > room.saturating_sub(*used)
+        let short = |(_, wanted, used, allocatable): &(&str, i64, i64, i64)| {
+            *wanted > 0 && *wanted > allocatable.saturating_sub(*used)
         };
-        let (name, wanted, used, room) = checks.into_iter().find(short)?;
+        let (name, wanted, used, allocatable) = checks.into_iter().find(short)?;
         let message = format!(
-            "Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {room}"
+            "Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {allocatable}"
         );
         Some((format!("OutOf{name}"), message))
     }
 }
 
-/// Whether a pod asks for more than it has been allocated.
+/// Whether a pod requests more than is allocated to it.
 fn grows(entry: &Entry) -> bool {
     let none = Default::default();
     let wanted = requests(&entry.pod, &none);
@@ -381,41 +386,41 @@ fn grows(entry: &Entry) -> bool {
     wanted.cpu > now.cpu || wanted.memory > now.memory
 }
 
-/// The place of a resize in the order in which they are tried.
-fn turn(entry: &Entry) -> (bool, Reverse<i32>, bool, Timestamp) {
+/// The sort key of the order in which resizes are tried.
+fn order(entry: &Entry) -> (bool, Reverse<i32>, bool, Timestamp) {
     let spec = entry.pod.spec.as_ref();
     let priority = spec.and_then(|spec| spec.priority).unwrap_or(0);
     let status = entry.pod.status.as_ref();
     let class = status.and_then(|status| status.qos_class.as_deref());
     let since = entry.resizes.pending.as_ref();
     let since = since.map_or(Timestamp::MAX, |pending| pending.since);
-    let others = class != Some("Guaranteed");
-    (grows(entry), Reverse(priority), others, since)
+    let not_guaranteed = class != Some("Guaranteed");
+    (grows(entry), Reverse(priority), not_guaranteed, since)
 }
 
-fn grant(entry: &mut Entry) -> Told {
+fn grant(entry: &mut Entry) -> ResizeEvent {
     entry.allocated = Allocation::of(&entry.pod);
-    // Its containers still have what they had.
+    // The containers keep what they have until they are resized.
     let wanted = requests(&entry.pod, &Default::default());
     entry.reserved = entry.reserved.max(wanted);
     let generation = entry.generation();
-    entry.resizes = Resizes {
+    entry.resizes = ResizeConditions {
         pending: None,
-        // Errors of an earlier resize are over.
-        progress: Some(Resize::new("", "", generation, None)),
+        // The error of an earlier resize does not count for this one.
+        progress: Some(ResizeCondition::new("", "", generation, None)),
     };
-    Told::started(&entry.pod, generation)
+    ResizeEvent::started(&entry.pod, generation)
 }
 
-/// Nothing is told about what was refused before.
-fn refuse(entry: &mut Entry, (reason, message): (String, String)) -> Option<Told> {
+/// Defers a resize; there is an event only if it was not deferred before.
+fn defer(entry: &mut Entry, (reason, message): (String, String)) -> Option<ResizeEvent> {
     let generation = entry.generation();
     let before = entry.resizes.pending.as_ref();
     let known = before.is_some_and(|it| it.reason == DEFERRED && it.generation == generation);
     if known && before.is_some_and(|it| it.message == message) {
         return None;
     }
-    let pending = Resize::new(DEFERRED, &message, generation, before);
+    let pending = ResizeCondition::new(DEFERRED, &message, generation, before);
     entry.resizes.pending = Some(pending);
-    (!known).then(|| Told::deferred(&entry.pod, generation, &reason, &message))
+    (!known).then(|| ResizeEvent::deferred(&entry.pod, generation, &reason, &message))
 }

@@ -177,7 +177,7 @@ pub(super) async fn container_spec(
         limits: Limits {
             pids: match node.pretends() || request.is_some() {
                 true => None,
-                false => pids::of_a_container(),
+                false => pids::container_limit(),
             },
             ..limits::of(pod, container, node.memory())
         },

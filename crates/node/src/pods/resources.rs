@@ -58,8 +58,8 @@ fn same(one: Option<&ResourceRequirements>, other: Option<&ResourceRequirements>
     list(|it| it.requests.as_ref()) && list(|it| it.limits.as_ref())
 }
 
-/// The containers of a pod whose resources can be changed: all but the ephemeral ones, which have none.
-fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
+/// The containers of a pod that can be resized: all but the ephemeral ones, which have no resources.
+pub(super) fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
     let spec = pod.spec.iter();
     spec.flat_map(|spec| {
         spec.init_containers

@@ -21,10 +21,12 @@ use crate::error::PathError;
 use crate::runtime::Condition;
 use crate::spec::{self, Isolation};
 use condition::{initial, not_ready, shared};
+use error::{NetworkError, SandboxError};
 use told::{args, capabilities};
 use turns::Turns;
 
 mod condition;
+mod error;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -49,40 +51,6 @@ impl Obstacle {
             message: format!("Failed to create pod sandbox: {error}"),
         }
     }
-}
-
-/// Why the network of a pod is not as it should be; the texts are the kubelet's.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SandboxError {
-    /// The pod with this UID has no network yet.
-    #[error("failed to setup network for sandbox {uid:?}: {source}")]
-    Attach { uid: String, source: NetworkError },
-    /// The network of the pod with this UID was not removed.
-    #[error("failed to destroy network for sandbox {uid:?}: {source}")]
-    Detach { uid: String, source: NetworkError },
-}
-
-/// The step that failed for the network of a pod.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NetworkError {
-    /// A plugin, or the configuration.
-    #[error(transparent)]
-    Cni(#[from] cni::Error),
-    /// The network namespace.
-    #[error(transparent)]
-    Namespace(#[from] network::NamespaceError),
-    /// The record cannot be written.
-    #[error(transparent)]
-    Write(#[from] PathError),
-    /// The record cannot be removed.
-    #[error(transparent)]
-    Remove(#[from] std::io::Error),
-    /// An annotation of the pod that plugins would get.
-    #[error("{0}")]
-    Annotation(String),
-    /// The plugins did not report an address.
-    #[error("the result has no address of the pod")]
-    NoAddress,
 }
 
 /// A pod in a network, on disk.

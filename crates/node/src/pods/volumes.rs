@@ -279,28 +279,3 @@ fn inside(name: &str) -> Result<&Path, InvalidPath> {
         Err(InvalidPath(name.to_owned()))
     }
 }
-
-/// Why a `subPath` is not one of its volume; the messages are the kubelet's.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SubPathError {
-    #[error("error SubPath `{0}` must not be an absolute path")]
-    Absolute(String),
-    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
-    Up(String),
-}
-
-/// A `subPath` without dots; it is empty for the whole volume.
-fn sub_path_inside(text: &str) -> Result<PathBuf, SubPathError> {
-    let path = Path::new(text);
-    if path.is_absolute() {
-        return Err(SubPathError::Absolute(text.to_owned()));
-    }
-    let mut parts = path.components();
-    if parts.clone().any(|part| part == Component::ParentDir) {
-        return Err(SubPathError::Up(text.to_owned()));
-    }
-    Ok(parts
-        .by_ref()
-        .filter(|it| *it != Component::CurDir)
-        .collect())
-}

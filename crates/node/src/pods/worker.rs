@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::allocations::Resizes;
+use super::allocations::ResizeConditions;
 use super::record::Record;
 use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{ephemeral, initialized, is_sidecar, restart_policy};
@@ -71,15 +71,15 @@ pub(super) struct Worker {
     failed: Option<(&'static str, String)>,
     /// When the sizes of volumes are checked.
     sizes: Wake,
-    /// The record of its resources, as it is on disk.
+    /// The record about the pod's resources, as it is on disk.
     resources: Option<resize::Resources>,
-    /// The resize that failed last, and when it is tried again.
+    /// The resources of the last resize that failed, and when it is tried again.
     failed_resize: Option<(Instant, resize::Wanted)>,
-    /// Containers that are being ended to get other resources: IDs by name.
+    /// Containers that are being stopped because their resize requires a restart: container IDs by name.
     restarting: HashMap<String, String>,
-    /// What ends them.
+    /// The tasks that stop them.
     stops: JoinSet<()>,
-    /// A condition about a resize was reported.
+    /// Whether the status has, or once had, a condition about a resize.
     was_resized: bool,
 }
 
@@ -138,7 +138,7 @@ impl Worker {
             let time = condition.last_transition_time.as_ref()?.0;
             Some((condition.type_.clone(), (condition.status.clone(), time)))
         });
-        let resizes = Resizes::reported(&status);
+        let resizes = ResizeConditions::reported(&status);
         let mut worker = Self {
             origin,
             updates,
@@ -165,7 +165,7 @@ impl Worker {
             failed_resize: None,
             restarting: HashMap::new(),
             stops: JoinSet::new(),
-            was_resized: resizes != Resizes::default(),
+            was_resized: resizes != ResizeConditions::default(),
             node,
         };
         let held = worker.admit(&pod, resizes);
@@ -234,7 +234,7 @@ impl Worker {
                 result = self.updates.changed() => if result.is_err() { return },
                 () = exit => {}
                 () = news.notified() => {}
-                // From here on resizes are decided.
+                // Once all pods are known, resizes can be granted.
                 _ = node.synced.wait(), if !known => {}
                 // Only pods with devices show it; for others the report has no news.
                 _ = health.changed() => {}
@@ -286,7 +286,7 @@ impl Worker {
                 }
                 state.health = Health::default();
                 state.phase = if resized {
-                    // It has ended for being started again, whatever its restart policy says.
+                    // The resize restarts the container, whatever its restart policy says.
                     ended.push(end.id.clone());
                     state.last = Some(end);
                     state.retry_at = None;

@@ -240,7 +240,11 @@ impl Runtime for Cri {
         self.inner.recover().boxed()
     }
 
-    fn update(&self, id: &str, limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+    fn update(
+        &self,
+        id: &str,
+        limits: Limits,
+    ) -> BoxFuture<'_, Result<Option<Given>, RuntimeError>> {
         let id = id.to_owned();
         async move { self.inner.update(&id, &limits).await }.boxed()
     }

@@ -24,7 +24,13 @@ pub enum RuntimeError {
     /// The runtime does not report the file system of its images.
     #[error("the runtime does not tell where its images are")]
     NoImageDirectory,
-    /// The task that measures containers ended early.
+    /// The container has ended.
+    #[error("container not running")]
+    NotRunning,
+    /// The cgroup of a container does not take a limit.
     #[error(transparent)]
-    Measure(#[from] tokio::task::JoinError),
+    Limit(PathError),
+    /// A task of the node ended early, such as the one that measures containers.
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
 }

@@ -367,18 +367,22 @@ impl Runtime for Process {
         .boxed()
     }
 
-    fn update(&self, id: &str, limits: Limits) -> BoxFuture<'_, Result<Option<Given>, String>> {
+    fn update(
+        &self,
+        id: &str,
+        limits: Limits,
+    ) -> BoxFuture<'_, Result<Option<Given>, RuntimeError>> {
         let container = self.containers.lock().get(id).cloned();
         let enforced = self.cgroups;
         async move {
             if !enforced {
                 return Ok(None);
             }
-            let container = container.ok_or("container not running")?;
+            let container = container.ok_or(RuntimeError::NotRunning)?;
             let change = move || oci::limits::change(&container.cgroup, &limits);
-            // The kernel may have to reclaim memory first.
-            let changed = tokio::task::spawn_blocking(change).await;
-            changed.map_err(|error| error.to_string())??;
+            // Blocking: the kernel may have to reclaim memory first.
+            let changed = tokio::task::spawn_blocking(change).await?;
+            changed.map_err(RuntimeError::Limit)?;
             Ok(None)
         }
         .boxed()

@@ -107,7 +107,7 @@ pub(super) fn become_program(spec: &ContainerSpec, args: &[String], tty: bool) -
         return BecomeError::User { user, source };
     }
     // All of the user's processes are counted, not those of the container alone.
-    pids::limit_the_user();
+    pids::limit_user();
     if security.no_new_privileges || security.no_keyrings {
         sys::no_new_privileges();
     }

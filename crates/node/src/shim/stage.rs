@@ -86,7 +86,7 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result {
             rustix::process::geteuid().as_raw(),
             rustix::process::getegid().as_raw(),
         );
-        oci::pids::limit_the_user();
+        oci::pids::limit_user();
         let inside = account::single(&spec.security, &spec.root);
         sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS).step(|| "user namespace".into())?;
         let put = |file: &str, text: String| fs::write(file, text).step(|| file.to_owned());

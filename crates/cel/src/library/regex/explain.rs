@@ -1,7 +1,5 @@
 //! Go's errors for patterns that do not compile.
 
-use super::translate::nested_repetition;
-
 /// Go's error for a pattern that does not compile, as far as it can be determined.
 pub(super) fn explain(pattern: &str) -> String {
     let mut depth = 0_i32;
@@ -80,6 +78,18 @@ pub(super) fn explain(pattern: &str) -> String {
         return format!("missing closing ): `{pattern}`");
     }
     format!("invalid or unsupported Perl syntax: `{pattern}`")
+}
+
+/// Whether a repetition is repeated; only `?` may follow one, to make it lazy.
+pub(super) fn nested_repetition(before: &str, operator: char) -> bool {
+    let mut back = before.chars().rev();
+    match (back.next(), back.next()) {
+        (Some('*' | '+' | '?'), escaped) if escaped != Some('\\') => {
+            let lazy = before.ends_with("*?") || before.ends_with("+?") || before.ends_with("??");
+            operator != '?' || lazy
+        }
+        _ => false,
+    }
 }
 
 fn bad_escape(rest: &str, escaped: Option<char>) -> Option<String> {

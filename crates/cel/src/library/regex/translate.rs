@@ -1,6 +1,6 @@
 //! Translation of patterns from Go's dialect to Rust's.
 
-use super::explain::explain;
+use super::explain::{explain, nested_repetition};
 
 /// Highest count of a repetition.
 const MAX_REPEAT: u32 = 1000;
@@ -130,12 +130,8 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
                     .bytes()
                     .take_while(u8::is_ascii_alphabetic)
                     .count();
-                if let Some(bad) = rest[2..2 + flags]
-                    .chars()
-                    .find(|flag| matches!(flag, 'x' | 'u' | 'R'))
-                    && !rest[2..].starts_with("P<")
-                {
-                    let _ = bad;
+                let unsupported = |flag| matches!(flag, 'x' | 'u' | 'R');
+                if rest[2..2 + flags].chars().any(unsupported) && !rest[2..].starts_with("P<") {
                     return Err(format!(
                         "invalid or unsupported Perl syntax: `(?{}`",
                         &rest[2..2 + flags.max(1)]
@@ -157,18 +153,6 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
         }
     }
     Ok(out)
-}
-
-/// Whether a repetition is repeated; only `?` may follow one, to make it lazy.
-pub(super) fn nested_repetition(before: &str, operator: char) -> bool {
-    let mut back = before.chars().rev();
-    match (back.next(), back.next()) {
-        (Some('*' | '+' | '?'), escaped) if escaped != Some('\\') => {
-            let lazy = before.ends_with("*?") || before.ends_with("+?") || before.ends_with("??");
-            operator != '?' || lazy
-        }
-        _ => false,
-    }
 }
 
 fn class_part<'p>(rest: &'p str, out: &mut String, in_class: &mut bool) -> &'p str {

@@ -115,7 +115,7 @@ fn ratio(
     }
 }
 
-/// There can be less of a resource than what is asked for: those of nodes, without huge pages.
+/// Whether the limit of a resource may exceed its request: that of native resources other than huge pages.
 fn may_be_overcommitted(name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
     native && !name.starts_with("hugepages-")

@@ -29,7 +29,7 @@ pub(super) static RUNTIME_CLASS: Builtin = Builtin {
     ..CLUSTER
 };
 
-/// Labels of nodes that have got other names.
+/// Warnings about deprecated node labels.
 fn old_labels(class: &Value) -> Vec<String> {
     let words = entries(&class["scheduling"], "nodeSelector")
         .filter_map(|(label, _)| deprecated_label(label));

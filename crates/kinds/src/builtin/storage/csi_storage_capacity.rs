@@ -24,7 +24,7 @@ pub(super) static CSI_STORAGE_CAPACITY: Builtin = Builtin {
     ..STORAGE
 };
 
-/// Labels of nodes that have got other names.
+/// Warnings about deprecated node labels.
 fn old_labels(object: &Value) -> Vec<String> {
     let (topology, place) = (&object["nodeTopology"], "nodeTopology");
     let mut found = Vec::new();

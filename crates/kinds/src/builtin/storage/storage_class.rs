@@ -28,7 +28,7 @@ pub(super) static STORAGE_CLASS: Builtin = Builtin {
     ..STORAGE
 };
 
-/// Labels of nodes that have got other names.
+/// Warnings about deprecated node labels.
 fn old_labels(class: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for (index, topology) in items(&class["allowedTopologies"]).iter().enumerate() {

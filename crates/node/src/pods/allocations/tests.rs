@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const ROOM: Sizes = Sizes {
+const ALLOCATABLE: Sizes = Sizes {
     cpu: 4000,
     memory: 4 << 30,
 };
@@ -28,13 +28,13 @@ fn changed(name: &str, cpu: &str, generation: i64, more: Value) -> Arc<Pod> {
 fn admit(allocations: &Allocations, pod: &Arc<Pod>) -> Arc<Notify> {
     let news = Arc::default();
     let reserved = requests(pod, &Default::default());
-    let resizes = Resizes::default();
+    let resizes = ResizeConditions::default();
     allocations.admit(pod, Allocation::of(pod), reserved, resizes, &news);
     news
 }
 
-fn reasons(told: &[Told]) -> Vec<(String, &'static str)> {
-    let reasons = told.iter().map(|it| (it.pod.name_any(), it.reason));
+fn reasons(events: &[ResizeEvent]) -> Vec<(String, &'static str)> {
+    let reasons = events.iter().map(|it| (it.pod.name_any(), it.reason));
     reasons.collect()
 }
 
@@ -43,15 +43,15 @@ fn cpu(pod: &Pod) -> i64 {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_waits_until_another_pod_gives_back() {
-    let allocations = Allocations::new(ROOM, Rooms::new());
+async fn a_resize_that_does_not_fit_waits_until_another_pod_releases_resources() {
+    let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     let (first, second) = (pod("a", "3", json!({})), pod("b", "1", json!({})));
     admit(&allocations, &first);
     let news = admit(&allocations, &second);
     let more = changed("b", "2", 2, json!({}));
-    let (run, told) = allocations.ask(&more);
+    let (run, events) = allocations.update(&more);
     assert_eq!(cpu(&run), 1000);
-    assert_eq!(reasons(&told), [("b".to_owned(), "ResizeDeferred")]);
+    assert_eq!(reasons(&events), [("b".to_owned(), "ResizeDeferred")]);
     let pending = allocations.resizes("b").pending.expect("a condition");
     assert_eq!(
         (pending.reason.as_str(), pending.generation),
@@ -63,26 +63,26 @@ async fn what_does_not_fit_waits_until_another_pod_gives_back() {
     let expected = format!(
         "Pod resize OutOfcpu: {{\"containers\":[{{\"name\":\"c\",\"resources\":{{\"requests\":{{\"cpu\":\"2\"}}}}}}],\"generation\":2,\"error\":\"{message}\"}}"
     );
-    assert_eq!(told[0].message, expected);
-    // It is not told again.
-    assert!(allocations.ask(&more).1.is_empty());
+    assert_eq!(events[0].message, expected);
+    // It is not events again.
+    assert!(allocations.update(&more).1.is_empty());
 
     // What another pod releases counts when its containers have released it.
-    let (run, told) = allocations.ask(&changed("a", "1", 2, json!({})));
+    let (run, events) = allocations.update(&changed("a", "1", 2, json!({})));
     assert_eq!(cpu(&run), 1000);
-    assert_eq!(reasons(&told), [("a".to_owned(), "ResizeStarted")]);
+    assert_eq!(reasons(&events), [("a".to_owned(), "ResizeStarted")]);
     assert!(allocations.resizes("b").pending.is_some());
     let reserved = Sizes {
         cpu: 1000,
         memory: 0,
     };
     let less = changed("a", "1", 2, json!({}));
-    let told = allocations.settle(&less, true, reserved);
+    let events = allocations.settle(&less, true, reserved);
     let expected = [
         ("a".to_owned(), "ResizeCompleted"),
         ("b".to_owned(), "ResizeStarted"),
     ];
-    assert_eq!(reasons(&told), expected);
+    assert_eq!(reasons(&events), expected);
     tokio::time::timeout(std::time::Duration::from_secs(60), news.notified())
         .await
         .expect("its worker is notified");
@@ -92,8 +92,8 @@ async fn what_does_not_fit_waits_until_another_pod_gives_back() {
 }
 
 #[test]
-fn the_order_is_that_of_the_kubelet() {
-    let allocations = Allocations::new(ROOM, Rooms::new());
+fn resizes_are_tried_in_the_kubelets_order() {
+    let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     let large = pod("large", "3", json!({}));
     admit(&allocations, &large);
     for name in ["low", "high", "less"] {
@@ -101,20 +101,26 @@ fn the_order_is_that_of_the_kubelet() {
     }
     let high = json!({"priority": 1000});
     assert_eq!(
-        allocations.ask(&changed("low", "1", 2, json!({}))).1.len(),
+        allocations
+            .update(&changed("low", "1", 2, json!({})))
+            .1
+            .len(),
         1
     );
-    assert_eq!(allocations.ask(&changed("high", "1", 2, high)).1.len(), 1);
+    assert_eq!(
+        allocations.update(&changed("high", "1", 2, high)).1.len(),
+        1
+    );
     // One that asks for no more never waits, even where there is too little already.
-    let (run, told) = allocations.ask(&changed("less", "200m", 2, json!({})));
-    assert_eq!((cpu(&run), told[0].reason), (200, "ResizeStarted"));
+    let (run, events) = allocations.update(&changed("less", "200m", 2, json!({})));
+    assert_eq!((cpu(&run), events[0].reason), (200, "ResizeStarted"));
     // There is room for one of them.
     let reserved = Sizes {
         cpu: 2200,
         memory: 0,
     };
-    let told = allocations.settle(&large, true, reserved);
-    assert_eq!(reasons(&told), [("high".to_owned(), "ResizeStarted")]);
+    let events = allocations.settle(&large, true, reserved);
+    assert_eq!(reasons(&events), [("high".to_owned(), "ResizeStarted")]);
     let pending = allocations.resizes("low").pending.expect("it waits");
     assert!(
         pending.message.contains("used: 3500"),
@@ -131,23 +137,23 @@ fn the_order_is_that_of_the_kubelet() {
 }
 
 #[test]
-fn a_resize_that_is_taken_back_does_not_wait() {
-    let allocations = Allocations::new(ROOM, Rooms::new());
+fn a_resize_that_is_undone_is_not_pending() {
+    let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     let first = pod("a", "1", json!({}));
     admit(&allocations, &first);
-    allocations.ask(&changed("a", "5", 2, json!({})));
+    allocations.update(&changed("a", "5", 2, json!({})));
     assert!(allocations.resizes("a").pending.is_some());
-    let (run, told) = allocations.ask(&changed("a", "1", 3, json!({})));
-    assert!(told.is_empty() && cpu(&run) == 1000);
-    assert_eq!(allocations.resizes("a"), Resizes::default());
+    let (run, events) = allocations.update(&changed("a", "1", 3, json!({})));
+    assert!(events.is_empty() && cpu(&run) == 1000);
+    assert_eq!(allocations.resizes("a"), ResizeConditions::default());
 }
 
 #[test]
-fn errors_are_told_once_and_end_with_the_next_resize() {
-    let allocations = Allocations::new(ROOM, Rooms::new());
+fn an_error_has_one_event_and_ends_with_the_next_resize() {
+    let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     let first = pod("a", "1", json!({}));
     admit(&allocations, &first);
-    let (second, _) = allocations.ask(&changed("a", "2", 2, json!({})));
+    let (second, _) = allocations.update(&changed("a", "2", 2, json!({})));
     assert_eq!(allocations.fail(&second, "no").len(), 1);
     assert!(allocations.fail(&second, "no").is_empty());
     let reserved = Sizes {
@@ -161,46 +167,46 @@ fn errors_are_told_once_and_end_with_the_next_resize() {
         (progress.reason.as_str(), progress.generation),
         ("Error", 2)
     );
-    allocations.ask(&changed("a", "3", 3, json!({})));
+    allocations.update(&changed("a", "3", 3, json!({})));
     let progress = allocations.resizes("a").progress.expect("a condition");
     assert_eq!((progress.reason.as_str(), progress.generation), ("", 3));
 }
 
 #[test]
-fn simulated_nodes_have_rooms_of_their_own() {
+fn simulated_nodes_have_allocatable_resources_of_their_own() {
     let small = Sizes {
         cpu: 1000,
         memory: 0,
     };
-    let allocations = Allocations::new(ROOM, [("small".to_owned(), small)].into());
+    let allocations = Allocations::new(ALLOCATABLE, [("small".to_owned(), small)].into());
     admit(&allocations, &pod("a", "4", json!({})));
     let there = json!({"nodeName": "small"});
     admit(&allocations, &pod("b", "500m", there.clone()));
-    let (run, _) = allocations.ask(&changed("b", "1", 2, there.clone()));
+    let (run, _) = allocations.update(&changed("b", "1", 2, there.clone()));
     assert_eq!(cpu(&run), 1000);
-    let (run, _) = allocations.ask(&changed("b", "2", 3, there));
+    let (run, _) = allocations.update(&changed("b", "2", 3, there));
     assert_eq!(cpu(&run), 1000);
 }
 
 #[test]
-fn what_an_earlier_agent_reported_goes_on() {
+fn conditions_that_an_earlier_agent_reported_are_kept() {
     let condition = |kind: &str, reason: &str| {
         json!({"type": kind, "status": "True", "reason": reason, "message": "m", "observedGeneration": 4,
             "lastTransitionTime": "2026-01-01T00:00:00Z", "lastProbeTime": "2026-01-02T00:00:00Z"})
     };
     let status = json!({"conditions": [condition(PENDING, "Deferred"), condition("Ready", "x")]});
     let status: PodStatus = serde_json::from_value(status).expect("a status");
-    let resizes = Resizes::reported(&status);
+    let resizes = ResizeConditions::reported(&status);
     let pending = resizes.pending.clone().expect("a condition");
     assert_eq!((pending.generation, pending.message.as_str()), (4, "m"));
     assert!(pending.since < pending.probed && resizes.progress.is_none());
     // The next agent looks at it once more, and tells nothing that is known.
-    let allocations = Allocations::new(ROOM, Rooms::new());
+    let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     let wanted = changed("a", "5", 4, json!({}));
     let before = Allocation::of(&pod("a", "1", json!({})));
     allocations.admit(&wanted, before, Sizes::default(), resizes, &Arc::default());
-    let (run, told) = allocations.ask(&wanted);
-    assert!(told.is_empty() && cpu(&run) == 1000);
+    let (run, events) = allocations.update(&wanted);
+    assert!(events.is_empty() && cpu(&run) == 1000);
     let found = allocations.resizes("a").pending.expect("a condition");
     assert_eq!(found.since, pending.since);
     assert!(found.message.contains("requested: 5000"));
@@ -209,14 +215,14 @@ fn what_an_earlier_agent_reported_goes_on() {
 /// A worker reported what its containers had before it knew of the grant: the room of the grant was given away once more.
 #[test]
 fn regression_a_grant_that_the_worker_does_not_know_yet_stays() {
-    let allocations = Allocations::new(ROOM, Rooms::new());
+    let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     for (name, cpu) in [("large", "3"), ("a", "500m"), ("b", "500m")] {
         admit(&allocations, &pod(name, cpu, json!({})));
     }
-    let (before, _) = allocations.ask(&changed("a", "2", 2, json!({})));
+    let (before, _) = allocations.update(&changed("a", "2", 2, json!({})));
     assert_eq!(cpu(&before), 500);
-    let told = allocations.end("large");
-    assert_eq!(reasons(&told), [("a".to_owned(), "ResizeStarted")]);
+    let events = allocations.end("large");
+    assert_eq!(reasons(&events), [("a".to_owned(), "ResizeStarted")]);
     let reserved = Sizes {
         cpu: 500,
         memory: 0,
@@ -225,37 +231,37 @@ fn regression_a_grant_that_the_worker_does_not_know_yet_stays() {
     assert!(allocations.fail(&before, "no").is_empty());
     let progress = allocations.resizes("a").progress.expect("a condition");
     assert_eq!((progress.reason.as_str(), progress.generation), ("", 2));
-    let (run, told) = allocations.ask(&changed("b", "3", 2, json!({})));
-    assert_eq!((cpu(&run), told[0].reason), (500, "ResizeDeferred"));
+    let (run, events) = allocations.update(&changed("b", "3", 2, json!({})));
+    assert_eq!((cpu(&run), events[0].reason), (500, "ResizeDeferred"));
 }
 
 /// What other pods have was not known yet when one ended.
 #[test]
 fn regression_nothing_is_granted_before_all_pods_are_known() {
-    let allocations = Allocations::new(ROOM, Rooms::new());
+    let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     let (wanted, reserved) = (changed("a", "3", 2, json!({})), Sizes::default());
     let before = Allocation::of(&pod("a", "1", json!({})));
-    let resizes = Resizes::default();
+    let resizes = ResizeConditions::default();
     allocations.admit(&wanted, before, reserved, resizes, &Arc::default());
     admit(&allocations, &pod("short", "1", json!({})));
     assert!(allocations.end("short").is_empty());
     assert!(allocations.remove("short").is_empty());
     admit(&allocations, &pod("large", "3", json!({})));
-    let (run, told) = allocations.ask(&wanted);
-    assert_eq!((cpu(&run), told[0].reason), (1000, "ResizeDeferred"));
+    let (run, events) = allocations.update(&wanted);
+    assert_eq!((cpu(&run), events[0].reason), (1000, "ResizeDeferred"));
 }
 
 #[test]
 fn a_pod_that_is_being_deleted_gets_no_more() {
-    let allocations = Allocations::new(ROOM, Rooms::new());
+    let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     for (name, cpu) in [("large", "3"), ("a", "500m"), ("b", "500m")] {
         admit(&allocations, &pod(name, cpu, json!({})));
     }
     let first = changed("a", "3", 2, json!({"priority": 1000}));
-    allocations.ask(&first);
-    allocations.ask(&changed("b", "3", 2, json!({})));
+    allocations.update(&first);
+    allocations.update(&changed("b", "3", 2, json!({})));
     assert_eq!(cpu(&allocations.leave(&first)), 500);
-    let told = allocations.end("large");
-    assert_eq!(reasons(&told), [("b".to_owned(), "ResizeStarted")]);
-    assert_eq!(allocations.resizes("a"), Resizes::default());
+    let events = allocations.end("large");
+    assert_eq!(reasons(&events), [("b".to_owned(), "ResizeStarted")]);
+    assert_eq!(allocations.resizes("a"), ResizeConditions::default());
 }

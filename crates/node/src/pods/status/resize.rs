@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::super::allocations::{IN_PROGRESS, PENDING, Resize, Resizes};
+use super::super::allocations::{IN_PROGRESS, PENDING, ResizeCondition, ResizeConditions};
 use super::seconds;
 
-/// Adds the conditions about a resize to a status. Those that there are not any longer are removed, because a patch would else
-/// leave them.
-pub(in crate::pods) fn add_resizes(status: &mut Value, resizes: &Resizes) {
+/// Adds the conditions about a resize to a status patch. A condition that no longer holds is deleted explicitly, because a
+/// strategic merge patch keeps the entries of a list that it does not name.
+pub(in crate::pods) fn add_resizes(status: &mut Value, resizes: &ResizeConditions) {
     let all = [
         (PENDING, &resizes.pending),
         (IN_PROGRESS, &resizes.progress),
@@ -20,7 +20,7 @@ pub(in crate::pods) fn add_resizes(status: &mut Value, resizes: &Resizes) {
     }
 }
 
-fn condition(kind: &str, resize: &Resize) -> Value {
+fn condition(kind: &str, resize: &ResizeCondition) -> Value {
     let text = |text: &str| match text {
         "" => Value::Null,
         text => json!(text),

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::Container;
 
 use super::super::env::{EnvError, Room, Variables};
-use super::{SubPathError, Volume, sub_path_inside};
+use super::Volume;
+use super::subpath::{self, InvalidSubPath};
 use crate::error::{AtPath as _, PathError};
 use crate::images::Files;
 use crate::shim::spec::Mount;
@@ -20,15 +21,15 @@ pub(in crate::pods) enum MountError {
     /// The image of the volume was not pulled.
     #[error("volume {0:?} has no image")]
     NoImage(String),
-    /// Mounts of the container would have to appear on the host.
+    /// The mounts of the container would have to appear on the host.
     #[error("{0}: mountPropagation Bidirectional is not supported on this node")]
     Bidirectional(String),
-    /// As [`Self::Bidirectional`], for a container that may not do it on any node.
+    /// As [`Self::Bidirectional`], for a container that is not privileged.
     #[error("{0}: mountPropagation Bidirectional is available only to privileged containers")]
     NotPrivileged(String),
     /// The `subPath` leads out of the volume.
     #[error(transparent)]
-    SubPath(#[from] SubPathError),
+    SubPath(#[from] InvalidSubPath),
     /// The variables of `subPathExpr`.
     #[error(transparent)]
     Expand(#[from] EnvError),
@@ -77,7 +78,7 @@ pub(in crate::pods) fn mounts(
             .as_deref()
             .or(mount.sub_path.as_deref())
             // Opened by the helper, which does not follow links out of the volume.
-            .map(sub_path_inside)
+            .map(subpath::parse)
             .transpose()?
             .filter(|path| !path.as_os_str().is_empty());
         let name = format!(
@@ -87,7 +88,7 @@ pub(in crate::pods) fn mounts(
         let propagation = mount.mount_propagation.as_deref();
         let both_ways = propagation == Some("Bidirectional");
         if both_ways {
-            // The rule of the API, for manifests that it does not see before they run.
+            // The API server validates this, but does not see static pods before they run.
             let context = container.security_context.as_ref();
             match context.and_then(|it| it.privileged) {
                 Some(true) if files.delegated.is_some() => {}

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
@@ -16,10 +16,36 @@ use crate::shim::{SUB_PATH, SubPathError, open_below};
 /// Directory of the `subPath` bind mounts, below the pod's directory.
 const DIRECTORY: &str = "volume-subpaths";
 
-/// A `subPath` that cannot be mounted, of the mount of this name. The reason is in the node's log; the text is the kubelet's.
+/// A `subPath` that is not a path in its volume; the texts are the kubelet's.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::pods) enum InvalidSubPath {
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    Absolute(String),
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    ParentDir(String),
+}
+
+/// Parses a `subPath`, without the parts that are `.`; the result is empty for the whole volume.
+pub(super) fn parse(text: &str) -> Result<PathBuf, InvalidSubPath> {
+    let path = Path::new(text);
+    if path.is_absolute() {
+        return Err(InvalidSubPath::Absolute(text.to_owned()));
+    }
+    let mut parsed = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => return Err(InvalidSubPath::ParentDir(text.to_owned())),
+            Component::CurDir => {}
+            part => parsed.push(part),
+        }
+    }
+    Ok(parsed)
+}
+
+/// A `subPath` that cannot be mounted, and the name of its mount. The reason is in the node's log; the text is the kubelet's.
 #[derive(Debug, thiserror::Error)]
 #[error("{} for {mount}", SUB_PATH)]
-pub(crate) struct MountError {
+pub(crate) struct SubPathMountError {
     mount: String,
     source: BindError,
 }
@@ -43,7 +69,7 @@ pub(crate) fn mount_all(
     directory: &Path,
     container: &str,
     mounts: &mut [Mount],
-) -> Result<(), MountError> {
+) -> Result<(), SubPathMountError> {
     // An image has no directory here: its runtime opens the path.
     let of_node = |(_, mount): &(usize, &mut Mount)| !mount.source.as_os_str().is_empty();
     for (index, mount) in mounts.iter_mut().enumerate().filter(of_node) {
@@ -57,7 +83,7 @@ pub(crate) fn mount_all(
         one(&mount.source, &path, &place).map_err(|source| {
             tracing::warn!(mount = mount.name, path = %path.display(), error = %source, "subPath");
             let mount = mount.name.clone();
-            MountError { mount, source }
+            SubPathMountError { mount, source }
         })?;
         mount.source = place;
     }

@@ -1,4 +1,4 @@
-//! What a node does not run at all, as a kubelet: the pod fails before anything of it has started.
+//! Admission of pods by the node, as by a kubelet: a pod that is not admitted fails before any of its containers starts.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -8,10 +8,10 @@ use super::{ContainerState, Worker};
 use crate::events::Kind;
 use crate::sysctls;
 
-/// Reason and message; `None` for a pod that may run.
+/// Why a pod is not admitted: the kubelet's reason and message.
 fn refusal(node: &Node, pod: &Pod) -> Option<(&'static str, String)> {
-    let spec = pod.spec.clone().unwrap_or_default();
-    if check_system(&spec).is_err() {
+    let spec = pod.spec.as_ref();
+    if spec.is_some_and(|spec| check_system(spec).is_err()) {
         let text = "Failed to admit pod as the OS field doesn't match node OS";
         return Some(("PodOSNotSupported", text.to_owned()));
     }
@@ -20,8 +20,8 @@ fn refusal(node: &Node, pod: &Pod) -> Option<(&'static str, String)> {
 }
 
 impl Worker {
-    /// Whether a pod may run. One that may not fails, but containers that an agent has started before go on: it may have had
-    /// other settings.
+    /// Whether a pod is admitted; if not, it fails. A pod is not evaluated again once one of its containers has started: the
+    /// agent that started it may have had other settings.
     pub(super) fn is_admitted(&mut self, pod: &Pod) -> bool {
         if self
             .containers

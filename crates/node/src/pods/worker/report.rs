@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::Origin;
-use super::super::allocations::{Resizes, tell};
+use super::super::allocations::{ResizeConditions, record_events};
 use super::super::record::Record;
 use super::super::state::ContainerState;
 use super::super::status::{self, Input};
@@ -63,13 +63,13 @@ impl Worker {
             self.stop_all(pod, grace(pod)).await;
             self.unprepare_claims(pod).await;
             self.ready = false;
-            tell(&self.node.events, self.node.allocations.end(&uid));
+            record_events(&self.node.events, self.node.allocations.end(&uid));
         }
         let resizes = match ending {
-            true => Resizes::default(),
+            true => ResizeConditions::default(),
             false => self.node.allocations.resizes(&uid),
         };
-        self.was_resized |= resizes != Resizes::default();
+        self.was_resized |= resizes != ResizeConditions::default();
         let address = self.node.config.address.to_string();
         let own = self.node.addresses(pod);
         let mut status = {

@@ -1,4 +1,4 @@
-//! Resizes a pod that runs: asks for what its object says, and gives its containers what was granted.
+//! Resizes a running pod in place: has the desired resources allocated, and gives the containers the allocated ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::super::allocations::{Resizes, tell};
-use super::super::resources::{Allocation, Budget, Sizes, requests};
+use super::super::allocations::{ResizeConditions, record_events};
+use super::super::resources::{Allocation, Budget, Sizes, requests, resizable};
 use super::super::{lifecycle, limits};
 use super::{RETRY, Wake, Worker, container_of, grace};
 use crate::error::PathError;
@@ -20,11 +20,11 @@ use crate::spec;
 /// Name of the record, in the pod's directory.
 const FILE: &str = "resources.json";
 
-/// What one agent leaves to the next about the resources of a pod.
+/// The record about the resources of a pod, which one agent leaves for the next.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Resources {
     pub(super) allocated: Allocation,
-    /// What containers run with that do not have what is allocated yet, by name.
+    /// The resources of containers that do not run with the allocated ones yet, by container name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) held: BTreeMap<String, Budget>,
 }
@@ -44,10 +44,10 @@ impl Resources {
     }
 }
 
-/// What containers are to have, by name.
+/// The resources that containers are to get, by container name.
 pub(super) type Wanted = BTreeMap<String, Budget>;
 
-/// A container that does not have what its pod has been allocated.
+/// A container that does not run with the allocated resources.
 struct Change {
     container: Container,
     id: String,
@@ -56,26 +56,30 @@ struct Change {
 }
 
 impl Worker {
-    /// The pod as it is to run: with the resources that it has been allocated.
+    /// The pod with the allocated resources in place of the desired ones: what is to run.
     pub(super) fn allocated(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         let allocations = &self.node.allocations;
-        // One that has ended is not resized any longer, and takes nothing.
+        // A pod that has ended is not resized, and needs nothing.
         let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
         if matches!(phase, Some("Succeeded" | "Failed")) {
             return Arc::clone(pod);
         }
-        // Before all pods are known, it is not known either what is left for a resize.
+        // What is left for a resize is known only when all pods of the node are known.
         if !self.node.synced.initialized() {
             return allocations.allocated(pod);
         }
-        let (pod, told) = allocations.ask(pod);
-        tell(&self.node.events, told);
+        let (pod, events) = allocations.update(pod);
+        record_events(&self.node.events, events);
         pod
     }
 
-    /// Tells what the pod has been allocated: by an earlier agent, or else what it asks for. Returns what containers have that
-    /// run with other resources.
-    pub(super) fn admit(&mut self, pod: &Arc<Pod>, resizes: Resizes) -> BTreeMap<String, Budget> {
+    /// Adds the pod to the allocations, with the resources that an earlier agent has recorded, or else the desired ones. Returns
+    /// the resources of containers that do not run with the allocated ones yet.
+    pub(super) fn admit(
+        &mut self,
+        pod: &Arc<Pod>,
+        resizes: ResizeConditions,
+    ) -> BTreeMap<String, Budget> {
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
         let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
         let over = matches!(phase, Some("Succeeded" | "Failed"));
@@ -95,7 +99,7 @@ impl Worker {
         known.held
     }
 
-    /// What an earlier agent has left: containers that run have what they were given.
+    /// Takes over the resources of containers that an earlier agent has started.
     pub(super) fn adopt_resources(&self, pod: &Arc<Pod>, held: &BTreeMap<String, Budget>) {
         let pod = self.node.allocations.allocated(pod);
         for (name, state) in self.containers.lock().iter_mut() {
@@ -108,17 +112,10 @@ impl Worker {
         }
     }
 
-    /// Containers that run with other resources than those that the pod has been allocated.
+    /// The running containers that do not have the allocated resources.
     fn changes(&self, pod: &Pod) -> Vec<Change> {
-        let spec = pod.spec.iter();
-        let all = spec.flat_map(|spec| {
-            spec.init_containers
-                .iter()
-                .flatten()
-                .chain(&spec.containers)
-        });
         let containers = self.containers.lock();
-        let changes = all.filter_map(|container| {
+        let changes = resizable(pod).filter_map(|container| {
             let state = containers.get(&container.name)?;
             let (id, now) = (state.running()?.id.clone(), state.applied?);
             let wanted = Budget::of(pod, container);
@@ -132,7 +129,7 @@ impl Worker {
         changes.collect()
     }
 
-    /// Gives the containers what the pod has been allocated. Returns when to try again if that failed.
+    /// Gives the containers the allocated resources: in place, or by a restart. Returns when to try again after an error.
     pub(super) async fn resize(&mut self, pod: &Pod) -> Wake {
         let changes = self.changes(pod);
         let recorded = self.record_resources(pod, &changes);
@@ -160,7 +157,7 @@ impl Worker {
         for change in restarts {
             self.restart(pod, change);
         }
-        // Memory that is given back may be what another container is to get.
+        // Decreases come first: another container may get the memory that is released.
         updates.sort_by_key(|it| it.wanted.memory_limit > it.now.memory_limit);
         let mut result = self.check_memory(&updates).await;
         for change in &updates {
@@ -170,7 +167,7 @@ impl Worker {
         }
         let left = self.changes(pod);
         if let Err(error) = self.record_resources(pod, &left) {
-            // The next agent would do again what is done, which does no harm.
+            // The next agent would repeat the updates, which is harmless.
             tracing::warn!(pod = pod.name_any(), %error, "resources were not recorded");
         }
         match result {
@@ -182,16 +179,16 @@ impl Worker {
         }
     }
 
-    /// Tells why the containers do not have what they are to have. The next attempt waits, whatever happens meanwhile.
+    /// Reports an error of the resize, and delays the next attempt to give the containers the same resources.
     fn fail(&mut self, pod: &Pod, error: String, wanted: Wanted) -> Wake {
-        let told = self.node.allocations.fail(pod, &error);
-        tell(&self.node.events, told);
+        let events = self.node.allocations.fail(pod, &error);
+        record_events(&self.node.events, events);
         let at = Instant::now() + RETRY.1;
         self.failed_resize = Some((at, wanted));
         Some(at)
     }
 
-    /// Tells what the pod takes from the node now, and whether its containers have what they are to have.
+    /// Reports the progress of the resize to the allocations.
     fn settle(&self, pod: &Pod, changes: &[Change]) {
         let held = changes
             .iter()
@@ -199,11 +196,11 @@ impl Worker {
             .collect();
         let reserved = requests(pod, &held);
         let allocations = &self.node.allocations;
-        let told = allocations.settle(pod, changes.is_empty(), reserved);
-        tell(&self.node.events, told);
+        let events = allocations.settle(pod, changes.is_empty(), reserved);
+        record_events(&self.node.events, events);
     }
 
-    /// A limit below what a container uses would kill it.
+    /// Refuses memory limits below the current usage: the kernel would kill the container.
     async fn check_memory(&self, updates: &[Change]) -> Result<(), String> {
         let runtime = &self.node.runtime;
         let less = |it: &Change| it.wanted.has_less_memory(&it.now);
@@ -236,7 +233,8 @@ impl Worker {
 
     async fn update(&self, pod: &Pod, change: &Change) -> Result<(), String> {
         let limits = limits::of(pod, &change.container, self.node.memory());
-        let given = self.node.runtime.update(&change.id, limits).await?;
+        let updated = self.node.runtime.update(&change.id, limits).await;
+        let given = updated.map_err(|error| error.to_string())?;
         let mut containers = self.containers.lock();
         if let Some(state) = containers.get_mut(&change.container.name) {
             state.applied = Some(change.wanted);
@@ -245,8 +243,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends a container that can have other resources only after a restart. Others go on meanwhile; it is started again as soon
-    /// as it has ended.
+    /// Stops a container whose `resizePolicy` requires a restart, without waiting: the other containers go on. It is started again
+    /// as soon as it has ended.
     fn restart(&mut self, pod: &Pod, change: Change) {
         let Change { container, id, .. } = change;
         let name = container.name.clone();
@@ -264,7 +262,7 @@ impl Worker {
         });
     }
 
-    /// Writes down for the next agent what the pod has been allocated, if that changed.
+    /// Writes the record for the next agent, if it has changed.
     fn record_resources(&mut self, pod: &Pod, changes: &[Change]) -> Result<(), PathError> {
         // Simulated containers end with the agent.
         if self.node.pretends() {

@@ -49,7 +49,7 @@ impl Worker {
 
     /// Stops all running containers; a further update of the pod can only shorten the grace period.
     pub(super) async fn stop_all(&mut self, pod: &Pod, grace: Duration) {
-        // Nothing is started again.
+        // A container that was stopped for a resize is not started again.
         self.restarting.clear();
         self.collect_exits(pod);
         self.probes.clear();

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 
 use super::{Creation, Inner, Known, Removal, calls, follow, reported, time, translate};
-use crate::runtime::{Given, Request, Running, StartError, ended};
+use crate::runtime::{Given, Request, Running, RuntimeError, StartError, ended};
 use crate::shim::spec::{ContainerSpec, Limits};
 
 impl Inner {
@@ -125,19 +125,22 @@ impl Inner {
         }
     }
 
-    /// Changes the limits of a container; returns what the runtime says afterwards.
-    pub(super) async fn update(&self, id: &str, limits: &Limits) -> Result<Option<Given>, String> {
+    /// Changes the limits of a container; returns the resources that the runtime reports afterwards.
+    pub(super) async fn update(
+        &self,
+        id: &str,
+        limits: &Limits,
+    ) -> Result<Option<Given>, RuntimeError> {
         let request = v1::UpdateContainerResourcesRequest {
             container_id: id.to_owned(),
             linux: Some(v1::LinuxContainerResources {
-                // They are not changed.
+                // A resize does not change them.
                 hugepage_limits: Vec::new(),
                 ..translate::resources(limits)
             }),
             ..v1::UpdateContainerResourcesRequest::default()
         };
-        let updated = self.calls.update_container_resources(request).await;
-        updated.map_err(|failure| failure.to_string())?;
+        self.calls.update_container_resources(request).await?;
         let status = self.status(id).await.ok().flatten();
         Ok(status.as_ref().and_then(reported::given))
     }

@@ -1,6 +1,6 @@
-//! The directories of containers: that only their owner may enter them, what the helper leaves in them, and their removal.
+//! The directories of containers: their permissions, the exit code that the helper leaves in them, and their removal.
 
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -12,9 +12,8 @@ use crate::shim::spec::{self, Exit};
 /// images are in it, with the right to run as their owners.
 pub(super) fn make_private(directory: &Path) -> std::io::Result<()> {
     const MODE: u32 = 0o700;
-    let mut private = std::fs::DirBuilder::new();
-    private.recursive(true).mode(MODE).create(directory)?;
-    // That of an earlier release was for everyone.
+    allot_cdi::file::create_private_dir(directory, MODE)?;
+    // All users could enter the directory of an earlier release, which keeps its mode.
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(MODE))
 }
 

@@ -20,7 +20,7 @@ pub(super) fn prepare(spec: &ContainerSpec) -> Result<Hierarchy> {
             return Ok(Hierarchy::V2);
         }
         oci::cgroup::limit(&oci::cgroups_path(spec), &spec.limits)?;
-        oci::pids::limit_together(Hierarchy::V1)?;
+        oci::pids::limit_all_containers(Hierarchy::V1)?;
         return Ok(Hierarchy::V1);
     }
     let missing = !Path::new(ROOT).is_dir();

@@ -65,7 +65,7 @@ fn load(certificate: &[u8], key: &[u8]) -> Result<(), String> {
 
 /// The blocks of a text in PEM; what cannot be read is skipped, as Go does.
 fn blocks(text: &[u8]) -> Vec<Pem> {
-    Pem::iter_from_buffer(text).map_while(Result::ok).collect()
+    Pem::iter_from_buffer(text).filter_map(Result::ok).collect()
 }
 
 #[cfg(test)]

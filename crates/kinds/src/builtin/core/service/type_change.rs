@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::validation::{is_outside, needs_check};
+use super::validation::{is_externally_accessible, needs_health_check};
 use crate::object::items_mut;
 
 fn kind(service: &Value) -> &str {
@@ -15,7 +15,10 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
     let (now, before) = (kind(service).to_owned(), kind(old).to_owned());
     let exposed = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
     let before_spec = &old["spec"];
-    let (outside, checked) = (is_outside(&service["spec"]), needs_check(&service["spec"]));
+    let (outside, checked) = (
+        is_externally_accessible(&service["spec"]),
+        needs_health_check(&service["spec"]),
+    );
     let Some(Value::Object(spec)) = service.get_mut("spec") else {
         return;
     };
@@ -35,10 +38,10 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
         drop(&["ipFamilyPolicy"]);
         drop(&["internalTrafficPolicy"]);
     }
-    if is_outside(before_spec) && !outside {
+    if is_externally_accessible(before_spec) && !outside {
         drop(&["externalTrafficPolicy"]);
     }
-    if needs_check(before_spec) && !checked {
+    if needs_health_check(before_spec) && !checked {
         drop(&["healthCheckNodePort"]);
     }
     if before == "LoadBalancer" && now != "LoadBalancer" {

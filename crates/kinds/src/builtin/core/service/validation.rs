@@ -116,7 +116,7 @@ fn by_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     class(spec, errors);
     let policy = text(spec, "externalTrafficPolicy");
     let at = path.child("externalTrafficPolicy");
-    let outside = is_outside(spec);
+    let outside = is_externally_accessible(spec);
     if !policy.is_empty() && !outside {
         let detail = "may only be set for externally-accessible services";
         errors.push(Error::invalid(&at, policy, detail));
@@ -125,9 +125,9 @@ fn by_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     }
     let check = spec["healthCheckNodePort"].as_i64().unwrap_or_default();
     let at = path.child("healthCheckNodePort");
-    if needs_check(spec) && check == 0 {
+    if needs_health_check(spec) && check == 0 {
         errors.push(Error::required(&at, ""));
-    } else if needs_check(spec) {
+    } else if needs_health_check(spec) {
         volume::port(check, &at, errors);
     } else if check != 0 {
         let detail =
@@ -161,8 +161,8 @@ fn class(spec: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Traffic from outside of the cluster reaches the service.
-pub(super) fn is_outside(spec: &Value) -> bool {
+/// Whether traffic from outside of the cluster can reach the service, as upstream's `ExternallyAccessible`.
+pub(super) fn is_externally_accessible(spec: &Value) -> bool {
     match text(spec, "type") {
         "LoadBalancer" | "NodePort" => true,
         "ClusterIP" => !list(spec, "externalIPs").is_empty(),
@@ -170,8 +170,8 @@ pub(super) fn is_outside(spec: &Value) -> bool {
     }
 }
 
-/// The load balancer asks nodes whether they have endpoints of the service.
-pub(super) fn needs_check(spec: &Value) -> bool {
+/// Whether the load balancer checks which nodes have endpoints of the service, as upstream's `NeedsHealthCheck`.
+pub(super) fn needs_health_check(spec: &Value) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
@@ -428,7 +428,7 @@ pub(super) fn validate_update(service: &Value, old: &Value, errors: &mut ErrorLi
     }
     class(spec, errors);
     let key = "healthCheckNodePort";
-    if needs_check(spec) && needs_check(before) && spec[key] != before[key] {
+    if needs_health_check(spec) && needs_health_check(before) && spec[key] != before[key] {
         let at = Path::new("spec").child(key);
         errors.push(Error::forbidden(&at, IMMUTABLE));
     }

@@ -9,7 +9,7 @@ use crate::events::{Kind, Recorder};
 
 /// An event about the resize of a pod.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ResizeEvent {
     pub(super) pod: Arc<Pod>,
     pub(super) kind: Kind,
     pub(super) reason: &'static str,
@@ -17,33 +17,33 @@ pub(crate) struct Told {
 }
 
 /// Records events about resizes.
-pub(crate) fn tell(events: &Recorder, told: Vec<Told>) {
-    for it in told {
-        events.pod(&it.pod, None, it.kind, it.reason, it.message);
+pub(crate) fn record_events(recorder: &Recorder, events: Vec<ResizeEvent>) {
+    for it in events {
+        recorder.pod(&it.pod, None, it.kind, it.reason, it.message);
     }
 }
 
-impl Told {
-    /// The pod gets what it asks for.
+impl ResizeEvent {
+    /// The requested resources are allocated to the pod.
     pub(super) fn started(pod: &Arc<Pod>, generation: i64) -> Self {
         let what = "Pod resize started";
         Self::new(pod, Kind::Normal, ("ResizeStarted", what), generation, "")
     }
 
-    /// Its containers have what it was given.
+    /// The containers of the pod have the allocated resources.
     pub(super) fn completed(pod: &Arc<Pod>, generation: i64) -> Self {
         let what = "Pod resize completed";
         Self::new(pod, Kind::Normal, ("ResizeCompleted", what), generation, "")
     }
 
-    /// It does not fit now, for one of the kubelet's reasons.
+    /// The requested resources do not fit on the node now; `reason` is the kubelet's, such as `OutOfcpu`.
     pub(super) fn deferred(pod: &Arc<Pod>, generation: i64, reason: &str, why: &str) -> Self {
         let what = format!("Pod resize {reason}");
         let said = ("ResizeDeferred", what.as_str());
         Self::new(pod, Kind::Warning, said, generation, why)
     }
 
-    /// Its containers could not be given what it was given.
+    /// The containers of the pod could not get the allocated resources.
     pub(super) fn failed(pod: &Arc<Pod>, generation: i64, error: &str) -> Self {
         let said = ("ResizeError", "Pod resize error");
         Self::new(pod, Kind::Warning, said, generation, error)
@@ -65,7 +65,7 @@ impl Told {
     }
 }
 
-/// The resources that a pod asks for, as the kubelet's events have them.
+/// The requested resources of a pod as JSON, in the form of the kubelet's events.
 fn summary(pod: &Pod, generation: i64, error: &str) -> String {
     #[derive(Serialize)]
     struct OfContainer {
