@@ -118,7 +118,7 @@ function Explained({ report }: { report: Report }) {
       {groups.map((group, at) => (
         <Nodes key={at} group={group} total={report.nodeCount ?? 0} />
       ))}
-      {(report.groupsLeftOut ?? 0) > 0 && <p class="quiet">{plural(report.groupsLeftOut ?? 0, "more reason")}, each of fewer nodes</p>}
+      {(report.groupsLeftOut ?? 0) > 0 && <p class="quiet">{plural(report.groupsLeftOut ?? 0, "more reason")}, each of nodes less near</p>}
     </>
   );
 }
@@ -162,7 +162,7 @@ function Funnel({ request }: { request: Request }) {
   return (
     <figure class="funnel">
       <figcaption>
-        claim <b>{request.claim}</b>, request <b>{request.request}</b> needs {plural(request.needs, "device")}
+        claim <b>{request.claim}</b>, request <b>{request.request}</b> needs {plural(Math.max(1, request.needs), "device")}
       </figcaption>
       <ol>
         {told.map((stage, at) => (

@@ -145,7 +145,7 @@ pub(super) fn explain<O: Observer>(
             }
         }
     }
-    let needs = fixed_count(alternative).unwrap_or_else(|| wanted_by_all(&stages));
+    let needs = fixed_count(alternative).unwrap_or_else(|| selected(&stages));
     // Devices that fail a later check would not help, even if they passed it.
     let last = hopeless(&stages, needs).unwrap_or(usize::MAX);
     let nearest = nearest.into_iter().rev().find(|(stage, _)| *stage <= last);
@@ -175,15 +175,10 @@ fn hopeless(stages: &[Stage], needs: i64) -> Option<usize> {
     short.filter(|at| stages[*at].kind <= StageKind::Node)
 }
 
-/// "All" is everything that is selected, so that later checks must not lose any.
-pub(super) fn wanted_by_all(stages: &[Stage]) -> i64 {
-    let selected = stages.iter().rev().find(|s| {
-        matches!(
-            s.kind,
-            StageKind::Seen | StageKind::Class | StageKind::Selector | StageKind::Node
-        )
-    });
-    selected.map_or(0, |s| s.left)
+/// How many devices class and request select for the node. "All" is all of these, so that later checks must not lose any.
+pub(super) fn selected(stages: &[Stage]) -> i64 {
+    let last = stages.iter().rev().find(|s| s.kind <= StageKind::Node);
+    last.map_or(0, |s| s.left)
 }
 
 /// The checks for an alternative, without checks that can never fail.

@@ -18,9 +18,10 @@ use crate::pool::ViewState;
 pub struct Nearness {
     /// Requests for which there are enough devices.
     pub satisfied: usize,
-    /// Of the other requests, how many checks leave enough devices, summed up.
+    /// Of the other requests, how many checks come before the one that leaves too few devices, summed up. Where fewer
+    /// are selected than are wanted, those of the selection are passed if they leave any.
     pub checks: usize,
-    /// Of the other requests, the sum of devices that pass all checks before the one that leaves too few.
+    /// Of the other requests, the sum of devices that pass the check that leaves too few.
     pub devices: i64,
 }
 
@@ -58,8 +59,9 @@ impl Allocator {
     }
 }
 
-/// Whether there are enough devices for an alternative; if not, the number of checks after which there still are, and
-/// the number of devices that remain after the next one.
+/// Whether there are enough devices for an alternative; if not, the check that leaves too few and the number of devices
+/// that it leaves. Where fewer are selected than are wanted, that is the last check of the selection, unless it or one
+/// before leaves none.
 fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (bool, usize, i64) {
     let alternative = &attempt.claims.alternatives[id as usize];
     let mut stages = filter_counts::stages(attempt, alternative);
@@ -86,17 +88,24 @@ fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (b
             }
         }
     }
-    let needs = fixed_count(alternative).unwrap_or_else(|| filter_counts::wanted_by_all(&stages));
+    let needs = fixed_count(alternative).unwrap_or_else(|| filter_counts::selected(&stages));
     filter_counts::constraints(attempt, alternative, &passed, &mut stages);
-    let too_few = |stage: &&Stage| stage.left < needs.max(1);
-    match stages.iter().find(too_few) {
-        None => (true, 0, 0),
-        Some(stage) if withheld > 0 && stage.kind < StageKind::Node => {
-            (false, order(StageKind::Node), withheld)
-        }
-        // By the kind of the check: nodes differ in how many checks there are.
-        Some(stage) => (false, order(stage.kind), stage.left),
+    let Some(short) = stages.iter().find(|stage| stage.left < needs.max(1)) else {
+        return (true, 0, 0);
+    };
+    // By the kind of the check: nodes differ in how many checks there are.
+    if short.kind > StageKind::Node {
+        return (false, order(short.kind), short.left);
     }
+    // There are too few whatever others hold. However many devices of other kinds a node has, they bring it no nearer
+    // than a single one of those that are wanted.
+    let selected = filter_counts::selected(&stages) + withheld;
+    if selected > 0 {
+        return (false, order(StageKind::Node), selected);
+    }
+    let none = |stage: &&Stage| stage.kind != StageKind::Seen && stage.left == 0;
+    let last = stages.iter().find(none).map_or(short.kind, |s| s.kind);
+    (false, order(last), 0)
 }
 
 impl Alternative {

@@ -197,7 +197,7 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
     );
     let report = Report::new(&mut loaded, &namespace, bare)?;
     report.print(out, json)?;
-    Ok(Outcome::of(report.fits))
+    Ok(Outcome::of(report.lacks_nothing()))
 }
 
 /// The state of the cluster, with warnings about it; the namespace, and the client unless it was in a file.
@@ -251,7 +251,7 @@ fn of_files(
         match Report::new(loaded, namespace, name) {
             Ok(report) => {
                 report.print(out, json)?;
-                outcome = outcome.max(Outcome::of(report.fits));
+                outcome = outcome.max(Outcome::of(report.lacks_nothing()));
             }
             // The other pods are still explained.
             Err(error) => {

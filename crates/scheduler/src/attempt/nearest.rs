@@ -57,8 +57,9 @@ impl Attempt<'_> {
     }
 
     /// What the nearest node lacks: the node with the most device requests satisfied; among those, the one that the
-    /// fewest plugins reject; among those, the one where the most checks leave enough devices; among those, the first.
-    /// Checks at most `most` devices. `None` if no node rejects the pod for lack of devices.
+    /// fewest plugins reject; among those, the one where the most checks leave enough devices; among those, the one
+    /// where the most devices remain, then the first. Checks at most `most` devices. `None` if no node rejects the pod
+    /// for lack of devices.
     pub(crate) fn explain_nearest(&self, unplaced: &FitError, most: usize) -> Option<String> {
         let devices = self.devices()?;
         let lacks_devices = |p: Plugin| p == Plugin::DynamicResources;

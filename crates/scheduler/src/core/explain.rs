@@ -59,7 +59,8 @@ pub struct NodeVerdict {
     pub unavailable: Vec<String>,
     /// How near the node comes to being feasible, when it rejects the pod.
     pub rank: Option<Rank>,
-    /// The pods that are expected there, and that this one may not drive away.
+    /// The pods that are expected there, and that this one may not drive away. Empty if the node would not be feasible
+    /// without them either.
     pub kept_for: Vec<Key>,
 }
 
@@ -142,16 +143,20 @@ impl Core {
             };
             let unavailable = attempt.devices().map(|d| d.unavailable(node));
             let rank = rejection.as_ref().map(|r| attempt.rank(node, r));
+            let mut expected = nominated(&node.name);
+            if rejection.is_some()
+                && !expected.is_empty()
+                && attempt.evaluate(node, &|_: &str| Vec::new()).is_err()
+            {
+                expected.clear();
+            }
             nodes.push(NodeVerdict {
                 name: node.name.clone(),
                 unavailable: unavailable.unwrap_or_default(),
                 rank,
                 rejection,
                 explanation,
-                kept_for: nominated(&node.name)
-                    .iter()
-                    .map(|p| p.key.clone())
-                    .collect(),
+                kept_for: expected.iter().map(|p| p.key.clone()).collect(),
             });
         }
         let chosen = attempt.place(0, &nominated).ok().map(|placement| {

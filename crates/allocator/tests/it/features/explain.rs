@@ -295,3 +295,23 @@ fn nodes_are_compared_by_how_near_they_come() {
     );
     assert!(two < in_order[4] && two.devices == 1, "{two:?}");
 }
+
+/// However many devices of other kinds a node has.
+#[test]
+fn devices_of_other_drivers_bring_a_node_no_nearer() {
+    let near = |slices: Vec<Value>| {
+        let own = json!({"selectors": [{"cel": {"expression": format!("device.driver == \"{DRIVER}\"")}}]});
+        let claims = vec![claim("c", vec![request("r", 9, own)], json!({}))];
+        let made = problem(slices, claims);
+        let claims = made.claims(&SelectorCache::new());
+        Allocator::nearness(&made.cluster(), &made.nodes()[0], &claims).0
+    };
+    let many = |count: usize, driver: &str| {
+        let names: Vec<String> = (0..count).map(|i| format!("d{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        vec![slice("p", plain(&names), json!({"driver": driver}))]
+    };
+    let (others, own) = (near(many(20, "nic.example.com")), near(many(8, DRIVER)));
+    assert!(others < own, "{others:?} {own:?}");
+    assert_eq!((own.satisfied, own.devices), (0, 8));
+}

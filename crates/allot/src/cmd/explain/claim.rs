@@ -74,7 +74,7 @@ pub fn explain(
     for (namespace, pod) in &pods {
         let report = Report::new(loaded, namespace, pod)?;
         report.print(out, json)?;
-        outcome = outcome.max(Outcome::of(report.fits));
+        outcome = outcome.max(Outcome::of(report.lacks_nothing()));
     }
     Ok(outcome)
 }

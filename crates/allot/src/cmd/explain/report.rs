@@ -1,5 +1,7 @@
 //! The explanation of one pod, as text and as JSON.
 
+use std::cmp::Reverse;
+
 use allot_allocator::explain::Explanation;
 use allot_apimachinery::suggest;
 use allot_scheduler::attempt::Rank;
@@ -111,7 +113,7 @@ struct Answer {
     /// How near the node comes to being feasible, when the pod does not fit.
     #[serde(skip)]
     rank: Option<Rank>,
-    /// Other pods that are nominated to the node.
+    /// Other pods that are nominated to the node; of one that does not fit, only if it would without them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kept_for: Vec<String>,
 }
@@ -241,6 +243,17 @@ impl Report {
         report.would_go_to = chosen.as_ref().map(Place::from).filter(|_| known);
         report.chosen = chosen.filter(|_| known);
         Ok(())
+    }
+
+    /// Whether it fits or runs, and waits for nothing, such as a binding condition of devices that it has already.
+    pub fn lacks_nothing(&self) -> bool {
+        self.fits && self.problems.is_empty()
+    }
+
+    /// Orders the nodes by how near they come to being feasible, the nearest first; equal ones stay in the scheduler's
+    /// order. Those that fit are the last.
+    pub fn order_by_nearness(&mut self) {
+        self.nodes.sort_by_key(|answer| Reverse(answer.rank));
     }
 
     /// Whether it is placed with its gang.

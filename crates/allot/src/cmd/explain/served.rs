@@ -10,7 +10,7 @@ use crate::component::read_scheduler_config;
 
 /// Limit of node names for each reason.
 const NODES: usize = 8;
-/// Limit of reasons for a pod; those of most nodes are kept.
+/// Limit of reasons for a pod; those of the nearest nodes are kept.
 const GROUPS: usize = 12;
 
 /// The explanation of each pod, given as namespace and name. One that cannot be explained has an `error`.
@@ -30,19 +30,24 @@ pub async fn answers(
         let mut loaded = ClusterObjects::new(snapshot, namespace).load(config)?;
         let answer = |(namespace, name): (String, String)| {
             let report = Report::new(&mut loaded, &namespace, &name);
-            let value = report.and_then(|report| Ok(serde_json::to_value(&report)?));
-            let pod = format!("{namespace}/{name}");
-            match value {
-                Ok(value) => together(value),
-                Err(error) => json!({"pod": pod, "error": format!("{error:#}")}),
-            }
+            report.and_then(grouped).unwrap_or_else(|error| {
+                let pod = format!("{namespace}/{name}");
+                json!({"pod": pod, "error": format!("{error:#}")})
+            })
         };
         Ok(pods.into_iter().map(answer).collect())
     })
     .await?
 }
 
-/// An answer with groups of nodes in place of thousands of nodes.
+/// A report with groups of nodes in place of thousands of nodes, the nearest first.
+pub(super) fn grouped(mut report: Report) -> anyhow::Result<Value> {
+    // How near a node comes is not in the value.
+    report.order_by_nearness();
+    Ok(together(serde_json::to_value(&report)?))
+}
+
+/// Groups the nodes of an answer in their order.
 fn together(mut report: Value) -> Value {
     let nodes = match report.get_mut("nodes").map(Value::take) {
         Some(Value::Array(nodes)) => nodes,
@@ -63,7 +68,6 @@ fn together(mut report: Value) -> Value {
             None => groups.push((same, vec![name], node)),
         }
     }
-    groups.sort_by_key(|(_, names, _)| std::cmp::Reverse(names.len()));
     let left_out = groups.len().saturating_sub(GROUPS);
     groups.truncate(GROUPS);
     let groups = groups.into_iter().map(|(_, names, mut node)| {

@@ -9,6 +9,7 @@ use super::report::Report;
 use crate::cmd::snapshot::Snapshot;
 
 mod bound;
+mod nearest;
 mod pending;
 mod reasons;
 mod replicas;

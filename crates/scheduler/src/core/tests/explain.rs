@@ -68,6 +68,10 @@ fn events_name_preemption_and_nominations() {
     let verdict = fixture.explained("q");
     assert_eq!(verdict.nodes[0].kept_for, [Key::new("ns", "p")]);
     assert!(verdict.nodes[0].rejection.is_some() && verdict.expected.is_none());
+    // It would not fit there without the other pod either.
+    fixture.plain("r", 5, 0, None);
+    let verdict = fixture.explained("r");
+    assert!(verdict.nodes[0].rejection.is_some() && verdict.nodes[0].kept_for.is_empty());
 }
 
 #[test]

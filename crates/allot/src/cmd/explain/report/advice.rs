@@ -35,12 +35,7 @@ pub(super) fn advice(
             ))
         }
         Some(_) => None,
-        None if by(Plugin::GangScheduling) => {
-            let group = group_key(pod)?;
-            Some(format!(
-                "there is no PodGroup {group}: make it, or make the pod without spec.schedulingGroup"
-            ))
-        }
+        None if by(Plugin::GangScheduling) => missing::group(loaded, pod),
         None => {
             let group = group_key(pod).filter(|key| loaded.gangs_off.contains(key))?;
             Some(format!(
@@ -50,9 +45,13 @@ pub(super) fn advice(
     }
 }
 
-/// Says which component is late.
+/// Says which component is late, or what it waits for.
 fn not_made(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
     let (claim, template) = templates(pod).next()?;
+    // Whether the claim is the pod's own or its group's is known when the group is.
+    if let Some(group) = missing::group(loaded, pod) {
+        return Some(group);
+    }
     let namespace = &pod.key.namespace;
     let from = format!("claim {claim:?} is made from ResourceClaimTemplate {namespace}/{template}");
     Some(match over_quota(loaded, namespace, template) {

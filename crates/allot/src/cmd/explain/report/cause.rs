@@ -4,7 +4,7 @@ use allot_allocator::explain::RequestExplanation;
 use serde::Serialize;
 
 use super::Report;
-use super::groups::{failing, groups};
+use super::groups::{failing, groups, unusable};
 use crate::cmd::count;
 
 /// Why a pod waits.
@@ -77,6 +77,9 @@ impl Report {
             let separator = if index == 0 { ": " } else { "; " };
             reason += separator;
             reason += &sentence(request);
+        }
+        for pool in nearest.explanation.iter().flat_map(|e| &e.unusable_pools) {
+            reason += &format!("; {}", unusable(pool));
         }
         if let Some(advice) = &self.advice {
             reason += &format!("; {advice}");

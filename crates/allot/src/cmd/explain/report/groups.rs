@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use allot_allocator::explain::{Explanation, RequestExplanation, Stage};
+use allot_allocator::explain::{Explanation, RequestExplanation, Stage, StageKind, UnusablePool};
 use allot_controllers::liveness::TAINT as DRIVER_GONE;
 
 use super::{Answer, Rejected};
@@ -38,20 +38,40 @@ pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
     groups
 }
 
-/// The key of equal explanations: the check at which each request has too few devices, not their number.
-fn shape(explanation: Option<&Explanation>) -> Vec<(&str, &str, Option<String>)> {
-    let requests = explanation.into_iter().flat_map(|e| &e.requests);
-    let kind = |stage: &Stage| format!("{:?} {:?}", stage.kind, stage.detail);
-    let failing = |r: &RequestExplanation| failing(r).map(|at| kind(&r.filter_counts[at]));
-    requests
-        .map(|r| (&*r.claim, &*r.request, failing(r)))
-        .collect()
+/// The key of equal explanations.
+#[derive(PartialEq)]
+struct Shape<'a> {
+    /// Claim and name of each request; the checks at which it has too few devices and none, not their numbers.
+    requests: Vec<(&'a str, &'a str, [Option<String>; 2])>,
+    has_unusable_pools: bool,
 }
 
-/// The check that leaves too few devices.
+fn shape(explanation: Option<&Explanation>) -> Shape<'_> {
+    let requests = explanation.into_iter().flat_map(|e| &e.requests);
+    let kind = |r: &RequestExplanation, at: Option<usize>| {
+        let stage = &r.filter_counts[at?];
+        Some(format!("{:?} {:?}", stage.kind, stage.detail))
+    };
+    let checks = |r: &RequestExplanation| [kind(r, failing(r)), kind(r, none_left(r))];
+    Shape {
+        requests: requests
+            .map(|r| (&*r.claim, &*r.request, checks(r)))
+            .collect(),
+        has_unusable_pools: explanation.is_some_and(|e| !e.unusable_pools.is_empty()),
+    }
+}
+
+/// The check that leaves too few devices. That a node has devices at all is no check.
 pub(super) fn failing(request: &RequestExplanation) -> Option<usize> {
+    let too_few =
+        |stage: &Stage| stage.kind != StageKind::Seen && stage.left < request.needs.max(1);
+    request.filter_counts.iter().position(too_few)
+}
+
+/// The check that leaves no device: the last one that is printed.
+fn none_left(request: &RequestExplanation) -> Option<usize> {
     let mut stages = request.filter_counts.iter();
-    stages.position(|stage| stage.left < request.needs.max(1))
+    stages.position(|stage| stage.left == 0)
 }
 
 /// Nodes with the same verdict.
@@ -79,8 +99,7 @@ impl Group<'_> {
             print_request(request, out)?;
         }
         for pool in &explanation.unusable_pools {
-            let (driver, name, reason) = (&pool.driver, &pool.pool, &pool.reason);
-            writeln!(out, "    pool {driver}/{name} cannot be used: {reason}")?;
+            writeln!(out, "    {}", unusable(pool))?;
         }
         if explanation
             .requests
@@ -93,12 +112,20 @@ impl Group<'_> {
     }
 }
 
+/// `pool gpu.example.com/node-1 cannot be used: some of its slices are not published yet`
+pub(super) fn unusable(pool: &UnusablePool) -> String {
+    let (driver, name, reason) = (&pool.driver, &pool.pool, &pool.reason);
+    format!("pool {driver}/{name} cannot be used: {reason}")
+}
+
 fn print_request(request: &RequestExplanation, out: &mut impl Write) -> io::Result<()> {
     let (claim, name) = (&request.claim, &request.request);
-    let devices = count(usize::try_from(request.needs).unwrap_or_default(), "device");
+    // All of none are not enough.
+    let needs = usize::try_from(request.needs.max(1)).unwrap_or(usize::MAX);
+    let devices = count(needs, "device");
     writeln!(out, "    claim {claim}, request {name} needs {devices}:")?;
     // Checks after the one that leaves no device have none.
-    let last = request.filter_counts.iter().position(|s| s.left == 0);
+    let last = none_left(request);
     for stage in request
         .filter_counts
         .iter()

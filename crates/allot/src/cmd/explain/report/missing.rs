@@ -1,4 +1,4 @@
-//! Objects that a pod names and that do not exist: claims, templates, classes, drivers; with suggestions.
+//! Objects that a pod names and that do not exist: claims, templates, groups, classes, drivers; with suggestions.
 
 use allot_apimachinery::suggest;
 use allot_scheduler::pod::PodInfo;
@@ -60,6 +60,25 @@ pub(super) fn template(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String
     Some(format!(
         "there is no ResourceClaimTemplate {namespace}/{template}, from which claim {claim:?} is to be made{hint}"
     ))
+}
+
+/// Reports a PodGroup that the pod names and that does not exist.
+pub(super) fn group(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
+    let namespace = &*pod.key.namespace;
+    let missing = pod.group()?;
+    let known = loaded.names_of("PodGroup", namespace);
+    if loaded.unseen("PodGroup", namespace).is_some() || known.contains(&missing) {
+        return None;
+    }
+    let hint = match suggest::hint(missing, known) {
+        hint if hint.is_empty() => elsewhere(loaded, "PodGroup", missing),
+        hint => hint,
+    };
+    let hint = match hint.is_empty() {
+        true => ": make it, or make the pod without spec.schedulingGroup".to_owned(),
+        false => hint,
+    };
+    Some(format!("there is no PodGroup {namespace}/{missing}{hint}"))
 }
 
 /// `; there is one in namespace x`.

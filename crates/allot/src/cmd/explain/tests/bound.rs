@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::pending::Pending;
 use super::*;
 
 fn check(objects: &[Value], expected: &[&str]) {
@@ -115,6 +116,28 @@ fn problems_of_its_node_and_claims_are_reported() {
     check(&objects, &["  there is no claim default/claim\n"]);
     objects.remove(0);
     check(&objects, &["  there is no node a\n"]);
+}
+
+#[test]
+fn regression_a_pod_that_waits_for_its_devices_is_not_well() {
+    let result = json!([{"device": "x", "bindingConditions": ["Ready"]}]);
+    let mut claim = held("claim", "a", result, Some("p"));
+    for (status, is_ready) in [("False", false), ("True", true)] {
+        claim["status"]["devices"] = json!([{"driver": "d", "pool": "a", "device": "x", "conditions": [
+            {"type": "Ready", "status": status, "reason": "Waits", "message": "for the fabric",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]);
+        let objects = [
+            node("a"),
+            slice("a", json!([{"name": "x"}])),
+            class("true"),
+            user(),
+            claim.clone(),
+        ];
+        let mut loaded = loaded(&objects);
+        let report = Report::new(&mut loaded, "default", "p").expect("a report");
+        assert_eq!(report.lacks_nothing(), is_ready, "{report:?}");
+        assert_eq!(Pending::new(&mut loaded, None).all_fit(), is_ready);
+    }
 }
 
 #[test]

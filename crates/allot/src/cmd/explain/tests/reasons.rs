@@ -209,8 +209,9 @@ fn devices_of_which_too_little_is_left() {
             "pool d/b cannot be used: some of its slices are not published yet (1 of 2 are there)",
         ],
         explain: &[
-            "(b, a)",
+            "(b)",
             "pool d/b cannot be used: some of its slices are not published yet (1 of 2 are there)",
+            "(a)",
         ],
     });
     let nic = json!([{"name": "x", "allowMultipleAllocations": true, "capacity": {"bandwidth": {"value": "10G"}}}]);
@@ -282,6 +283,57 @@ fn claims_that_are_elsewhere_or_not_made() {
             "which a quota does not allow now: exceeded quota: q, requested: gpu.deviceclass",
             "event FailedResourceClaimCreation (4 times): exceeded quota: q",
         ],
+    });
+}
+
+/// The claim controller waits for the group, which may never be made.
+#[test]
+fn regression_a_group_that_is_missing_is_named() {
+    let template = dra(
+        "ResourceClaimTemplate",
+        "t",
+        Some("default"),
+        json!({"spec": {"devices": {"requests": [request(json!({}))]}}}),
+    );
+    let mut pod = pod("p", json!({"resourceClaimTemplateName": "t"}));
+    pod["spec"]["schedulingGroup"] = json!({"podGroupName": "trian"});
+    let group = |name: &str, namespace: &str| {
+        json!({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": namespace, "uid": name},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}})
+    };
+    let told = |groups: Vec<Value>| {
+        let more = [vec![template.clone(), pod.clone()], groups].concat();
+        explained(&cluster(json!([]), request(json!({})), more))
+    };
+    let missing = "there is no PodGroup default/trian";
+    for (groups, expected) in [
+        (
+            vec![],
+            ": make it, or make the pod without spec.schedulingGroup\n",
+        ),
+        (vec![group("train", "default")], "; did you mean train?\n"),
+        (
+            vec![group("trian", "other")],
+            "; there is one in namespace other\n",
+        ),
+    ] {
+        let text = told(groups);
+        assert!(text.contains(&format!("{missing}{expected}")), "{text}");
+    }
+    let text = told(vec![group("trian", "default")]);
+    assert!(text.contains("by the claim controller, which has not done it yet"));
+}
+
+/// As events say it.
+#[test]
+fn regression_all_of_none_is_one_device() {
+    let all = request(json!({"allocationMode": "All", "count": null}));
+    check(&Row {
+        reason: "all devices, and there are none",
+        objects: cluster(json!([]), all, Vec::new()),
+        event: &["request r needs 1 device, the node has none"],
+        explain: &["request r needs 1 device:\n      0 seen\n"],
     });
 }
 
