@@ -178,8 +178,12 @@ pub fn manifest(data: &[u8]) {
         return;
     };
     for minor in [30, 32, 34, 36] {
-        let _ =
-            allot_model::lint::lint(&document, Release::new(minor), jiff::Timestamp::UNIX_EPOCH);
+        let _ = allot_model::lint::lint(
+            &document,
+            Release::new(minor),
+            &[],
+            jiff::Timestamp::UNIX_EPOCH,
+        );
     }
     let named = document["kind"].as_str().unwrap_or_default();
     for kind in Kind::ALL.into_iter().filter(|kind| kind.name() == named) {

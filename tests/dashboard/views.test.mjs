@@ -23,6 +23,40 @@ test("a pod that waits is explained, check by check", async () => {
   await shows(page.locator("h1"), "2 pods wait for devices");
 });
 
+test("regression: a pod that is held back by more than nodes is not said to fit", async () => {
+  const page = await open(served.link, { hash: "#map" });
+  const fits = { fits: false, nodeCount: 18, fitting: { count: 18, nodes: ["node-0"] } };
+  const reports = {
+    "research/waiting-1": {
+      ...fits,
+      gang: {
+        group: "research/train", minCount: 3, pods: 3, placed: 1, fits: false, reason: "2 of 3 pods have places",
+        members: [{ pod: "research/late", placed: false, reason: "its claim is not there" }],
+        leftOut: {
+          pod: "research/last", reason: "no node is left", nodeCount: 18,
+          groups: [{ count: 18, nodes: ["node-7"], rejected: { plugin: "x", reason: "cannot be used" }, unavailable: ["claim a is elsewhere"] }],
+        },
+      },
+    },
+    "research/waiting-0": { ...fits, fits: true, problems: ["claim b: waits for the condition Ready"], quota: "exceeded quota: q" },
+  };
+  const asked = (url) => url.pathname.endsWith("/api/explain");
+  await page.route(asked, (route) => {
+    const pods = new URL(route.request().url()).searchParams.getAll("pod");
+    return route.fulfill({ json: { pods: pods.map((pod) => ({ pod, ...(reports[pod] ?? { ...fits, fits: true }) })) } });
+  });
+  await page.evaluate(() => (location.hash = "#pending"));
+  const gang = page.getByRole("article", { name: "Pod research/waiting-1" });
+  for (const text of ["gang research/train", "2 of 3 pods have places", "research/late: its claim is not there", "research/last has no place beside", "node-7", "claim a is elsewhere"]) {
+    await shows(gang, text);
+  }
+  const problems = page.getByRole("article", { name: "Pod research/waiting-0" });
+  await shows(problems, "waits for the condition Ready");
+  await shows(problems, "exceeded quota: q");
+  for (const pod of [gang, problems]) assert.equal(await pod.getByText("fits on").count(), 0);
+  assert.deepEqual(page.problems, []);
+});
+
 test("claims have lives, and leaks are named", async () => {
   const leaked = structuredClone(served.api.list("resourceclaims").find((c) => c.status?.reservedFor));
   delete leaked.status.reservedFor;

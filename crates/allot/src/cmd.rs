@@ -42,6 +42,15 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
+/// Refuses a question about device classes without the right to see them.
+fn may_list_classes(snapshot: &snapshot::Snapshot) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        snapshot.has_all("DeviceClass"),
+        "classes are in deviceclasses.resource.k8s.io, and there is no right to list them"
+    );
+    Ok(())
+}
+
 /// Refuses a name that is not one of those `there are`, and says which are: `no device of node a; there are: node-0`.
 fn known<'a>(
     no: &str,

@@ -4,17 +4,20 @@
 const LONGEST: usize = 256;
 
 /// The known name that is most similar to `wanted`, if one is similar enough: a third of its letters may be wrong,
-/// missing, surplus or swapped with a neighbour. Of equally similar names, the first in alphabetical order. A known
-/// name is not suggested for itself.
+/// missing, surplus or swapped with a neighbour. A domain that both have does not count: `nope.example.com` is not like
+/// `gpu.example.com`. Of equally similar names, the first in alphabetical order. A known name is not suggested for
+/// itself.
 pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let letters: Vec<char> = wanted.chars().collect();
-    if letters.is_empty() || letters.len() > LONGEST {
+    if wanted.is_empty() || wanted.len() > 4 * LONGEST {
         return None;
     }
-    let most = (letters.len() / 3).max(1);
     let distances = known.into_iter().filter_map(|name| {
-        let other: Vec<char> = name.chars().take(LONGEST + 1).collect();
-        if name == wanted || other.len().abs_diff(letters.len()) > most {
+        let (own, other) = without_shared(wanted, name);
+        let letters: Vec<char> = own.chars().take(LONGEST + 1).collect();
+        let other: Vec<char> = other.chars().take(LONGEST + 1).collect();
+        let most = (letters.len() / 3).max(1);
+        let is_long = letters.len() > LONGEST;
+        if name == wanted || is_long || other.len().abs_diff(letters.len()) > most {
             return None;
         }
         let distance = distance(&letters, &other);
@@ -29,6 +32,31 @@ pub fn hint<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Strin
         Some(name) => format!("; did you mean {name}?"),
         None => String::new(),
     }
+}
+
+/// Two names without the domain that both have: what is before the last `/`, and the last labels, of which each name
+/// keeps one.
+fn without_shared<'a>(a: &'a str, b: &'a str) -> (&'a str, &'a str) {
+    if let (Some((of_a, in_a)), Some((of_b, in_b))) = (a.rsplit_once('/'), b.rsplit_once('/')) {
+        if of_a == of_b {
+            return (in_a, in_b);
+        }
+        if in_a == in_b {
+            return without_labels(of_a, of_b);
+        }
+    }
+    without_labels(a, b)
+}
+
+/// Two names without the last labels that are equal.
+fn without_labels<'a>(mut a: &'a str, mut b: &'a str) -> (&'a str, &'a str) {
+    while let (Some((before_a, last_a)), Some((before_b, last_b))) =
+        (a.rsplit_once('.'), b.rsplit_once('.'))
+        && last_a == last_b
+    {
+        (a, b) = (before_a, before_b);
+    }
+    (a, b)
 }
 
 /// How many letters must be replaced, inserted, deleted or swapped with the next one (optimal string alignment);
@@ -82,6 +110,17 @@ mod tests {
         check("memory", &["memory"], None);
         check(&"x".repeat(10_000), &["x"], None);
         check("x", &[&"x".repeat(10_000)], None);
+    }
+
+    #[test]
+    fn a_shared_domain_makes_no_likeness() {
+        let attributes = ["gpu.example.com/model", "gpu.example.com/numaNode"];
+        check("gpu.example.com/numanode", &attributes, Some(attributes[1]));
+        check("gpu.example.com/numaNode", &attributes[..1], None);
+        check("gpu.exmple.com/model", &attributes, Some(attributes[0]));
+        check("nope.example.com", &["gpu.example.com"], None);
+        check("nic.example.com/model", &attributes, None);
+        check("example.com", &["gpu.example.com"], None);
     }
 
     #[test]

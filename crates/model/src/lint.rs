@@ -35,10 +35,13 @@ pub struct Finding {
     pub text: String,
 }
 
-/// Checks one document for a cluster of `release` with default feature gates. `now` is the time of creation.
-pub fn lint(document: &Value, release: Release, now: Timestamp) -> Vec<Finding> {
+/// Checks one document for a cluster of `release` with default feature gates. `served` are the versions of the group
+/// `resource.k8s.io` that the cluster is known to serve, also those that a release does not serve by default. `now` is
+/// the time of creation.
+pub fn lint(document: &Value, release: Release, served: &[String], now: Timestamp) -> Vec<Finding> {
     let mut findings = Findings {
         release,
+        served,
         list: Vec::new(),
     };
     let (group, version) = document
@@ -61,12 +64,13 @@ fn misspelt(kind: &str) -> String {
     }
 }
 
-struct Findings {
+struct Findings<'a> {
     release: Release,
+    served: &'a [String],
     list: Vec<Finding>,
 }
 
-impl Findings {
+impl Findings<'_> {
     fn add(&mut self, effect: Effect, field: impl Into<String>, text: impl Into<String>) {
         self.list.push(Finding {
             effect,
@@ -126,6 +130,7 @@ impl Findings {
                     format!("{release} does not know {kind} in {version}; {known}"),
                 );
             }
+            Served::OnRequest if self.served.iter().any(|known| known == version) => {}
             Served::OnRequest => {
                 let text = format!(
                     "not served unless the API server runs with --runtime-config={GROUP}/{version}=true"

@@ -6,13 +6,15 @@ import { list } from "../model/types";
 import type { RawPod } from "../model/types";
 import { ago, plural } from "../ui/format";
 import { Pager } from "../ui/pager";
-import { check } from "./report";
-import type { Group, Report, Request } from "./report";
+import { check, fitting } from "./report";
+import type { Gang, Group, Places, Report, Request } from "./report";
 
 /** Pods that are explained together: each time the whole cluster is read. */
 const SIZE = 10;
 /** What is older is asked for again, if something has changed. */
 const STALE = 15_000;
+/** Pods of a gang that are named. */
+const MEMBERS = 6;
 
 export function PendingView({ fleet, version }: { fleet: Fleet; version: number }) {
   const [page, setPage] = useState(0);
@@ -101,26 +103,81 @@ function Waiting({ pod, report }: { pod: RawPod; report: Report | undefined }) {
 
 function Explained({ report }: { report: Report }) {
   if (report.error !== undefined) return <p class="warn">{report.error}</p>;
-  const groups = list(report.groups);
-  const fits = report.fitting?.count ?? 0;
+  const fits = fitting(report);
   return (
     <>
+      {report.quota && <p class="reason">is not let in: {report.quota}</p>}
+      {list(report.problems).map((problem) => (
+        <p class="reason" key={problem}>
+          {problem}
+        </p>
+      ))}
       {report.rejected && <p class="reason">{report.rejected.reason}</p>}
       {report.node && <p class="good">is on {report.node} now</p>}
       {fits > 0 && (
         <p class="good">
           fits on {plural(fits, "node")} of {report.nodeCount}
+          {report.gang ? ", and so does its gang" : ""}
           {report.wouldGoTo ? `, would go to ${report.wouldGoTo.node}` : ""}
           {list(report.hidden).length > 0 ? `; not all is known of ${list(report.hidden).join(", ")}` : ""}
         </p>
       )}
       {report.advice && <p class="advice">{report.advice}</p>}
-      {groups.map((group, at) => (
-        <Nodes key={at} group={group} total={report.nodeCount ?? 0} />
-      ))}
-      {(report.groupsLeftOut ?? 0) > 0 && <p class="quiet">{plural(report.groupsLeftOut ?? 0, "more reason")}, each of nodes less near</p>}
+      {report.gang && <GangVerdict gang={report.gang} reason={report.rejected?.reason} />}
+      <Reasons places={report} />
     </>
   );
+}
+
+function Reasons({ places }: { places: Places }) {
+  const { nodeCount = 0, groupsLeftOut = 0 } = places;
+  return (
+    <>
+      {list(places.groups).map((group, at) => (
+        <Nodes key={at} group={group} total={nodeCount} />
+      ))}
+      {groupsLeftOut > 0 && <p class="quiet">{plural(groupsLeftOut, "more reason")}, each of nodes less near</p>}
+    </>
+  );
+}
+
+/** Whether the gang is placed, and which of its pods lacks what. `reason` is said already. */
+function GangVerdict({ gang, reason }: { gang: Gang; reason: string | undefined }) {
+  const { leftOut } = gang;
+  const mustGo = list(gang.mustGo);
+  const held = list(gang.members).filter((m) => m.node === undefined && m.reason !== undefined && m.pod !== leftOut?.pod && m.reason !== gang.reason);
+  return (
+    <section class="nodes">
+      <p>
+        <strong>gang {gang.group}</strong> needs {plural(gang.minCount, "pod")}, {gang.pods} there, {gang.placed} placed
+      </p>
+      {mustGo.length > 0 ? (
+        <p class="reason">it fits when these have left: {some(mustGo)}</p>
+      ) : (
+        gang.reason !== undefined && gang.reason !== reason && <p class="reason">it waits: {gang.reason}</p>
+      )}
+      {held.slice(0, MEMBERS).map((member) => (
+        <p class="small" key={member.pod}>
+          {member.pod}: {member.reason}
+        </p>
+      ))}
+      {held.length > MEMBERS && <p class="quiet small">and {plural(held.length - MEMBERS, "more pod")}</p>}
+      {leftOut && (
+        <>
+          <p class="reason">
+            {leftOut.pod} has no place beside the others: {leftOut.reason}
+          </p>
+          <Reasons places={leftOut} />
+        </>
+      )}
+    </section>
+  );
+}
+
+/** The first of many names, and how many more there are. */
+function some(names: readonly string[]): string {
+  const more = names.length - MEMBERS;
+  return names.slice(0, MEMBERS).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
 function Nodes({ group, total }: { group: Group; total: number }) {
@@ -138,6 +195,11 @@ function Nodes({ group, total }: { group: Group; total: number }) {
         {nodes.join(", ")}
         {more > 0 ? ` and ${more} more` : ""}
       </p>
+      {list(group.unavailable).map((claim) => (
+        <p class="warn" key={claim}>
+          {claim}
+        </p>
+      ))}
       {list(explanation?.requests).map((request) => (
         <Funnel key={`${request.claim} ${request.request}`} request={request} />
       ))}

@@ -18,7 +18,10 @@ use super::{component, some};
   allot cel 'device.attributes[\"gpu.example.com\"].index < 3' --slice slice.yaml
   allot cel 'device.driver == \"gpu.example.com\"' --cluster
   allot cel --class gpu.example.com         what the selectors of a class select
-  allot cel EXPRESSION --class gpu.example.com --node node-0")]
+  allot cel EXPRESSION --class gpu.example.com --node node-0
+
+With --driver or --node it is evaluated on the devices of the cluster, unless --slice
+names a file.")]
 pub struct Args {
     /// The CEL expression; `-` reads it from standard input. The selectors of the class when absent
     #[arg(required_unless_present = "class")]
@@ -61,6 +64,17 @@ enum Output {
     Yaml,
 }
 
+impl Args {
+    /// Whether the devices of the cluster are meant: a node or a driver is one of the cluster unless there is a file.
+    fn is_about_cluster(&self) -> bool {
+        self.cluster
+            || self.class.is_some()
+            || self.driver.is_some()
+            || self.node.is_some()
+            || self.source.is_given()
+    }
+}
+
 /// A device of a slice, with the name that the output shows.
 struct Named {
     name: String,
@@ -85,11 +99,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         expressions =
             vec![std::io::read_to_string(std::io::stdin()).context("cannot read the expression")?];
     }
-    let mut devices = match &args.slice {
-        Some(file) => read_devices(file)?,
-        None => Vec::new(),
-    };
-    if args.cluster || args.class.is_some() || args.source.is_given() {
+    let mut devices = Vec::new();
+    if let Some(file) = &args.slice {
+        devices = select(&read_slices(file)?, &args)?;
+    } else if args.is_about_cluster() {
         let source = &args.source;
         let snapshot =
             component::block_on(async move |_| source.snapshot(Kinds::Devices, None).await)?;
@@ -97,25 +110,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             snapshot.has_all("ResourceSlice"),
             "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
         );
-        let slices = snapshot
-            .objects
-            .iter()
-            .filter(|o| o["kind"] == "ResourceSlice");
-        known(
-            "node",
-            args.node.as_deref(),
-            slices.clone(),
-            "/spec/nodeName",
-        )?;
-        known(
-            "driver",
-            args.driver.as_deref(),
-            slices.clone(),
-            "/spec/driver",
-        )?;
-        let slices = slices.filter(|slice| is(slice, "/spec/nodeName", args.node.as_deref()));
-        devices = slices.flat_map(devices_of).collect();
+        devices = select(&snapshot.objects, &args)?;
         if let Some(class) = &args.class {
+            super::may_list_classes(&snapshot)?;
             let selectors = selectors_of(class, &snapshot.objects)?;
             if expressions.is_empty() {
                 anyhow::ensure!(
@@ -133,11 +130,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
         }
     }
-    devices.retain(|d| {
-        args.driver
-            .as_deref()
-            .is_none_or(|wanted| wanted == d.device.driver())
-    });
     for expression in &expressions {
         evaluate(expression, &options, &devices, args.output)?;
     }
@@ -168,6 +160,17 @@ fn evaluate(
         }
     }
     Ok(())
+}
+
+/// The devices of the slices among the objects, of the wanted node and driver.
+fn select(objects: &[Value], args: &Args) -> anyhow::Result<Vec<Named>> {
+    let slices = objects.iter().filter(|o| o["kind"] == "ResourceSlice");
+    let (node, driver) = (args.node.as_deref(), args.driver.as_deref());
+    known("node", node, slices.clone(), "/spec/nodeName")?;
+    known("driver", driver, slices.clone(), "/spec/driver")?;
+    let slices = slices.filter(|slice| is(slice, "/spec/nodeName", node));
+    let slices = slices.filter(|slice| is(slice, "/spec/driver", driver));
+    Ok(slices.flat_map(devices_of).collect())
 }
 
 /// Refuses a name that no slice has in a field.
@@ -283,28 +286,30 @@ fn refusal(expression: &str, selector: &Selector) -> Option<String> {
     (selector.max_cost() > MAX_COST).then(|| "too complex, exceeds cost limit".to_owned())
 }
 
-fn read_devices(file: &Path) -> anyhow::Result<Vec<Named>> {
+/// The slices of a file; what has no kind is one.
+fn read_slices(file: &Path) -> anyhow::Result<Vec<Value>> {
     let content = super::allocate::read(Some(file))?;
     let content = String::from_utf8_lossy(&content);
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&content)
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&content)
         .with_context(|| format!("{} is neither YAML nor JSON", file.display()))?;
-    let mut devices = Vec::new();
-    for document in &documents {
-        let items = document["items"].as_array();
-        for slice in items.map_or(std::slice::from_ref(document), Vec::as_slice) {
-            if slice["kind"]
-                .as_str()
-                .is_some_and(|kind| kind != "ResourceSlice")
-            {
-                continue;
+    let mut slices = Vec::new();
+    for document in &mut documents {
+        let items = match document.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            _ => vec![document.take()],
+        };
+        for mut slice in items.into_iter().filter(Value::is_object) {
+            if slice["kind"].as_str().is_none() {
+                slice["kind"] = json!("ResourceSlice");
             }
-            devices.extend(devices_of(slice));
+            slices.push(slice);
         }
     }
-    if devices.is_empty() {
+    let has_devices = |o: &Value| o["kind"] == "ResourceSlice" && !devices_of(o).is_empty();
+    if !slices.iter().any(has_devices) {
         bail!("{} has no ResourceSlice with devices", file.display());
     }
-    Ok(devices)
+    Ok(slices)
 }
 
 fn devices_of(slice: &Value) -> Vec<Named> {

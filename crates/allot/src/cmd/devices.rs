@@ -100,14 +100,11 @@ enum Format {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
+        let wanted = args.namespace.as_deref();
         let (mut snapshot, client) = args
             .source
-            .snapshot_and_client(Kinds::Devices, None)
+            .snapshot_and_client(Kinds::Devices, wanted)
             .await?;
-        anyhow::ensure!(
-            snapshot.has_all("ResourceSlice"),
-            "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
-        );
         let features = allocator_features(&snapshot.features());
         let devices = select(&args, &snapshot, features)?;
         if let (Some(age), Format::Text | Format::Wide) = (snapshot.age(), args.output) {
@@ -133,8 +130,29 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
+/// Refuses what cannot be answered with the rights of the user: an empty answer would look like one.
+fn check_rights(args: &Args, snapshot: &Snapshot) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        snapshot.has_all("ResourceSlice"),
+        "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
+    );
+    if args.class.is_some() || args.by == Some(By::Class) {
+        super::may_list_classes(snapshot)?;
+    }
+    let namespace = args.namespace.as_deref();
+    if let Some(claims) = snapshot.unseen("ResourceClaim", namespace)
+        && (namespace.is_some() || args.by == Some(By::Namespace))
+    {
+        anyhow::bail!(
+            "which claims have devices is in {claims}, and there is no right to list them"
+        );
+    }
+    Ok(())
+}
+
 /// The selected devices.
 fn select(args: &Args, snapshot: &Snapshot, features: Features) -> anyhow::Result<Vec<Device>> {
+    check_rights(args, snapshot)?;
     let all_claims = snapshot.has_all("ResourceClaim");
     let mut devices = inventory(&snapshot.objects, features, all_claims)?;
     // A name that does not exist is more likely a typing error; while watching it may still appear.
@@ -252,7 +270,12 @@ fn print_sums(
             }
         }
         Format::Text | Format::Wide if sums.is_empty() => {
-            writeln!(io::stderr(), "{}", nothing(args))?;
+            let text = match by {
+                By::Class if !devices.is_empty() => "no device is in a device class".to_owned(),
+                By::Namespace if !devices.is_empty() => "no claim has such a device".to_owned(),
+                _ => nothing(args),
+            };
+            writeln!(io::stderr(), "{text}")?;
         }
         Format::Text | Format::Wide => output::table(out, &rows)?,
     }
@@ -329,7 +352,8 @@ impl Screen<'_> {
             watch(client, snapshot, |snapshot| self.print_changes(snapshot)).await?;
             // A watch ends regularly; missed changes are in the next list.
             tokio::time::sleep(AGAIN).await;
-            *snapshot = Snapshot::take(client, Kinds::Devices, None).await?;
+            let wanted = self.args.namespace.as_deref();
+            *snapshot = Snapshot::take(client, Kinds::Devices, wanted).await?;
             self.print_changes(snapshot)?;
         }
     }

@@ -176,6 +176,14 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
         return match args.file.is_empty() {
             true => {
                 let namespace = Some(&*namespace).filter(|_| !args.all_namespaces);
+                // Without a namespace, nothing less than all pods is an answer.
+                if let Some(pods) = loaded.unseen("Pod", namespace.unwrap_or_default()) {
+                    let place = match namespace {
+                        Some(namespace) => format!("in namespace {namespace}"),
+                        None => "in all namespaces".to_owned(),
+                    };
+                    anyhow::bail!("pods {place} are not shown: no right to list {pods}");
+                }
                 let pending = Pending::new(&mut loaded, namespace);
                 pending.print(out, json)?;
                 Ok(Outcome::of(pending.all_fit()))

@@ -6,7 +6,7 @@ use allot_model::features::Release;
 use allot_model::lint::{Effect, lint};
 
 use super::manifests::{self, Document, Files, check};
-use super::snapshot::{Kinds, Snapshot, Source, definitions};
+use super::snapshot::{Kinds, Served, Snapshot, Source, definitions};
 use super::{component, count};
 
 mod cross_references;
@@ -49,21 +49,26 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let now = jiff::Timestamp::now();
     let documents = args.files.read()?;
-    let (snapshot, custom) = match args.cluster || args.source.is_given() {
+    let (snapshot, custom, served) = match args.cluster || args.source.is_given() {
         true => {
             let (source, namespace) = (&args.source, args.namespace.as_deref());
             let custom = check::undefined(&documents);
-            let (snapshot, custom) = component::block_on(async move |_| {
+            let (snapshot, custom, served) = component::block_on(async move |_| {
                 let (snapshot, client) = source.snapshot_and_client(Kinds::All, namespace).await?;
-                let custom = match client {
-                    Some(client) => definitions(&client, custom).await,
-                    None => Vec::new(),
+                let Some(client) = client else {
+                    return anyhow::Ok((snapshot, Vec::new(), Vec::new()));
                 };
-                anyhow::Ok((snapshot, custom))
+                let served = Served::versions(&client, allot_model::GROUP).await?;
+                Ok((snapshot, definitions(&client, custom).await, served))
             })?;
-            (Some(snapshot), custom)
+            (Some(snapshot), custom, served)
         }
-        false => (None, Vec::new()),
+        false => (None, Vec::new(), Vec::new()),
+    };
+    // Of another release than the cluster's nothing is known.
+    let served = match args.cluster_version {
+        Some(_) => Vec::new(),
+        None => served,
     };
     let told = snapshot.as_ref().map(Snapshot::release);
     let release = args.cluster_version.or(told).unwrap_or(Release::DEFAULT);
@@ -78,7 +83,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     );
     let (mut losses, mut missing) = (0, 0);
     for document in &documents {
-        for finding in lint(&document.object, release, now) {
+        for finding in lint(&document.object, release, &served, now) {
             let effect = match finding.effect {
                 Effect::Refused => "refused",
                 Effect::Dropped => "dropped",

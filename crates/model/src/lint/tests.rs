@@ -4,6 +4,7 @@ fn check(minor: u8, document: Value, expected: &[&str]) {
     let findings = lint(
         &document,
         Release::new(minor),
+        &[],
         "2026-01-01T00:00:00Z".parse().unwrap(),
     );
     let shown: Vec<_> = findings
@@ -72,6 +73,18 @@ fn fields_of_later_features_are_dropped() {
             "Dropped spec.devices.requests[0].tolerations: 1.32 does not know the field (DRADeviceTaints); kubectl refuses it",
         ],
     );
+}
+
+#[test]
+fn a_version_that_the_cluster_serves_needs_no_request() {
+    let document = claim("v1beta1", json!({"name": "r", "deviceClassName": "g"}));
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let served = |versions: &[&str]| {
+        let versions: Vec<String> = versions.iter().map(|&it| it.to_owned()).collect();
+        lint(&document, Release::new(32), &versions, now).len()
+    };
+    assert_eq!(served(&["v1alpha3"]), 1);
+    assert_eq!(served(&["v1alpha3", "v1beta1"]), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@ use allot_allocator::Features;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cmd::snapshot::Hidden;
 
 /// A slice of driver `d` and pool `p` on `n`.
 fn slice(name: &str, pool: Value, devices: Value, counters: Value) -> Value {
@@ -381,4 +382,41 @@ fn a_name_that_no_device_has_is_refused_with_what_was_meant() {
     });
     let expected = "no device of driver e; did you mean d?; there are: d";
     assert_eq!(error.expect_err("unknown").to_string(), expected);
+}
+
+#[test]
+fn regression_what_may_not_be_seen_is_not_said_to_be_absent() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let hidden = |resource: &str, kind: &str, seen_in: Option<&str>| Hidden {
+        resource: resource.to_owned(),
+        kind: kind.to_owned(),
+        seen_in: seen_in.map(str::to_owned),
+    };
+    let mut snapshot = Snapshot::default();
+    snapshot.about.hidden = vec![
+        hidden("deviceclasses.resource.k8s.io", "DeviceClass", None),
+        hidden(
+            "resourceclaims.resource.k8s.io",
+            "ResourceClaim",
+            Some("own"),
+        ),
+    ];
+    let refused = |line: &[&str]| {
+        let words = std::iter::once(&"devices").chain(line);
+        let Line { args } = <Line as clap::Parser>::parse_from(words);
+        let error = check_rights(&args, &snapshot).err();
+        error.map(|error| error.to_string()).unwrap_or_default()
+    };
+    for line in [&["--by", "class"][..], &["--class", "gpu"]] {
+        assert!(refused(line).contains("no right to list"), "{line:?}");
+    }
+    let other = refused(&["-n", "other"]);
+    assert!(other.contains("resourceclaims.resource.k8s.io"), "{other}");
+    for line in [&["-n", "own"][..], &["--by", "namespace"], &[]] {
+        assert_eq!(refused(line), "", "{line:?}");
+    }
 }

@@ -14,13 +14,20 @@ struct Replicas<'a> {
     workload: &'a str,
     /// The requested number of replicas.
     replicas: usize,
-    /// How many fit together.
+    /// How many are on nodes already.
+    #[serde(skip_serializing_if = "is_zero")]
+    on_nodes: usize,
+    /// How many of the others fit together.
     fit: usize,
     /// Every one that fits is on one of these nodes.
     nodes: Vec<NodeCount>,
     /// The first that does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_without: Option<&'a Report>,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Serialize)]
@@ -63,12 +70,14 @@ pub fn explain(
     let in_gang = without
         .as_ref()
         .is_some_and(|r: &Report| r.is_in_gang() && r.fits);
+    let wanted = workload.replicas.saturating_sub(workload.on_nodes);
     // The result of pods that are not tried one by one is not known.
-    let all = (without.is_none() && fit == workload.replicas) || in_gang;
+    let all = (without.is_none() && fit == wanted) || in_gang;
     if json {
         let replicas = Replicas {
             workload: &workload.title,
             replicas: workload.replicas,
+            on_nodes: workload.on_nodes,
             fit,
             nodes,
             first_without: without.as_ref(),
@@ -78,13 +87,18 @@ pub fn explain(
         return Ok(all);
     }
     if !without.as_ref().is_some_and(Report::is_in_gang) {
-        let (title, wanted) = (&workload.title, workload.replicas);
-        match without.is_none() && fit < wanted {
-            true => writeln!(
+        let title = &workload.title;
+        let untried = match without.is_none() && fit < wanted {
+            true => "; more were not tried",
+            false => "",
+        };
+        match (workload.on_nodes, wanted) {
+            (0, _) => writeln!(out, "{title}: {fit} of {wanted} replicas fit{untried}")?,
+            (on_nodes, 0) => writeln!(out, "{title}: {on_nodes} on nodes, no more wanted")?,
+            (on_nodes, _) => writeln!(
                 out,
-                "{title}: {fit} of {wanted} replicas fit; more were not tried"
+                "{title}: {on_nodes} on nodes, {fit} of {wanted} more fit{untried}"
             )?,
-            false => writeln!(out, "{title}: {fit} of {wanted} replicas fit")?,
         }
         let mut places: Vec<String> = nodes
             .iter()

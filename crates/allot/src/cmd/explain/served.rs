@@ -47,8 +47,16 @@ pub(super) fn grouped(mut report: Report) -> anyhow::Result<Value> {
     Ok(together(serde_json::to_value(&report)?))
 }
 
-/// Groups the nodes of an answer in their order.
+/// Groups the nodes of an answer in their order, and those of the pod that its gang leaves out.
 fn together(mut report: Value) -> Value {
+    if let Some(left_out) = report.pointer_mut("/gang/leftOut") {
+        group_nodes(left_out);
+    }
+    group_nodes(&mut report);
+    report
+}
+
+fn group_nodes(report: &mut Value) {
     let nodes = match report.get_mut("nodes").map(Value::take) {
         Some(Value::Array(nodes)) => nodes,
         _ => Vec::new(),
@@ -84,10 +92,9 @@ fn together(mut report: Value) -> Value {
         report.insert("groupsLeftOut".to_owned(), json!(left_out));
         report.insert("nodeCount".to_owned(), json!(total));
     }
-    report
 }
 
-/// The key of equal verdicts: the reason, and how many devices each check leaves.
+/// The key of equal verdicts: the reason, the claims that are elsewhere, and how many devices each check leaves.
 fn shape(node: &Value) -> Value {
     let requests = node["explanation"]["requests"].as_array();
     let requests = requests.into_iter().flatten();
@@ -96,7 +103,8 @@ fn shape(node: &Value) -> Value {
         let left: Vec<&Value> = stages.map(|stage| &stage["left"]).collect();
         json!([r["claim"], r["request"], left])
     });
-    json!([node["rejected"], funnels.collect::<Vec<_>>()])
+    let funnels: Vec<Value> = funnels.collect();
+    json!([node["rejected"], node["unavailable"], funnels])
 }
 
 #[cfg(test)]
@@ -123,6 +131,25 @@ mod tests {
         let shown = report["groups"][0]["nodes"].as_array().map(Vec::len);
         assert_eq!(shown, Some(NODES));
         assert_eq!(report["nodes"], Value::Null);
+    }
+
+    #[test]
+    fn the_nodes_of_a_pod_that_its_gang_leaves_out_are_grouped() {
+        let node = |name: &str| json!({"node": name, "fits": false, "rejected": {"reason": "r"}});
+        let nodes = [node("a"), node("b")];
+        let left_out = json!({"pod": "a/c", "reason": "r", "nodes": nodes});
+        let report = together(json!({"pod": "a/b", "gang": {"leftOut": left_out}}));
+        let grouped = &report["gang"]["leftOut"];
+        assert_eq!(grouped["groups"][0]["nodes"], json!(["a", "b"]));
+        assert_eq!(grouped["nodes"], Value::Null);
+    }
+
+    #[test]
+    fn nodes_for_which_different_claims_are_elsewhere_are_not_one_group() {
+        let node = |name: &str, claim: &str| json!({"node": name, "fits": false, "rejected": {"reason": "r"}, "unavailable": [claim]});
+        let nodes = [node("a", "x"), node("b", "y")];
+        let report = together(json!({"pod": "a/b", "nodes": nodes}));
+        assert_eq!(report["groups"].as_array().map(Vec::len), Some(2));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use allot_scheduler::device_allocator::classes::IMPLICIT_PREFIX;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cmd::snapshot::{Snapshot, completed};
+use crate::cmd::snapshot::{Hidden, Snapshot, completed};
 use crate::cmd::some;
 
 /// A name that no object has.
@@ -29,8 +29,8 @@ pub struct CrossReferences {
     /// Names of the requests by namespace and name, of claims and of templates.
     claims: BTreeMap<(String, String), Requests>,
     templates: BTreeMap<(String, String), Requests>,
-    /// The kinds of which the whole cluster was seen.
-    seen: BTreeSet<&'static str>,
+    /// What the cluster did not show; `None` if it was not read.
+    hidden: Option<Vec<Hidden>>,
 }
 
 /// The requests of a claim; lists with their alternatives.
@@ -48,17 +48,11 @@ impl CrossReferences {
             classes: BTreeSet::new(),
             claims: BTreeMap::new(),
             templates: BTreeMap::new(),
-            seen: BTreeSet::new(),
+            hidden: snapshot.map(|snapshot| snapshot.about.hidden.clone()),
         };
         let stored = snapshot.into_iter().flat_map(|p| &p.objects);
         for object in stored.chain(files) {
             across.add(object);
-        }
-        if let Some(snapshot) = snapshot {
-            let kinds = ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate"];
-            across
-                .seen
-                .extend(kinds.iter().filter(|kind| snapshot.has_all(kind)));
         }
         across
     }
@@ -127,21 +121,33 @@ impl CrossReferences {
             return;
         }
         let known = self.classes.iter().map(String::as_str);
-        found.push(self.absent("DeviceClass", name, field, known.collect()));
+        found.push(self.absent("DeviceClass", "", name, field, known.collect()));
     }
 
     /// An object that does not exist: in the cluster, if that was read; else in the files.
-    fn absent(&self, kind: &'static str, name: &str, field: String, known: Vec<&str>) -> Missing {
-        let sure = self.seen.contains(kind);
-        let hint = existing(name, &known);
-        let place = match sure {
-            true => String::new(),
-            false => " in these files".to_owned(),
+    fn absent(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        field: String,
+        known: Vec<&str>,
+    ) -> Missing {
+        let lacks = |h: &&Hidden| h.kind == kind && h.seen_in.as_deref() != Some(namespace);
+        let place = match &self.hidden {
+            None => " in these files".to_owned(),
+            Some(hidden) => match hidden.iter().find(lacks) {
+                Some(Hidden { resource, .. }) => {
+                    format!(" in these files, and no right to list {resource}")
+                }
+                None => String::new(),
+            },
         };
+        let hint = existing(name, &known);
         Missing {
             field,
+            sure: place.is_empty(),
             text: format!("there is no {kind} {name}{place}{hint}"),
-            sure,
         }
     }
 
@@ -200,7 +206,7 @@ impl CrossReferences {
                     let same = objects.keys().filter(|(of, _)| of == namespace);
                     let names = same.map(|(_, name)| &**name).collect();
                     let field = format!("{path}.resourceClaims[{index}].{member}");
-                    found.push(self.absent(kind, name, field, names));
+                    found.push(self.absent(kind, namespace, name, field, names));
                 }
             }
             entries.insert(entry["name"].as_str().unwrap_or_default(), known);

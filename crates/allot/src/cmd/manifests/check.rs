@@ -271,7 +271,7 @@ fn complete(rules: &Rules, object: &mut Value) {
 }
 
 fn refused(object: &Value, release: Release) -> Vec<(String, String)> {
-    let findings = lint(object, release, Timestamp::now()).into_iter();
+    let findings = lint(object, release, &[], Timestamp::now()).into_iter();
     let refused = findings.filter(|finding| finding.effect == Effect::Refused);
     refused
         .map(|finding| (finding.field, finding.text))

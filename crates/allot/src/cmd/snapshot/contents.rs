@@ -7,6 +7,7 @@ use allot_model::features::{Feature, Features, Release};
 use allot_model::table::human_duration;
 use anyhow::Context as _;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -88,15 +89,12 @@ impl Snapshot {
             hidden,
             watching,
         } = read(client, kinds, &namespace).await?;
-        let minor = version
-            .minor
-            .trim_end_matches(|c: char| !c.is_ascii_digit());
         let snapshot = Self {
             objects,
             about: About {
                 // Fractions of a second are not useful to readers.
                 time: Timestamp::from_second(time.as_second()).ok(),
-                release: Some(format!("{}.{minor}", version.major)),
+                release: Some(release(&version)),
                 feature_gates: gates(client).await,
                 hidden,
             },
@@ -197,12 +195,38 @@ impl Snapshot {
         self.about.hidden.iter().all(|hidden| hidden.kind != kind)
     }
 
+    /// The resource of a kind of which nothing is shown in a namespace; without one, anywhere.
+    pub fn unseen(&self, kind: &str, namespace: Option<&str>) -> Option<&str> {
+        let lacks = |hidden: &&Hidden| {
+            hidden.kind == kind
+                && match (&hidden.seen_in, namespace) {
+                    (Some(seen), Some(wanted)) => seen != wanted,
+                    (Some(_), None) => false,
+                    (None, _) => true,
+                }
+        };
+        let found = self.about.hidden.iter().find(lacks);
+        found.map(|hidden| &*hidden.resource)
+    }
+
     /// `as of 2026-01-01T00:00:00Z, 3d ago`, for a file with a time.
     pub fn age(&self) -> Option<String> {
         let time = self.about.time.filter(|_| self.stored)?;
         let seconds = Timestamp::now().as_second() - time.as_second();
         Some(format!("as of {time}, {} ago", human_duration(seconds)))
     }
+}
+
+/// The release whose API a server has, `1.36`: the one that it emulates if it says so.
+fn release(version: &Info) -> String {
+    let emulated = (&version.emulation_major, &version.emulation_minor);
+    let (major, minor) = match emulated {
+        (Some(major), Some(minor)) if !minor.is_empty() => (major, minor),
+        _ => (&version.major, &version.minor),
+    };
+    // Some providers write `36+`.
+    let minor = minor.trim_end_matches(|c: char| !c.is_ascii_digit());
+    format!("{major}.{minor}")
 }
 
 /// A list of objects from JSON, or from YAML of one or several documents.
@@ -321,6 +345,38 @@ mod tests {
             let error = load(content).expect_err("no snapshot").to_string();
             assert!(error.ends_with(expected), "{content}: {error}");
         }
+    }
+
+    #[test]
+    fn an_emulated_release_counts() {
+        let own = Info {
+            major: "1".to_owned(),
+            minor: "36+".to_owned(),
+            ..Info::default()
+        };
+        assert_eq!(release(&own), "1.36");
+        let emulated = Info {
+            emulation_major: Some("1".to_owned()),
+            emulation_minor: Some("31".to_owned()),
+            ..own
+        };
+        assert_eq!(release(&emulated), "1.31");
+    }
+
+    #[test]
+    fn what_is_shown_in_one_namespace_is_not_shown_in_others() {
+        let snapshot = load(
+            r#"{"kind": "List", "items": [], "snapshot": {"hidden": [
+                {"resource": "pods", "kind": "Pod", "seenIn": "team"},
+                {"resource": "nodes", "kind": "Node"}]}}"#,
+        )
+        .expect("a list");
+        assert_eq!(snapshot.unseen("Pod", Some("team")), None);
+        assert_eq!(snapshot.unseen("Pod", Some("other")), Some("pods"));
+        assert_eq!(snapshot.unseen("Pod", None), None);
+        assert_eq!(snapshot.unseen("Node", None), Some("nodes"));
+        assert_eq!(snapshot.unseen("Node", Some("team")), Some("nodes"));
+        assert_eq!(snapshot.unseen("ResourceClaim", None), None);
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Res
             };
             let items = match list(client, &api, kind, None).await {
                 Ok((items, from)) => {
-                    read.watching.push(Watching::new(&api, kind, from));
+                    read.watching.push(Watching::new(&api, kind, None, from));
                     items
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => continue,
@@ -132,7 +132,14 @@ pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Res
                     };
                     tracing::debug!(status.message, "refused");
                     read.hidden.push(missing);
-                    own.map(|(items, _)| items).unwrap_or_default()
+                    match own {
+                        Some((items, from)) => {
+                            let within = Watching::new(&api, kind, Some(namespace), from);
+                            read.watching.push(within);
+                            items
+                        }
+                        None => Vec::new(),
+                    }
                 }
                 Err(error) => {
                     return Err(api_error(error))

@@ -71,6 +71,16 @@ impl Served {
         };
         Ok(versions.into_iter().filter(has).collect())
     }
+
+    /// The versions of a group that a server has; none if discovery is not available.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub async fn versions(client: &Client, group: &str) -> anyhow::Result<Vec<String>> {
+        let found = discover(client, group).await?;
+        let versions = found.into_iter().flatten();
+        Ok(versions.map(|version| version.name).collect())
+    }
 }
 
 /// The versions of a group; `None` if discovery is not available.

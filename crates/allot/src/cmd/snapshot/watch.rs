@@ -27,11 +27,12 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// The objects of a kind in a version, from a version of their list.
-    pub fn new(api: &str, kind: &Watched, from: String) -> Self {
+    /// The objects of a kind in a version, of one namespace or of all, from a version of their list.
+    pub fn new(api: &str, kind: &Watched, namespace: Option<&str>, from: String) -> Self {
         let root = if api.contains('/') { "apis" } else { "api" };
+        let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
         Self {
-            url: format!("/{root}/{api}/{}", kind.plural),
+            url: format!("/{root}/{api}/{within}{}", kind.plural),
             api: api.to_owned(),
             kind: kind.kind,
             from,

@@ -1,5 +1,7 @@
 //! Objects of files, added to what there is.
 
+use std::collections::HashSet;
+
 use allot_model::migrate;
 use serde_json::{Value, json};
 
@@ -26,6 +28,8 @@ pub struct Workload {
     pub title: String,
     /// The number of replicas.
     pub replicas: usize,
+    /// How many of its pods are on nodes already.
+    pub on_nodes: usize,
     /// The pods to try, by namespace and name.
     pub pods: Vec<(String, String)>,
 }
@@ -47,21 +51,34 @@ impl ClusterObjects {
                 pods.extend(pod);
                 continue;
             };
-            let mut own = Vec::new();
-            for index in 0..replicas.min(MOST_REPLICAS) {
+            let (on_nodes, mut own) = self.pods_of(&object);
+            let wanted = replicas.saturating_sub(on_nodes).min(MOST_REPLICAS);
+            own.truncate(wanted);
+            let names = |pod: &Value| identity(pod).2;
+            let taken = self.objects.iter().filter(|o| owns(&object, o)).map(names);
+            let taken: HashSet<String> = taken.collect();
+            for index in 0.. {
+                if own.len() >= wanted {
+                    break;
+                }
                 let mut pod = pod_of_template(&object);
                 if replicas > 1 {
                     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                    pod["metadata"]["name"] = json!(format!("{name}-{index}"));
+                    let name = format!("{name}-{index}");
+                    if taken.contains(&name) {
+                        continue;
+                    }
+                    pod["metadata"]["name"] = json!(name);
                 }
                 own.extend(self.add_one(pod, number)?);
             }
             pods.extend(own.iter().cloned());
             match replicas {
-                1 => added.pods.extend(own),
+                1 if on_nodes == 0 => added.pods.extend(own),
                 _ => added.workloads.push(Workload {
                     title: title(&object),
                     replicas,
+                    on_nodes,
                     pods: own,
                 }),
             }
@@ -70,6 +87,27 @@ impl ClusterObjects {
             self.make_claims(pod);
         }
         Ok(added)
+    }
+
+    /// The pods of a workload that exists: how many are on nodes, and those that wait for one.
+    fn pods_of(&self, workload: &Value) -> (usize, Vec<(String, String)>) {
+        let (mut on_nodes, mut waiting) = (0, Vec::new());
+        for pod in self.objects.iter().filter(|o| owns(workload, o)) {
+            let phase = pod.pointer("/status/phase").and_then(Value::as_str);
+            let is_over = matches!(phase, Some("Succeeded" | "Failed"))
+                || !pod["metadata"]["deletionTimestamp"].is_null();
+            let node = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+            if is_over {
+                continue;
+            }
+            if node.is_some_and(|node| !node.is_empty()) {
+                on_nodes += 1;
+            } else {
+                let (_, namespace, name) = identity(pod);
+                waiting.push((namespace, name));
+            }
+        }
+        (on_nodes, waiting)
     }
 
     /// Gives an object the name and the namespace that the server would.
@@ -243,6 +281,36 @@ impl ClusterObjects {
         }
         self.put(pod);
     }
+}
+
+/// Whether an object is a pod of a workload that the server knows. Those of a Deployment belong to a ReplicaSet with its
+/// name and the hash of their template.
+fn owns(workload: &Value, object: &Value) -> bool {
+    if object["kind"] != "Pod" {
+        return false;
+    }
+    let text = |object: &Value, pointer: &str| {
+        let text = object.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let (uid, kind) = (text(workload, "/metadata/uid"), text(workload, "/kind"));
+    let namespace = text(workload, "/metadata/namespace");
+    if uid.is_empty() || kind == "DaemonSet" {
+        return false;
+    }
+    let owners = object.pointer("/metadata/ownerReferences");
+    let owners = owners.and_then(Value::as_array).into_iter().flatten();
+    let mut controllers = owners.filter(|owner| owner["controller"] == true);
+    let replica_set = format!(
+        "{}-{}",
+        text(workload, "/metadata/name"),
+        text(object, "/metadata/labels/pod-template-hash")
+    );
+    namespace == text(object, "/metadata/namespace")
+        && controllers.any(|owner| match kind == "Deployment" {
+            true => owner["kind"] == "ReplicaSet" && owner["name"] == *replica_set,
+            false => owner["uid"] == *uid,
+        })
 }
 
 /// The number of pods of a workload; `None` for other objects. Those of a DaemonSet are explained together.

@@ -101,3 +101,40 @@ fn older_versions_and_workloads_are_looked_into() {
         ],
     );
 }
+
+#[test]
+fn what_the_cluster_does_not_show_may_exist() {
+    let hidden = |resource: &str, kind: &str, seen_in: Option<&str>| Hidden {
+        resource: resource.to_owned(),
+        kind: kind.to_owned(),
+        seen_in: seen_in.map(str::to_owned),
+    };
+    let mut snapshot = Snapshot::default();
+    snapshot.about.hidden = vec![
+        hidden("deviceclasses.resource.k8s.io", "DeviceClass", None),
+        hidden(
+            "resourceclaimtemplates.resource.k8s.io",
+            "ResourceClaimTemplate",
+            Some("default"),
+        ),
+    ];
+    let mut elsewhere = pod("absent", json!({}));
+    elsewhere["metadata"]["namespace"] = json!("other");
+    let files = [template("t", "gpu"), pod("absent", json!({})), elsewhere];
+    let across = CrossReferences::new(files.iter(), Some(&snapshot), "default");
+    let found = files.iter().flat_map(|object| across.missing(object));
+    let found: Vec<(bool, String)> = found.map(|m| (m.sure, m.text)).collect();
+    let class = "there is no DeviceClass gpu in these files, and no right to list deviceclasses.resource.k8s.io";
+    let template = "there is no ResourceClaimTemplate absent";
+    let unseen = format!(
+        "{template} in these files, and no right to list resourceclaimtemplates.resource.k8s.io"
+    );
+    let own = format!("{template}; there are: t");
+    let expected = [
+        (false, class.to_owned()),
+        (false, class.to_owned()),
+        (true, own),
+        (false, unseen),
+    ];
+    assert_eq!(found, expected);
+}
