@@ -134,7 +134,12 @@ spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gqu.example.com
 /// Servers that have devices in an older version only.
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_of_older_releases_are_listed_and_explained() {
-    for release in ["1.31", "1.32", "1.33"] {
+    // Each with a version of the API that it has.
+    for (release, version) in [
+        ("1.31", "v1alpha3"),
+        ("1.32", "v1beta1"),
+        ("1.33", "v1beta1"),
+    ] {
         let flags = ["--emulated-version", release, "--dra"];
         let up = Up::in_memory_with(&flags).await;
         let cluster = ["--kubeconfig", text(&up.kubeconfig)];
@@ -142,8 +147,7 @@ async fn devices_of_older_releases_are_listed_and_explained() {
         assert_eq!(names.lines().count(), 8, "{release}: {names}");
         let files = directory();
         let file = files.path().join("pod.yaml");
-        let manifest = "
-apiVersion: resource.k8s.io/v1beta1
+        let claim = "
 kind: ResourceClaim
 metadata: {name: nine}
 spec: {devices: {requests: [{name: r, deviceClassName: gpu.example.com, count: 9}]}}
@@ -155,6 +159,7 @@ spec:
   containers: [{name: c, image: x, resources: {claims: [{name: g}]}}]
   resourceClaims: [{name: g, resourceClaimName: nine}]
 ";
+        let manifest = format!("apiVersion: resource.k8s.io/{version}{claim}");
         std::fs::write(&file, manifest).expect("written");
         let told = exits(1, &[&["explain", "-f", text(&file)][..], &cluster].concat());
         assert!(
