@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use allot_apimachinery::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Result;
+use crate::limits::too_many_requests;
 
 /// The budget is counted in pieces of this size.
 const UNIT: usize = 1 << 10;
 /// Longest wait for the budget.
 const WAIT: Duration = Duration::from_secs(15);
-/// `Retry-After` of a rejected request, in seconds.
-const RETRY_AFTER_SECONDS: i32 = 1;
 
 /// A bound on bytes that are in memory at the same time.
 #[derive(Debug)]
@@ -44,10 +42,7 @@ impl Budget {
         let free = self.free.clone();
         match tokio::time::timeout(WAIT, free.acquire_many_owned(units)).await {
             Ok(Ok(share)) => Ok(share),
-            _ => {
-                let message = "Too many requests, please try again later.";
-                Err(Status::too_many_requests(message, RETRY_AFTER_SECONDS).into())
-            }
+            _ => Err(too_many_requests()),
         }
     }
 

@@ -34,7 +34,7 @@ pub(crate) trait Observer: Send {
 pub struct Body {
     content: Content,
     held: Vec<Held>,
-    /// Its memory counts for the budget of large answers.
+    /// It has a share of the budget of large answers.
     reserved: bool,
     observer: Option<Box<dyn Observer>>,
 }
@@ -125,7 +125,7 @@ impl Body {
         self.held.push(held);
     }
 
-    /// Keeps a share of the budget of large answers until the body ends.
+    /// Holds a share of the budget of large answers until the body ends.
     pub(crate) fn reserve(&mut self, share: Held) {
         self.reserved = true;
         self.held.push(share);
@@ -136,15 +136,16 @@ impl Body {
         self.reserved
     }
 
-    /// Counts a complete body until it is sent; false if its connection has no room for it.
+    /// Counts a complete body for its connection until it is sent; false if the connection can hold no more.
     pub(crate) fn count(&mut self, unread: &Arc<Unread>) -> bool {
         let Content::Whole(Some(bytes)) = &mut self.content else {
             return true;
         };
-        let counted = unread.give(bytes);
-        let given = counted.is_some();
-        *bytes = counted.unwrap_or_else(|| std::mem::take(bytes));
-        given
+        let Some(counted) = unread.give(bytes) else {
+            return false;
+        };
+        *bytes = counted;
+        true
     }
 
     /// The length of a complete body.

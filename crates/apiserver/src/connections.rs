@@ -34,7 +34,7 @@ pub struct Connection {
     pub peer: SocketAddr,
     /// Ends it at once.
     pub abort: CancellationToken,
-    /// What it holds of answers.
+    /// The bytes of answers that it has not sent.
     pub(crate) unread: Arc<Unread>,
     /// Whose share of the connections it is, as of its last request.
     owner: Mutex<Arc<str>>,
@@ -127,7 +127,7 @@ impl Drop for ConnectionSlot {
 }
 
 impl Connections {
-    /// At most so many, which share a pool.
+    /// At most `limit` connections, which share the pool `unread`.
     pub fn new(limit: usize, unread: Arc<Pool>) -> Arc<Self> {
         Arc::new(Connections {
             limit: limit.max(1),

@@ -46,7 +46,7 @@ pub struct Core {
     pub(crate) slow_uploads: Arc<Shares>,
     /// Open watches.
     pub(crate) watches: Arc<Shares>,
-    /// Connections that go on as streams.
+    /// Connections that are upgraded to streams.
     pub(crate) streams: Arc<Shares>,
     /// Limits the number of request bodies that are read and discarded.
     pub(crate) discards: Arc<Semaphore>,

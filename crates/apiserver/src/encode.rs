@@ -1,6 +1,5 @@
 //! Turning results into responses: one place per representation.
 
-use allot_apimachinery::interrupt;
 use allot_store::Entry;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::error::Result;
-use crate::limits::timed_out;
+use crate::limits::{is_over, timed_out};
 use crate::negotiate::{Encoding, MediaType, Shape};
 use crate::view::{View, metadata_version};
 use crate::{ordered, table, yaml};
@@ -179,7 +178,7 @@ impl Respond for View<'_> {
         }
         let objects = entries
             .iter()
-            .map(|entry| match interrupt::is_requested() {
+            .map(|entry| match is_over() {
                 true => Err(timed_out()),
                 false => self.object(entry),
             })

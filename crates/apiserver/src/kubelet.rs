@@ -102,7 +102,7 @@ fn check_log_options(call: &Call<'_>) -> Result<()> {
     } else {
         at_least("sinceSeconds", seconds, 1);
     }
-    // Logs of one stream alone (PodLogsQuerySplitStreams) are off by default.
+    // The feature PodLogsQuerySplitStreams is off by default.
     if query.text("stream").is_some() {
         let detail = "may not be specified";
         errors.push(Error::forbidden(&Path::new("stream"), detail));

@@ -16,9 +16,10 @@ pub const MAX_BODY: usize = 3 << 20;
 pub const CHUNK: usize = 64 << 10;
 /// What one streamed answer holds at most in buffers of the connection: the queue of an HTTP/1.1 connection and TLS.
 pub const STREAM_BUFFERS: usize = 512 << 10;
-/// What the queue of one HTTP/2 stream holds. A piece is added while there is room for a byte, and one more waits.
+/// Size of the send queue of one HTTP/2 stream. A whole piece is added as long as the queue is not full, and one more piece
+/// waits outside of it; together they are within [`STREAM_BUFFERS`].
 pub const STREAM_QUEUE: usize = STREAM_BUFFERS - 2 * CHUNK;
-/// What a connection holds of answers that its client has not taken, and that count for no budget.
+/// Bytes of answers that one connection may hold until its client reads them, beside those that count for a budget.
 pub const UNREAD: usize = 64 << 10;
 /// Pieces of an answer that are created before other tasks on the same thread run.
 pub const BURST: usize = 4;
@@ -97,7 +98,7 @@ impl Default for Limits {
     }
 }
 
-/// Lets work that does not wait know when its request is over.
+/// Lets long computations in other crates ask whether the time of their request is over.
 pub(crate) fn let_work_end() {
     interrupt::ask(is_over);
 }
@@ -137,6 +138,15 @@ pub(crate) async fn checkpoint() {
     }
 }
 
+/// `Retry-After` of a request that is refused because a limit is reached, in seconds.
+const RETRY_AFTER_SECONDS: i32 = 1;
+
+/// The answer to a request for which a budget or a share is exhausted.
+pub(crate) fn too_many_requests() -> ApiError {
+    let message = "Too many requests, please try again later.";
+    Status::too_many_requests(message, RETRY_AFTER_SECONDS).into()
+}
+
 /// The answer to a request whose time is over.
 pub(crate) fn timed_out() -> ApiError {
     let message = "Timeout: request did not complete within the allotted timeout";
@@ -156,8 +166,8 @@ pub(crate) fn for_call(wanted: Duration) -> Duration {
     }
 }
 
-/// How many of so many connections may go on as streams, which end by themselves only: the others stay for requests. One
-/// user has a quarter of the streams.
+/// How many of so many connections may be upgraded to streams, which are never closed for new connections: the others
+/// remain for requests. One user can have a quarter of the streams.
 pub(crate) fn streams_of(connections: usize) -> usize {
     (connections / 4 * 3).max(1)
 }

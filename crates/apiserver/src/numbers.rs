@@ -1,4 +1,4 @@
-//! Numbers in queries and versions, read as Go reads them, with its texts about what is none.
+//! Numbers in queries and resource versions, parsed as Go parses them, with the texts of its errors.
 
 use std::num::IntErrorKind::{NegOverflow, PosOverflow};
 use std::num::ParseIntError;
@@ -28,7 +28,7 @@ pub(crate) fn parse_int(text: &str) -> Result<i64> {
 /// A number without a sign.
 ///
 /// # Errors
-/// Go's text about what is no number, or is too large.
+/// Go's text about a number with invalid syntax or out of range.
 pub(crate) fn parse_uint(text: &str) -> std::result::Result<u64, String> {
     let error = |why: &str| format!("strconv.ParseUint: parsing {}: {why}", quote(text));
     if text.is_empty() {
@@ -54,7 +54,7 @@ mod tests {
     fn numbers_without_sign_are_read_as_go_does() {
         assert_eq!(parse_uint("18446744073709551615"), Ok(u64::MAX));
         assert_eq!(parse_uint("007"), Ok(7));
-        // The first thing that is wrong is told.
+        // The error is about the first fault.
         for (text, why) in [
             ("", SYNTAX),
             ("+1", SYNTAX),

@@ -32,7 +32,7 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// The interval of HTTP/2 pings, and the timeout of their responses.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// The interval in which the system asks whether a silent client is there, as upstream. Linux gives up after nine.
+/// The idle time before TCP keep-alive probes, and their interval, as upstream. Linux sends nine before it gives up.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
 /// After the system has refused a connection and no other could be closed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -132,8 +132,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Lets the system ask for clients that say nothing: watches over HTTP/1.1 and streams have no other end when the machine
-/// of a client disappears.
+/// Enables TCP keep-alive: without it, watches over HTTP/1.1 and upgraded connections would not end when the machine of the
+/// client disappears.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     set_socket_keepalive(stream, true)?;
     set_tcp_keepidle(stream, KEEP_ALIVE)?;
@@ -206,7 +206,7 @@ async fn one(
         place: place.clone(),
     });
     let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(io, service));
-    // As for a large answer: the time in which a client takes nothing, and once more until its connection ends.
+    // As for a large answer: the timeout ends the answer, and the same time later the connection.
     let unread_timeout = 2 * limits.stall_timeout;
     let tick = limits.idle_timeout.min(limits.header_timeout);
     let tick = tick.min(unread_timeout);

@@ -136,8 +136,8 @@ impl Server {
         if let Some(classified) = &flow {
             classified.write_to(response.headers_mut());
         }
-        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent; so
-        // has a small one for which the connection has no room.
+        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent. A
+        // small answer beyond what its connection can hold has its seat as long as a large one.
         let seat = seat.filter(|_| info.verb != "watch");
         if response.status().is_success()
             && let Some(watching) = self.0.flow.watching(&request)

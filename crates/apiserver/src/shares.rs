@@ -3,17 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use allot_apimachinery::Status;
 use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::identity::{MASTERS, SERVICE_ACCOUNT_PREFIX, User};
+use crate::limits::too_many_requests;
 use crate::request::Incoming;
 
 /// The part of everything that one owner may have.
 const PART: usize = 4;
-/// `Retry-After` of a refused request, in seconds.
-const RETRY_AFTER_SECONDS: i32 = 1;
 
 /// Whose share something is: the user, or the namespace of a service account. A user that may create service accounts
 /// has as many as it likes, all of them in a few namespaces.
@@ -77,18 +75,17 @@ impl Shares {
         Some(Share { of, owner })
     }
 
-    /// One more for the user of a request. Those that flow control exempts need none: members of `system:masters`, and
+    /// One more for the user of a request; `None` for users that flow control exempts: members of `system:masters`, and
     /// the components of this process.
     ///
     /// # Errors
-    /// 429 if there is none.
+    /// 429 if the user, or all together, have as many as they may.
     pub fn of(self: &Arc<Self>, request: &Incoming) -> Result<Option<Share>> {
         if request.in_process || request.user.in_group(MASTERS) {
             return Ok(None);
         }
-        let message = "Too many requests, please try again later.";
-        let refused = || Status::too_many_requests(message, RETRY_AFTER_SECONDS).into();
-        self.take(&request.user).map(Some).ok_or_else(refused)
+        let share = self.take(&request.user);
+        share.map(Some).ok_or_else(too_many_requests)
     }
 }
 

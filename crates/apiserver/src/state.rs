@@ -25,7 +25,7 @@ pub struct ServerState {
     pub config: Config,
     /// The memory budget of all large responses together.
     pub answers: Budget,
-    /// What connections hold of answers that their clients have not taken.
+    /// The bytes of answers that connections have not sent.
     pub(crate) unread: Arc<unread::Pool>,
     /// The memory budget for decoding large request bodies.
     pub(crate) decoding: Budget,

@@ -1,9 +1,9 @@
-//! What connections hold of answers that their clients have not taken.
+//! The bytes of answers that connections hold until their clients read them.
 //!
-//! A connection takes the first piece of every answer, whether its client reads it or not, and more as far as its queues
-//! reach; over HTTP/2 that is a piece for each stream. Every piece counts until the connection has sent it. What a
-//! connection holds beyond a small allowance comes from a pool that all connections share. When the pool is empty,
-//! a connection gets more only after its client has read what it holds.
+//! A connection accepts the first piece of every answer, whether its client reads it or not, and more until its queues are
+//! full; over HTTP/2 that is a piece for each stream. Every piece counts until the connection has sent it. What a
+//! connection holds beyond a small allowance counts against a pool that all connections share. When the pool is
+//! exhausted, a connection accepts more only after its client has read what the connection holds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use parking_lot::Mutex;
 
 use crate::limits::UNREAD;
 
-/// What all connections hold.
+/// The bytes that all connections hold.
 #[derive(Debug)]
 pub struct Pool {
     most: usize,
     held: AtomicUsize,
-    /// Of that, what connections hold beyond their allowance.
+    /// The part of `held` that is beyond the allowances of the connections.
     beyond: AtomicUsize,
 }
 
 impl Pool {
-    /// Of so many bytes beyond the allowances.
+    /// A pool of `most` bytes beyond the allowances.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Pool {
             most,
@@ -35,13 +35,13 @@ impl Pool {
         })
     }
 
-    /// Bytes that clients have not taken, allowances included.
+    /// Bytes that connections have not sent, allowances included.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 }
 
-/// What one connection holds.
+/// The bytes that one connection holds.
 pub(crate) struct Unread {
     pool: Arc<Pool>,
     state: Mutex<State>,
@@ -50,9 +50,9 @@ pub(crate) struct Unread {
 #[derive(Default)]
 struct State {
     held: usize,
-    /// When the whole answers were given that are among it, the oldest first.
+    /// When each complete answer among them was passed to the connection, the oldest first.
     answers: BTreeMap<u64, Instant>,
-    /// The streams that wait for room.
+    /// The streams that wait until the connection can hold more.
     waiting: HashMap<u64, Waker>,
     /// The number of the next answer or stream.
     next: u64,
@@ -71,7 +71,7 @@ impl Unread {
         Arc::new(Unread { pool, state })
     }
 
-    /// A whole answer, which counts until it is dropped; `None` if there is no room for it.
+    /// Counts a complete answer until it is dropped; `None` if the connection can hold no more.
     pub fn give(self: &Arc<Self>, bytes: &Bytes) -> Option<Bytes> {
         let mut state = self.state.lock();
         if !self.has_room(&state) {
@@ -82,7 +82,7 @@ impl Unread {
         Some(self.count(&mut state, bytes.clone(), Some(number)))
     }
 
-    /// For how long the oldest of the whole answers has not been taken.
+    /// How long the oldest of the complete answers has been held.
     pub fn oldest(&self) -> Option<Duration> {
         let state = self.state.lock();
         state.answers.values().next().map(Instant::elapsed)
@@ -120,7 +120,7 @@ fn change(counter: &AtomicUsize, before: usize, after: usize) {
 struct Piece {
     of: Arc<Unread>,
     bytes: Bytes,
-    /// The number of the answer that they are.
+    /// The number of the answer, if they are a complete one.
     answer: Option<u64>,
 }
 
@@ -149,7 +149,7 @@ impl Drop for Piece {
     }
 }
 
-/// A stream of a connection.
+/// An answer that a connection receives in pieces.
 pub(crate) struct Stream {
     of: Arc<Unread>,
     number: u64,
@@ -162,8 +162,8 @@ impl Stream {
         Stream { of, number }
     }
 
-    /// Waits until the connection has room for another piece. What other connections give back is noticed only with
-    /// what this one has sent: it holds something, or it would have room.
+    /// Waits until the connection can hold another piece. A stream is woken when its own connection has sent something,
+    /// not when another one has: a connection that can hold no more holds at least its allowance, and will send that.
     pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.of.state.lock();
         if self.of.has_room(&state) {
@@ -171,13 +171,13 @@ impl Stream {
         }
         let waker = context.waker().clone();
         let before = state.waiting.insert(self.number, waker);
-        // A waker may be the last owner of what it wakes, which may be a stream of this connection.
+        // The waker can own the last reference to a stream of this connection, whose drop locks the state.
         drop(state);
         drop(before);
         Poll::Pending
     }
 
-    /// The next piece, however large it has become: it counts until it is dropped.
+    /// Counts the next piece, whatever its size, until it is dropped.
     pub fn count(&self, bytes: Bytes) -> Bytes {
         self.of.count(&mut self.of.state.lock(), bytes, None)
     }
@@ -220,7 +220,7 @@ mod tests {
         let of_other = [other.give(&bytes(UNREAD - 1)), other.give(&bytes(2))];
         assert!(of_other.iter().all(Option::is_some));
         assert!(other.give(&bytes(1)).is_none());
-        // Part of an answer keeps all of it.
+        // A part of an answer keeps the whole answer.
         let part = given[0].slice(..1);
         given.remove(0);
         assert!(unread.give(&bytes(1)).is_none());
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(pool.held(), 0);
     }
 
-    /// A client that takes back streams which wait leaves nothing.
+    /// A stream that its client cancels while it waits leaves no waker behind.
     #[test]
     fn a_stream_that_ends_does_not_wait() {
         let unread = Unread::new(Pool::new(0));

@@ -24,15 +24,9 @@ use crate::object::text;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
-/// How much of an answer that is an error is told, in bytes; upstream's client has this bound for answers that are no
-/// Status.
-const MAX_TOLD: usize = 2048;
-
-/// The part of a text that is told: a webhook writes as much as it likes.
-pub(crate) fn told(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_TOLD)]
-}
-
+/// How much of a webhook's error is returned to the client, in bytes; upstream's client has this bound for answers that are
+/// no Status.
+const MAX_EXCERPT: usize = 2048;
 /// The maximum number of idle connections.
 const MAX_IDLE: usize = 8;
 /// Paths of the system's trusted certificates.
@@ -273,16 +267,21 @@ fn in_go(error: &io::Error) -> String {
     format!("tls: failed to verify certificate: x509: {why}")
 }
 
+/// The part of a text of a webhook that errors contain: the webhook can write texts of any length.
+pub(crate) fn excerpt(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_EXCERPT)]
+}
+
 /// The body of a response, or an error for its status code.
 fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
     if !(200..=206).contains(&code) {
         let status = serde_json::from_slice::<Value>(body).unwrap_or_default();
         if status["kind"] == "Status" {
             let message = text(&status, &["message"]);
-            return Err(told(message).to_owned());
+            return Err(excerpt(message).to_owned());
         }
-        let told = &body[..body.len().min(MAX_TOLD)];
-        let said = String::from_utf8_lossy(told).trim().to_owned();
+        let beginning = &body[..body.len().min(MAX_EXCERPT)];
+        let said = String::from_utf8_lossy(beginning).trim().to_owned();
         let said = if said.is_empty() {
             "unknown".to_owned()
         } else {
@@ -371,7 +370,7 @@ async fn endpoint(
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_TOLD, answer};
+    use super::{MAX_EXCERPT, answer};
 
     /// The whole answer, up to 3 MiB, was told to the client and logged.
     #[test]
@@ -379,8 +378,8 @@ mod tests {
         let text = "é".repeat(1 << 20);
         let status = serde_json::json!({"kind": "Status", "message": text}).to_string();
         for (code, body) in [(403, &text), (500, &text), (403, &status)] {
-            let told = answer(code, body.as_bytes()).unwrap_err();
-            assert!(told.len() < MAX_TOLD + 100, "{code}: {}", told.len());
+            let error = answer(code, body.as_bytes()).unwrap_err();
+            assert!(error.len() < MAX_EXCERPT + 100, "{code}: {}", error.len());
         }
     }
 }

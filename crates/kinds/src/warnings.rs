@@ -39,13 +39,14 @@ pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
 
 /// Warnings about a changed object.
 pub fn on_update(resource: &Resource, object: &Value, old: &Value, part: Part) -> Vec<String> {
-    // What a handler has changed, as the scale, is written like the object itself.
-    if !matches!(part, Part::Main | Part::Sub) {
-        let of_status = resource
-            .rules
-            .warnings_status
-            .filter(|_| part == Part::Status);
-        return of_status.map_or_else(Vec::new, |warnings| warnings(object));
+    match part {
+        // What a handler has changed, as the scale, is written like the object itself.
+        Part::Main | Part::Sub => {}
+        Part::Status => {
+            let warnings = resource.rules.warnings_status;
+            return warnings.map_or_else(Vec::new, |warnings| warnings(object));
+        }
+        _ => return Vec::new(),
     }
     if resource.custom.is_some() {
         return finalizers(object, old);

@@ -27,10 +27,11 @@ pub trait Versions {
     /// The object in `api_version`; `None` if it cannot be converted.
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value>;
 
-    /// Why the objects cannot be had in the version of an entry, where that fails a request: the entries of versions that are merely
-    /// gone are dropped.
-    fn check(&self, api_version: &str) -> Result<(), String> {
-        let _ = api_version;
+    /// Checks the version of an entry.
+    ///
+    /// # Errors
+    /// Why objects cannot be converted to the version, where upstream fails the apply. The entries of other unknown versions are dropped.
+    fn check(&self, _api_version: &str) -> Result<(), String> {
         Ok(())
     }
 

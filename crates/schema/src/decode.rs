@@ -31,7 +31,7 @@ pub use scalar::json_type;
 pub use shape::{normalize, zero};
 pub use unstructured::from_unstructured;
 
-/// Go's text about what is no time of RFC 3339; none for a time.
+/// Go's error about a text that is no time of RFC 3339; `None` if it is one.
 pub fn time_error(text: &str) -> Option<String> {
     time::convert(text, false).err()
 }

@@ -29,7 +29,7 @@ pub(crate) struct ReadDeadlines {
     pub until: Option<Instant>,
     /// Ends the connection, if its client still does not read after the body has ended.
     pub connection: Option<CancellationToken>,
-    /// Where its pieces count, if they do not count for a budget already.
+    /// Where its pieces are counted, unless they count for a budget already.
     pub unread: Option<Arc<Unread>>,
     /// The counters to update.
     pub counters: Arc<Counters>,
@@ -96,7 +96,7 @@ impl MonitoredBody {
         if let (Some(stream), Some(_)) = (&self.stream, &state.content)
             && stream.poll_room(context).is_pending()
         {
-            // Its client does not read what there is.
+            // The client does not read what is available.
             state.waiting = false;
             return Poll::Pending;
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::custom::{Converter, kind_of};
 use crate::error::{ApiError, Result};
 use crate::object::strings;
-use crate::webhook::{Client, Version, told};
+use crate::webhook::{Client, Version, excerpt};
 
 mod review;
 
@@ -115,7 +115,7 @@ impl Webhook {
         for batch in batches(objects) {
             let first = batch.first().map(kind_of).unwrap_or_default();
             let failed = |why: String| {
-                ApiError::unknown(format!("conversion webhook for {first} {}", told(&why)))
+                ApiError::unknown(format!("conversion webhook for {first} {}", excerpt(&why)))
             };
             let uid = uuid::Uuid::new_v4().to_string();
             let asked = version.conversion(&uid, wanted, batch);
@@ -130,7 +130,7 @@ impl Webhook {
             for (object, answer) in batch.iter().zip(answers) {
                 let restored = review::restore(object, answer, wanted);
                 converted.push(restored.map_err(|why| {
-                    let (kind, why) = (kind_of(object), told(&why));
+                    let (kind, why) = (kind_of(object), excerpt(&why));
                     ApiError::unknown(format!("conversion webhook for {kind} returned {why}"))
                 })?);
             }

@@ -53,7 +53,7 @@ pub(super) async fn update_conditions(
     }
 }
 
-/// The schema with its condition, which is applied to it; `None` if it is as it should be.
+/// The schema after an apply of its condition; `None` if the condition is up to date.
 fn with_condition(
     resource: &Resource,
     schema: Owned,
@@ -63,13 +63,12 @@ fn with_condition(
     let name = meta(&object, "name").to_owned();
     let level = text(&object, &["spec", "priorityLevelConfiguration", "name"]);
     let new = condition(level, levels.contains(level), &object::now());
-    let told = object["status"]["conditions"].as_array();
-    let mut told = told.into_iter().flatten();
-    let same = |told: &Value| {
-        let parts = ["type", "status", "reason", "message"];
-        parts.iter().all(|part| told[part] == new[part])
+    let is_same = |old: &Value| {
+        let keys = ["type", "status", "reason", "message"];
+        keys.iter().all(|key| old[key] == new[key])
     };
-    if name.is_empty() || told.any(same) {
+    let conditions = object::items(&object["status"]["conditions"]);
+    if name.is_empty() || conditions.iter().any(is_same) {
         return Ok(None);
     }
     let version = &resource.storage_version;

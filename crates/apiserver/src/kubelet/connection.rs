@@ -27,7 +27,7 @@ use crate::state::ServerState;
 /// How long a kubelet may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// How much of a kubelet's refusal is told, as upstream.
+/// How much of the text of a kubelet's error is returned to the client, in bytes, as upstream.
 const REFUSAL: usize = 50_000;
 
 /// The address of a kubelet, as its Node says: the node itself has written it.
@@ -50,7 +50,7 @@ pub(super) async fn upstream_error(response: Response<hyper::body::Incoming>) ->
     Status::failure(code, reason, text).into()
 }
 
-/// The beginning of a refusal: the node decides how long it is, and how long it takes.
+/// The beginning of the text of a kubelet's error, read in a bounded time: the node controls its length and its pace.
 async fn refusal_of(mut body: hyper::body::Incoming) -> String {
     let mut text = Vec::new();
     let read = async {

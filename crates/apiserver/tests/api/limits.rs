@@ -7,6 +7,7 @@ mod flow;
 mod page;
 mod streams;
 mod unread;
+mod uploads;
 mod work;
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The versions of mutating admission policies, by release and as they are asked for.
+//! The versions of mutating admission policies, by release and `--runtime-config`.
 
 use std::sync::Arc;
 
@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use crate::admin;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io";
+/// Serves the versions that are not served by default as well.
+const ALL: &str =
+    "admissionregistration.k8s.io/v1beta1=true,admissionregistration.k8s.io/v1alpha1=true";
 
 async fn server_with(minor: u8, versions: &str) -> Server {
     let config = Config {
@@ -45,15 +48,13 @@ async fn served(server: &Server, plural: &str) -> Vec<(String, String)> {
 async fn releases_have_the_versions_of_their_time() {
     // Upstream's hashes of the two stored versions.
     let (beta, stable) = ("LYmCf+UMVdg=", "mHCkTKpUTrE=");
-    let all =
-        "admissionregistration.k8s.io/v1beta1=true,admissionregistration.k8s.io/v1alpha1=true";
     for (minor, asked, expected) in [
-        (31, all, vec![]),
+        (31, ALL, vec![]),
         (34, "", vec![]),
-        (34, all, vec!["v1beta1", "v1alpha1"]),
+        (34, ALL, vec!["v1beta1", "v1alpha1"]),
         (36, "", vec!["v1"]),
-        (36, all, vec!["v1", "v1beta1", "v1alpha1"]),
-        (37, all, vec!["v1", "v1beta1", "v1alpha1"]),
+        (36, ALL, vec!["v1", "v1beta1", "v1alpha1"]),
+        (37, ALL, vec!["v1", "v1beta1", "v1alpha1"]),
     ] {
         let server = server_with(minor, asked).await;
         let found = served(&server, "mutatingadmissionpolicies").await;
@@ -87,10 +88,8 @@ fn policy(version: &str) -> Value {
 #[tokio::test]
 async fn policies_work_in_every_version() {
     let versions = ["v1", "v1beta1", "v1alpha1"];
-    let asked =
-        "admissionregistration.k8s.io/v1beta1=true,admissionregistration.k8s.io/v1alpha1=true";
     for version in versions {
-        let server = server_with(36, asked).await;
+        let server = server_with(36, ALL).await;
         let path = format!("{GROUP}/{version}/mutatingadmissionpolicies");
         let (code, created) = admin(&server, "POST", &path, policy(version)).await;
         assert_eq!(code, 201, "{created}");
@@ -111,7 +110,7 @@ async fn policies_work_in_every_version() {
             "spec": {"policyName": version, "paramRef": {"name": "p", "namespace": "default"}},
         });
         let (_, bound) = admin(&server, "POST", &path, binding).await;
-        // Only the oldest version has a default here.
+        // Only the oldest version has a default for this field.
         let missing = match version {
             "v1alpha1" => json!("Deny"),
             _ => Value::Null,

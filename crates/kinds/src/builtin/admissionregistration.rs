@@ -45,7 +45,7 @@ const MUTATING: Builtin = Builtin {
     ..ADMISSION
 };
 
-/// Names of this end are for what a server reads from files at its start.
+/// The suffix of names that are reserved for configurations which a server reads from files.
 const OF_FILES: &str = ".static.k8s.io";
 
 fn reserved_name(object: &Value) -> Vec<String> {

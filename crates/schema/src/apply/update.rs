@@ -34,7 +34,8 @@ impl Changed {
 }
 
 impl FieldManager<'_> {
-    /// The owners after a plain write; none where the objects do not fit the schema (nothing is tracked then).
+    /// The owners after a plain write; none (nothing is tracked then) where the objects do not fit the schema, or where
+    /// [`Versions::check`](super::Versions::check) fails: upstream removes `managedFields` after any error, and does not fail the write.
     pub(super) fn track(
         &self,
         live: &Value,

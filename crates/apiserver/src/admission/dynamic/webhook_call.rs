@@ -10,7 +10,7 @@ use super::review::{self, Answer};
 use super::set::Set;
 use super::webhook::Webhook;
 use crate::error::{ApiError, Result};
-use crate::webhook::told;
+use crate::webhook::excerpt;
 
 /// How much of an error of a webhook is logged, in bytes.
 const MAX_LOGGED: usize = 1024;
@@ -93,7 +93,7 @@ fn held(webhook: &Webhook, trouble: WebhookFailure) -> Result<()> {
     match trouble {
         WebhookFailure::Refused(error) => Err(error),
         WebhookFailure::Call(why) => {
-            let (name, why) = (quote(&webhook.name), told(&why));
+            let (name, why) = (quote(&webhook.name), excerpt(&why));
             let why = format!("failed calling webhook {name}: {why}");
             if webhook.fails {
                 return Err(Status::internal(&why).into());
@@ -171,8 +171,8 @@ async fn apply(
     let Some(patch) = answer.patch else {
         return Ok(None);
     };
-    // The paths and values of a patch are as long as the webhook likes.
-    let internal = |why: &str| WebhookFailure::Refused(Status::internal(told(why)).into());
+    // A webhook can return a patch with paths and values of any length.
+    let internal = |why: &str| WebhookFailure::Refused(Status::internal(excerpt(why)).into());
     if object.is_null() {
         return Err(internal(&format!(
             "admission webhook {} attempted to modify the object, which is not supported for this operation",

@@ -90,7 +90,7 @@ async fn on_its_own_host_the_server_connects_to_the_kubelet_of_the_node_only() {
     }
 }
 
-/// A kubelet that refuses every request with a text that does not end; returns its port.
+/// Starts a kubelet that answers every request with an error whose text does not end; returns its port.
 async fn refuse_without_end(name: &str) -> u16 {
     let authority = Authority::generate("test").unwrap();
     let identity = authority.server("x", &[name.to_owned()], &[[127, 0, 0, 1].into()]);
@@ -120,7 +120,7 @@ async fn write_without_end(
     }
 }
 
-/// The text was read to its end, into memory.
+/// The whole text was read into memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_refusal_of_a_kubelet_is_told_in_part() {
     let server = Server::in_memory().await.unwrap();

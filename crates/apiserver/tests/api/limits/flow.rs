@@ -5,22 +5,18 @@ use std::time::Duration;
 use allot_apiserver::identity::User;
 use allot_apiserver::{Body, Limits, Server};
 use bytes::Bytes;
-use futures::StreamExt;
 use http::Response;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use serde_json::json;
-use tokio::net::TcpStream;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio_rustls::client::TlsStream;
 
-use super::{Behind, answer, head, metric, server, within, write};
+use super::streams::by_websocket;
+use super::{Behind, metric, server, within};
 use crate::admin;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
 
-fn person(name: &str) -> User {
+pub fn person(name: &str) -> User {
     User::new(name, ["people"])
 }
 
@@ -35,7 +31,7 @@ fn hang(server: &Server, user: User) -> tokio::task::JoinHandle<()> {
     })
 }
 
-async fn get(server: &Server, user: User, path: &str) -> Response<Body> {
+pub async fn get(server: &Server, user: User, path: &str) -> Response<Body> {
     let request = http::Request::get(path)
         .body(Empty::<Bytes>::new())
         .unwrap();
@@ -55,7 +51,7 @@ async fn check_refused(response: Response<Body>) {
 
 /// A server on which all users in the group `people` have all permissions.
 async fn with_people(limits: Limits) -> Server {
-    // Those that hang keep their seats.
+    // Requests that hang keep their seats.
     let seated_upload = Duration::from_secs(3600);
     people(Limits {
         seated_upload,
@@ -64,7 +60,7 @@ async fn with_people(limits: Limits) -> Server {
     .await
 }
 
-/// As [`with_people`]; those that hang lose their seats.
+/// As [`with_people`], but requests that hang lose their seats.
 pub async fn people(limits: Limits) -> Server {
     let server = server(limits).await;
     let role = json!({
@@ -357,23 +353,6 @@ async fn a_change_that_many_watch_is_wider() {
     wait_for(&server, used, 0.0).await;
 }
 
-/// Opens a watch by WebSocket and waits until the protocol has changed.
-pub async fn by_websocket(behind: &Behind) -> TlsStream<TcpStream> {
-    let (stream, answer) = upgraded(behind, &format!("{MAPS}?watch=true"), "secret").await;
-    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
-    stream
-}
-
-/// A connection after a request to go on by WebSocket, and the answer to it.
-pub async fn upgraded(behind: &Behind, path: &str, token: &str) -> (TlsStream<TcpStream>, String) {
-    let mut stream = behind.tls("http/1.1").await;
-    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    write(&mut stream, head("GET", path, token, upgrade).as_bytes()).await;
-    let answer = answer(&mut stream).await;
-    (stream, answer)
-}
-
 /// Watches over WebSocket were not counted by flow control.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_watches_by_websocket_make_a_change_wider() {
@@ -403,126 +382,4 @@ async fn regression_watches_by_websocket_make_a_change_wider() {
         .await;
     assert_eq!(width("two").await, 1.0);
     behind.stop().await;
-}
-
-/// Upgraded connections were not counted: their number was unlimited.
-#[tokio::test(flavor = "multi_thread")]
-async fn regression_upgraded_connections_have_a_place() {
-    let behind = Behind::start(Limits {
-        max_connections: 4,
-        ..Limits::default()
-    })
-    .await;
-    let mut watches = Vec::new();
-    for _ in 0..4 {
-        watches.push(by_websocket(&behind).await);
-    }
-    // All connections are busy: the new one is rejected, and the watches continue.
-    assert!(behind.try_tls("http/1.1").await.is_err());
-    watches.pop();
-    behind
-        .wait_for("apiserver_longrunning_requests", |it| it == 3.0)
-        .await;
-    let served = async {
-        while behind.try_tls("http/1.1").await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    };
-    within(served).await;
-    drop(watches);
-    behind.stop().await;
-}
-
-/// A config map of which the second half comes when it is asked for.
-struct Upload {
-    /// The server has read the first half.
-    begun: oneshot::Receiver<()>,
-    rest: oneshot::Sender<()>,
-    answered: JoinHandle<http::StatusCode>,
-}
-
-fn upload(server: &Server, user: User, path: &str, name: &str) -> Upload {
-    let (begins, begun) = oneshot::channel();
-    let (rest, asked) = oneshot::channel();
-    let map = json!({"metadata": {"name": name}}).to_string();
-    let (first, second) = map.split_at(10);
-    let piece = |text: &str| {
-        let bytes = Bytes::copy_from_slice(text.as_bytes());
-        Ok::<_, std::io::Error>(http_body::Frame::data(bytes))
-    };
-    let (first, second) = (piece(first), piece(second));
-    let second = futures::stream::once(async move {
-        let _ = begins.send(());
-        let _ = asked.await;
-        second
-    });
-    let body = StreamBody::new(futures::stream::iter([first]).chain(second));
-    let request = http::Request::post(path).header("content-type", "application/json");
-    let request = request.body(body).unwrap();
-    let server = server.clone();
-    let answered = tokio::spawn(async move { server.handle(request, Some(user)).await.status() });
-    Upload {
-        begun,
-        rest,
-        answered,
-    }
-}
-
-/// As many requests as there are seats, whose bodies did not come, were the end of service for all others.
-#[tokio::test]
-async fn regression_slow_uploads_give_up_their_seats() {
-    let server = people(Limits {
-        max_requests_inflight: 4,
-        max_mutating_requests_inflight: 4,
-        seated_upload: Duration::from_millis(10),
-        ..Limits::default()
-    })
-    .await;
-    let mut uploads = Vec::new();
-    for at in 0..24 {
-        let mut upload = upload(&server, person("slow"), MAPS, &format!("m{at}"));
-        // It is read, which takes a seat.
-        within(&mut upload.begun).await.unwrap();
-        uploads.push(upload);
-    }
-    assert_eq!(get(&server, person("fast"), MAPS).await.status(), 200);
-    for upload in uploads {
-        upload.rest.send(()).unwrap();
-        assert_eq!(within(upload.answered).await.unwrap(), 201);
-    }
-}
-
-#[tokio::test]
-async fn slow_uploads_of_one_user_are_bounded() {
-    let server = people(Limits {
-        seated_upload: Duration::from_millis(10),
-        ..Limits::default()
-    })
-    .await;
-    // The latter takes no seat at all: any number of long-running requests may run.
-    let proxy = "/api/v1/namespaces/default/pods/none/proxy/x";
-    for (path, code) in [(MAPS, 201), (proxy, 404)] {
-        let mut uploads = Vec::new();
-        let refused = loop {
-            let name = format!("m{}", uploads.len());
-            let mut next = upload(&server, person("slow"), path, &name);
-            within(&mut next.begun).await.unwrap();
-            uploads.push(next);
-            // Each has no seat after a moment, until there are as many of these as one user may have.
-            let ended = uploads.iter().position(|it| it.answered.is_finished());
-            if let Some(ended) = ended {
-                break uploads.swap_remove(ended);
-            }
-        };
-        assert!(uploads.len() >= 64, "{path}: {}", uploads.len());
-        assert_eq!(refused.answered.await.unwrap(), 429, "{path}");
-        let mut other = upload(&server, person("other"), path, "other");
-        within(&mut other.begun).await.unwrap();
-        other.rest.send(()).unwrap();
-        assert_eq!(within(other.answered).await.unwrap(), code, "{path}");
-        for waiting in uploads {
-            waiting.answered.abort();
-            let _ = waiting.answered.await;
-        }
-    }
 }

@@ -71,7 +71,7 @@ async fn regression_a_page_that_panics_or_waits_ends_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn regression_a_page_that_nobody_reads_ends() {
+async fn regression_a_page_that_is_not_read_ends() {
     let limits = Limits {
         stall_timeout: Duration::from_millis(500),
         ..Limits::default()

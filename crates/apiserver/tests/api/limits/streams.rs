@@ -1,18 +1,62 @@
-//! Requests that go on: watches, and connections that are upgraded.
+//! Long-running requests: watches, and connections that are upgraded.
 
+use allot_apiserver::Limits;
 use allot_apiserver::identity::User;
-use allot_apiserver::{Body, Limits};
-use bytes::Bytes;
-use http::Response;
-use http_body_util::Empty;
 use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
-use super::flow::{people, upgraded};
+use super::flow::{get, people};
 use super::{Behind, answer, end, head, within, write};
 use crate::admin;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=true";
+
+/// Opens a watch by WebSocket and waits until the protocol has changed.
+pub async fn by_websocket(behind: &Behind) -> TlsStream<TcpStream> {
+    let (stream, answer) = upgraded(behind, WATCH, "secret").await;
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    stream
+}
+
+/// A connection after a request to upgrade it to WebSocket, and the answer.
+async fn upgraded(behind: &Behind, path: &str, token: &str) -> (TlsStream<TcpStream>, String) {
+    let mut stream = behind.tls("http/1.1").await;
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    write(&mut stream, head("GET", path, token, upgrade).as_bytes()).await;
+    let answer = answer(&mut stream).await;
+    (stream, answer)
+}
+
+/// Upgraded connections were not counted: their number was unlimited.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_upgraded_connections_have_a_place() {
+    let behind = Behind::start(Limits {
+        max_connections: 4,
+        ..Limits::default()
+    })
+    .await;
+    let mut watches = Vec::new();
+    for _ in 0..4 {
+        watches.push(by_websocket(&behind).await);
+    }
+    // All connections are busy: the new one is rejected, and the watches continue.
+    assert!(behind.try_tls("http/1.1").await.is_err());
+    watches.pop();
+    behind
+        .wait_for("apiserver_longrunning_requests", |it| it == 3.0)
+        .await;
+    let served = async {
+        while behind.try_tls("http/1.1").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(served).await;
+    drop(watches);
+    behind.stop().await;
+}
 
 /// One user could open watches until there was no memory.
 #[tokio::test]
@@ -22,12 +66,7 @@ async fn regression_watches_of_one_user_are_bounded() {
         ..Limits::default()
     })
     .await;
-    let watch = async |user: User| -> Response<Body> {
-        let request = http::Request::get(WATCH)
-            .body(Empty::<Bytes>::new())
-            .unwrap();
-        within(server.handle(request, Some(user))).await
-    };
+    let watch = async |user: User| get(&server, user, WATCH).await;
     let account = |name: &str| User::new(format!("system:serviceaccount:team:{name}"), ["people"]);
     let mut open = Vec::new();
     for name in ["a", "b"] {
@@ -38,7 +77,7 @@ async fn regression_watches_of_one_user_are_bounded() {
     let refused = watch(account("c")).await;
     assert_eq!(refused.status(), 429);
     assert_eq!(refused.headers()["retry-after"], "1");
-    // Others are served, and administrators and components have no limit.
+    // Other users are served, and administrators and components have no limit.
     for user in [
         User::new("other", ["people"]),
         User::admin(),
@@ -49,18 +88,14 @@ async fn regression_watches_of_one_user_are_bounded() {
         assert_eq!(answer.status(), 200);
         open.push(answer);
     }
-    // One that ends makes room.
+    // A watch that ends no longer counts.
     open.remove(0);
     assert_eq!(watch(account("c")).await.status(), 200);
     // A list is no watch.
-    let request = http::Request::get(MAPS)
-        .body(Empty::<Bytes>::new())
-        .unwrap();
-    let list = within(server.handle(request, Some(account("c")))).await;
-    assert_eq!(list.status(), 200);
+    assert_eq!(get(&server, account("c"), MAPS).await.status(), 200);
 }
 
-/// Connections that go on as streams are never closed for others: one user could have all of them.
+/// Upgraded connections are never closed for new ones: one user could have all of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_upgraded_connections_of_one_user_are_bounded() {
     let server = people(Limits {
@@ -109,7 +144,7 @@ async fn regression_upgraded_connections_of_one_user_are_bounded() {
     behind.stop().await;
 }
 
-/// A frame of a WebSocket client. Masked with zeros its data is as it was.
+/// A frame of a WebSocket client. Its mask is zero, which leaves the data as it is.
 fn frame(first: u8, data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_be_bytes();
     [&[first, 0xff][..], &length, &[0; 4], data].concat()
@@ -118,7 +153,7 @@ fn frame(first: u8, data: &[u8]) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_of_a_watch_that_are_none_end_it_alone() {
     let behind = Behind::start(Limits::default()).await;
-    // More than is in memory of what a client says to a watch.
+    // More than the server buffers of what a client sends to a watch.
     let mut endless = frame(0x02, b"x");
     endless.extend(frame(0x00, &[b'x'; 1000]).repeat(200));
     let mut pings = [0x89, 0x81, 0, 0, 0, 0, b'x'].repeat(20_000);
@@ -144,7 +179,7 @@ async fn frames_of_a_watch_that_are_none_end_it_alone() {
     ] {
         let (mut stream, answer) = upgraded(&behind, WATCH, "secret").await;
         assert!(answer.starts_with("HTTP/1.1 101"), "{what}: {answer}");
-        // It may have ended before all was sent.
+        // The stream may have ended before everything was sent.
         let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, &bytes).await;
         let _ = tokio::io::AsyncWriteExt::flush(&mut stream).await;
         end(&mut stream).await;

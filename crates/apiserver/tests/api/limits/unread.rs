@@ -64,7 +64,7 @@ async fn an_unread_list_costs_a_buffer_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_of_http2_that_nobody_reads_end() {
+async fn streams_of_http2_that_are_not_read_end() {
     let behind = Behind::start(impatient()).await;
     fill(&behind, 20).await;
     let stream = behind.tls("h2").await;
@@ -162,7 +162,7 @@ async fn watches_that_are_idle_stay() {
 
 type Sender = http2::SendRequest<Empty<Bytes>>;
 
-/// A client that speaks HTTP/2, and its connection. It takes so many bytes of each answer before it reads it.
+/// A client over HTTP/2, and its connection. `window` bytes of each answer are sent before the client reads it.
 async fn http2_client(behind: &Behind, window: u32) -> (Sender, JoinHandle<hyper::Result<()>>) {
     let stream = TokioIo::new(behind.tls("h2").await);
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -173,7 +173,7 @@ async fn http2_client(behind: &Behind, window: u32) -> (Sender, JoinHandle<hyper
     (sender, tokio::spawn(connection))
 }
 
-/// Asks as a user with all permissions, who is not exempt from flow control.
+/// A request of the user `jane`, which has all permissions but is not exempt from flow control.
 fn ask(sender: &Sender, path: &str) -> http::Request<Empty<Bytes>> {
     assert!(!sender.is_closed());
     http::Request::get(format!("https://localhost{path}"))
@@ -196,8 +196,22 @@ fn ask_and_keep(sender: &Sender, path: &str, count: usize) -> JoinSet<()> {
     asking
 }
 
-/// The most that connections hold until one of them has ended.
-async fn most_held(behind: &Behind, connection: JoinHandle<hyper::Result<()>>) -> f64 {
+/// A server with a small pool for answers that are not read.
+async fn with_small_pool() -> Behind {
+    let limits = Limits {
+        unread_bytes: 256 << 10,
+        // The server closes the connection after twice this time; until then the test reads its metrics.
+        stall_timeout: Duration::from_secs(2),
+        ..Limits::default()
+    };
+    Behind::of(people(limits).await).await
+}
+
+/// Opens many streams on one connection and reads none of the answers; returns the most bytes that connections held
+/// until the server closed this one.
+async fn most_held(behind: &Behind, path: &str) -> f64 {
+    let (sender, connection) = http2_client(behind, 0).await;
+    let _asking = ask_and_keep(&sender, path, 90);
     let mut most = 0_f64;
     let watched = async {
         while !connection.is_finished() {
@@ -214,49 +228,31 @@ async fn most_held(behind: &Behind, connection: JoinHandle<hyper::Result<()>>) -
 
 /// Each of the streams of a connection held an answer for as long as its client liked.
 #[tokio::test(flavor = "multi_thread")]
-async fn regression_small_answers_that_nobody_reads_are_bounded_and_end() {
-    let limits = Limits {
-        unread_bytes: 256 << 10,
-        // The connection is looked at while it lives, which is twice as long.
-        stall_timeout: Duration::from_secs(2),
-        ..Limits::default()
-    };
-    let behind = Behind::of(people(limits).await).await;
+async fn regression_small_answers_that_are_not_read_are_bounded_and_end() {
+    let behind = with_small_pool().await;
     let map = json!({"metadata": {"name": "small"}, "data": {"x": "y".repeat(50_000)}});
     assert_eq!(admin(&behind.server, "POST", MAPS, map).await.0, 201);
-    let (sender, connection) = http2_client(&behind, 0).await;
-    let asking = ask_and_keep(&sender, &format!("{MAPS}/small"), 90);
-    let most = most_held(&behind, connection).await;
-    // An allowance, the pool, and the answer with which that is full.
+    let most = most_held(&behind, &format!("{MAPS}/small")).await;
+    // An allowance, the pool, and the answer that exceeds the pool.
     assert!(most > 256e3, "{most}");
     assert!(most < f64::from((64 + 256) << 10) + 51e3, "{most}");
-    drop(asking);
     behind.stop().await;
 }
 
-/// Each of the streams of a connection held as much as its queue takes.
+/// Each of the streams of a connection held as much as its queue can hold.
 #[tokio::test(flavor = "multi_thread")]
-async fn regression_watches_that_nobody_reads_are_bounded_and_end() {
-    let limits = Limits {
-        unread_bytes: 256 << 10,
-        // The connection is looked at while it lives, which is twice as long.
-        stall_timeout: Duration::from_secs(2),
-        ..Limits::default()
-    };
-    let behind = Behind::of(people(limits).await).await;
+async fn regression_watches_that_are_not_read_are_bounded_and_end() {
+    let behind = with_small_pool().await;
     fill(&behind, 20).await;
-    let (sender, connection) = http2_client(&behind, 0).await;
     let watch = format!("{MAPS}?watch=true&resourceVersion=0");
-    let asking = ask_and_keep(&sender, &watch, 90);
-    let most = most_held(&behind, connection).await;
+    let most = most_held(&behind, &watch).await;
     assert!(most > 256e3, "{most}");
-    // A piece of 100 kB for each thread may come when that is full; each stream had one.
+    // When the pool is full, each thread may add one more piece of 100 kB; without the bound each stream had one.
     assert!(most < 6e6, "{most}");
-    drop(asking);
     behind.stop().await;
 }
 
-/// Where others have taken the whole pool a client that reads gets everything.
+/// Even if other connections use the whole pool, a client that reads receives everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_needs_no_more_than_its_allowance() {
     let limits = Limits {

@@ -294,7 +294,7 @@ async fn regression_errors_that_are_not_kept_are_not_made() {
     assert_eq!(code, 422, "{body:.500}");
 }
 
-/// Validation went on to its end after its client had been told that the time is over.
+/// Validation continued to its end after the request had been answered with 504.
 #[tokio::test]
 async fn regression_validation_ends_with_the_time_of_the_request() {
     let server = Server::in_memory().await.unwrap();
@@ -331,7 +331,7 @@ async fn regression_validation_ends_with_the_time_of_the_request() {
         processor_time() - start
     };
     let whole = took(&format!("{things}?dryRun=All"), 201).await;
-    // Long enough to come to the rules, and too short for all of them.
+    // Long enough to reach the rules, and too short for all of them.
     let limit = whole.as_millis() / 4;
     let part = took(&format!("{things}?dryRun=All&timeout={limit}ms"), 504).await;
     assert!(part < whole * 3 / 4, "{part:?} of {whole:?}");

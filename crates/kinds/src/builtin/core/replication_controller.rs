@@ -29,13 +29,9 @@ pub(super) static REPLICATION_CONTROLLER: Builtin = Builtin {
         validates_metadata_again: false,
         warnings: warnings::template,
         warnings_create: Some(warnings::new_template),
-        // Upstream warns about the template before the change, probably without meaning to.
+        // Upstream warns about the template before the change, probably by mistake: hence the order of the arguments.
         warnings_update: Some(|controller, old| {
-            let changed = controller["metadata"]["generation"] != old["metadata"]["generation"];
-            match changed {
-                true => warnings::template(old),
-                false => Vec::new(),
-            }
+            warnings::after_change(old, controller, warnings::template)
         }),
         orphans_by_default: true,
         selectable: &["status.replicas"],

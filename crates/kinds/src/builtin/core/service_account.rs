@@ -32,7 +32,7 @@ pub(super) static SERVICE_ACCOUNT: Builtin = Builtin {
     ..BASE
 };
 
-/// An annotation that bounds the secrets which the pods of an account can mount.
+/// The warning about the annotation that limits which secrets the pods of an account can mount.
 fn enforced(account: &Value) -> Vec<String> {
     const KEY: &str = "kubernetes.io/enforce-mountable-secrets";
     let found = account["metadata"]["annotations"].get(KEY);

@@ -11,12 +11,12 @@ use allot_apimachinery::interrupt::{self, Steps};
 /// client can send any number of values below a key that is as long as the rest of the object.
 const MOST_TEXT: usize = 4 << 20;
 
-/// What may still be done for one object.
+/// The text and time that validation of one object may take.
 pub(super) struct Budget {
-    /// The text that may be composed.
+    /// How much text may still be composed.
     text: Cell<usize>,
     steps: Cell<Steps>,
-    /// The result is of no use any more.
+    /// The time of the request is over: validation is incomplete.
     over: Cell<bool>,
 }
 
@@ -39,7 +39,7 @@ impl Budget {
         self.text.set(self.text.get().saturating_sub(text.len()));
     }
 
-    /// One more value is looked at; false if that is of no use any more.
+    /// Counts one more value; false if the time of the request is over.
     pub(super) fn step(&self) -> bool {
         let mut steps = self.steps.take();
         if steps.is_over() {
@@ -49,7 +49,7 @@ impl Budget {
         !self.over.get()
     }
 
-    /// What was found, which is not everything if the time was over.
+    /// The errors that were found; one error instead if validation is incomplete.
     pub(super) fn finish(&self, found: Outcome, path: &Path) -> ErrorList {
         match self.over.get() {
             true => [interrupt::error(path)].into(),

@@ -10,9 +10,9 @@ use crate::validate::{kind_and_name, list, not_negative, text};
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let least = spec["minReplicas"].as_i64();
-    // None (HPAScaleToZero) is off by default, and stays where it was on.
-    let had_none = old["spec"]["minReplicas"] == 0;
-    if let Some(least) = least.filter(|least| *least < 1 && !(had_none && *least == 0)) {
+    // Zero (HPAScaleToZero) is off by default, and remains valid in an object that has it.
+    let had_zero = old["spec"]["minReplicas"] == 0;
+    if let Some(least) = least.filter(|least| *least < 1 && !(had_zero && *least == 0)) {
         let detail = "must be greater than or equal to 1";
         errors.push(Error::invalid(&path.child("minReplicas"), least, detail));
     }
@@ -52,7 +52,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// What is scaled has an API group, but for the one kind of the core group that can be.
+/// The target has an API group, except ReplicationControllers, which are in the core group.
 fn target_version(target: &Value, path: &Path, errors: &mut ErrorList) {
     let version = text(target, "apiVersion");
     let slashes = version.matches('/').count();

@@ -64,7 +64,7 @@ fn amounts(node: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Swap has a size if it is reported. Upstream reports it under `metadata`.
+/// The capacity of swap is positive if it is reported. Upstream's error names a path under `metadata`.
 fn swap(node: &Value, errors: &mut ErrorList) {
     let size = node["status"]["nodeInfo"]["swap"]["capacity"].as_i64();
     if let Some(size) = size.filter(|size| *size <= 0) {
@@ -74,7 +74,7 @@ fn swap(node: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Checks annotations from before there were fields for their content.
+/// Checks the alpha annotations that fields have replaced.
 fn annotations(node: &Value, errors: &mut ErrorList) {
     const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
     const AVOIDED: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
@@ -85,12 +85,10 @@ fn annotations(node: &Value, errors: &mut ErrorList) {
         if text.is_empty() {
             return Value::Null;
         }
-        let read = decode::decode_json(text.as_bytes(), None);
-        let read = read.map_err(|error| Error::invalid(at, key, error.to_string()));
-        match read {
+        match decode::decode_json(text.as_bytes(), None) {
             Ok(decoded) => decoded.value,
             Err(error) => {
-                errors.push(error);
+                errors.push(Error::invalid(at, key, error.to_string()));
                 Value::Null
             }
         }

@@ -123,32 +123,34 @@ pub(super) fn drop_disabled(features: &Features, pod: &mut Value, old: &Value) {
         all.any(|container| !items(&container["resizePolicy"]).is_empty())
     });
     if !is_resizable && !features.enabled(Feature::InPlacePodVerticalScaling) {
-        drop_resources(status);
+        each_container(status, |container| {
+            container.remove("resources");
+            container.remove("allocatedResources");
+        });
     }
     drop_digests(status, before);
 }
 
-/// The lists of what is reported about containers.
+/// The lists of container statuses.
 const STATUSES: [&str; 3] = [
     "containerStatuses",
     "initContainerStatuses",
     "ephemeralContainerStatuses",
 ];
 
-/// Removes what is reported about the resources of containers.
-fn drop_resources(status: &mut Map<String, Value>) {
+/// Calls `with` for the status of each container.
+fn each_container(status: &mut Map<String, Value>, mut with: impl FnMut(&mut Map<String, Value>)) {
     for list in STATUSES {
         let all = status.get_mut(list).and_then(Value::as_array_mut);
         for container in all.into_iter().flatten() {
             if let Value::Object(container) = container {
-                container.remove("resources");
-                container.remove("allocatedResources");
+                with(container);
             }
         }
     }
 }
 
-/// Removes what is reported about mounted images: ImageVolumeWithDigest is off by default.
+/// Removes the status of mounted image volumes: ImageVolumeWithDigest is off by default.
 fn drop_digests(status: &mut Map<String, Value>, before: &Value) {
     const REPORT: &str = "volumeStatus";
     let mut mounts = STATUSES
@@ -158,18 +160,15 @@ fn drop_digests(status: &mut Map<String, Value>, before: &Value) {
     if mounts.any(|mount| mount[REPORT].is_object()) {
         return;
     }
-    for key in STATUSES {
-        let containers = status.get_mut(key).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten() {
-            let mounts = container.get_mut("volumeMounts");
-            let mounts = mounts.and_then(Value::as_array_mut);
-            for mount in mounts.into_iter().flatten() {
-                if let Value::Object(mount) = mount {
-                    mount.remove(REPORT);
-                }
+    each_container(status, |container| {
+        let mounts = container.get_mut("volumeMounts");
+        let mounts = mounts.and_then(Value::as_array_mut);
+        for mount in mounts.into_iter().flatten() {
+            if let Value::Object(mount) = mount {
+                mount.remove(REPORT);
             }
         }
-    }
+    });
 }
 
 /// Keeps fields of a pod's status that older reporters omit: its QoS class, and the observed generation.

@@ -1,4 +1,4 @@
-//! Certificates with their keys: what is warned of that no TLS server could use.
+//! Warnings about TLS secrets whose certificate or key a server cannot load.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,8 +9,8 @@ use crate::validate::text;
 
 const CERTIFICATE: &str = "CERTIFICATE";
 
-/// Warnings about a secret: upstream loads the pair of a TLS secret. Whether the key is that of the certificate is not
-/// looked at here.
+/// Warnings about a secret: upstream loads the pair of a TLS secret. Whether the key belongs to the certificate is not
+/// checked here.
 pub(super) fn warnings(secret: &Value) -> Vec<String> {
     if text(secret, "type") != "kubernetes.io/tls" {
         return Vec::new();
