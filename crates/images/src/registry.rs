@@ -188,7 +188,7 @@ impl Registry {
         let scope = format!("repository:{repository}:pull");
         let known = self.tokens.lock().await.get(&scope).cloned();
         let (mut response, own) = self.follow(&url, known.clone(), &accept, &range).await?;
-        // The credentials are for the registry, not for what another server asks for.
+        // The credentials are for the registry, not for another server that demands some.
         if response.status() == StatusCode::UNAUTHORIZED && own {
             // The server may speak of another scope, or the token has expired.
             let challenges = response.headers().get_all(WWW_AUTHENTICATE).iter();

@@ -15,7 +15,8 @@ use tonic::{Request, Response, Status};
 
 use crate::claims::Device;
 use crate::error::Error;
-use crate::pods::Node;
+use crate::pods::{Node, has_ended};
+use crate::rules::is_sidecar;
 
 /// Serves `<root>/pod-resources/kubelet.sock` until dropped.
 pub(crate) fn serve(node: Arc<Node>) -> Result<impl Future<Output = ()> + Send, Error> {
@@ -48,14 +49,7 @@ impl Lister {
         let pods = pods
             .values()
             .map(|entry| Arc::clone(&entry.update.borrow().pod));
-        let over = |pod: &Arc<Pod>| {
-            let phase = pod
-                .status
-                .as_ref()
-                .and_then(|status| status.phase.as_deref());
-            matches!(phase, Some("Succeeded" | "Failed"))
-        };
-        let mut active: Vec<_> = pods.filter(|pod| !over(pod)).collect();
+        let mut active: Vec<_> = pods.filter(|pod| !has_ended(pod)).collect();
         active.sort_by_key(|pod| (pod.namespace(), pod.name_any()));
         active
     }
@@ -66,7 +60,7 @@ impl Lister {
             .init_containers
             .iter()
             .flatten()
-            .filter(|c| c.restart_policy.as_deref() == Some("Always"));
+            .filter(|c| is_sidecar(c));
         let container = |name: &str| v1::ContainerResources {
             name: name.to_owned(),
             dynamic_resources: self.dynamic(pod, name),

@@ -58,7 +58,7 @@ pub(crate) use sandbox::{RECORDS as NETWORK_RECORDS, Sandboxes, leave as leave_n
 pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
 pub(crate) use static_pods::source as static_source;
-pub(crate) use status::log_path;
+pub(crate) use status::{has_ended, log_path};
 pub(crate) use volumes::unmount_all;
 
 /// Removes a directory that containers wrote to. It may hold millions of files: other pods do not wait for it.

@@ -40,6 +40,11 @@ pub(crate) fn log_name(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 
+/// An init container that keeps running.
+pub(crate) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
 /// A seccomp profile that a pod or a container names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seccomp {

@@ -41,21 +41,21 @@ pub struct Running {
     pub image_id: String,
     /// `user` in the container status, if the runtime reports it.
     pub user: Option<ContainerUser>,
-    /// What the runtime says that the container may use, if it does.
+    /// The resources of the container, if the runtime reports them.
     pub given: Option<Given>,
     /// Becomes `Some` when the container exits.
     pub exit: watch::Receiver<Option<Exit>>,
 }
 
-/// What a container may use by the word of its runtime: processor time in thousandths of a processor, memory in bytes. What the
-/// runtime does not say is absent.
+/// The resources of a container that its runtime reports: CPU in thousandths, memory in bytes. Those that it does not report are
+/// `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Given {
-    /// By the weight of its processor time.
+    /// From its CPU weight.
     pub cpu_request: Option<i64>,
-    /// By its quota of processor time.
+    /// From its CPU quota.
     pub cpu_limit: Option<i64>,
-    /// By its limit of memory.
+    /// From its memory limit.
     pub memory_limit: Option<i64>,
 }
 

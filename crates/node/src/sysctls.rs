@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 /// Reason of a pod that was rejected because of its kernel parameters.
 pub(crate) const FORBIDDEN: &str = "SysctlForbidden";
 
-/// Longest name.
+/// Longest name of a parameter, in bytes.
 const LONGEST: usize = 253;
 
 /// What a name has to look like, in errors.
@@ -91,33 +91,30 @@ impl Sysctls {
     pub fn with_unsafe(patterns: &[String]) -> Result<Self, String> {
         let mut all = Self::default();
         for pattern in patterns {
-            if pattern.len() > LONGEST
-                || !is_valid(
-                    pattern.strip_suffix('*').unwrap_or(pattern),
-                    pattern.ends_with('*'),
-                )
-            {
+            let (begin, is_prefix) = match pattern.strip_suffix('*') {
+                Some(begin) => (begin, true),
+                None => (pattern.as_str(), false),
+            };
+            if pattern.len() > LONGEST || !is_valid(begin, is_prefix) {
                 return Err(format!(
                     "sysctl {pattern:?} must have at most {LONGEST} characters and match regex {FORM}"
                 ));
             }
-            let name = normalized(pattern);
-            let prefix = name.strip_suffix('*');
-            if Namespace::of(prefix.unwrap_or(&name)).is_none() {
-                let named = prefix.unwrap_or(&name);
+            let name = normalized(begin).into_owned();
+            if Namespace::of(&name).is_none() {
                 return Err(format!(
-                    "the sysctls {named:?} are not known to be namespaced"
+                    "the sysctls {name:?} are not known to be namespaced"
                 ));
             }
-            match prefix {
-                Some(prefix) => all.prefixes.push(prefix.to_owned()),
-                None => all.names.push(name.into_owned()),
+            match is_prefix {
+                true => all.prefixes.push(name),
+                false => all.names.push(name),
             }
         }
         Ok(all)
     }
 
-    /// Why a pod must not run here, in the kubelet's words.
+    /// Why a pod is not admitted: the kubelet's message.
     pub(crate) fn refusal(&self, pod: &Pod) -> Option<String> {
         let spec = pod.spec.as_ref()?;
         let own_network = spec.host_network != Some(true);
@@ -185,7 +182,7 @@ fn is_valid(name: &str, is_prefix: bool) -> bool {
     is_last && above.is_none_or(|above| above.split(['.', '/']).all(whole)) && name.len() <= LONGEST
 }
 
-/// A name with dots: as with sysctl(8), the first separator says which one is used, and the other one is part of names.
+/// A name with dots: as with sysctl(8), the first separator is the one of the whole name, and the other one is a part of names.
 fn normalized(name: &str) -> Cow<'_, str> {
     match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('/') => {

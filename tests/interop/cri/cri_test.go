@@ -313,7 +313,7 @@ func TestLogsAndUsage(t *testing.T) {
 	}))
 }
 
-// TestResize gives a container other resources while it runs. What the status shows is the word of the runtime.
+// TestResize gives a container other resources while it runs. The status shows what the runtime reports.
 func TestResize(t *testing.T) {
 	amounts := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
@@ -333,7 +333,7 @@ func TestResize(t *testing.T) {
 	}
 	before := await(t, "grows", "with its limits", func(pod *corev1.Pod) bool { return has(pod, "200m", "128Mi") })
 	if user := before.Status.ContainerStatuses[0].User; user == nil || user.Linux == nil {
-		t.Errorf("the user of the container is not told")
+		t.Errorf("the user of the container is not in the status")
 	}
 	patch := `{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"150m"},"limits":{"cpu":"300m","memory":"256Mi"}}}]}}`
 	_, err := shared.client.CoreV1().Pods("default").Patch(within(t), "grows", types.StrategicMergePatchType, []byte(patch),

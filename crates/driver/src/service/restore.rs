@@ -31,7 +31,7 @@ impl<D: Driver> Core<D> {
         };
         let restored = self.driver.restore(&claims, boot).await;
         restored.map_err(|source| Error::Restore { source })?;
-        // Only after the driver succeeded: a driver that is killed before this point is told about the reboot again.
+        // Only after the driver succeeded: a driver that is killed before this point is notified of the reboot again.
         self.checkpoint.lock().await.restored(migrated)
     }
 

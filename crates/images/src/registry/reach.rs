@@ -1,5 +1,5 @@
-//! Where a registry may lead this machine: to other servers, and not to the machine's own, nor to what a cloud tells it about
-//! itself.
+//! Addresses that a registry may redirect to: those of other servers, and neither this machine's own nor that of the metadata
+//! service of a cloud.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -31,7 +31,7 @@ fn is_own_name(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Whether an address leads to this machine, by what it says. A name can still resolve to such an address: see [`Resolver`].
+/// Whether a URL names this machine. A name can still resolve to such an address: see [`Resolver`].
 pub(super) fn leads_here(url: &Url) -> bool {
     match url.host() {
         None => true,
@@ -41,7 +41,8 @@ pub(super) fn leads_here(url: &Url) -> bool {
     }
 }
 
-/// Looks up names. Those that a registry names do not lead to this machine, unless the registry is there itself.
+/// Resolves host names. Other names than that of the registry do not resolve to addresses of this machine, unless the registry
+/// is on it.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver {
     inner: GaiResolver,

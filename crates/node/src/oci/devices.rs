@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::Error;
-use super::paths::{is_below, target_of};
+use super::paths::{is_below, leads_up, target_of};
 use crate::spec::staged::{Hierarchy, Staged};
 use crate::spec::{ContainerSpec, Isolation};
 
@@ -36,7 +36,7 @@ pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, Erro
             continue;
         }
         let path = Path::new(&node.path);
-        if path.components().any(|it| it == Component::ParentDir) || in_volume(path) {
+        if leads_up(path) || in_volume(path) {
             return Err(Error::Device(node.path.clone()));
         }
         all.push(json!({
@@ -105,9 +105,8 @@ pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>,
         .filter(|(node, found)| !is_node(spec, &node.path, found.kind))
         .map(|(node, found)| {
             let target = Path::new("/").join(&node.path);
-            let up = target.components().any(|it| it == Component::ParentDir);
             let kernels = ["/proc", "/sys"].iter().any(|own| target.starts_with(own));
-            if up || kernels || target == Path::new("/") {
+            if leads_up(&target) || kernels || target == Path::new("/") {
                 return Err(Error::Device(node.path.clone()));
             }
             Ok(

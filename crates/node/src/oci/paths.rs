@@ -12,11 +12,15 @@ use crate::spec::Mount;
 pub(super) fn target_of(mount: &Mount) -> Result<PathBuf, Error> {
     let target = Path::new("/").join(&mount.target);
     let names = target.components().count() > 1;
-    let up = target.components().any(|it| it == Component::ParentDir);
-    match names && !up {
+    match names && !leads_up(&target) {
         true => Ok(target.components().collect()),
         false => Err(Error::Target(mount.target.clone())),
     }
+}
+
+/// Whether a path has a part that is `..`.
+pub(super) fn leads_up(path: &Path) -> bool {
+    path.components().any(|it| it == Component::ParentDir)
 }
 
 /// Whether a path is in a directory, and not the directory itself.

@@ -1,5 +1,5 @@
-//! How many processes containers may have: one, and all of a machine together. What is left is for the agent and the host,
-//! whatever forks in containers.
+//! Limits for the number of processes: of one container, and of all containers of a machine together. The agent and the host
+//! keep the rest, however much the programs in containers fork.
 //!
 //! Where cgroups can be written they count processes. Where they cannot, the kernel counts those of each user
 //! (`RLIMIT_NPROC`), which holds for every user but the machine's root.
@@ -33,12 +33,12 @@ fn machine() -> Option<u64> {
     ])
 }
 
-/// One container has at most half of them.
+/// The limit of one container: half of all processes.
 fn half(all: u64) -> u64 {
     (all / 2).max(1)
 }
 
-/// All containers together leave a quarter.
+/// The limit of all containers together: three quarters of all processes.
 fn most(all: u64) -> u64 {
     (all / 4 * 3).max(1)
 }
@@ -125,7 +125,8 @@ pub(crate) fn limit_user() {
         current: Some(most),
         maximum: Some(maximum.map_or(most, |maximum| maximum.min(most))),
     };
-    // To lower a limit takes no privilege.
+    // To lower a limit takes no privilege, and the kernel has no other reason to refuse it. Only a hard limit of 0 would have to
+    // be raised, to the least limit of 1: it stays, and is stricter. Pods have no influence on these numbers.
     let _ = setrlimit(Resource::Nproc, limit);
 }
 

@@ -1,4 +1,4 @@
-//! Registration of plugins: finds their sockets, asks for their services, and tells them the result.
+//! Registration of plugins: finds their sockets, gets the list of their services, and notifies them of the result.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -22,7 +22,7 @@ use crate::resource_api::ResourceApi;
 use crate::watching;
 
 const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of what a plugin says about itself: a name, a path and a few versions. It is repeated in errors.
+/// Bytes of the information of a plugin: a name, a path and a few versions. Errors repeat it.
 const LARGEST_INFO: usize = 64 << 10;
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -38,7 +38,7 @@ pub(super) enum RegistrationError {
     /// The plugin does not respond.
     #[error("failed to get plugin info: no answer in time")]
     NoInfoInTime,
-    /// The plugin refuses to say what it is.
+    /// The plugin returned an error.
     #[error("failed to get plugin info: {0}")]
     NoInfo(#[source] Box<tonic::Status>),
     /// A plugin that does not learn of its registration may stay idle.
@@ -159,6 +159,7 @@ pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>, api: Arc<Re
                 changes.next().await;
             }
             Some(changes) => {
+                // A change and the end of the time are both reasons to list the directory again.
                 let _ = tokio::time::timeout(RECONCILE, changes.next()).await;
             }
             None => tokio::time::sleep(RECONCILE).await,
@@ -189,6 +190,7 @@ fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| {
+            // It was removed after the directory was read, so there is no such socket any more.
             let metadata = entry.metadata().ok()?;
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
             let inode = (

@@ -211,14 +211,14 @@ impl Allocations {
         let Some(entry) = pods.all.get_mut(uid) else {
             return (Arc::clone(pod), Vec::new());
         };
-        let same = Allocation::of(&entry.pod).is_of(pod);
-        entry.pod = Arc::clone(pod);
+        let before = std::mem::replace(&mut entry.pod, Arc::clone(pod));
         if !entry.waits() {
             entry.resizes.pending = None;
             pods.waiting.remove(uid);
             return (Arc::clone(pod), Vec::new());
         }
         // A deferred resize is tried again when another pod releases resources.
+        let same = Allocation::of(&before).is_of(pod);
         let known = std::mem::replace(&mut entry.decided, true) && same;
         pods.waiting.insert(uid.to_owned());
         let events = match known {

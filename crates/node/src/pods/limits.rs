@@ -1,11 +1,9 @@
 //! From requests and limits of the API to what the kernel enforces.
 
-use std::collections::BTreeMap;
-
 use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::resources::limits_of_pod;
+use super::resources::{limits_of_pod, quantity};
 use crate::shim::spec::Limits;
 
 /// Smallest and largest CPU shares that the kernel accepts.
@@ -17,10 +15,10 @@ pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
     // A container without a limit has that of its pod, if the pod has one.
     let of_pod = limits_of_pod(pod);
     let limit = |name: &str| {
-        let own = value(resources.limits.as_ref(), name).filter(|limit| !limit.is_zero());
-        own.or_else(|| value(of_pod, name))
+        let own = quantity(resources.limits.as_ref(), name).filter(|limit| !limit.is_zero());
+        own.or_else(|| quantity(of_pod, name))
     };
-    let request = |name: &str| value(resources.requests.as_ref(), name);
+    let request = |name: &str| quantity(resources.requests.as_ref(), name);
     let cpu = request("cpu").or_else(|| limit("cpu"));
     let cpu = cpu.map_or(0, |cpu| cpu.milli_value());
     let pages = resources
@@ -40,17 +38,10 @@ pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
         memory: limit("memory").map(bytes).filter(|bytes| *bytes > 0),
         pids: None,
         huge_pages: pages.collect(),
-        root: value(resources.limits.as_ref(), "ephemeral-storage")
+        root: quantity(resources.limits.as_ref(), "ephemeral-storage")
             .map(|it| bytes(it).max(1 << 20) as u64),
         oom_score_adj: Some(oom_score(pod, request("memory").map_or(0, bytes), memory)),
     }
-}
-
-fn value(
-    map: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
-    name: &str,
-) -> Option<Quantity> {
-    map?.get(name)?.0.parse().ok()
 }
 
 /// A size as the kernel writes it: `2Mi` is `2MB`.

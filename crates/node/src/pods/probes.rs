@@ -17,6 +17,7 @@ use super::handler::{Action, Failure};
 use super::state::{ContainerState, Health};
 use super::{Node, lifecycle, status};
 use crate::events::Kind;
+use crate::rules::is_sidecar;
 use crate::runtime::Running;
 
 /// State of a probe's task.
@@ -172,7 +173,7 @@ impl Task {
 
     async fn end(&self, probe: &Probe, name: &str) {
         let container = &self.container.name;
-        let sidecar = status::is_sidecar(&self.container);
+        let sidecar = is_sidecar(&self.container);
         let again = match sidecar || status::restart_policy(&self.pod) != "Never" {
             true => ", will be restarted",
             false => "",

@@ -1,5 +1,5 @@
-//! What the containers of a pod are given of processors and memory: what the pod asks for, what it has been allocated, and what
-//! a container that runs has. Pure.
+//! CPU and memory of the containers of a pod: the desired resources, the allocated ones, and those that a running container
+//! has. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::rules::is_sidecar;
 use crate::runtime::Given;
 
 #[cfg(test)]
@@ -23,7 +24,8 @@ const LEAST_CPU_LIMIT: i64 = 10;
 /// As are requests up to this many.
 const LEAST_CPU_REQUEST: i64 = 2;
 
-fn quantity(list: Option<&List>, name: &str) -> Option<Quantity> {
+/// The amount of a resource in a list.
+pub(super) fn quantity(list: Option<&List>, name: &str) -> Option<Quantity> {
     list?.get(name)?.0.parse().ok()
 }
 
@@ -80,7 +82,7 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// What a pod asks for.
+    /// The desired resources of a pod.
     pub(crate) fn of(pod: &Pod) -> Self {
         let containers = resizable(pod).map(|container| {
             let resources = container.resources.clone();
@@ -92,7 +94,7 @@ impl Allocation {
         }
     }
 
-    /// Whether it is what a pod asks for.
+    /// Whether these are the desired resources of a pod.
     pub(crate) fn is_of(&self, pod: &Pod) -> bool {
         let wanted = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
         same(self.pod.as_ref(), wanted)
@@ -102,7 +104,7 @@ impl Allocation {
             })
     }
 
-    /// A pod with these resources instead of those that it asks for.
+    /// A pod with these resources in place of the desired ones.
     pub(crate) fn applied_to(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         if self.is_of(pod) {
             return Arc::clone(pod);
@@ -121,7 +123,7 @@ impl Allocation {
     }
 }
 
-/// What a container may use: processor time in thousandths of a processor, memory in bytes. Zero is nothing that was said.
+/// The requests and limits of a container: CPU in thousandths, memory in bytes. Zero means that there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Budget {
@@ -195,11 +197,6 @@ impl Sizes {
     }
 }
 
-/// Whether an init container keeps running.
-fn stays(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
-}
-
 /// What a pod takes from its node by its requests. `held` is what containers still have that run with other resources.
 pub(crate) fn requests(pod: &Pod, held: &BTreeMap<String, Budget>) -> Sizes {
     let Some(spec) = &pod.spec else {
@@ -221,7 +218,7 @@ pub(crate) fn requests(pod: &Pod, held: &BTreeMap<String, Budget>) -> Sizes {
     let init = spec.init_containers.iter().flatten();
     let mut total = amounts::at_once(
         spec.containers.iter().map(of),
-        init.map(|container| (of(container), stays(container))),
+        init.map(|container| (of(container), is_sidecar(container))),
     );
     let whole = spec.resources.as_ref();
     total.extend(amounts_of(whole.and_then(|it| it.requests.as_ref())));
@@ -257,7 +254,7 @@ fn put(list: &mut List, name: &str, amount: &Quantity) {
 }
 
 fn put_cpu(list: &mut List, milli_cpu: i64, least: i64) {
-    // Both are the least that the kernel knows: what was allocated is shown.
+    // If both are at most the smallest amount of the kernel, the allocated one is shown.
     if milli_cpu > 0 && (milli_cpu > least || milli(Some(list), "cpu") > least) {
         let amount = Quantity::from_milli(milli_cpu, Format::DecimalSi);
         put(list, "cpu", &amount);
@@ -270,8 +267,8 @@ fn put_memory(list: &mut List, bytes: i64) {
     }
 }
 
-/// `resources` of a container's status: what it has been allocated, and while it runs what it has, as far as that is known: what
-/// it was given, and what the runtime says about it.
+/// `resources` of a container's status: the allocated resources, and while it runs those that it has, as far as they are
+/// known: those that were applied to it, and those that the runtime reports.
 pub(super) fn actual(container: &Container, runs: Option<(Budget, Option<Given>)>) -> Value {
     let mut shown = container.resources.clone().unwrap_or_default();
     if let Some((applied, given)) = runs {

@@ -46,9 +46,9 @@ pub(crate) struct ContainerState {
     pub(crate) image_id: String,
     /// The user of the last run, if the runtime reports it.
     pub(crate) user: Option<ContainerUser>,
-    /// What the last run was started with, or was given since.
+    /// The resources that the last run was started with or resized to.
     pub(super) applied: Option<Budget>,
-    /// What the runtime says about that.
+    /// The resources that the runtime reports for it.
     pub(super) given: Option<Given>,
     pub(super) backoff: Duration,
     pub(crate) retry_at: Option<Instant>,

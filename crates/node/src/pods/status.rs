@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::resources;
 use super::state::{ContainerState, Phase};
-use crate::rules;
+use crate::rules::{self, is_sidecar};
 
 mod container;
 mod resize;
@@ -44,11 +44,6 @@ pub(super) struct Input<'a> {
     pub(super) start: Timestamp,
     /// Conditions as they were reported last: status and time of its last change.
     pub(super) since: &'a HashMap<String, (String, Timestamp)>,
-}
-
-/// An init container that keeps running.
-pub(super) fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
 }
 
 /// The ephemeral containers. They have the type of the others, except for the name of the target container.
@@ -92,6 +87,18 @@ pub(super) fn initialized(pod: &Pod, containers: &HashMap<String, ContainerState
                 false => state.terminated().is_some_and(|end| end.exit.code == 0),
             }
         })
+}
+
+/// Whether a phase is one that a pod keeps.
+pub(super) fn is_terminal(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+/// Whether a pod has ended, by the phase in its object.
+pub(crate) fn has_ended(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    phase.is_some_and(is_terminal)
 }
 
 /// Pod phase by the kubelet's rules.

@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use super::allocations::ResizeConditions;
 use super::record::Record;
 use super::state::{ContainerState, Health, Phase, Terminated};
-use super::status::{ephemeral, initialized, is_sidecar, restart_policy};
+use super::status::{ephemeral, has_ended, initialized, is_terminal, restart_policy};
 use super::volumes::{Tokens, Volume};
 use super::{Node, Origin, Update, message, probes};
+use crate::rules::is_sidecar;
 use crate::runtime::{self, Found, Running};
 
 /// Back-off between attempts to set up a pod, or to write its status.
@@ -304,16 +305,7 @@ impl Worker {
     /// Starts what should run and does not.
     async fn step(&mut self, pod: &Pod) -> Wake {
         self.collect_exits(pod);
-        let over = |phase: &str| phase == "Succeeded" || phase == "Failed";
-        if pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref())
-            .is_some_and(over)
-        {
-            return None;
-        }
-        if over(self.phase(pod)) {
+        if has_ended(pod) || is_terminal(self.phase(pod)) {
             return None;
         }
         let deadline = self.keep_deadline(pod).await;

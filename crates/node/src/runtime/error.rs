@@ -1,4 +1,4 @@
-//! Why a container runtime did not do what it was asked for.
+//! Errors of container runtimes.
 
 use super::cri::{CallError, TranslateError};
 use crate::error::{PathError, api_message};

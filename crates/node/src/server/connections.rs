@@ -21,7 +21,7 @@ pub(super) const HEAD: Duration = Duration::from_secs(10);
 /// How long a connection of an authorized client is kept for its next request.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// A place for a connection to a port of a pod; `None` if this process has as many as it may.
+/// A permit for a connection to a port of a pod; `None` if this process has as many as it may have.
 pub(super) fn forwarded() -> Option<OwnedSemaphorePermit> {
     Arc::clone(&BOUNDS.forwarded).try_acquire_owned().ok()
 }

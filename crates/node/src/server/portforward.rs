@@ -51,7 +51,7 @@ type Halves = (
 struct Dialled {
     halves: Halves,
     trouble: Option<oneshot::Receiver<String>>,
-    /// Ends the connection, and gives its place back.
+    /// Ends the connection, and releases its permit.
     _guard: (Option<DropGuard>, OwnedSemaphorePermit),
 }
 

@@ -139,6 +139,8 @@ impl Socket {
                 }
                 return Some((channel, piece));
             }
+            // A broken connection, an invalid frame or a message that is too large ends the stream, as if the client had
+            // disconnected: what follows cannot be read.
             let mut data: Bytes = match self.stream.next().await?.ok()? {
                 Message::Binary(data) => data,
                 // Python's client sends text as text messages.

@@ -50,10 +50,10 @@ pub(super) enum CreateError {
     /// It has no terminal.
     #[error("terminal: {0}")]
     Terminal(#[source] std::io::Error),
-    /// libcontainer does not know the process of the container.
+    /// libcontainer reports no process of the container.
     #[error("the container has no process")]
     NoContainerProcess,
-    /// libcontainer does not know the process of the further program.
+    /// libcontainer reports no process of the further program.
     #[error("the program has no process")]
     NoProgramProcess,
     /// Its process did not become the program.

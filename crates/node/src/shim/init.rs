@@ -1,12 +1,11 @@
 //! The process that runs a container's program: the init of a container, or a plain process without isolation.
 
-use std::fs::File;
-use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, WaitOptions};
 
 use super::program::{self, ExecError};
+use super::report;
 use super::spec::ContainerSpec;
 use super::supervise::code;
 use super::sys::{self, Fork};
@@ -39,18 +38,16 @@ pub(super) enum BecomeError {
 /// successful exec closes it.
 pub(super) fn plain(spec: &ContainerSpec, stdio: [OwnedFd; 3], failing: OwnedFd) -> ! {
     sys::die_with_parent();
-    let mut failing = File::from(failing);
     sys::block_signals();
     let program = match sys::fork(0) {
         Ok(Fork::Parent(pid)) => pid,
         Ok(Fork::Child) => {
             sys::die_with_parent();
-            let problem = start(spec, stdio).to_string();
-            let _ = failing.write_all(problem.as_bytes());
+            report::send(failing, &start(spec, stdio));
             std::process::exit(127)
         }
         Err(error) => {
-            let _ = failing.write_all(format!("fork: {error}").as_bytes());
+            report::send(failing, &format_args!("fork: {error}"));
             std::process::exit(1)
         }
     };

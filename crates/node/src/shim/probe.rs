@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 use rustix::process::WaitOptions;
@@ -105,12 +104,11 @@ fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), 
 /// Runs `work` in a child process: namespaces cannot be left again.
 fn apart<E: Display>(work: impl FnOnce() -> Result<(), E>) -> Result<(), ProbeError> {
     let (failure, failing) = sys::pipe()?;
-    let mut failing = File::from(failing);
     let pid = match sys::fork(0).map_err(ProbeError::Clone)? {
         Fork::Child => {
             drop(failure);
             if let Err(problem) = work() {
-                let _ = failing.write_all(problem.to_string().as_bytes());
+                report::send(failing, &problem);
             }
             std::process::exit(0)
         }

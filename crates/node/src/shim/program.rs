@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -16,9 +16,9 @@ use libcontainer::workload::{
 use oci_spec::runtime::Spec;
 use seccompiler::BpfProgram;
 
-use super::init;
 use super::spec::{ContainerSpec, Isolation, Seccomp};
 use super::sys::{self, Fork};
+use super::{init, report};
 use crate::error::{AtPath as _, PathError};
 use crate::oci::{is_proc, seccomp};
 
@@ -108,8 +108,7 @@ impl Program {
 
     /// Writes down what went wrong and ends.
     fn fail(&self, problem: &impl std::fmt::Display, code: i32) -> ! {
-        let text = problem.to_string();
-        let _ = File::from(sys::own(self.failing)).write_all(text.as_bytes());
+        report::send(sys::own(self.failing), problem);
         std::process::exit(code)
     }
 

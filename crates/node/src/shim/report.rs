@@ -1,8 +1,15 @@
 //! What a child process reports to its parent through a pipe: the text of its error, or nothing if it became the program.
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
+
+/// Writes the text of an error in the child process, which then ends.
+pub(super) fn send(pipe: OwnedFd, problem: &impl Display) {
+    // If this fails, nothing reads the pipe: the parent process has ended, or has failed with another error.
+    let _ = File::from(pipe).write_all(problem.to_string().as_bytes());
+}
 
 /// Why a child process did not become the program.
 #[derive(Debug, thiserror::Error)]

@@ -109,7 +109,7 @@ async fn regression_a_long_message_is_passed_on_in_pieces() {
             Some(Ok(_)) => {}
         }
     }
-    // What cksum says of the same bytes in a file.
+    // The checksum of the same bytes in a file.
     let file = tempfile::NamedTempFile::new().unwrap();
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
     std::fs::write(file.path(), bytes).unwrap();

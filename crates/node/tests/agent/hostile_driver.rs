@@ -117,7 +117,7 @@ async fn pod(cluster: &Cluster, name: &str) {
     cluster.reserve(name, name, &uid).await;
 }
 
-/// Waits until one of the events about a pod says something.
+/// Waits for an event about a pod with a text in its message.
 async fn until_told(cluster: &Cluster, pod: &str, part: &str) {
     let path = "/api/v1/namespaces/default/events";
     let events = cluster
@@ -178,7 +178,7 @@ async fn hostile_answers_are_told_and_the_next_good_one_counts() {
     }
 }
 
-/// A device and the file that defines it: what the file says is told, and nothing of it is done.
+/// A device and the file that defines it: the error is in the status of the container, which does not start.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
     let cluster = Cluster::start().await;
@@ -228,7 +228,7 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
     ] {
         std::fs::write(&file, text).expect("a file");
         pod(&cluster, name).await;
-        // What is said of the container now, or of its last attempt.
+        // In the current state of the container, or the last one.
         let pod = cluster
             .until(&pod_path(name), part, |pod| {
                 status(pod, "c").to_string().contains(part)

@@ -1,4 +1,4 @@
-//! Pods that are given other resources while they run.
+//! Resizes of running pods.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::complete::{app, start};
 use super::harness::{Cluster, pod_path, shell, status, with};
 
-/// Asks for other resources of the container `c` of a pod.
+/// Requests other resources for the first container of a pod.
 async fn resize(cluster: &Cluster, pod: &str, resources: Value) -> Result<Value, kube::Error> {
     let now = cluster.get(&pod_path(pod)).await;
     let mut containers = now["spec"]["containers"].clone();
@@ -96,7 +96,7 @@ async fn the_runtime_gives_a_container_other_resources_in_place() {
         "{event}"
     );
 
-    // What the runtime refuses is told, too, also by the next agent.
+    // An error of the runtime is reported as well, also by the next agent.
     cluster.stop_agent().await;
     fake.state.lock().expect("a state").refuses = Some("no room".into());
     let fourth = resources(("200m", "64Mi"), ("400m", "96Mi"));
@@ -111,7 +111,7 @@ async fn the_runtime_gives_a_container_other_resources_in_place() {
     let pod = cluster.until(&pod_path("p"), "refused", refused).await;
     assert_eq!(status(&pod, "c")["resources"], second);
     fake.state.lock().expect("a state").refuses = None;
-    // A resize that is asked for anew does not wait for the next attempt.
+    // A further resize does not wait for the next attempt of the one that failed.
     let fifth = resources(("200m", "64Mi"), ("400m", "128Mi"));
     resize(&cluster, "p", fifth.clone())
         .await

@@ -73,7 +73,7 @@ async fn a_container_that_takes_all_keys_keeps_no_other_from_starting() {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/keys/{name}"));
         text.ok().and_then(|text| text.trim().parse::<u64>().ok())
     };
-    // So that the number of keys is what is used up, and not the room for their content.
+    // So that the number of keys is what is used up, and not the number of bytes of their content.
     let (Some(keys @ ..=5000), Some(bytes)) = (limit("maxkeys"), limit("maxbytes")) else {
         eprintln!("skipped: too many keys are permitted");
         return;

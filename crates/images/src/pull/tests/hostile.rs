@@ -1,8 +1,8 @@
-//! Registries that lead elsewhere, and images that are something else than they say.
+//! Registries that redirect to other servers, and documents of images that have another type than their descriptors.
 
 use super::*;
 
-/// The attack: the storage that a registry redirects to asks for a password.
+/// The attack: the storage that a registry redirects to demands a password.
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_are_not_for_other_servers() {
     let (directory, server) = (tempfile::tempdir().unwrap(), Server::start().await);
@@ -24,7 +24,7 @@ async fn credentials_are_not_for_other_servers() {
         assert!(matches!(error, Error::Unauthorized(..)), "{error}");
         assert_eq!(other.count("/token"), 0);
     }
-    // A server that asks for nothing is used.
+    // A server that demands no credentials is used.
     other.state.lock().login = None;
     server.state.lock().login = Some(login);
     let pulled = puller(&directory).pull(&reference, &credentials).await;
@@ -57,7 +57,7 @@ async fn layers_are_the_registrys_alone() {
     assert_eq!(other.count("/"), 0);
 }
 
-/// Documents that are something else than what refers to them says.
+/// Documents that have another type than their descriptors.
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_are_what_refers_to_them_says() {
     let (directory, server) = (tempfile::tempdir().unwrap(), Server::start().await);

@@ -83,7 +83,7 @@ fn a_cancelled_layer_ends() {
     assert!(matches!(error, Error::Cancelled));
 }
 
-/// An input that asks to stop after some bytes.
+/// An input that cancels the unpacking after some bytes.
 struct StopsAfter<'a>(&'a [u8], usize, &'a AtomicBool);
 
 impl Read for StopsAfter<'_> {

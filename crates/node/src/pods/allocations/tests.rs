@@ -64,7 +64,7 @@ async fn a_resize_that_does_not_fit_waits_until_another_pod_releases_resources()
         "Pod resize OutOfcpu: {{\"containers\":[{{\"name\":\"c\",\"resources\":{{\"requests\":{{\"cpu\":\"2\"}}}}}}],\"generation\":2,\"error\":\"{message}\"}}"
     );
     assert_eq!(events[0].message, expected);
-    // It is not events again.
+    // The same version has no further event.
     assert!(allocations.update(&more).1.is_empty());
 
     // What another pod releases counts when its containers have released it.
@@ -111,10 +111,10 @@ fn resizes_are_tried_in_the_kubelets_order() {
         allocations.update(&changed("high", "1", 2, high)).1.len(),
         1
     );
-    // One that asks for no more never waits, even where there is too little already.
+    // A resize that requests no more than is allocated is never deferred, even if the node has too little already.
     let (run, events) = allocations.update(&changed("less", "200m", 2, json!({})));
     assert_eq!((cpu(&run), events[0].reason), (200, "ResizeStarted"));
-    // There is room for one of them.
+    // The released resources are enough for one of them.
     let reserved = Sizes {
         cpu: 2200,
         memory: 0,
@@ -200,7 +200,7 @@ fn conditions_that_an_earlier_agent_reported_are_kept() {
     let pending = resizes.pending.clone().expect("a condition");
     assert_eq!((pending.generation, pending.message.as_str()), (4, "m"));
     assert!(pending.since < pending.probed && resizes.progress.is_none());
-    // The next agent looks at it once more, and tells nothing that is known.
+    // The next agent evaluates the resize once more, and records no event that was recorded before.
     let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     let wanted = changed("a", "5", 4, json!({}));
     let before = Allocation::of(&pod("a", "1", json!({})));
@@ -212,7 +212,7 @@ fn conditions_that_an_earlier_agent_reported_are_kept() {
     assert!(found.message.contains("requested: 5000"));
 }
 
-/// A worker reported what its containers had before it knew of the grant: the room of the grant was given away once more.
+/// A worker reported what its containers had before it was notified of the grant: the granted resources were granted twice.
 #[test]
 fn regression_a_grant_that_the_worker_does_not_know_yet_stays() {
     let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());

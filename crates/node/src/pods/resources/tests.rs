@@ -139,7 +139,7 @@ fn the_status_shows_what_a_container_has() {
     };
     let expected = whole(("500m", "32Mi"), ("1", "64Mi"));
     assert_eq!(actual(&container, Some((before, None))), expected);
-    // The word of the runtime counts more; it says nothing about requested memory.
+    // What the runtime reports has precedence; it reports no requested memory.
     let given = Given {
         cpu_request: Some(700),
         cpu_limit: None,
@@ -149,7 +149,7 @@ fn the_status_shows_what_a_container_has() {
     assert_eq!(actual(&container, Some((before, Some(given)))), expected);
 }
 
-/// What the kernel cannot tell apart is shown as it was asked for, and nothing is shown that was not asked for.
+/// Amounts that are the same to the kernel are shown as they were requested, and resources that were not requested are not shown.
 #[test]
 fn the_least_amounts_are_shown_as_allocated() {
     let shown = |resources: Value, given: Given| {

@@ -49,10 +49,10 @@ fn ports(pod: &Pod) -> Vec<Value> {
     mapped.take(MOST_PORTS).collect()
 }
 
-/// Bits in a second that a pod may receive, and send. Runtimes of Kubernetes permit bursts of any length.
+/// Bits per second that a pod may receive and send. Runtimes of Kubernetes permit bursts of any length.
 fn bandwidth(pod: &Pod) -> Result<Option<Value>, String> {
     const BURST: u32 = u32::MAX;
-    /// A thousand and a million billion bits in a second: others are mistakes.
+    /// Bits per second. Runtimes of Kubernetes refuse others as mistakes.
     const SANE: std::ops::RangeInclusive<i64> = 1_000..=1_000_000_000_000_000;
     let mut all = Map::new();
     for way in ["ingress", "egress"] {
@@ -63,13 +63,13 @@ fn bandwidth(pod: &Pod) -> Result<Option<Value>, String> {
         let rate = text.parse::<Quantity>().map(|rate| rate.value());
         let rate = rate.map_err(|error| format!("annotation {annotation}: {error}"))?;
         if !SANE.contains(&rate) {
-            let least = if rate < *SANE.start() {
+            let size = if rate < *SANE.start() {
                 "small (< 1kbit)"
             } else {
                 "large (> 1Pbit)"
             };
             return Err(format!(
-                "annotation {annotation}: resource is unreasonably {least}"
+                "annotation {annotation}: resource is unreasonably {size}"
             ));
         }
         all.insert(format!("{way}Rate"), rate.into());
@@ -81,7 +81,7 @@ fn bandwidth(pod: &Pod) -> Result<Option<Value>, String> {
 /// For plugins that declare them.
 ///
 /// # Errors
-/// An annotation of the pod is not what it should be.
+/// A bandwidth annotation of the pod is invalid.
 pub(super) fn capabilities(pod: &Pod) -> Result<Map<String, Value>, String> {
     let mut all = Map::new();
     if let Some(bandwidth) = bandwidth(pod)? {

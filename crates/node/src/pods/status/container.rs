@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::super::resources;
 use super::super::state::{ContainerState, Phase, Terminated};
-use super::{Input, initialized, is_sidecar, seconds};
+use super::{Input, initialized, seconds};
+use crate::rules::is_sidecar;
 
 /// Bytes of a termination message: those of all containers of a pod share what a kubelet reports of a pod.
 fn longest_message(pod: &Pod) -> usize {
@@ -84,7 +85,7 @@ pub(super) fn container_status(input: &Input<'_>, container: &Container, init: b
     if let Some(user) = &state.user {
         status["user"] = json!(user);
     }
-    // A container that was never created has nothing.
+    // A container that was never created has no resources.
     if state.started_once() {
         let runs = state.running().and(state.applied);
         let runs = runs.map(|applied| (applied, state.given));
@@ -101,7 +102,7 @@ pub(super) fn container_status(input: &Input<'_>, container: &Container, init: b
     status
 }
 
-/// How a volume is mounted. Runtimes differ in what they make of `IfPossible`: those of others have to be told so.
+/// How a volume is mounted. `IfPossible` is recursive with the node's own runtime only; others make a mount so for `Enabled`.
 fn mount_status(input: &Input<'_>, mount: &VolumeMount) -> Value {
     let mut status = json!({"name": mount.name, "mountPath": mount.mount_path});
     if mount.read_only == Some(true) {

@@ -13,7 +13,7 @@ use super::super::Origin;
 use super::super::allocations::{ResizeConditions, record_events};
 use super::super::record::Record;
 use super::super::state::ContainerState;
-use super::super::status::{self, Input};
+use super::super::status::{self, Input, has_ended, is_terminal};
 use super::{REPORT, RETRY, Wake, Worker, grace};
 use crate::error::api_message;
 
@@ -49,17 +49,12 @@ impl Worker {
     /// Writes the pod's status if it changed. Before a pod is reported as terminated, its sidecars are stopped and its
     /// claims unprepared. Returns when to try again.
     pub(super) async fn report(&mut self, pod: &Pod, ending: bool) -> Wake {
-        let over = |phase: &str| phase == "Succeeded" || phase == "Failed";
-        let known = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref())
-            .is_some_and(over);
+        let known = has_ended(pod);
         if known && !ending {
             return None;
         }
         let uid = pod.uid().unwrap_or_default();
-        if !ending && over(self.phase(pod)) {
+        if !ending && is_terminal(self.phase(pod)) {
             self.stop_all(pod, grace(pod)).await;
             self.unprepare_claims(pod).await;
             self.ready = false;

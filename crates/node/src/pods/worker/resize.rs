@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::super::allocations::{ResizeConditions, record_events};
 use super::super::resources::{Allocation, Budget, Sizes, requests, resizable};
+use super::super::status::has_ended;
 use super::super::{lifecycle, limits};
 use super::{RETRY, Wake, Worker, container_of, grace};
 use crate::error::PathError;
@@ -55,13 +56,18 @@ struct Change {
     wanted: Budget,
 }
 
+/// The resources that containers have until they are resized, by container name.
+fn held(changes: &[Change]) -> BTreeMap<String, Budget> {
+    let held = changes.iter().map(|it| (it.container.name.clone(), it.now));
+    held.collect()
+}
+
 impl Worker {
     /// The pod with the allocated resources in place of the desired ones: what is to run.
     pub(super) fn allocated(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         let allocations = &self.node.allocations;
         // A pod that has ended is not resized, and needs nothing.
-        let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) {
+        if has_ended(pod) {
             return Arc::clone(pod);
         }
         // What is left for a resize is known only when all pods of the node are known.
@@ -81,8 +87,7 @@ impl Worker {
         resizes: ResizeConditions,
     ) -> BTreeMap<String, Budget> {
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
-        let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
-        let over = matches!(phase, Some("Succeeded" | "Failed"));
+        let over = has_ended(pod);
         if !over && !self.node.pretends() {
             self.resources = Resources::read(&directory);
         }
@@ -190,11 +195,7 @@ impl Worker {
 
     /// Reports the progress of the resize to the allocations.
     fn settle(&self, pod: &Pod, changes: &[Change]) {
-        let held = changes
-            .iter()
-            .map(|it| (it.container.name.clone(), it.now))
-            .collect();
-        let reserved = requests(pod, &held);
+        let reserved = requests(pod, &held(changes));
         let allocations = &self.node.allocations;
         let events = allocations.settle(pod, changes.is_empty(), reserved);
         record_events(&self.node.events, events);
@@ -268,10 +269,9 @@ impl Worker {
         if self.node.pretends() {
             return Ok(());
         }
-        let held = changes.iter().map(|it| (it.container.name.clone(), it.now));
         let record = Resources {
             allocated: Allocation::of(pod),
-            held: held.collect(),
+            held: held(changes),
         };
         if self.resources.as_ref() == Some(&record) {
             return Ok(());

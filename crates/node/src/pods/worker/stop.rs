@@ -10,12 +10,11 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
-use super::super::status::is_sidecar;
 use super::super::{Node, Origin, lifecycle, remove_tree, volumes};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
 use crate::error::api_message;
 use crate::events::Kind;
-use crate::rules;
+use crate::rules::{self, is_sidecar};
 
 impl Worker {
     /// When the pod has run for as long as it may.

@@ -1,11 +1,11 @@
-//! What the runtime reports of a container, as the container's status shows it.
+//! What the runtime reports about a container, as the container's status shows it.
 
 use allot_protos::cri_v1 as v1;
 use k8s_openapi::api::core::v1::{ContainerUser, LinuxContainerUser};
 
 use crate::runtime::Given;
 
-/// The user of a container; `None` if the runtime does not say, as containerd before 2.0.
+/// The user of a container; `None` if the runtime does not report it, as containerd before 2.0.
 pub(super) fn user(status: &v1::ContainerStatus) -> Option<ContainerUser> {
     let user = status.user.as_ref()?.linux.as_ref()?;
     Some(ContainerUser {
@@ -17,9 +17,9 @@ pub(super) fn user(status: &v1::ContainerStatus) -> Option<ContainerUser> {
     })
 }
 
-/// What a container may use; `None` if the runtime says nothing about it.
+/// The resources of a container; `None` if the runtime reports none.
 pub(super) fn given(status: &v1::ContainerStatus) -> Option<Given> {
-    /// A processor in shares, and in thousandths.
+    /// One CPU in shares, and in thousandths.
     const SHARES: i64 = 1024;
     const WHOLE: i64 = 1000;
     let told = status.resources.as_ref()?.linux.as_ref()?;
