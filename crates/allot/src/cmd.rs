@@ -42,12 +42,13 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// Refuses a question about device classes without the right to see them.
-fn may_list_classes(snapshot: &snapshot::Snapshot) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        snapshot.has_all("DeviceClass"),
-        "classes are in deviceclasses.resource.k8s.io, and there is no right to list them"
-    );
+/// Refuses a question that needs all objects of a kind if there is no right to list them. `what` names them in the error.
+fn may_list(snapshot: &snapshot::Snapshot, kind: &str, what: &str) -> anyhow::Result<()> {
+    let mut hidden = snapshot.about.hidden.iter();
+    if let Some(hidden) = hidden.find(|hidden| hidden.kind == kind) {
+        let resource = &hidden.resource;
+        anyhow::bail!("{what} are in {resource}, and there is no right to list them");
+    }
     Ok(())
 }
 

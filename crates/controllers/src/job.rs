@@ -81,14 +81,11 @@ pub(crate) fn build(context: &Context) -> Task {
             adds.add(key_of(&**pod));
         }
     });
-    let (workers, shutdown) = (context.config.workers, context.shutdown.clone());
     let queue = this.queue.clone();
-    let controller = this.clone();
-    let jobs = queue.run(workers, shutdown.clone(), move |key| {
-        let this = controller.clone();
-        async move { this.sync(&key).await }
+    let jobs = context.run_workers(queue, this.clone(), |this, key| async move {
+        this.sync(&key).await
     });
-    let orphans = orphans.run(1, shutdown, move |key| {
+    let orphans = orphans.run(1, context.shutdown.clone(), move |key| {
         let this = this.clone();
         async move {
             let pod = this.control.pods.get(&key).filter(|pod| is_orphan(pod));

@@ -36,14 +36,11 @@ pub(crate) fn build(context: &Context) -> Task {
             adds.add(key_of(&**change.object()));
         }
     });
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    context.run_workers(
+        queue,
+        this,
+        |this, key| async move { this.sync(&key).await },
+    )
 }
 
 /// When the job is to be deleted; `None` if it is not finished or has no time to live.

@@ -106,13 +106,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let source = &args.source;
         let snapshot =
             component::block_on(async move |_| source.snapshot(Kinds::Devices, None).await)?;
-        anyhow::ensure!(
-            snapshot.has_all("ResourceSlice"),
-            "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
-        );
+        super::may_list(&snapshot, "ResourceSlice", "devices")?;
         devices = select(&snapshot.objects, &args)?;
         if let Some(class) = &args.class {
-            super::may_list_classes(&snapshot)?;
+            super::may_list(&snapshot, "DeviceClass", "classes")?;
             let selectors = selectors_of(class, &snapshot.objects)?;
             if expressions.is_empty() {
                 anyhow::ensure!(

@@ -130,14 +130,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-/// Refuses what cannot be answered with the rights of the user: an empty answer would look like one.
+/// Refuses what the rights of the user do not suffice for: an empty result would look as if nothing existed.
 fn check_rights(args: &Args, snapshot: &Snapshot) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        snapshot.has_all("ResourceSlice"),
-        "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
-    );
+    super::may_list(snapshot, "ResourceSlice", "devices")?;
     if args.class.is_some() || args.by == Some(By::Class) {
-        super::may_list_classes(snapshot)?;
+        super::may_list(snapshot, "DeviceClass", "classes")?;
     }
     let namespace = args.namespace.as_deref();
     if let Some(claims) = snapshot.unseen("ResourceClaim", namespace)

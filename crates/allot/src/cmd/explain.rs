@@ -176,7 +176,7 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
         return match args.file.is_empty() {
             true => {
                 let namespace = Some(&*namespace).filter(|_| !args.all_namespaces);
-                // Without a namespace, nothing less than all pods is an answer.
+                // With --all-namespaces, the pods of every namespace are needed.
                 if let Some(pods) = loaded.unseen("Pod", namespace.unwrap_or_default()) {
                     let place = match namespace {
                         Some(namespace) => format!("in namespace {namespace}"),

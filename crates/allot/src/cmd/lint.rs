@@ -52,23 +52,23 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let (snapshot, custom, served) = match args.cluster || args.source.is_given() {
         true => {
             let (source, namespace) = (&args.source, args.namespace.as_deref());
+            let other_release = args.cluster_version;
             let custom = check::undefined(&documents);
             let (snapshot, custom, served) = component::block_on(async move |_| {
                 let (snapshot, client) = source.snapshot_and_client(Kinds::All, namespace).await?;
                 let Some(client) = client else {
                     return anyhow::Ok((snapshot, Vec::new(), Vec::new()));
                 };
-                let served = Served::versions(&client, allot_model::GROUP).await?;
+                // The cluster serves the versions of its own release, which another one need not have.
+                let served = match other_release {
+                    Some(_) => Vec::new(),
+                    None => Served::versions(&client, allot_model::GROUP).await?,
+                };
                 Ok((snapshot, definitions(&client, custom).await, served))
             })?;
             (Some(snapshot), custom, served)
         }
         false => (None, Vec::new(), Vec::new()),
-    };
-    // Of another release than the cluster's nothing is known.
-    let served = match args.cluster_version {
-        Some(_) => Vec::new(),
-        None => served,
     };
     let told = snapshot.as_ref().map(Snapshot::release);
     let release = args.cluster_version.or(told).unwrap_or(Release::DEFAULT);

@@ -61,14 +61,11 @@ pub(crate) fn build(context: &Context) -> Task {
             adds.add(key_of(&*secret));
         }
     });
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    context.run_workers(
+        queue,
+        this,
+        |this, key| async move { this.sync(&key).await },
+    )
 }
 
 impl Tokens {

@@ -59,8 +59,8 @@ pub struct NodeVerdict {
     pub unavailable: Vec<String>,
     /// How near the node comes to being feasible, when it rejects the pod.
     pub rank: Option<Rank>,
-    /// The pods that are expected there, and that this one may not drive away. Empty if the node would not be feasible
-    /// without them either.
+    /// The pods that are nominated to the node, and that this pod may not preempt. Empty if the node would not be
+    /// feasible without them either.
     pub kept_for: Vec<Key>,
 }
 

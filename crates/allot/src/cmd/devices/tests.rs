@@ -391,15 +391,10 @@ fn regression_what_may_not_be_seen_is_not_said_to_be_absent() {
         #[command(flatten)]
         args: Args,
     }
-    let hidden = |resource: &str, kind: &str, seen_in: Option<&str>| Hidden {
-        resource: resource.to_owned(),
-        kind: kind.to_owned(),
-        seen_in: seen_in.map(str::to_owned),
-    };
     let mut snapshot = Snapshot::default();
     snapshot.about.hidden = vec![
-        hidden("deviceclasses.resource.k8s.io", "DeviceClass", None),
-        hidden(
+        Hidden::new("deviceclasses.resource.k8s.io", "DeviceClass", None),
+        Hidden::new(
             "resourceclaims.resource.k8s.io",
             "ResourceClaim",
             Some("own"),

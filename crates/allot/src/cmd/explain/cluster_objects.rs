@@ -205,8 +205,7 @@ impl LoadedScheduler {
 
     /// The resource whose objects in a namespace are not shown.
     pub fn unseen(&self, kind: &str, namespace: &str) -> Option<&str> {
-        let of_kind = |h: &&Hidden| h.kind == kind && h.seen_in.as_deref() != Some(namespace);
-        let found = self.hidden.iter().find(of_kind);
+        let found = self.hidden.iter().find(|h| h.hides(kind, namespace));
         found.map(|hidden| &*hidden.resource)
     }
 

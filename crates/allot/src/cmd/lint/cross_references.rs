@@ -133,10 +133,9 @@ impl CrossReferences {
         field: String,
         known: Vec<&str>,
     ) -> Missing {
-        let lacks = |h: &&Hidden| h.kind == kind && h.seen_in.as_deref() != Some(namespace);
         let place = match &self.hidden {
             None => " in these files".to_owned(),
-            Some(hidden) => match hidden.iter().find(lacks) {
+            Some(hidden) => match hidden.iter().find(|h| h.hides(kind, namespace)) {
                 Some(Hidden { resource, .. }) => {
                     format!(" in these files, and no right to list {resource}")
                 }

@@ -65,6 +65,22 @@ pub struct Hidden {
     pub seen_in: Option<String>,
 }
 
+impl Hidden {
+    /// A kind that is shown in one namespace, or in none.
+    pub fn new(resource: impl Into<String>, kind: &str, seen_in: Option<&str>) -> Self {
+        Self {
+            resource: resource.into(),
+            kind: kind.to_owned(),
+            seen_in: seen_in.map(str::to_owned),
+        }
+    }
+
+    /// Whether objects of a kind in a namespace are not shown; the namespace of cluster-scoped objects is empty.
+    pub fn hides(&self, kind: &str, namespace: &str) -> bool {
+        self.kind == kind && self.seen_in.as_deref() != Some(namespace)
+    }
+}
+
 /// The resources in a sentence.
 pub fn names(hidden: &[Hidden]) -> String {
     let names: Vec<&str> = hidden.iter().map(|h| &*h.resource).collect();
@@ -197,13 +213,9 @@ impl Snapshot {
 
     /// The resource of a kind of which nothing is shown in a namespace; without one, anywhere.
     pub fn unseen(&self, kind: &str, namespace: Option<&str>) -> Option<&str> {
-        let lacks = |hidden: &&Hidden| {
-            hidden.kind == kind
-                && match (&hidden.seen_in, namespace) {
-                    (Some(seen), Some(wanted)) => seen != wanted,
-                    (Some(_), None) => false,
-                    (None, _) => true,
-                }
+        let lacks = |hidden: &&Hidden| match namespace {
+            Some(namespace) => hidden.hides(kind, namespace),
+            None => hidden.kind == kind && hidden.seen_in.is_none(),
         };
         let found = self.about.hidden.iter().find(lacks);
         found.map(|hidden| &*hidden.resource)

@@ -6,7 +6,7 @@ use kube::Client;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::read::Page;
+use super::read::{Page, path};
 
 /// Most pages of events that are read.
 const PAGES: usize = 20;
@@ -79,14 +79,13 @@ fn event(event: &Value) -> PodEvent {
 /// The events about pods of a namespace, or of all; about one pod if it is named. Unreadable ones are left out, with a
 /// warning.
 pub async fn read(client: &Client, namespace: Option<&str>, pod: Option<&str>) -> Vec<Value> {
-    let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
+    let path = path("v1", "events", namespace);
     let pod = pod.map_or(String::new(), |name| format!(",involvedObject.name={name}"));
     let fields = format!("involvedObject.kind=Pod,type=Warning{pod}").replace('=', "%3D");
     let mut events = Vec::new();
     let mut next = String::new();
     for _ in 0..PAGES {
-        let url =
-            format!("/api/v1/{within}events?limit=500&fieldSelector={fields}&continue={next}");
+        let url = format!("{path}?limit=500&fieldSelector={fields}&continue={next}");
         let Ok(request) = Request::get(url).body(Vec::new()) else {
             break;
         };

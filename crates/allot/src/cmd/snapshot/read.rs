@@ -122,16 +122,13 @@ pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Res
                         true => list(client, &api, kind, Some(namespace)).await.ok(),
                         false => None,
                     };
-                    let missing = Hidden {
-                        resource: match kind.group {
-                            "" => kind.plural.to_owned(),
-                            group => format!("{}.{group}", kind.plural),
-                        },
-                        kind: kind.kind.to_owned(),
-                        seen_in: own.is_some().then(|| namespace.to_owned()),
+                    let resource = match kind.group {
+                        "" => kind.plural.to_owned(),
+                        group => format!("{}.{group}", kind.plural),
                     };
+                    let seen_in = own.is_some().then_some(namespace);
                     tracing::debug!(status.message, "refused");
-                    read.hidden.push(missing);
+                    read.hidden.push(Hidden::new(resource, kind.kind, seen_in));
                     match own {
                         Some((items, from)) => {
                             let within = Watching::new(&api, kind, Some(namespace), from);
@@ -197,6 +194,13 @@ pub(super) struct PageMetadata {
     version: String,
 }
 
+/// The path of the objects of a resource, of one namespace or of all.
+pub(super) fn path(api: &str, plural: &str, namespace: Option<&str>) -> String {
+    let root = if api.contains('/') { "apis" } else { "api" };
+    let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
+    format!("/{root}/{api}/{within}{plural}")
+}
+
 /// All objects of a kind, and the version of the list.
 async fn list(
     client: &Client,
@@ -204,14 +208,12 @@ async fn list(
     kind: &Watched,
     namespace: Option<&str>,
 ) -> Result<(Vec<Value>, String), kube::Error> {
-    let root = if api.contains('/') { "apis" } else { "api" };
-    let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
+    let path = path(api, kind.plural, namespace);
     let mut objects = Vec::new();
     let mut next = String::new();
     loop {
-        let plural = kind.plural;
         // Continue tokens consist of characters that need no escaping in a query.
-        let url = format!("/{root}/{api}/{within}{plural}?limit={PAGE}&continue={next}");
+        let url = format!("{path}?limit={PAGE}&continue={next}");
         let request = Request::get(url).body(Vec::new());
         let request = request.map_err(kube::Error::HttpError)?;
         let page: Page = client.request(request).await?;

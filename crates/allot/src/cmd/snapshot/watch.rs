@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::Snapshot;
 use super::current::current;
+use super::read::path;
 
 /// Changes within this time are handled together.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -29,10 +30,8 @@ pub struct Watching {
 impl Watching {
     /// The objects of a kind in a version, of one namespace or of all, from a version of their list.
     pub fn new(api: &str, kind: &Watched, namespace: Option<&str>, from: String) -> Self {
-        let root = if api.contains('/') { "apis" } else { "api" };
-        let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
         Self {
-            url: format!("/{root}/{api}/{within}{}", kind.plural),
+            url: path(api, kind.plural, namespace),
             api: api.to_owned(),
             kind: kind.kind,
             from,

@@ -106,25 +106,22 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
             '*' | '+' | '?' if nested_repetition(&pattern[..pattern.len() - rest.len()], c) => {
                 return Err(explain(pattern));
             }
-            '{' => {
-                let repeat = repeat(rest)?;
-                match repeat {
-                    Some(times) if !repetitions.repeat(times) => {
-                        let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+            '{' => match repeat(rest)? {
+                Some(times) => {
+                    let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+                    if !repetitions.repeat(times) {
                         return Err(format!("invalid repeat count: `{}`", &rest[..end]));
                     }
-                    Some(_) => {
-                        // The digits of the bounds are copied as they are.
-                        let end = rest.find('}').map_or(rest.len(), |end| end + 1);
-                        out.push_str(&rest[..end]);
-                        rest = &rest[end..];
-                        continue;
-                    }
-                    None => repetitions.count(1),
+                    // The digits of the bounds are copied as they are.
+                    out.push_str(&rest[..end]);
+                    rest = &rest[end..];
                 }
-                out.push_str("\\{");
-                rest = &rest[1..];
-            }
+                None => {
+                    repetitions.count(1);
+                    out.push_str("\\{");
+                    rest = &rest[1..];
+                }
+            },
             '(' if rest.starts_with("(?") => {
                 let flags = rest[2..]
                     .bytes()

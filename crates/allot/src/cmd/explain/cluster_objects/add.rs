@@ -34,6 +34,17 @@ pub struct Workload {
     pub pods: Vec<(String, String)>,
 }
 
+/// The pods that a workload has.
+#[derive(Default)]
+struct OwnPods {
+    /// How many are on nodes and not finished.
+    on_nodes: usize,
+    /// Those that wait for a node, by namespace and name.
+    waiting: Vec<(String, String)>,
+    /// The names of all of them, finished ones included.
+    names: HashSet<String>,
+}
+
 impl ClusterObjects {
     /// Adds objects as a user or `kubectl get` writes them: older versions are converted, defaults are set, claims of
     /// added pods generated from their templates, workloads replaced by their pods.
@@ -51,12 +62,13 @@ impl ClusterObjects {
                 pods.extend(pod);
                 continue;
             };
-            let (on_nodes, mut own) = self.pods_of(&object);
+            let OwnPods {
+                on_nodes,
+                waiting: mut own,
+                names: taken,
+            } = self.pods_of(&object);
             let wanted = replicas.saturating_sub(on_nodes).min(MOST_REPLICAS);
             own.truncate(wanted);
-            let names = |pod: &Value| identity(pod).2;
-            let taken = self.objects.iter().filter(|o| owns(&object, o)).map(names);
-            let taken: HashSet<String> = taken.collect();
             for index in 0.. {
                 if own.len() >= wanted {
                     break;
@@ -89,25 +101,24 @@ impl ClusterObjects {
         Ok(added)
     }
 
-    /// The pods of a workload that exists: how many are on nodes, and those that wait for one.
-    fn pods_of(&self, workload: &Value) -> (usize, Vec<(String, String)>) {
-        let (mut on_nodes, mut waiting) = (0, Vec::new());
+    /// The pods that a workload has already.
+    fn pods_of(&self, workload: &Value) -> OwnPods {
+        let mut own = OwnPods::default();
         for pod in self.objects.iter().filter(|o| owns(workload, o)) {
+            let (_, namespace, name) = identity(pod);
+            own.names.insert(name.clone());
             let phase = pod.pointer("/status/phase").and_then(Value::as_str);
-            let is_over = matches!(phase, Some("Succeeded" | "Failed"))
-                || !pod["metadata"]["deletionTimestamp"].is_null();
-            let node = pod.pointer("/spec/nodeName").and_then(Value::as_str);
-            if is_over {
+            if matches!(phase, Some("Succeeded" | "Failed"))
+                || !pod["metadata"]["deletionTimestamp"].is_null()
+            {
                 continue;
             }
-            if node.is_some_and(|node| !node.is_empty()) {
-                on_nodes += 1;
-            } else {
-                let (_, namespace, name) = identity(pod);
-                waiting.push((namespace, name));
+            match pod.pointer("/spec/nodeName").and_then(Value::as_str) {
+                None | Some("") => own.waiting.push((namespace, name)),
+                Some(_) => own.on_nodes += 1,
             }
         }
-        (on_nodes, waiting)
+        own
     }
 
     /// Gives an object the name and the namespace that the server would.

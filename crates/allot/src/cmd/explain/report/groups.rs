@@ -120,7 +120,7 @@ pub(super) fn unusable(pool: &UnusablePool) -> String {
 
 fn print_request(request: &RequestExplanation, out: &mut impl Write) -> io::Result<()> {
     let (claim, name) = (&request.claim, &request.request);
-    // All of none are not enough.
+    // Without any device, `All` counts none but needs at least one.
     let needs = usize::try_from(request.needs.max(1)).unwrap_or(usize::MAX);
     let devices = count(needs, "device");
     writeln!(out, "    claim {claim}, request {name} needs {devices}:")?;

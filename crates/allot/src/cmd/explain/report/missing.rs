@@ -22,13 +22,10 @@ pub(super) fn claim(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
     let is_template = loaded
         .names_of("ResourceClaimTemplate", namespace)
         .contains(&missing);
-    let hint = match suggest::hint(missing, known) {
-        _ if is_template => {
-            "; there is a ResourceClaimTemplate of that name: use resourceClaimTemplateName"
-                .to_owned()
-        }
-        hint if hint.is_empty() => elsewhere(loaded, "ResourceClaim", missing),
-        hint => hint,
+    let hint = match is_template {
+        true => "; there is a ResourceClaimTemplate of that name: use resourceClaimTemplateName"
+            .to_owned(),
+        false => meant(loaded, "ResourceClaim", missing, known),
     };
     Some(format!(
         "there is no ResourceClaim {namespace}/{missing}{hint}"
@@ -50,12 +47,9 @@ pub(super) fn template(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String
     let is_claim = loaded
         .names_of("ResourceClaim", namespace)
         .contains(&template);
-    let hint = match suggest::hint(template, known) {
-        _ if is_claim => {
-            "; there is a ResourceClaim of that name: use resourceClaimName".to_owned()
-        }
-        hint if hint.is_empty() => elsewhere(loaded, "ResourceClaimTemplate", template),
-        hint => hint,
+    let hint = match is_claim {
+        true => "; there is a ResourceClaim of that name: use resourceClaimName".to_owned(),
+        false => meant(loaded, "ResourceClaimTemplate", template, known),
     };
     Some(format!(
         "there is no ResourceClaimTemplate {namespace}/{template}, from which claim {claim:?} is to be made{hint}"
@@ -70,15 +64,21 @@ pub(super) fn group(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
     if loaded.unseen("PodGroup", namespace).is_some() || known.contains(&missing) {
         return None;
     }
-    let hint = match suggest::hint(missing, known) {
-        hint if hint.is_empty() => elsewhere(loaded, "PodGroup", missing),
+    let hint = match meant(loaded, "PodGroup", missing, known) {
+        hint if hint.is_empty() => {
+            ": make it, or make the pod without spec.schedulingGroup".to_owned()
+        }
         hint => hint,
     };
-    let hint = match hint.is_empty() {
-        true => ": make it, or make the pod without spec.schedulingGroup".to_owned(),
-        false => hint,
-    };
     Some(format!("there is no PodGroup {namespace}/{missing}{hint}"))
+}
+
+/// The object that was probably meant by a name that does not exist: a similar name, or the same in another namespace.
+fn meant(loaded: &LoadedScheduler, kind: &str, name: &str, known: Vec<&str>) -> String {
+    match suggest::hint(name, known) {
+        hint if hint.is_empty() => elsewhere(loaded, kind, name),
+        hint => hint,
+    }
 }
 
 /// `; there is one in namespace x`.

@@ -31,6 +31,22 @@ fn on_node(drivers: Option<&str>) -> Vec<Value> {
     ]
 }
 
+/// The pod `p` that has no node yet, and its claim, which has device `x` of node `a`.
+fn without_node(claim: &Value) -> [Value; 5] {
+    let slice = slice("a", json!([{"name": "x"}]));
+    [node("a"), slice, class("true"), user(), claim.clone()]
+}
+
+/// The status of device `x` with these conditions.
+fn reported(conditions: &[Value]) -> Value {
+    json!([{"driver": "d", "pool": "a", "device": "x", "conditions": conditions}])
+}
+
+fn condition(name: &str, status: &str) -> Value {
+    json!({"type": name, "status": status, "reason": "Waits", "message": "for the fabric",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
 #[test]
 fn a_driver_that_is_not_registered_is_named() {
     let problem = "pod default/p is on node a, and does not start\n    claim default/claim, request r: d/a/x\n";
@@ -123,17 +139,8 @@ fn regression_a_pod_that_waits_for_its_devices_is_not_well() {
     let result = json!([{"device": "x", "bindingConditions": ["Ready"]}]);
     let mut claim = held("claim", "a", result, Some("p"));
     for (status, is_ready) in [("False", false), ("True", true)] {
-        claim["status"]["devices"] = json!([{"driver": "d", "pool": "a", "device": "x", "conditions": [
-            {"type": "Ready", "status": status, "reason": "Waits", "message": "for the fabric",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]);
-        let objects = [
-            node("a"),
-            slice("a", json!([{"name": "x"}])),
-            class("true"),
-            user(),
-            claim.clone(),
-        ];
-        let mut loaded = loaded(&objects);
+        claim["status"]["devices"] = reported(&[condition("Ready", status)]);
+        let mut loaded = loaded(&without_node(&claim));
         let report = Report::new(&mut loaded, "default", "p").expect("a report");
         assert_eq!(report.lacks_nothing(), is_ready, "{report:?}");
         assert_eq!(Pending::new(&mut loaded, None).all_fit(), is_ready);
@@ -145,39 +152,18 @@ fn binding_conditions_are_named_with_their_devices() {
     let result = json!([{"device": "x", "bindingConditions": ["Attached", "Ready"],
         "bindingFailureConditions": ["Broken"]}]);
     let mut claim = held("claim", "a", result, Some("p"));
-    let reported = |conditions: Value| json!([{"driver": "d", "pool": "a", "device": "x", "conditions": conditions}]);
-    let condition = |name: &str, status: &str| {
-        json!({"type": name, "status": status, "reason": "Waits",
-        "message": "for the fabric", "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    };
-    claim["status"]["devices"] = reported(json!([
-        condition("Attached", "True"),
-        condition("Ready", "False")
-    ]));
-    let objects = [
-        node("a"),
-        slice("a", json!([{"name": "x"}])),
-        class("true"),
-        user(),
-        claim.clone(),
-    ];
+    let conditions = [condition("Attached", "True"), condition("Ready", "False")];
+    claim["status"]["devices"] = reported(&conditions);
     check(
-        &objects,
+        &without_node(&claim),
         &[
             "pod default/p waits for its devices to get ready\n",
             "  claim default/claim: device d/a/x waits for the condition Ready: it is not true: Waits: for the fabric\n",
         ],
     );
-    claim["status"]["devices"] = reported(json!([condition("Broken", "True")]));
-    let objects = [
-        node("a"),
-        slice("a", json!([{"name": "x"}])),
-        class("true"),
-        user(),
-        claim,
-    ];
+    claim["status"]["devices"] = reported(&[condition("Broken", "True")]);
     check(
-        &objects,
+        &without_node(&claim),
         &[
             "  a device of claim default/claim failed: Waits: for the fabric; it will be allocated anew\n",
         ],

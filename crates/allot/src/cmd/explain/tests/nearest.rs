@@ -1,4 +1,4 @@
-//! The node that is told of first: the one that lacks least.
+//! The nearest node, which is reported first.
 
 use serde_json::{Value, json};
 

@@ -104,15 +104,10 @@ fn older_versions_and_workloads_are_looked_into() {
 
 #[test]
 fn what_the_cluster_does_not_show_may_exist() {
-    let hidden = |resource: &str, kind: &str, seen_in: Option<&str>| Hidden {
-        resource: resource.to_owned(),
-        kind: kind.to_owned(),
-        seen_in: seen_in.map(str::to_owned),
-    };
     let mut snapshot = Snapshot::default();
     snapshot.about.hidden = vec![
-        hidden("deviceclasses.resource.k8s.io", "DeviceClass", None),
-        hidden(
+        Hidden::new("deviceclasses.resource.k8s.io", "DeviceClass", None),
+        Hidden::new(
             "resourceclaimtemplates.resource.k8s.io",
             "ResourceClaimTemplate",
             Some("default"),
