@@ -100,7 +100,13 @@ impl Remaining {
 
 impl Namespaces {
     async fn sync(&self, name: &str) -> Result<Next, Error> {
-        let Some(namespace) = self.namespaces.get(name) else {
+        let Some(cached) = self.namespaces.get(name) else {
+            return Ok(Next::Done);
+        };
+        if !meta::deleting(&*cached) {
+            return Ok(Next::Done);
+        }
+        let Some(namespace) = self.terminating(&cached).await? else {
             return Ok(Next::Done);
         };
         let finalizers = namespace
@@ -108,7 +114,7 @@ impl Namespaces {
             .iter()
             .flat_map(|s| s.finalizers.iter().flatten());
         let finalizers: Vec<&String> = finalizers.collect();
-        if !meta::deleting(&*namespace) || !finalizers.iter().any(|f| *f == FINALIZER) {
+        if !finalizers.iter().any(|f| *f == FINALIZER) {
             return Ok(Next::Done);
         }
         let mut left = self.empty(name).await;
@@ -121,6 +127,16 @@ impl Namespaces {
         }
         self.report(&namespace, &left).await?;
         Ok(Next::After(RETRY))
+    }
+
+    /// The namespace as the API server has it; `None` if the cached one does not exist any more.
+    ///
+    /// Content is deleted by the name of its namespace. A cache that still shows a namespace which is gone would delete
+    /// the content of one that was created afterwards under the same name.
+    async fn terminating(&self, cached: &Namespace) -> Result<Option<Namespace>, Error> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let live = api::get(&api, meta::name(cached)).await?;
+        Ok(live.filter(|n| meta::deleting(n) && meta::uid(n) == meta::uid(cached)))
     }
 
     /// Deletes all content; returns what remains.

@@ -19,6 +19,7 @@ use crate::limits::checkpoint;
 use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
 use crate::request::{DeleteOptions, Preconditions};
+use crate::select::extract;
 use crate::storage::{self, Owned};
 use crate::{services, strategy, versions};
 
@@ -97,6 +98,18 @@ impl Call<'_> {
         namespace: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted> {
+        self.delete_listed(name, namespace, options, None).await
+    }
+
+    /// As [`Self::delete_one`], of an object that a list showed with this UID. One that was created under the same name
+    /// since then is not in the list, and counts as not found.
+    async fn delete_listed(
+        &self,
+        name: &str,
+        namespace: &str,
+        options: &DeleteOptions,
+        listed: Option<&str>,
+    ) -> Result<Deleted> {
         let resource: GroupResource = self.resource.group_resource();
         let key = self.resource.key(namespace, name);
         for _ in 0..ATTEMPTS {
@@ -111,6 +124,9 @@ impl Call<'_> {
                 object: old,
                 owners,
             } = versions::load(&self.resource, &entry.value)?;
+            if listed.is_some_and(|uid| uid != meta(&old, "uid")) {
+                return Err(Status::not_found(&resource, name).into());
+            }
             check_preconditions(&self.resource, name, &old, &options.preconditions)?;
             let known = Owners {
                 new: None,
@@ -248,7 +264,7 @@ pub(super) fn check_preconditions(
 /// `DELETE` on a collection: one delete per object that the selectors choose.
 pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     // The objects to delete are read first, as for a list.
-    let (entries, meta) = super::read::page(&call).await?;
+    let (entries, of_list) = super::read::page(&call).await?;
     let options = delete_options(&call, &body)?;
     call.warn_of_orphans(&options);
     for entry in &entries {
@@ -257,7 +273,11 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
             _ => ("", &*entry.key),
         };
         checkpoint().await;
-        match call.delete_one(name, namespace, &options).await {
+        let listed = extract(&entry.value, &["metadata.uid"]);
+        match call
+            .delete_listed(name, namespace, &options, Some(meta(&listed, "uid")))
+            .await
+        {
             Ok(_) => {}
             // The object was deleted concurrently.
             Err(error) if error.code() == 404 => {}
@@ -265,5 +285,5 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
         }
     }
     call.check_shape()?;
-    super::read::respond(&call, entries, meta).await
+    super::read::respond(&call, entries, of_list).await
 }

@@ -31,7 +31,8 @@ const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What a server makes of a path and a review: code and answer. Without an answer it never comes.
+/// What a server makes of a path and a review: code and answer. `None` permits the request when [`Hooks::release`] is
+/// notified.
 type Reply = fn(&str, &Value) -> Option<(u16, Value)>;
 
 struct Hooks {
@@ -41,6 +42,8 @@ struct Hooks {
     connections: Arc<AtomicUsize>,
     /// Told of every request.
     news: Arc<Notify>,
+    /// Ends the wait of one request that is not answered at once.
+    release: Arc<Notify>,
 }
 
 impl Hooks {
@@ -61,15 +64,16 @@ impl Hooks {
             asked: Arc::default(),
             connections: Arc::default(),
             news: Arc::default(),
+            release: Arc::default(),
         };
         let (asked, connections) = (hooks.asked.clone(), hooks.connections.clone());
-        let news = hooks.news.clone();
+        let (news, release) = (hooks.news.clone(), hooks.release.clone());
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 connections.fetch_add(1, Ordering::Relaxed);
                 let (acceptor, asked) = (acceptor.clone(), asked.clone());
-                let news = news.clone();
+                let (news, release) = (news.clone(), release.clone());
                 tokio::spawn(async move {
                     // A client that does not trust the certificate goes away.
                     let Ok(stream) = acceptor.accept(stream).await else {
@@ -77,14 +81,19 @@ impl Hooks {
                     };
                     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
                         let (asked, news) = (asked.clone(), news.clone());
+                        let release = release.clone();
                         async move {
                             let path = request.uri().to_string();
                             let body = request.into_body().collect().await?.to_bytes();
                             let review: Value = serde_json::from_slice(&body).unwrap();
                             asked.lock().push((path.clone(), review.clone()));
                             news.notify_one();
-                            let Some((code, answer)) = reply(&path, &review) else {
-                                return std::future::pending().await;
+                            let (code, answer) = match reply(&path, &review) {
+                                Some(answer) => answer,
+                                None => {
+                                    release.notified().await;
+                                    (200, response(&review, json!({"allowed": true})))
+                                }
                             };
                             let body = Full::new(Bytes::from(answer.to_string()));
                             let mut response = http::Response::new(body);
@@ -256,6 +265,41 @@ async fn a_webhook_refuses_in_its_own_words() {
     assert_eq!(request["oldObject"]["metadata"]["name"], "a");
     // One connection serves all of it.
     assert_eq!(hooks.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn regression_deletecollection_leaves_what_was_created_after_its_list() {
+    let hooks = Hooks::start(judge).await;
+    let server = Server::in_memory().await.unwrap();
+    let held = json!({
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}],
+        "objectSelector": {"matchLabels": {"held": "yes"}},
+        "timeoutSeconds": 30,
+    });
+    let checks = webhook("check", hooks.url("/slow"), held);
+    install(&server, VALIDATING, "checks", &[checks]).await;
+    let first = json!({"metadata": {"name": "a", "labels": {"held": "yes"}}});
+    let second = json!({"metadata": {"name": "b"}});
+    for map in [&first, &second] {
+        assert_eq!(admin(&server, "POST", MAPS, map.clone()).await.0, 201);
+    }
+    let b = format!("{MAPS}/b");
+    // The first of the list is under review when the second is replaced.
+    let meanwhile = async {
+        hooks.news.notified().await;
+        assert_eq!(admin(&server, "DELETE", &b, Value::Null).await.0, 200);
+        let (code, created) = admin(&server, "POST", MAPS, second.clone()).await;
+        assert_eq!(code, 201, "{created}");
+        hooks.release.notify_one();
+        created
+    };
+    let deletion = admin(&server, "DELETE", MAPS, Value::Null);
+    let ((code, answer), created) = tokio::join!(deletion, meanwhile);
+    assert_eq!(code, 200, "{answer}");
+    let found = admin(&server, "GET", &b, Value::Null).await;
+    assert_eq!(found, (200, created));
+    let a = format!("{MAPS}/a");
+    assert_eq!(admin(&server, "GET", &a, Value::Null).await.0, 404);
 }
 
 #[tokio::test]
