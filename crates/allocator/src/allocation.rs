@@ -91,7 +91,7 @@ impl Allocation {
         })
     }
 
-    /// Whether [`Allocation::results`] will do.
+    /// Checks that [`Allocation::results`] will succeed, without building the results in the usual case.
     ///
     /// # Errors
     /// As in [`crate::Allocator::allocate`].
@@ -106,9 +106,11 @@ impl Allocation {
         }
     }
 
-    /// One result per claim, in the form of the API. `share_id` gives an ID (a UUID) for each share of a device; the time of the allocation is for the caller to set.
+    /// One result per claim, in the form of the API, without `allocationTimestamp`. `share_id` returns a new UUID for each
+    /// share of a device.
     ///
-    /// Fails only when slices have node selectors that validation refuses.
+    /// # Errors
+    /// A slice has a node selector that validation would reject.
     pub fn results(
         &self,
         claims: &Claims,

@@ -28,7 +28,7 @@ impl Quantity {
         Self::read(quantity).0
     }
 
-    /// How it is written.
+    /// The notation of the amount.
     pub(crate) fn format(&self) -> Format {
         let parsed = self.text.parse::<Exact>();
         parsed.map_or(Format::DecimalSi, |quantity| quantity.format())
@@ -114,7 +114,7 @@ struct Step {
     format: Option<Format>,
 }
 
-/// What a range counts in.
+/// The unit in which a valid range counts its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Unit {
     /// Whole units: fractions are rounded up before they are counted.

@@ -26,31 +26,30 @@ pub const MAX_RESULTS: i64 = 32;
 
 /// The source of device classes.
 pub trait Classes {
-    /// The class with this name, or why there is none.
-    fn class(&self, name: &str) -> Result<&api::DeviceClass, String>;
-}
+    /// The class with this name.
+    fn class(&self, name: &str) -> Option<&api::DeviceClass>;
 
-/// The text of the error that the Kubernetes API gives for a class that does not exist.
-fn not_found(name: &str) -> String {
-    format!("deviceclass.resource.k8s.io {name:?} not found")
+    /// The error about a class that does not exist; the default is that of a lister of client-go.
+    fn not_found(&self, name: &str) -> String {
+        format!("deviceclass.resource.k8s.io {name:?} not found")
+    }
 }
 
 impl Classes for BTreeMap<String, api::DeviceClass> {
-    fn class(&self, name: &str) -> Result<&api::DeviceClass, String> {
-        self.get(name).ok_or_else(|| not_found(name))
+    fn class(&self, name: &str) -> Option<&api::DeviceClass> {
+        self.get(name)
     }
 }
 
 impl Classes for [api::DeviceClass] {
-    fn class(&self, name: &str) -> Result<&api::DeviceClass, String> {
+    fn class(&self, name: &str) -> Option<&api::DeviceClass> {
         self.iter()
             .find(|c| c.metadata.name.as_deref() == Some(name))
-            .ok_or_else(|| not_found(name))
     }
 }
 
 impl Classes for Vec<api::DeviceClass> {
-    fn class(&self, name: &str) -> Result<&api::DeviceClass, String> {
+    fn class(&self, name: &str) -> Option<&api::DeviceClass> {
         self.as_slice().class(name)
     }
 }
@@ -77,7 +76,7 @@ pub struct Claims {
     pub(crate) error: Option<String>,
 }
 
-/// One claim.
+/// A prepared claim.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     /// `namespace/name`, as error texts show it.
@@ -107,7 +106,7 @@ pub(crate) struct Request {
     pub(crate) error: Option<String>,
 }
 
-/// How many devices.
+/// The allocation mode: how many devices an alternative requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exact(i64),
@@ -154,9 +153,9 @@ pub(crate) struct Constraint {
 /// What the devices have to have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConstraintKind {
-    /// All have the same value.
+    /// `matchAttribute`: all devices have the same value.
     Match,
-    /// No two have the same value.
+    /// `distinctAttribute`: no two devices have the same value.
     Distinct,
 }
 

@@ -62,7 +62,7 @@ pub struct Cluster {
 #[derive(Debug, Clone)]
 struct Local {
     pools: PoolCounts,
-    /// When a pool was added or removed.
+    /// The last time that a pool was added or removed.
     changed: ChangeStamp,
 }
 
@@ -91,7 +91,7 @@ pub struct Held {
     pub pool: SmolStr,
     /// Name of the device.
     pub device: SmolStr,
-    /// How it is used.
+    /// Whether the claim has the device for itself, or which part of it.
     pub kind: HeldKind,
 }
 

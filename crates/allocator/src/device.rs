@@ -166,7 +166,7 @@ pub(crate) struct Consumption {
     pub(crate) set: SmolStr,
     pub(crate) counter: SmolStr,
     pub(crate) amount: Amount,
-    /// How the amount was written.
+    /// The notation of the amount.
     pub(crate) format: Format,
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn name_hash(name: &str) -> u32 {
     (FxBuildHasher.hash_one(name) >> 32) as u32
 }
 
-/// One device of a slice.
+/// A device of a slice, prepared for selectors and checks.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) name: SmolStr,

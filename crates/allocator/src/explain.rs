@@ -1,4 +1,4 @@
-//! Why claims fit a node or do not.
+//! Explanations of an attempt: why claims fit a node or do not.
 
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ pub struct Explanation {
     pub unusable_pools: Vec<UnusablePool>,
 }
 
-/// What there was for a request.
+/// The explanation of a request: how many devices pass each check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestExplanation {
@@ -68,7 +68,7 @@ pub struct UnusablePool {
     pub driver: String,
     /// Name of the pool.
     pub pool: String,
-    /// The reason.
+    /// Why the pool cannot be used: it is incomplete or invalid, in the words of the allocator's error.
     pub reason: String,
 }
 

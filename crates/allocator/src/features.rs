@@ -1,4 +1,4 @@
-//! Which optional behaviours are on.
+//! The feature gates of the allocator.
 
 /// The feature gates that change what an allocation may do.
 ///

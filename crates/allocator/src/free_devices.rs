@@ -19,10 +19,10 @@ pub const WHOLE: u32 = 1000;
 /// The sizes of requests that fragmentation is judged by, in thousandths: from an eighth of a unit to eight of them.
 const SIZES: [u32; 7] = [125, 250, 500, 1000, 2000, 4000, 8000];
 
-/// One unit.
+/// What the module documentation calls a unit, with amounts in thousandths of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
-    /// How much of it is free.
+    /// The free amount, in thousandths.
     pub free: u32,
     /// The largest piece of it that one request can have.
     pub largest: u32,
@@ -41,25 +41,25 @@ impl FreeDevices {
         &self.units
     }
 
-    /// What all units are together.
+    /// The sum of all units, in thousandths.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.units.len() as u64 * u64::from(WHOLE)
     }
 
-    /// How much is free in all units.
+    /// The free part of all units, in thousandths.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.units.iter().map(|unit| u64::from(unit.free)).sum()
     }
 
-    /// How many units are unused.
+    /// The number of unused units.
     #[must_use]
     pub fn untouched(&self) -> u64 {
         self.units.iter().filter(|unit| unit.is_whole()).count() as u64
     }
 
-    /// How many units are used in part.
+    /// The number of units that are used in part.
     #[must_use]
     pub fn broken(&self) -> u64 {
         let partly = |unit: &&Unit| unit.free > 0 && !unit.is_whole();
@@ -221,7 +221,7 @@ fn devices(part: &PoolPart<'_>, taken: &Taken<'_>, units: &mut Vec<Unit>) {
     }
 }
 
-/// What devices draw from.
+/// Adds the counter sets that devices of a pool draw from.
 fn counter_sets(part: &PoolPart<'_>, taken: &Taken<'_>, units: &mut Vec<Unit>) {
     let (info, usage) = (part.info(), &part.pool.usage);
     let range = info.counters_of(part.view.generation);

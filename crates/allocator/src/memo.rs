@@ -48,7 +48,7 @@ pub(crate) struct Memo {
     of: Option<(u64, Features)>,
     key: Vec<u64>,
     answers: FxHashMap<Box<[u64]>, Answer>,
-    /// Pools that are in keys by their address, which must not get another meaning.
+    /// Keeps pools alive that are in keys by their address, so that no other pool gets the address.
     held: FxHashMap<u64, Arc<PoolInfo>>,
 }
 

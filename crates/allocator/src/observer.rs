@@ -1,4 +1,4 @@
-//! What can be watched of a search.
+//! Observation of a search, for statistics and explanations.
 
 use crate::device::Device;
 use crate::pool::Pool;

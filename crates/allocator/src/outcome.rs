@@ -28,7 +28,7 @@ impl Policy {
     ];
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Debug, Clone)]
 pub enum Outcome<A = Allocation> {
     /// Every claim gets its devices.
@@ -39,7 +39,7 @@ pub enum Outcome<A = Allocation> {
     Failed(Error),
     /// The budget was used up before the answer was known. The claims may or may not fit.
     GaveUp {
-        /// How much work was done.
+        /// The number of steps that were taken.
         steps: u64,
     },
     /// [`Limits::interrupt`] stopped the attempt.
@@ -50,13 +50,13 @@ pub enum Outcome<A = Allocation> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Error {
-    /// How far the error reaches.
+    /// Whether the error concerns the node or all nodes.
     pub kind: ErrorKind,
     /// The text for events and logs.
     pub text: String,
 }
 
-/// How far an error reaches.
+/// Whether an error concerns one node or all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// Scheduling of the pod has to stop: other nodes must not be tried.
@@ -81,10 +81,10 @@ impl Error {
     }
 }
 
-/// How much work an attempt may do.
+/// The limits on the work of an attempt.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// The budget in steps of the search (decisions that are taken). Deterministic: the same input gives up at the same place on every machine.
+    /// The budget in steps of the search (decisions that are taken). Deterministic: a search with the same input ends at the same step on every machine.
     pub steps: u64,
     /// Called periodically to determine whether to stop, for deadlines. `None` = never.
     pub interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,

@@ -52,7 +52,7 @@ pub(crate) struct PoolInfo {
     rest: Vec<u32>,
     /// The one scope of all slices with devices, if there is just one.
     uniform: Option<Scope>,
-    /// What a node in `uniform` sees.
+    /// The view of the nodes in `uniform`.
     inside: Option<View>,
     /// What a node sees that none of the slices is for.
     outside: Option<View>,
@@ -120,7 +120,7 @@ pub(crate) struct Counter {
     pub(crate) set: SmolStr,
     pub(crate) name: SmolStr,
     pub(crate) total: Amount,
-    /// How amounts of it are written.
+    /// The notation of its amounts.
     pub(crate) format: Format,
 }
 

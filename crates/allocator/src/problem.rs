@@ -57,11 +57,11 @@ pub struct Problem {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceName {
-    /// Name of the driver.
+    /// Name of the driver, `spec.driver` of the slice.
     pub driver: String,
-    /// Name of the pool.
+    /// Name of the pool, unique within the driver.
     pub pool: String,
-    /// Name of the device.
+    /// Name of the device, unique within the pool.
     pub device: String,
 }
 
@@ -69,7 +69,7 @@ pub struct DeviceName {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConsumedCapacity {
-    /// The device.
+    /// The device that the shares are of.
     #[serde(flatten)]
     pub device: DeviceName,
     /// The sum over all shares, by capacity.
@@ -94,7 +94,7 @@ pub struct NodeResult {
     pub node: String,
     /// One result per claim; `None` when they do not fit.
     pub allocations: Option<Vec<api::AllocationResult>>,
-    /// The error.
+    /// Text of the error that ended the allocation for this node; with one there are no allocations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -110,12 +110,12 @@ fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 struct Recorded<'a>(&'a [api::DeviceClass]);
 
 impl Classes for Recorded<'_> {
-    fn class(&self, name: &str) -> Result<&api::DeviceClass, String> {
-        let found = self
-            .0
-            .iter()
-            .find(|c| c.metadata.name.as_deref() == Some(name));
-        found.ok_or_else(|| " \"not found\" not found".to_owned())
+    fn class(&self, name: &str) -> Option<&api::DeviceClass> {
+        self.0.class(name)
+    }
+
+    fn not_found(&self, _: &str) -> String {
+        " \"not found\" not found".to_owned()
     }
 }
 

@@ -14,7 +14,7 @@ mod prune;
 
 use prune::{Pruner, Survey};
 
-/// How a search ended.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The picks of the attempt are the solution.

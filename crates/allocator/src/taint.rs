@@ -30,7 +30,7 @@ impl Taint {
         self.blocks() && !tolerations.iter().any(|t| self.tolerated(t))
     }
 
-    /// `tolerationSeconds` plays no part here: it delays eviction.
+    /// `tolerationSeconds` has no effect on allocation: it delays eviction.
     fn tolerated(&self, toleration: &api::DeviceToleration) -> bool {
         let covers = |wanted: &Option<String>, own: &str| {
             wanted.as_deref().is_none_or(|w| w.is_empty() || w == own)
@@ -57,13 +57,13 @@ impl std::fmt::Display for Taint {
 /// A taint for all matching devices, as a `DeviceTaintRule` adds it to those of the slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaintRule {
-    /// Only devices of this driver.
+    /// Selects devices of this driver; `None` for any driver.
     pub driver: Option<String>,
-    /// Only devices of pools with this name.
+    /// Selects devices of pools with this name; `None` for any pool.
     pub pool: Option<String>,
-    /// Only devices with this name.
+    /// Selects devices with this name; `None` for any device.
     pub device: Option<String>,
-    /// The taint. Its time plays no part in allocation.
+    /// The taint. `timeAdded` has no effect on allocation.
     pub taint: api::DeviceTaint,
 }
 

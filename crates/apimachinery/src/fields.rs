@@ -71,7 +71,7 @@ impl FieldSelector {
         Ok(Self { requirements })
     }
 
-    /// The conditions.
+    /// The conditions, all of which an object must satisfy.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }

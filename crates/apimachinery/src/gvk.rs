@@ -54,7 +54,7 @@ pub struct GroupVersionResource {
 }
 
 impl GroupKind {
-    /// The kind `kind` of `group`.
+    /// Joins the parts; an empty group is the core group.
     pub fn new(group: impl Into<String>, kind: impl Into<String>) -> Self {
         Self {
             group: group.into(),
@@ -64,7 +64,7 @@ impl GroupKind {
 }
 
 impl GroupResource {
-    /// The resource `resource` of `group`.
+    /// Joins the parts; an empty group is the core group, and the resource is in the plural.
     pub fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
         Self {
             group: group.into(),
@@ -78,8 +78,13 @@ impl GroupResource {
     }
 }
 
+/// An `apiVersion` that is not of the form `version` or `group/version`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unexpected GroupVersion string: {0}")]
+pub struct ParseGroupVersionError(String);
+
 impl GroupVersion {
-    /// Version `version` of `group`.
+    /// Joins the parts; an empty group is the core group.
     pub fn new(group: impl Into<String>, version: impl Into<String>) -> Self {
         Self {
             group: group.into(),
@@ -87,19 +92,22 @@ impl GroupVersion {
         }
     }
 
-    /// Reads an `apiVersion`. Fails on more than one slash, with upstream's text.
-    pub fn parse(api_version: &str) -> Result<Self, String> {
+    /// Reads an `apiVersion`, as upstream's `ParseGroupVersion`.
+    ///
+    /// # Errors
+    /// There is more than one slash.
+    pub fn parse(api_version: &str) -> Result<Self, ParseGroupVersionError> {
         match api_version.matches('/').count() {
             0 => Ok(Self::new("", api_version)),
             1 => {
                 let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
                 Ok(Self::new(group, version))
             }
-            _ => Err(format!("unexpected GroupVersion string: {api_version}")),
+            _ => Err(ParseGroupVersionError(api_version.to_owned())),
         }
     }
 
-    /// The kind `kind` in this group and version.
+    /// Adds a kind, as in the `kind` of an object.
     pub fn with_kind(&self, kind: impl Into<String>) -> GroupVersionKind {
         GroupVersionKind {
             group: self.group.clone(),
@@ -108,7 +116,7 @@ impl GroupVersion {
         }
     }
 
-    /// The resource `resource` in this group and version.
+    /// Adds a resource: the plural name, as in paths.
     pub fn with_resource(&self, resource: impl Into<String>) -> GroupVersionResource {
         GroupVersionResource {
             group: self.group.clone(),
@@ -119,7 +127,7 @@ impl GroupVersion {
 }
 
 impl GroupVersionKind {
-    /// The kind `kind` of `group` in `version`.
+    /// Joins the parts; an empty group is the core group.
     pub fn new(
         group: impl Into<String>,
         version: impl Into<String>,
@@ -149,7 +157,7 @@ impl GroupVersionKind {
 }
 
 impl GroupVersionResource {
-    /// The resource `resource` of `group` in `version`.
+    /// Joins the parts; an empty group is the core group, and the resource is in the plural.
     pub fn new(
         group: impl Into<String>,
         version: impl Into<String>,

@@ -19,6 +19,7 @@ use std::{
 use num_bigint::BigInt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+mod arithmetic;
 mod decimal;
 mod format;
 mod parse;
@@ -117,17 +118,17 @@ impl Quantity {
         }
     }
 
-    /// The notation.
+    /// The notation in which the quantity is printed.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Whether it is zero.
+    /// Whether the amount is zero, in any format and with any scale.
     pub fn is_zero(&self) -> bool {
         self.signum() == 0
     }
 
-    /// -1, 0 or 1.
+    /// The sign of the amount: -1, 0 or 1.
     pub fn signum(&self) -> i32 {
         match &self.amount {
             Amount::Small { value, .. } => value.signum() as i32,
@@ -220,78 +221,6 @@ impl Quantity {
         }
     }
 
-    /// The sum. The notation is that of `self`, or of `other` if `self` is zero. `None` if the operands are so far
-    /// apart that the sum would have thousands of digits.
-    pub fn checked_add(&self, other: &Self) -> Option<Self> {
-        let format = if self.is_zero() {
-            other.format
-        } else {
-            self.format
-        };
-        if let (
-            Amount::Small {
-                value: a,
-                scale: sa,
-            },
-            Amount::Small {
-                value: b,
-                scale: sb,
-            },
-        ) = (&self.amount, &other.amount)
-            && let Some((value, scale)) = small_add((*a, *sa), (*b, *sb))
-        {
-            return Some(Self::scaled(value, scale, format));
-        }
-        Some(Self::from_decimal(
-            self.decimal().add(&other.decimal())?,
-            format,
-        ))
-    }
-
-    /// The difference; notation and failure as for [`Self::checked_add`].
-    pub fn checked_sub(&self, other: &Self) -> Option<Self> {
-        self.checked_add(&other.neg())
-    }
-
-    /// The product with an integer, in the same notation.
-    pub fn checked_mul(&self, factor: i64) -> Option<Self> {
-        if let Amount::Small { value, scale } = self.amount
-            && let Some(product) = value.checked_mul(factor)
-        {
-            return Some(Self::scaled(product, scale, self.format));
-        }
-        let mut decimal = self.decimal();
-        decimal.unscaled *= factor;
-        Some(Self::from_decimal(decimal, self.format))
-    }
-
-    /// The number with the other sign.
-    #[must_use]
-    pub fn neg(&self) -> Self {
-        if let Amount::Small { value, scale } = self.amount
-            && let Some(value) = value.checked_neg()
-        {
-            return Self::scaled(value, scale, self.format);
-        }
-        let mut decimal = self.decimal();
-        decimal.unscaled = -decimal.unscaled;
-        Self::from_decimal(decimal, self.format)
-    }
-
-    /// Rounded away from zero to a multiple of 10^`scale`.
-    #[must_use]
-    pub fn round_up(&self, scale: i32) -> Self {
-        let decimal = self.decimal();
-        if decimal.scale >= scale {
-            return self.clone();
-        }
-        let rounded = decimal.round_away(scale);
-        match (&self.amount, i64::try_from(&rounded.unscaled)) {
-            (Amount::Small { .. }, Ok(value)) => Self::scaled(value, rounded.scale, self.format),
-            _ => Self::from_decimal(rounded, self.format),
-        }
-    }
-
     fn decimal(&self) -> Decimal {
         match &self.amount {
             Amount::Small { value, scale } => Decimal {
@@ -314,21 +243,6 @@ impl Quantity {
             Amount::Big(_) => None,
         }
     }
-}
-
-fn small_add((a, sa): (i64, i32), (b, sb): (i64, i32)) -> Option<(i64, i32)> {
-    if b == 0 {
-        return Some((a, sa));
-    }
-    if a == 0 {
-        return Some((b, sb));
-    }
-    let scale = sa.min(sb);
-    let align = |value: i64, own: i32| {
-        let shift = u32::try_from(i64::from(own) - i64::from(scale)).ok()?;
-        value.checked_mul(10_i64.checked_pow(shift)?)
-    };
-    Some((align(a, sa)?.checked_add(align(b, sb)?)?, scale))
 }
 
 impl Default for Quantity {

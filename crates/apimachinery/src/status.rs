@@ -348,7 +348,7 @@ impl Status {
             .retry_after(retry_after_seconds)
     }
 
-    /// The Status as JSON.
+    /// The body of the response, with `kind` and `apiVersion`.
     pub fn to_json(&self) -> serde_json::Value {
         // A struct of strings and numbers always serialises.
         serde_json::to_value(self).unwrap_or_default()

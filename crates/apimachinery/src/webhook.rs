@@ -86,7 +86,7 @@ pub fn service(
     errors
 }
 
-/// The parts of a URL that rules speak of.
+/// The parts of a URL that validation rules refer to.
 struct Url<'t> {
     scheme: String,
     user: Option<&'t str>,

@@ -26,9 +26,9 @@ pub const LABEL_ARCH: &str = "beta.kubernetes.io/arch";
 /// Names the StorageClass of a volume or claim, from before `storageClassName`.
 pub const BETA_STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// The node is not ready.
+/// The `Ready` condition of the node is false. Set by the node lifecycle controller.
 pub const TAINT_NODE_NOT_READY: &str = "node.kubernetes.io/not-ready";
-/// The node does not report its state.
+/// The `Ready` condition of the node is unknown: its kubelet does not report. Set by the node lifecycle controller.
 pub const TAINT_NODE_UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// The node is cordoned.
 pub const TAINT_NODE_UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";

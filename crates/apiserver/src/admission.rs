@@ -10,6 +10,7 @@ pub(crate) mod dynamic;
 mod escalation;
 mod groups;
 mod limits;
+mod namespaces;
 mod node;
 mod owners;
 pub mod plugins;
@@ -70,7 +71,7 @@ pub enum Operation {
 
 /// A write as admission sees it.
 pub struct Attributes<'a> {
-    /// What happens.
+    /// The operation, `Connect` for streams and proxied requests.
     pub operation: Operation,
     /// The resource of the request.
     pub resource: &'a Resource,
@@ -78,7 +79,7 @@ pub struct Attributes<'a> {
     pub subresource: &'a str,
     /// Namespace, or empty.
     pub namespace: &'a str,
-    /// Name, or empty.
+    /// The name of the object; empty for a create with `generateName`, and for a collection.
     pub name: &'a str,
     /// The requesting user.
     pub user: &'a User,
@@ -190,7 +191,7 @@ async fn run_plugins(
         return Err(forbidden(attributes, why));
     }
     if enabled(core, "NamespaceLifecycle") {
-        namespace_lifecycle(core, attributes).await?;
+        namespaces::admit(core, attributes).await?;
     }
     let creates_pod = is_whole_pod(attributes, Operation::Create);
     if enabled(core, "LimitRanger") {
@@ -205,7 +206,7 @@ async fn run_plugins(
     if attributes.operation == Operation::Create
         && attributes.resource.group == "certificates.k8s.io"
     {
-        note_requester(attributes.user, object);
+        certificates::set_requester(attributes.user, object);
     }
     if attributes.operation == Operation::Create && attributes.subresource.is_empty() {
         if enabled(core, "DefaultStorageClass") {
@@ -242,33 +243,6 @@ async fn run_plugins(
         pods::topology_labels(core, &node, object).await?;
     }
     Ok(())
-}
-
-/// Sets the requesting user in a CertificateSigningRequest, whatever the client sent.
-fn note_requester(user: &User, request: &mut Value) {
-    let spec = crate::object::child_mut(request, "spec");
-    for key in ["username", "uid", "groups", "extra"] {
-        spec.remove(key);
-    }
-    let said = [
-        ("username", !user.name.is_empty(), user.name.as_str().into()),
-        ("uid", !user.uid.is_empty(), user.uid.as_str().into()),
-        (
-            "groups",
-            !user.groups.is_empty(),
-            user.groups.clone().into(),
-        ),
-        (
-            "extra",
-            !user.extra.is_empty(),
-            serde_json::json!(user.extra),
-        ),
-    ];
-    for (key, known, value) in said {
-        if known {
-            spec.insert(key.to_owned(), value);
-        }
-    }
 }
 
 /// Runs the validating plugins, policies and webhooks on the final object.
@@ -331,7 +305,7 @@ pub(crate) async fn admit_sent(
 ) -> Result<()> {
     let operation = attributes.operation;
     if operation == Operation::Create && enabled(core, "NamespaceLifecycle") {
-        namespace_lifecycle(core, attributes).await?;
+        namespaces::admit(core, attributes).await?;
     }
     if operation != Operation::Connect && enabled(core, "NodeRestriction") {
         node::restrict(core, attributes, sent).await?;
@@ -411,54 +385,4 @@ async fn stored_in(core: &Admission, collection: &str, namespace: &str) -> Resul
         .iter()
         .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
         .collect())
-}
-
-/// Namespaces that always exist.
-const SYSTEM_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
-
-/// Objects live only in namespaces that exist and are not going away.
-async fn namespace_lifecycle(core: &Admission, attributes: &Attributes<'_>) -> Result<()> {
-    let namespaces = attributes.resource.rules.is_namespace;
-    if attributes.operation == Operation::Delete
-        && namespaces
-        && SYSTEM_NAMESPACES.contains(&attributes.name)
-    {
-        let why = "this namespace may not be deleted";
-        return Err(
-            Status::forbidden(&attributes.resource.group_resource(), attributes.name, why).into(),
-        );
-    }
-    if namespaces || !attributes.resource.namespaced || attributes.operation != Operation::Create {
-        return Ok(());
-    }
-    // Reviews are answered, not stored.
-    if attributes.resource.group == "authorization.k8s.io" {
-        return Ok(());
-    }
-    let namespace = core.backend.get("namespaces", attributes.namespace).await?;
-    let Some(namespace) = namespace else {
-        let resource = allot_apimachinery::gvk::GroupResource::new("", "namespaces");
-        return Err(Status::not_found(&resource, attributes.namespace).into());
-    };
-    if !attributes.subresource.is_empty() {
-        return Ok(());
-    }
-    let namespace = crate::select::extract(&namespace.value, &["status.phase"]);
-    if namespace["status"]["phase"] == "Terminating" {
-        let why = format!(
-            "unable to create new content in namespace {} because it is being terminated",
-            attributes.namespace
-        );
-        let mut status =
-            Status::forbidden(&attributes.resource.group_resource(), attributes.name, &why);
-        if let Some(details) = &mut status.details {
-            details.causes.push(allot_apimachinery::status::Cause {
-                reason: "NamespaceTerminating".to_owned(),
-                message: format!("namespace {} is being terminated", attributes.namespace),
-                field: "metadata.namespace".to_owned(),
-            });
-        }
-        return Err(status.into());
-    }
-    Ok(())
 }

@@ -16,7 +16,7 @@ use http::{HeaderName, HeaderValue, Response};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::body::Body;
 use crate::identity::MASTERS;
@@ -30,6 +30,7 @@ mod estimate;
 pub(crate) mod metrics;
 mod retry;
 mod rules;
+mod seat;
 mod seats;
 #[cfg(test)]
 mod tests;
@@ -39,9 +40,11 @@ use estimate::Width;
 use metrics::{Counted, Metrics};
 use retry::Refused;
 use rules::{Level, Rules, Schema};
-use seats::{Arrival, Refusal, Running, Seats, Ticket};
+use seats::{Arrival, Refusal, Running, Seats};
 use watches::Watches;
 
+pub use seat::Seat;
+use seat::{Place, Taken};
 pub use watches::Watching;
 
 /// The group of flow schemas and priority levels.
@@ -59,14 +62,14 @@ pub struct FlowControl {
     /// Seats of all levels.
     total: usize,
     request_timeout: Duration,
-    /// Counts changes of the objects.
+    /// The number of observed changes of FlowSchemas and PriorityLevelConfigurations.
     pub(crate) changes: Arc<AtomicU64>,
-    /// The number of changes that the rules include.
+    /// The value of `changes` from which `rules` were computed.
     loaded: AtomicU64,
     loading: tokio::sync::Mutex<()>,
     rules: ArcSwap<Loaded>,
     state: Mutex<State>,
-    /// Time is counted from here.
+    /// Time zero of the fair queues.
     epoch: Instant,
     /// Randomised, so that clients cannot find names that share a queue with another client's.
     hasher: RandomState,
@@ -102,39 +105,6 @@ impl Classified {
     pub fn write_to(&self, headers: &mut http::HeaderMap) {
         headers.insert(LEVEL_HEADER, self.level.clone());
         headers.insert(SCHEMA_HEADER, self.schema.clone());
-    }
-}
-
-/// The right to be served, until it is dropped.
-pub enum Seat {
-    /// Not counted.
-    Free,
-    /// One of the requests in flight.
-    InFlight(#[allow(dead_code, reason = "counts while it lives")] OwnedSemaphorePermit),
-    /// Seats of a priority level.
-    Level(#[allow(dead_code, reason = "counts while it lives")] Taken),
-}
-
-/// Seats of a priority level.
-pub struct Taken {
-    control: Arc<FlowControl>,
-    running: Running,
-    /// How long the seats are taken after the request has been answered.
-    after: Duration,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        let (control, running, after) = (self.control.clone(), self.running, self.after);
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) if !after.is_zero() => {
-                runtime.spawn(async move {
-                    tokio::time::sleep(after).await;
-                    control.finish(running);
-                });
-            }
-            _ => control.finish(running),
-        }
     }
 }
 
@@ -377,26 +347,6 @@ impl FlowControl {
     pub fn report(&self) {
         let state = self.state.lock();
         self.metrics.set(state.seats.numbers());
-    }
-}
-
-/// A request in a queue. Dropped, it leaves the queue, or frees the seats that it was given at the last moment.
-struct Place {
-    control: Arc<FlowControl>,
-    ticket: Ticket,
-    started: oneshot::Receiver<Running>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut state = self.control.state.lock();
-        if state.waiting.remove(&self.ticket.id()).is_some() {
-            state.seats.cancel(self.ticket, self.control.now());
-            self.control.dispatch(&mut state);
-        } else if let Ok(running) = self.started.try_recv() {
-            state.seats.finish(running, self.control.now());
-            self.control.dispatch(&mut state);
-        }
     }
 }
 

@@ -130,7 +130,7 @@ pub(crate) fn of_expression() -> allot_cel::program::Limits<'static> {
     }
 }
 
-/// Ends the work of a request whose time is over: the time limit is looked at where the work waits, so it waits here.
+/// Ends the work of a request whose time is over: the time limit is checked where the work waits, so it waits here.
 /// The timer may be a millisecond late.
 pub(crate) async fn checkpoint() {
     while is_over() {

@@ -42,7 +42,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// 406 where metadata is asked for as one object and the answer is a list, or the other way round.
+    /// 406 if the metadata of one object is requested and the response is a list, or the reverse.
     ///
     /// As upstream this is found when there is an answer: a write has been made.
     pub(crate) fn check_shape(&self) -> Result<()> {
@@ -182,7 +182,7 @@ pub async fn dispatch(
         _ => Offer::Rowless,
     };
     let media = match negotiate(&request.headers, &request.query, offer) {
-        // What a workload answers is its own affair.
+        // A proxied response is not negotiated.
         Err(_) if info.subresource == "proxy" => MediaType::JSON,
         chosen => chosen?,
     };

@@ -1,4 +1,4 @@
-//! What users may have at the same time, so that one of them does not have everything.
+//! Limits on what each user may hold at the same time, so that no user takes everything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) struct Shares {
     taken: Mutex<HashMap<Arc<str>, usize>>,
 }
 
-/// One of what is counted, until it is dropped.
+/// A unit of a user's limit, which counts until it is dropped.
 pub(crate) struct Share {
     of: Arc<Shares>,
     owner: Arc<str>,

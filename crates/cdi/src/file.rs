@@ -1,5 +1,5 @@
-//! Atomic replacement of files: readers see the old or the new content, also after a crash. Directories that are not for
-//! other users.
+//! Atomic replacement of files (readers see the old or the new content, also after a crash), and creation of directories
+//! that other users cannot read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -34,7 +34,9 @@ mod name;
 mod registry;
 mod spec;
 
-pub use name::{QualifiedName, check_class, check_device, check_vendor, check_written_kind};
+pub use name::{
+    NamePartError, QualifiedName, check_class, check_device, check_vendor, check_written_kind,
+};
 pub use registry::Registry;
 pub use spec::{
     ContainerEdits, Device, DeviceNode, HOOK_NAMES, Hook, IntelRdt, Mount, NetDevice, Spec,

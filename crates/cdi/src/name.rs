@@ -12,7 +12,7 @@ pub struct QualifiedName {
     pub vendor: String,
     /// What kind of device of that vendor.
     pub class: String,
-    /// Which one.
+    /// Name of the device, unique in its vendor and class.
     pub device: String,
 }
 
@@ -43,9 +43,9 @@ impl FromStr for QualifiedName {
         let (vendor, class) = kind
             .split_once('/')
             .ok_or_else(|| bad("expected vendor/class=name"))?;
-        check_vendor(vendor).map_err(|reason| bad(&reason))?;
-        check_class(class).map_err(|reason| bad(&reason))?;
-        check_device(device).map_err(|reason| bad(&reason))?;
+        check_vendor(vendor).map_err(|error| bad(&error.to_string()))?;
+        check_class(class).map_err(|error| bad(&error.to_string()))?;
+        check_device(device).map_err(|error| bad(&error.to_string()))?;
         Ok(Self {
             vendor: vendor.to_owned(),
             class: class.to_owned(),
@@ -54,19 +54,58 @@ impl FromStr for QualifiedName {
     }
 }
 
+/// The rule of the CDI specification that a vendor, a class or a device name breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NamePartError {
+    /// It has no character.
+    #[error("{what} is empty")]
+    Empty {
+        /// `vendor`, `class` or `device name`.
+        what: &'static str,
+    },
+    /// Its first character is not a letter (for a device name: neither a letter nor a digit).
+    #[error("{what} {text:?} must not start with {start:?}")]
+    Start {
+        /// `vendor`, `class` or `device name`.
+        what: &'static str,
+        /// The vendor, class or device name.
+        text: String,
+        /// The first character.
+        start: char,
+    },
+    /// A character that is not allowed anywhere in it.
+    #[error("{what} {text:?} must not contain {character:?}")]
+    Character {
+        /// `vendor`, `class` or `device name`.
+        what: &'static str,
+        /// The vendor, class or device name.
+        text: String,
+        /// The first of these characters.
+        character: char,
+    },
+    /// Its last character is neither a letter nor a digit.
+    #[error("{what} {text:?} must end with a letter or digit")]
+    End {
+        /// `vendor`, `class` or `device name`.
+        what: &'static str,
+        /// The vendor, class or device name.
+        text: String,
+    },
+}
+
 /// Letters, digits, `_`, `-` and `.`; a letter first, a letter or digit last.
 ///
 /// # Errors
-/// The error, as a readable text.
-pub fn check_vendor(vendor: &str) -> Result<(), String> {
+/// [`NamePartError`] with the rule that the text breaks.
+pub fn check_vendor(vendor: &str) -> Result<(), NamePartError> {
     check("vendor", vendor, "_-.", |c| c.is_ascii_alphabetic())
 }
 
 /// The same rule as for vendors.
 ///
 /// # Errors
-/// The error, as a readable text.
-pub fn check_class(class: &str) -> Result<(), String> {
+/// [`NamePartError`] with the rule that the text breaks.
+pub fn check_class(class: &str) -> Result<(), NamePartError> {
     check("class", class, "_-.", |c| c.is_ascii_alphabetic())
 }
 
@@ -84,8 +123,8 @@ pub fn check_written_kind(kind: &str) -> Result<(), Error> {
     let (vendor, class) = kind
         .split_once('/')
         .ok_or_else(|| bad(format!("{kind:?} is not of the form vendor/class")))?;
-    check_vendor(vendor).map_err(bad)?;
-    check_class(class).map_err(bad)?;
+    check_vendor(vendor).map_err(|error| bad(error.to_string()))?;
+    check_class(class).map_err(|error| bad(error.to_string()))?;
     for (what, name) in [("vendor", vendor), ("class", class)] {
         if name.len() < 2 {
             return Err(bad(format!(
@@ -100,26 +139,42 @@ pub fn check_written_kind(kind: &str) -> Result<(), Error> {
 /// Letters, digits, `_`, `-`, `.` and `:`; a letter or digit first and last.
 ///
 /// # Errors
-/// The error, as a readable text.
-pub fn check_device(device: &str) -> Result<(), String> {
+/// [`NamePartError`] with the rule that the text breaks.
+pub fn check_device(device: &str) -> Result<(), NamePartError> {
     check("device name", device, "_-.:", |c| c.is_ascii_alphanumeric())
 }
 
-fn check(what: &str, text: &str, others: &str, first: impl Fn(char) -> bool) -> Result<(), String> {
+fn check(
+    what: &'static str,
+    text: &str,
+    others: &str,
+    first: impl Fn(char) -> bool,
+) -> Result<(), NamePartError> {
     let Some(start) = text.chars().next() else {
-        return Err(format!("{what} is empty"));
+        return Err(NamePartError::Empty { what });
     };
     if !first(start) {
-        return Err(format!("{what} {text:?} must not start with {start:?}"));
+        return Err(NamePartError::Start {
+            what,
+            text: text.to_owned(),
+            start,
+        });
     }
-    if let Some(bad) = text
+    if let Some(character) = text
         .chars()
         .find(|c| !c.is_ascii_alphanumeric() && !others.contains(*c))
     {
-        return Err(format!("{what} {text:?} must not contain {bad:?}"));
+        return Err(NamePartError::Character {
+            what,
+            text: text.to_owned(),
+            character,
+        });
     }
     if !text.ends_with(|c: char| c.is_ascii_alphanumeric()) {
-        return Err(format!("{what} {text:?} must end with a letter or digit"));
+        return Err(NamePartError::End {
+            what,
+            text: text.to_owned(),
+        });
     }
     Ok(())
 }

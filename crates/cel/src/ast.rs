@@ -27,9 +27,9 @@ pub enum Literal {
 /// A node of the tree.
 #[derive(Debug, Clone)]
 pub struct Expr {
-    /// Its number.
+    /// The number of the node, unique in its tree; positions are looked up by it.
     pub id: Id,
-    /// The kind.
+    /// The variant of the node, with its children.
     pub kind: ExprKind,
 }
 
@@ -87,7 +87,7 @@ pub struct Entry<K> {
     pub id: Id,
     /// Key or field name.
     pub key: K,
-    /// The value.
+    /// The expression of the value.
     pub value: Expr,
     /// Omitted if the value is `optional.none()`.
     pub optional: bool,
@@ -122,7 +122,7 @@ pub const UNUSED_VAR: &str = "#unused";
 /// An expression with the positions of its nodes.
 #[derive(Debug, Clone)]
 pub struct Ast {
-    /// The root.
+    /// The root of the tree.
     pub expr: Expr,
     /// Positions of the nodes.
     pub positions: Positions,

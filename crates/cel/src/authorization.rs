@@ -30,7 +30,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// What is asked.
+/// The attributes of the request that is checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Check {
     /// Namespace and name of a service account; the requesting user if absent.
@@ -45,20 +45,20 @@ pub struct Check {
     pub subresource: String,
     /// Namespace, empty for cluster scope.
     pub namespace: String,
-    /// Name, or empty.
+    /// Name of the object, or empty.
     pub name: String,
     /// Field selector, or empty.
     pub fields: String,
     /// Label selector, or empty.
     pub labels: String,
-    /// Verb.
+    /// The verb of the request: `get`, `list`, and so on, or an HTTP method in lower case for a path.
     pub verb: String,
 }
 
-/// An answer.
+/// The answer of the authorizer to a [`Check`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// It is allowed.
+    /// An authorizer allows the request. False also when none has an opinion.
     pub allowed: bool,
     /// Why, or why not.
     pub reason: String,
@@ -77,7 +77,7 @@ struct Inner {
 }
 
 impl Answers {
-    /// The checks that have come up since this was asked last. Where there are some, evaluations have ended because of
+    /// The checks that were requested since the last call. Where there are some, evaluations have ended because of
     /// them and have to be repeated.
     pub fn wanted(&self) -> Vec<Check> {
         std::mem::take(&mut self.inner().wanted)

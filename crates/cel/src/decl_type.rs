@@ -88,12 +88,12 @@ impl DeclType {
         Self::scalar(Type::String, max)
     }
 
-    /// An integer.
+    /// The type of 64-bit integers.
     pub fn int() -> Self {
         Self::scalar(Type::Int, 0)
     }
 
-    /// A bool.
+    /// The type of booleans.
     pub fn bool() -> Self {
         Self::scalar(Type::Bool, 0)
     }
@@ -173,7 +173,7 @@ impl DeclType {
         self.0.property.as_deref().unwrap_or(name)
     }
 
-    /// The type.
+    /// The type for the type checker, without the bounds on sizes.
     pub fn ty(&self) -> &Type {
         &self.0.ty
     }

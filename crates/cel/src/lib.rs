@@ -49,4 +49,4 @@ mod url;
 mod validate;
 pub mod value;
 
-pub use library::regex::Regex;
+pub use library::regex::{PatternError, Regex};

@@ -5,18 +5,18 @@ use std::ops::Add;
 /// A range of sizes: characters of a string, elements of a list, entries of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// The smallest.
+    /// The smallest possible size.
     pub min: u64,
-    /// The largest.
+    /// The largest possible size; `u64::MAX` if it is not bounded.
     pub max: u64,
 }
 
 /// A range of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
-    /// The least.
+    /// The lowest possible cost.
     pub min: u64,
-    /// The most.
+    /// The highest possible cost.
     pub max: u64,
 }
 
@@ -91,7 +91,7 @@ impl Add for Size {
 }
 
 impl Cost {
-    /// Zero.
+    /// The cost of what is not evaluated.
     pub const ZERO: Self = Self::fixed(0);
 
     /// Exactly this cost.

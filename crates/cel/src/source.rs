@@ -5,7 +5,7 @@
 pub struct Issue {
     /// The position, in code points from the start; `None` if it is not known.
     pub offset: Option<u32>,
-    /// The error.
+    /// The text of the error, without its position.
     pub message: String,
 }
 

@@ -71,7 +71,7 @@ impl Type {
         Self::Opaque(OPTIONAL.into(), [inner].into())
     }
 
-    /// An object type.
+    /// A type with named fields: a message of protobuf, or an `Object` of mutating policies.
     pub fn object(name: &str) -> Self {
         Self::Object(name.into())
     }

@@ -13,7 +13,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// The URL as text.
+    /// The text that was parsed.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -26,6 +26,7 @@ mod time;
 
 pub use collections::{List, ListSource, Map, MapKey, MapSource};
 pub use format::Format;
+pub use made::{ObjectTypeError, ToJsonError};
 pub use time::Timestamp;
 
 pub(crate) use json::decode_base64;
@@ -120,7 +121,7 @@ pub enum Extension {
 }
 
 impl<'a> Value<'a> {
-    /// A new string.
+    /// A string that the value owns; clones share it.
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(Handle::Shared(text.into()))
     }
@@ -130,7 +131,7 @@ impl<'a> Value<'a> {
         Self::String(Handle::Borrowed(text))
     }
 
-    /// A new list.
+    /// A list that the value owns; clones share it.
     pub fn list(values: Vec<Self>) -> Self {
         Self::List(List::Shared(Arc::new(values)))
     }
@@ -168,7 +169,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type of the value.
+    /// The type at run time, which `type(value)` returns.
     pub fn type_of(&self) -> Type {
         match self {
             Self::Null => Type::Null,
@@ -297,7 +298,7 @@ impl<'k> Key<'k> {
         Self { hash, text }
     }
 
-    /// The string.
+    /// The key as text, without copying.
     pub fn text(self) -> &'k str {
         self.text
     }

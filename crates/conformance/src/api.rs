@@ -1,7 +1,7 @@
 //! The API server of a run: in this process, or the one that a running driver uses already.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A request of the kit itself that is not answered for so long has failed.
+/// Time limit of a request of the kit itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Api {
@@ -30,6 +30,30 @@ pub(crate) struct Api {
     /// Whether answers reach the driver; `None` for a server of another process.
     open: Option<watch::Sender<bool>>,
     _stop: DropGuard,
+}
+
+/// The cause of a [`SetupError`].
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why the node of a case cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetupError {
+    /// A step failed for this reason; `subject` is a path or a component.
+    #[error("{subject}: {source}")]
+    Failed { subject: String, source: Cause },
+    #[error("{}: no such directory", .0.display())]
+    NoDirectory(PathBuf),
+    #[error(transparent)]
+    Request(#[from] ApiError),
+}
+
+impl SetupError {
+    pub(crate) fn new(subject: impl std::fmt::Display, source: impl Into<Cause>) -> Self {
+        Self::Failed {
+            subject: subject.to_string(),
+            source: source.into(),
+        }
+    }
 }
 
 /// Why a request failed, with its HTTP status code; 0 without an answer.
@@ -42,8 +66,10 @@ pub(crate) struct ApiError {
 
 impl Api {
     /// A server in memory on a port of the loopback interface; writes its kubeconfig to `kubeconfig`.
-    pub(crate) async fn start(kubeconfig: &Path) -> Result<Self, String> {
-        let say = |error: &dyn std::fmt::Display| format!("API server: {error}");
+    pub(crate) async fn start(kubeconfig: &Path) -> Result<Self, SetupError> {
+        fn failed(error: impl Into<Cause>) -> SetupError {
+            SetupError::new("API server", error)
+        }
         let mut administrator = User::new("admin", [MASTERS]);
         administrator.uid = "admin".to_owned();
         let token = uuid::Uuid::new_v4().to_string();
@@ -53,27 +79,26 @@ impl Api {
             Arc::new(Embedded::in_memory(allot_store::Options::default())),
             config,
         );
-        server.bootstrap().await.map_err(|error| say(&error))?;
+        server.bootstrap().await.map_err(failed)?;
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let bind = || async { TcpListener::bind((address, 0)).await };
-        let behind = bind().await.map_err(|error| say(&error))?;
-        let front = bind().await.map_err(|error| say(&error))?;
-        let target = behind.local_addr().map_err(|error| say(&error))?;
-        let shown = front.local_addr().map_err(|error| say(&error))?;
-        let authority = Authority::generate("conformance").map_err(|error| say(&error))?;
+        let behind = bind().await.map_err(failed)?;
+        let front = bind().await.map_err(failed)?;
+        let target = behind.local_addr().map_err(failed)?;
+        let shown = front.local_addr().map_err(failed)?;
+        let authority = Authority::generate("conformance").map_err(failed)?;
         let names = ["localhost".to_owned()];
         let identity = authority
             .server("kube-apiserver", &names, &[address])
-            .map_err(|error| say(&error))?;
-        let tls =
-            serve::tls(&identity, Some(authority.certificate())).map_err(|error| say(&error))?;
+            .map_err(failed)?;
+        let tls = serve::tls(&identity, Some(authority.certificate())).map_err(failed)?;
         let ca = BASE64_STANDARD.encode(authority.certificate());
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster:\n    server: https://{shown}\n    \
              certificate-authority-data: {ca}\ncontexts:\n- name: c\n  context: {{cluster: c, user: u}}\nusers:\n- name: u\n  \
              user: {{token: {token}}}\n"
         );
-        std::fs::write(kubeconfig, text).map_err(|error| say(&error))?;
+        std::fs::write(kubeconfig, text).map_err(failed)?;
         let stop = CancellationToken::new();
         let client = Client::new(server.client_service(User::admin()), "default");
         tokio::spawn(serve::serve(server, behind, tls, stop.clone()));
@@ -91,13 +116,14 @@ impl Api {
     }
 
     /// The server of a kubeconfig.
-    pub(crate) async fn connect(kubeconfig: &Path) -> Result<Self, String> {
-        let say = |error: &dyn std::fmt::Display| format!("{}: {error}", kubeconfig.display());
-        let file = Kubeconfig::read_from(kubeconfig).map_err(|error| say(&error))?;
+    pub(crate) async fn connect(kubeconfig: &Path) -> Result<Self, SetupError> {
+        let subject = kubeconfig.display();
+        let file =
+            Kubeconfig::read_from(kubeconfig).map_err(|error| SetupError::new(&subject, error))?;
         let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
             .await
-            .map_err(|error| say(&error))?;
-        let client = Client::try_from(config).map_err(|error| say(&error))?;
+            .map_err(|error| SetupError::new(&subject, error))?;
+        let client = Client::try_from(config).map_err(|error| SetupError::new(&subject, error))?;
         Ok(Self {
             client,
             open: None,
@@ -186,7 +212,7 @@ impl Api {
     }
 }
 
-/// Writes of ResourceSlices.
+/// Numbers of writes of ResourceSlices by the driver: all, and those that the API server rejected as invalid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Writes {
     pub(crate) all: u64,

@@ -24,7 +24,7 @@ mod tests;
 
 /// Number of devices that take part; more would only make each check longer.
 const DEVICES: usize = 4;
-/// The driver is killed at most so long after a call began, in microseconds.
+/// The longest time after the start of a call at which the driver is killed, in microseconds.
 const DELAY: u64 = 100_000;
 /// How long the driver or the API server is away at most, in milliseconds.
 const AWAY: u64 = 2_000;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::api::Api;
+use crate::api::{Api, ApiError, SetupError};
 use crate::command::{Command, CommandPaths};
 use crate::kubelet::{ClaimRef, Kubelet, Plugin, Version};
 use crate::options::{Options, Target};
@@ -26,7 +26,7 @@ pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
 /// Polling interval.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A kubelet gives up a call after so long.
+/// The time after which a kubelet cancels a call.
 const KUBELET_LIMIT: Duration = Duration::from_secs(45);
 
 /// The directories that a driver under test uses.
@@ -59,7 +59,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     /// A node without a driver.
-    pub(crate) async fn new(options: Arc<Options>) -> Result<Self, String> {
+    pub(crate) async fn new(options: Arc<Options>) -> Result<Self, SetupError> {
         let (directory, places) = match &options.target {
             Target::Command(_) => {
                 // Paths of sockets are short: the system's temporary directory may not be.
@@ -68,7 +68,7 @@ impl Fixture {
                     .tempdir_in("/tmp")
                     .or_else(|_| tempfile::tempdir());
                 let directory =
-                    directory.map_err(|error| format!("temporary directory: {error}"))?;
+                    directory.map_err(|error| SetupError::new("temporary directory", error))?;
                 let root = directory.path().to_owned();
                 let places = Paths {
                     plugins: root.join("plugins"),
@@ -85,7 +85,7 @@ impl Fixture {
                     &places.scratch,
                 ] {
                     std::fs::create_dir_all(path)
-                        .map_err(|error| format!("{}: {error}", path.display()))?;
+                        .map_err(|error| SetupError::new(path.display(), error))?;
                 }
                 (Some(directory), places)
             }
@@ -105,7 +105,7 @@ impl Fixture {
                 };
                 for path in [registry, plugin] {
                     if !path.is_dir() {
-                        return Err(format!("{}: no such directory", path.display()));
+                        return Err(SetupError::NoDirectory(path.clone()));
                     }
                 }
                 (None, places)
@@ -280,7 +280,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// kill -9.
+    /// Ends the driver with SIGKILL.
     pub(crate) async fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().await;
@@ -387,23 +387,22 @@ impl Fixture {
 }
 
 /// The Node object; created in a server of the test kit.
-async fn node(api: &Api, name: &str, make: bool) -> Result<Value, String> {
+async fn node(api: &Api, name: &str, make: bool) -> Result<Value, ApiError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": claims::ADMIN_NAMESPACE,
         "labels": {"resource.kubernetes.io/admin-access": "true"}}});
     match api
         .call(Method::POST, "/api/v1/namespaces", Some(&namespace))
         .await
     {
-        Err(error) if error.code != 409 => return Err(error.to_string()),
+        Err(error) if error.code != 409 => return Err(error),
         _ => {}
     }
-    let got = match make {
+    match make {
         true => {
             let labels = json!({"kubernetes.io/hostname": name});
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
             api.call(Method::POST, "/api/v1/nodes", Some(&node)).await
         }
         false => api.get(&format!("/api/v1/nodes/{name}")).await,
-    };
-    got.map_err(|error| error.to_string())
+    }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Plugin {
 /// Identity of a socket file.
 type Inode = (u64, u64, i64, i64);
 
-type Seen = BTreeMap<PathBuf, (Inode, Result<Plugin, String>)>;
+type Seen = BTreeMap<PathBuf, (Inode, Result<Plugin, RegistrationError>)>;
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -120,10 +120,11 @@ impl Kubelet {
     /// Why sockets are not registered, one line each.
     pub(crate) fn problems(&self) -> Vec<String> {
         let seen = self.shared.seen.lock();
-        let line = |(path, (_, result)): (&PathBuf, &(Inode, Result<Plugin, String>))| {
-            let error = result.as_ref().err()?;
-            Some(format!("{}: {error}", path.display()))
-        };
+        let line =
+            |(path, (_, result)): (&PathBuf, &(Inode, Result<Plugin, RegistrationError>))| {
+                let error = result.as_ref().err()?;
+                Some(format!("{}: {error}", path.display()))
+            };
         seen.iter().filter_map(line).collect()
     }
 
@@ -199,32 +200,60 @@ fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
     found
 }
 
-async fn register(socket: &Path, shared: &Shared) -> Result<Plugin, String> {
+/// Why a plugin is not registered: what the kubelet would log.
+#[derive(Debug, thiserror::Error)]
+enum RegistrationError {
+    #[error("no connection in time")]
+    ConnectTimeout,
+    #[error("cannot connect: {}", calls::root(.0))]
+    Connect(tonic::transport::Error),
+    /// The method, and its time limit.
+    #[error("{0} was not answered within {1:?}")]
+    NoAnswer(&'static str, Duration),
+    /// The method, and the gRPC status that answered it.
+    #[error("{0}: {text}", text = calls::status_text(.1))]
+    Call(&'static str, Box<tonic::Status>),
+    #[error("refused by the conformance kit")]
+    Refused,
+    #[error("plugin type {0:?} is not {expected:?}", expected = DRA_PLUGIN_TYPE)]
+    Type(String),
+    #[error("DRA driver name is empty")]
+    NoName,
+    /// The names of the services, comma-separated.
+    #[error("none of the offered services ({0}) is known")]
+    Services(String),
+}
+
+async fn register(socket: &Path, shared: &Shared) -> Result<Plugin, RegistrationError> {
     let connected = tokio::time::timeout(GET_INFO, transport::connect(socket)).await;
     let channel = connected
-        .map_err(|_| "no connection in time".to_owned())?
-        .map_err(|error| format!("cannot connect: {}", calls::root(&error)))?;
+        .map_err(|_| RegistrationError::ConnectTimeout)?
+        .map_err(RegistrationError::Connect)?;
     let mut client = RegistrationClient::new(channel);
     let info = tokio::time::timeout(GET_INFO, client.get_info(InfoRequest {}))
         .await
-        .map_err(|_| format!("GetInfo was not answered within {GET_INFO:?}"))?
-        .map_err(|status| format!("GetInfo: {}", calls::status_text(&status)))?
+        .map_err(|_| RegistrationError::NoAnswer("GetInfo", GET_INFO))?
+        .map_err(|status| RegistrationError::Call("GetInfo", Box::new(status)))?
         .into_inner();
     let verdict = match shared.refuse.load(Ordering::Relaxed) {
-        true => Err("refused by the conformance kit".to_owned()),
+        true => Err(RegistrationError::Refused),
         false => accept(socket, &info),
     };
     let status = RegistrationStatus {
         plugin_registered: verdict.is_ok(),
-        error: verdict.as_ref().err().cloned().unwrap_or_default(),
+        error: verdict
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
     };
     let told = tokio::time::timeout(NOTIFY, client.notify_registration_status(status)).await;
     if verdict.is_err() {
         shared.refused.send_modify(|count| *count += 1);
     }
     let endpoint = verdict?;
-    told.map_err(|_| format!("NotifyRegistrationStatus was not answered within {NOTIFY:?}"))?
-        .map_err(|status| format!("NotifyRegistrationStatus: {}", calls::status_text(&status)))?;
+    told.map_err(|_| RegistrationError::NoAnswer("NotifyRegistrationStatus", NOTIFY))?
+        .map_err(|status| RegistrationError::Call("NotifyRegistrationStatus", Box::new(status)))?;
     Ok(Plugin {
         info,
         socket: socket.to_owned(),
@@ -235,19 +264,16 @@ async fn register(socket: &Path, shared: &Shared) -> Result<Plugin, String> {
 }
 
 /// The kubelet's checks; returns the path of the service.
-fn accept(socket: &Path, info: &PluginInfo) -> Result<PathBuf, String> {
+fn accept(socket: &Path, info: &PluginInfo) -> Result<PathBuf, RegistrationError> {
     if info.r#type != DRA_PLUGIN_TYPE {
-        return Err(format!(
-            "plugin type {:?} is not {DRA_PLUGIN_TYPE:?}",
-            info.r#type
-        ));
+        return Err(RegistrationError::Type(info.r#type.clone()));
     }
     if info.name.is_empty() {
-        return Err("DRA driver name is empty".to_owned());
+        return Err(RegistrationError::NoName);
     }
     if Version::offered(info).is_empty() {
         let offered = info.supported_versions.join(", ");
-        return Err(format!("none of the offered services ({offered}) is known"));
+        return Err(RegistrationError::Services(offered));
     }
     Ok(match info.endpoint.is_empty() {
         true => socket.to_owned(),

@@ -38,9 +38,9 @@ impl Verdict {
 pub struct Record {
     /// Name of the case.
     pub case: &'static str,
-    /// How it ended.
+    /// Whether the driver keeps the rule, breaks it, or could not be tested.
     pub verdict: Verdict,
-    /// The rule.
+    /// The rule that the case checks, in a sentence.
     pub rule: &'static str,
     /// The source of the rule.
     pub source: &'static str,

@@ -81,8 +81,8 @@ pub async fn run(
 /// When it does not.
 pub(crate) async fn bring_up(options: &Arc<Options>) -> Result<Fixture, StartError> {
     let fixture = Fixture::new(Arc::clone(options)).await;
-    let mut fixture = fixture.map_err(|reason| StartError {
-        reason,
+    let mut fixture = fixture.map_err(|error| StartError {
+        reason: error.to_string(),
         output: String::new(),
     })?;
     if let Err(Stop::Fail(reason) | Stop::Skip(reason)) = fixture.bring_up().await {
@@ -99,7 +99,10 @@ async fn alone(case: &'static Case, options: Arc<Options>) -> Record {
     let expected = options.selection.expected.contains(case.name);
     let mut fixture = match Fixture::new(options).await {
         Ok(fixture) => fixture,
-        Err(error) => return finish(case, Err(Stop::Fail(error)), expected, start.elapsed()),
+        Err(error) => {
+            let stop = Stop::Fail(error.to_string());
+            return finish(case, Err(stop), expected, start.elapsed());
+        }
     };
     let record = match fixture.bring_up().await {
         Ok(()) => try_case(case, &mut fixture).await,

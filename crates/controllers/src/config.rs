@@ -66,7 +66,7 @@ pub enum Controller {
 use Controller as C;
 
 impl Controller {
-    /// All of them.
+    /// Every controller, in the order of error messages.
     pub const ALL: [Self; 26] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
@@ -96,7 +96,7 @@ impl Controller {
         C::ClusterRoleAggregation,
     ];
 
-    /// The name in `--controllers`.
+    /// The name in `--controllers`, that of kube-controller-manager where it has the controller.
     pub fn name(self) -> &'static str {
         match self {
             C::ResourceClaim => "resourceclaim-controller",
@@ -156,9 +156,9 @@ pub struct UnknownController(pub String);
 /// Settings of all controllers.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Which controllers run.
+    /// The controllers to run (`--controllers`).
     pub controllers: BTreeSet<Controller>,
-    /// The time.
+    /// The source of time; another one in tests.
     pub clock: Clock,
     /// Only one process works at a time, if set.
     pub leader_election: Option<leader::Settings>,
@@ -204,7 +204,7 @@ impl Config {
     /// named ones run. `all` means every controller.
     ///
     /// # Errors
-    /// When a name is unknown.
+    /// No controller has one of the names.
     pub fn select(mut self, names: &[String]) -> Result<Self, UnknownController> {
         let defaults = std::mem::take(&mut self.controllers);
         let mut off = Vec::new();

@@ -20,11 +20,9 @@ use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::workload::revision::{History, REVISION_HASH, Revision, data_of, hash_of};
+use crate::workload::revision::{History, REVISION_HASH, Revision, hash_of};
 use crate::workload::sets::{PodSet, Sets};
-use crate::workload::{
-    self, BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status,
-};
+use crate::workload::{BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status};
 
 use plan::{Fit, NodeState};
 
@@ -105,31 +103,10 @@ impl DaemonSets {
         if meta::is_empty_selector(&spec.selector) || meta::deleting(&*set) {
             return Ok(Next::Done);
         }
-        workload::claim(
-            &self.control.client,
-            &**set,
-            &spec.selector,
-            None,
-            &self.control.pods,
-        )
-        .await?;
-        let data = data_of(set.at("/spec/template"));
-        let mut history = History::of(&self.revisions, meta::uid(&*set));
-        let collisions = set
-            .status
-            .as_ref()
-            .and_then(|s| s.collision_count)
-            .unwrap_or(0);
-        let (current, collisions) = history
-            .current(
-                &self.control.client,
-                &self.revisions,
-                &**set,
-                (set.at("/spec/template/metadata/labels"), REVISION_HASH),
-                &data,
-                collisions,
-            )
-            .await?;
+        self.control.claim(&**set, &spec.selector).await?;
+        let client = &self.control.client;
+        let (history, current, collisions) =
+            History::with_current(client, &self.revisions, &set, REVISION_HASH).await?;
         let hash = hash_of(&*current).to_owned();
         let result = self.manage(&set, &spec, &hash).await;
         if let Err(error) = &result

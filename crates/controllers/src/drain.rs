@@ -30,16 +30,16 @@ use crate::kit::whole::Whole;
 pub use allot_model::DRAINING as TAINT;
 pub use hold::Hold;
 
-/// What to drain.
+/// The devices to drain: those of a driver, on all nodes or on one.
 #[derive(Debug, Clone)]
 pub struct Drain {
     /// Name of the driver.
     pub driver: String,
-    /// Only its slices on that node.
+    /// The node whose slices are drained; `None` for all nodes.
     pub node: Option<String>,
     /// Evict pods that use the devices (taint NoExecute) instead of waiting for them to end.
     pub evict: bool,
-    /// The time.
+    /// The source of time; another one in tests.
     pub clock: Clock,
     /// Continue until the driver is stopped; otherwise the slices are removed as soon as no pod uses the devices, and a
     /// running driver publishes them again.
@@ -240,7 +240,7 @@ async fn work(
     }
 }
 
-/// How much an undoing has changed.
+/// The numbers of objects that reverting a drain has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RevertSummary {
     /// Existing slices of the driver.

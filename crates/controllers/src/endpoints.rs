@@ -70,7 +70,7 @@ impl Services {
         }
     }
 
-    /// A service that has a selector, with its pods; services without one are their user's business.
+    /// A service with the pods that it selects; users write the endpoints of services without a selector themselves.
     fn selected(&self, key: &str) -> Option<(Arc<Service>, Vec<Arc<Pod>>)> {
         let service = self.services.get(key)?;
         if meta::deleting(&*service) || !plan::has_selector(&service) {

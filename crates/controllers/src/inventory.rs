@@ -76,7 +76,7 @@ crate::kit::resource::dynamic!([] MetaObject, metadata);
 /// Group and kind.
 pub(crate) type GroupKind = (String, String);
 
-/// One kind and its objects.
+/// A kind that the server has, with the cache of its objects.
 #[derive(Clone)]
 pub(crate) struct Kind {
     pub resource: ApiResource,
@@ -132,7 +132,7 @@ impl Kind {
 
 type Handler = Arc<dyn Fn(&Arc<Kind>, &Change<MetaObject>) + Send + Sync>;
 
-/// All kinds; cheap to clone.
+/// The kinds that the garbage collector and the namespace controller follow; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Inventory(Arc<Inner>);
 

@@ -151,7 +151,7 @@ impl Liveness {
                 .or_insert_with(new)
                 .since;
             let due = since + self.delay;
-            // Devices that are back are released at once; others wait for the delay.
+            // Taints of devices that are back are removed at once; new taints wait for the delay.
             if due > now && tainted.is_subset(&dead) {
                 return Ok(Next::After(until(now, due)));
             }

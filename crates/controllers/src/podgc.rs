@@ -19,7 +19,7 @@ use crate::kit::whole::Whole;
 use crate::nodes::{BY_NODE, node_of_pod};
 use crate::workload::disruption_target;
 
-/// How long a node must be deleted before its pods are: it may be created again.
+/// How long a node must be absent before its pods are deleted, since it may be created again; upstream's value.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

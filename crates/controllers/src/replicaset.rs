@@ -18,7 +18,7 @@ use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
-    self, BY_CONTROLLER, PodControl, condition_status, controller_uid, pod_from_template, rank,
+    BY_CONTROLLER, PodControl, condition_status, controller_uid, pod_from_template, rank,
     remove_condition, set_condition, write_status,
 };
 
@@ -119,14 +119,7 @@ impl ReplicaSets {
         let Some(spec) = &set.spec else {
             return Ok(Next::Done);
         };
-        let pods = workload::claim(
-            &self.control.client,
-            &*set,
-            &spec.selector,
-            None,
-            &self.control.pods,
-        )
-        .await?;
+        let pods = self.control.claim(&*set, &spec.selector).await?;
         let mut active: Vec<Arc<Pod>> = pods
             .iter()
             .filter(|p| meta::is_active(p))

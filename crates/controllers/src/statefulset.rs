@@ -23,13 +23,9 @@ use crate::kit::informer::{Informer, Key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::workload::revision::{
-    History, REVISION_HASH, Revision, SET_REVISION_HASH, data_of, hash_of,
-};
+use crate::workload::revision::{History, REVISION_HASH, Revision, SET_REVISION_HASH, hash_of};
 use crate::workload::sets::{PodSet, Sets};
-use crate::workload::{
-    self, BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status,
-};
+use crate::workload::{BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status};
 
 use plan::{Action, Member, Rules};
 use volumes::Volumes;
@@ -135,32 +131,10 @@ impl StatefulSets {
         if meta::is_empty_selector(&spec.selector) || meta::deleting(&*set) {
             return Ok(Next::Done);
         }
-        workload::claim(
-            &self.control.client,
-            &**set,
-            &spec.selector,
-            None,
-            &self.control.pods,
-        )
-        .await?;
-        let data = data_of(set.at("/spec/template"));
-        let mut history = History::of(&self.revisions, meta::uid(&*set));
-        let collisions = set
-            .status
-            .as_ref()
-            .and_then(|s| s.collision_count)
-            .unwrap_or(0);
-        let labels = set.at("/spec/template/metadata/labels");
-        let (update, collisions) = history
-            .current(
-                &self.control.client,
-                &self.revisions,
-                &**set,
-                (labels, SET_REVISION_HASH),
-                &data,
-                collisions,
-            )
-            .await?;
+        self.control.claim(&**set, &spec.selector).await?;
+        let client = &self.control.client;
+        let (history, update, collisions) =
+            History::with_current(client, &self.revisions, &set, SET_REVISION_HASH).await?;
         let named = set
             .status
             .as_ref()

@@ -106,6 +106,18 @@ pub(crate) struct PodControl {
 }
 
 impl PodControl {
+    /// The pods of an owner, as [`claim`] returns them.
+    pub(crate) async fn claim<O>(
+        &self,
+        owner: &O,
+        selector: &LabelSelector,
+    ) -> Result<Vec<Arc<Pod>>, Error>
+    where
+        O: Resource<DynamicType = ()>,
+    {
+        claim(&self.client, owner, selector, None, &self.pods).await
+    }
+
     pub(crate) async fn create<K>(&self, owner: &K, pod: &Value) -> Result<Pod, Error>
     where
         K: Resource<DynamicType = ()>,

@@ -47,11 +47,11 @@ pub enum Error {
     Io {
         /// The name of the value that was read.
         what: &'static str,
-        /// Of which device.
+        /// The PCI bus ID of the device.
         address: String,
         /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The content of a file is unexpected.
@@ -59,7 +59,7 @@ pub enum Error {
     Content {
         /// The name of the value that was read.
         what: &'static str,
-        /// Of which device.
+        /// The PCI bus ID of the device.
         address: String,
         /// The reason.
         reason: String,

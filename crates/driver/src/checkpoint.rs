@@ -203,17 +203,26 @@ impl Checkpoint {
 /// The content of the file: the entries by UID, and the boot in which it was written.
 type Content = (BTreeMap<String, Entry>, Option<String>);
 
-fn decode(bytes: &[u8]) -> Result<Content, String> {
-    let content: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+/// Why the file is no checkpoint.
+#[derive(Debug, thiserror::Error)]
+enum DecodeError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("checksum does not match")]
+    Checksum,
+}
+
+fn decode(bytes: &[u8]) -> Result<Content, DecodeError> {
+    let content: File = serde_json::from_slice(bytes)?;
     if crc32fast::hash(content.data.as_bytes()) != content.checksum {
-        return Err("checksum does not match".into());
+        return Err(DecodeError::Checksum);
     }
-    let entries = serde_json::from_str(&content.data).map_err(|error| error.to_string())?;
+    let entries = serde_json::from_str(&content.data)?;
     Ok((entries, content.boot))
 }
 
 /// Renames a damaged file, so that it can be inspected later.
-fn set_aside(file: &Path, reason: &str) -> Result<(), Error> {
+fn set_aside(file: &Path, reason: &DecodeError) -> Result<(), Error> {
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".damaged-{}", jiff::Timestamp::now().as_second()));
     let aside = PathBuf::from(name);
@@ -222,7 +231,7 @@ fn set_aside(file: &Path, reason: &str) -> Result<(), Error> {
         source,
     })?;
     tracing::error!(
-        checkpoint = %file.display(), reason, kept = %aside.display(),
+        checkpoint = %file.display(), %reason, kept = %aside.display(),
         "the checkpoint is damaged: it is set aside, and claims that it names are prepared again when the kubelet asks"
     );
     Ok(())

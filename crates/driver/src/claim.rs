@@ -13,7 +13,7 @@ use crate::metadata::DeviceMetadata;
 pub struct ClaimRef {
     /// The namespace of the claim, and of the pods that use it.
     pub namespace: String,
-    /// Name.
+    /// The name of the claim in its namespace.
     pub name: String,
     /// UID: a claim of the same name created later is another claim.
     pub uid: String,
@@ -57,7 +57,7 @@ impl PreparedDevice {
         }
     }
 
-    /// The pool of the device.
+    /// The name of the pool that the device is in, as in the allocation result.
     pub fn pool(&self) -> &str {
         &self.pool
     }

@@ -106,7 +106,7 @@ pub struct ClaimAllocation<C, P> {
     pub pod_claim: String,
     /// The claim. It has no allocation yet.
     pub claim: Claim,
-    /// Its class.
+    /// The ResourceClass that the claim names; its parameters are resolved.
     pub class: Class,
     /// The result of [`Driver::class_parameters`].
     pub class_parameters: C,

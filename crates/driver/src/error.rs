@@ -83,7 +83,7 @@ impl std::fmt::Debug for Error {
 pub enum BackgroundError {
     /// The published resources are contradictory; nothing is written until other ones are published.
     #[error("pool validation failed: {0}")]
-    InvalidResources(String),
+    InvalidResources(#[from] InvalidResources),
     /// The API server did not take or give slices.
     #[error("processing ResourceSlice objects: {0}")]
     Sync(String),
@@ -109,5 +109,55 @@ pub enum BackgroundError {
         version: u32,
         /// What the driver said.
         source: Failure,
+    },
+}
+
+/// Published resources that the API server would take, although the scheduler could not use them. The texts are
+/// those of upstream's `resourceslice` controller.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum InvalidResources {
+    /// With a cluster pool, there is another pool than that one.
+    #[error(
+        "ReconcilePoolWithName={name:?}, but found {pools} pools; expected exactly one pool with this name"
+    )]
+    OtherPools {
+        /// The name of the cluster pool.
+        name: String,
+        /// The number of published pools.
+        pools: usize,
+    },
+    /// Two counter sets of a pool have the same name.
+    #[error("found duplicate counter set {set:?} in pool {pool:?}")]
+    DuplicateCounterSet {
+        /// The name of the counter set.
+        set: String,
+        /// The name of the pool.
+        pool: String,
+    },
+    /// Two devices of a pool have the same name, perhaps in different slices.
+    #[error("found duplicate device {device:?} in pool {pool:?}")]
+    DuplicateDevice {
+        /// The name of the device.
+        device: String,
+        /// The name of the pool.
+        pool: String,
+    },
+    /// A device consumes counters of a set that its pool does not have.
+    #[error("counter set {set:?} referenced by device {device:?} not found")]
+    UnknownCounterSet {
+        /// The name of the counter set.
+        set: String,
+        /// The name of the device.
+        device: String,
+    },
+    /// A device consumes a counter that its counter set does not have.
+    #[error("counter {counter:?} referenced by device {device:?} not found in counter set {set:?}")]
+    UnknownCounter {
+        /// The name of the counter.
+        counter: String,
+        /// The name of the device.
+        device: String,
+        /// The name of the counter set.
+        set: String,
     },
 }

@@ -14,20 +14,20 @@ pub enum Health {
     /// The health is not known.
     #[default]
     Unknown,
-    /// It works.
+    /// The device works.
     Healthy,
-    /// It does not.
+    /// The device does not work.
     Unhealthy,
 }
 
-/// Health of one device.
+/// The health of a device, which the kubelet shows in `allocatedResourcesStatus` of pods (KEP 4680).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeviceHealth {
-    /// Pool of the device.
+    /// Name of the pool that the device is published in.
     pub pool: String,
-    /// Its name.
+    /// Name of the device in its pool.
     pub device: String,
-    /// Its state.
+    /// The health, or unknown.
     pub health: Health,
     /// Seconds since the epoch at which the state was found out.
     pub updated: i64,

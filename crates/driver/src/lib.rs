@@ -103,7 +103,7 @@ pub use api::{AccessError, api_message};
 pub use builder::{Builder, KUBELET_TIMEOUT};
 pub use claim::{ClaimRef, PreparedDevice, base_request};
 pub use controls::Controls;
-pub use error::{BackgroundError, Error, Failure};
+pub use error::{BackgroundError, Error, Failure, InvalidResources};
 pub use health::{DeviceHealth, Health};
 /// The types of the API, in the version that the SDK takes and returns.
 pub use k8s_openapi;
@@ -136,9 +136,9 @@ pub trait Driver: Send + Sync + 'static {
     fn prepare(&self, claim: &Claim) -> impl Future<Output = Result<Prepared, Failure>> + Send;
 
     /// Reverts [`Driver::prepare`], also one that failed or was interrupted; must succeed when there is nothing to do.
-    /// It is called for claims that the SDK does not know, too: their checkpoint may be lost. Also called for a claim
-    /// that was deleted from the API before its device is prepared for another one, and some minutes after its
-    /// deletion.
+    /// It is called for claims that the SDK does not know, too: their checkpoint may be lost. For a claim that was
+    /// deleted while it was prepared it is called before a device of it is prepared for another claim, at the latest
+    /// some minutes after the deletion.
     ///
     /// # Errors
     /// The pod stays terminating and the kubelet retries.

@@ -62,11 +62,11 @@ pub struct Request {
 /// A device of a request, as the metadata file describes it to the container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// The driver.
+    /// Name of the driver that publishes the device.
     pub driver: String,
-    /// The pool.
+    /// Name of the pool that the device is in.
     pub pool: String,
-    /// Its name in the pool.
+    /// Name of the device in its pool.
     pub name: String,
     /// The driver's metadata.
     #[serde(flatten)]

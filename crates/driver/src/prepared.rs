@@ -84,7 +84,7 @@ pub struct PreparedClaim {
 }
 
 impl PreparedClaim {
-    /// Its name and UID.
+    /// Namespace, name and UID of the claim.
     pub fn reference(&self) -> &ClaimRef {
         &self.reference
     }

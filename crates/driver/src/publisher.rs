@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::api::{ResourceApi, api_message};
-use crate::error::BackgroundError;
+use crate::error::{BackgroundError, InvalidResources};
 
 mod plan;
 #[cfg(test)]
@@ -77,10 +77,11 @@ impl Pool {
     }
 }
 
-/// A slice of a pool.
+/// The content of a ResourceSlice. Its name, pool, generation and node are set when it is written.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Slice {
-    /// Devices.
+    /// The devices of the slice; the API server accepts 128 in one slice, or 64 if devices have taints or consume
+    /// counters.
     pub devices: Vec<Device>,
     /// Counters that devices of the pool draw from; the API server requires them in a slice without devices.
     pub shared_counters: Vec<CounterSet>,
@@ -265,13 +266,11 @@ impl Publisher {
         if let Some(pool) = &self.scope.cluster_pool {
             let others = desired.pools.keys().any(|name| name != pool);
             if others || desired.pools.len() > 1 {
-                return Err(BackgroundError::InvalidResources(format!(
-                    "ReconcilePoolWithName={pool:?}, but found {} pools; expected exactly one pool with this name",
-                    desired.pools.len()
-                )));
+                let (name, pools) = (pool.clone(), desired.pools.len());
+                return Err(InvalidResources::OtherPools { name, pools }.into());
             }
         }
-        validate::resources(desired).map_err(BackgroundError::InvalidResources)?;
+        validate::resources(desired)?;
         let failed = |error: &dyn std::fmt::Display| BackgroundError::Sync(error.to_string());
         self.resolve_node().await?;
         let existing = self

@@ -5,12 +5,12 @@ use allot_protos::registration as wire;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-/// What the kubelet said last.
+/// The last registration status that the kubelet reported (`NotifyRegistrationStatus`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistrationStatus {
-    /// It accepted the plugin.
+    /// The kubelet registered the plugin.
     pub registered: bool,
-    /// Why it did not.
+    /// The kubelet's error; empty if it registered the plugin.
     pub error: String,
 }
 

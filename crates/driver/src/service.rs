@@ -1,14 +1,13 @@
-//! The DRA service in its versions, in front of one [`Driver`].
+//! What calls of the kubelet do: claims are prepared and unprepared by one [`Driver`], with checkpoint and CDI files.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_protos::{dra_v1, dra_v1beta1};
+use allot_protos::dra_v1;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 use tracing::{Instrument, Span};
 
 use crate::Driver;
@@ -24,6 +23,7 @@ use crate::prepared::{PreparedClaim, State};
 
 mod cdi;
 mod exclusion;
+mod grpc;
 mod keep;
 mod restore;
 #[cfg(test)]
@@ -32,6 +32,7 @@ mod tests;
 pub(crate) use cdi::Cdi;
 use exclusion::Exclusive;
 pub(crate) use exclusion::{Claims, Serialization};
+pub(crate) use grpc::{ServiceV1, ServiceV1beta1};
 
 /// How long the API server may take for the claims of a call. A kubelet waits for 45 s.
 const FETCH_LIMIT: Duration = Duration::from_secs(15);
@@ -69,7 +70,7 @@ impl<D: Driver> Core<D> {
     async fn prepare_all(
         &self,
         wanted: Vec<ClaimRef>,
-    ) -> Result<Vec<(String, Result<Vec<dra_v1::Device>, String>)>, Status> {
+    ) -> Result<Vec<(String, Result<Vec<dra_v1::Device>, Failure>)>, Status> {
         let _in_flight = self.metrics.begin(Operation::Prepare, wanted.len());
         // Claims are read after the lock is taken: one that was read before, and is unprepared and deleted while this
         // call waits, would be prepared without a consumer. The time limit keeps a slow API server from blocking other
@@ -172,15 +173,15 @@ impl<D: Driver> Core<D> {
         operation: Operation,
         work: impl Future<Output = Result<T, Failure>>,
         span: Span,
-    ) -> Result<T, String> {
+    ) -> Result<T, Failure> {
         let logged = async {
             let begun = Instant::now();
-            let result = work.await.map_err(|error| error.to_string());
+            let result = work.await;
             let took = begun.elapsed();
             self.metrics.ended(operation, result.is_err(), took);
             match &result {
                 Ok(_) => tracing::debug!(?took, "done"),
-                Err(error) => tracing::warn!(error, ?took, "failed"),
+                Err(error) => tracing::warn!(%error, ?took, "failed"),
             }
             result
         };
@@ -301,7 +302,7 @@ impl<D: Driver> Core<D> {
     async fn unprepare_all(
         &self,
         claims: Vec<ClaimRef>,
-    ) -> Result<Vec<(String, Result<(), String>)>, Status> {
+    ) -> Result<Vec<(String, Result<(), Failure>)>, Status> {
         let _in_flight = self.metrics.begin(Operation::Unprepare, claims.len());
         let uids = claims.iter().map(|claim| claim.uid.as_str());
         let _exclusive = self.exclusive(uids).await?;
@@ -349,107 +350,3 @@ impl<D: Driver> Core<D> {
         Ok(self.checkpoint.lock().await.remove(&claim.uid)?)
     }
 }
-
-/// Continues when the caller no longer waits. A kubelet waits for 45 s: the driver must not be interrupted at an
-/// arbitrary point then, and a late result is answered from the checkpoint when the kubelet asks again.
-async fn to_the_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Status>> + Send + 'static,
-) -> Result<T, Status> {
-    let result = tokio::spawn(work).await;
-    result.unwrap_or_else(|error| Err(Status::internal(format!("driver: {error}"))))
-}
-
-/// The claims of a request, of any version.
-macro_rules! references {
-    ($request:ident) => {{
-        let claims = $request.into_inner().claims.into_iter();
-        let claims = claims.map(|claim| ClaimRef {
-            namespace: claim.namespace,
-            name: claim.name,
-            uid: claim.uid,
-        });
-        claims.map(checked).collect::<Result<Vec<_>, Status>>()?
-    }};
-}
-
-/// All three parts become parts of file names.
-fn checked(claim: ClaimRef) -> Result<ClaimRef, Status> {
-    let bad = |part: &String| {
-        part.is_empty() || part.contains(['/', '\0']) || matches!(part.as_str(), "." | "..")
-    };
-    let parts = [&claim.namespace, &claim.name, &claim.uid];
-    if parts.into_iter().any(bad) {
-        return Err(Status::invalid_argument(format!(
-            "claim {claim:?}: namespace, name and UID must be set and must not contain a slash"
-        )));
-    }
-    Ok(claim)
-}
-
-/// One version of the service; the versions differ in their generated types only.
-macro_rules! serve {
-    ($service:ident, $wire:ident, $device:expr) => {
-        pub(crate) struct $service<D>(pub(crate) Arc<Core<D>>);
-
-        impl<D> Clone for $service<D> {
-            fn clone(&self) -> Self {
-                Self(Arc::clone(&self.0))
-            }
-        }
-
-        #[tonic::async_trait]
-        impl<D: Driver> $wire::dra_plugin_server::DraPlugin for $service<D> {
-            async fn node_prepare_resources(
-                &self,
-                request: Request<$wire::NodePrepareResourcesRequest>,
-            ) -> Result<Response<$wire::NodePrepareResourcesResponse>, Status> {
-                let (core, claims) = (Arc::clone(&self.0), references!(request));
-                let answers = to_the_end(async move { core.prepare_all(claims).await }).await?;
-                let entry = |(uid, result): (String, Result<Vec<dra_v1::Device>, String>)| {
-                    let mut response = $wire::NodePrepareResourceResponse::default();
-                    match result {
-                        Ok(devices) => {
-                            response.devices = devices.into_iter().map($device).collect()
-                        }
-                        Err(error) => response.error = error,
-                    }
-                    (uid, response)
-                };
-                let claims: HashMap<_, _> = answers.into_iter().map(entry).collect();
-                Ok(Response::new($wire::NodePrepareResourcesResponse {
-                    claims,
-                }))
-            }
-
-            async fn node_unprepare_resources(
-                &self,
-                request: Request<$wire::NodeUnprepareResourcesRequest>,
-            ) -> Result<Response<$wire::NodeUnprepareResourcesResponse>, Status> {
-                let (core, claims) = (Arc::clone(&self.0), references!(request));
-                let answers = to_the_end(async move { core.unprepare_all(claims).await }).await?;
-                let entry = |(uid, result): (String, Result<(), String>)| {
-                    (
-                        uid,
-                        $wire::NodeUnprepareResourceResponse {
-                            error: result.err().unwrap_or_default(),
-                        },
-                    )
-                };
-                let claims: HashMap<_, _> = answers.into_iter().map(entry).collect();
-                Ok(Response::new($wire::NodeUnprepareResourcesResponse {
-                    claims,
-                }))
-            }
-        }
-    };
-}
-
-serve!(ServiceV1, dra_v1, |device| device);
-serve!(ServiceV1beta1, dra_v1beta1, |device: dra_v1::Device| {
-    dra_v1beta1::Device {
-        request_names: device.request_names,
-        pool_name: device.pool_name,
-        device_name: device.device_name,
-        cdi_device_ids: device.cdi_device_ids,
-    }
-});

@@ -16,10 +16,10 @@ mod tests;
 
 /// The name behind the driver's in the key of the taint.
 const NAME: &str = "unhealthy";
-/// What the API allows for a device.
+/// The API's limit on the taints of a device.
 const MOST_TAINTS: usize = 16;
 
-/// What the driver wants to publish, and what has to be published for it.
+/// The resources that the driver published, and these with taints on unhealthy devices.
 type Desired = Option<Arc<Resources>>;
 
 /// How unhealthy devices are tainted.

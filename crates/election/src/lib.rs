@@ -25,21 +25,21 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod fence;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, Either};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::client::Body;
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use fence::Fence;
+pub use fence::NotLeading;
 
 /// Name and times of an election. The defaults are upstream's: 15 s, 10 s, 2 s.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub struct Settings {
     pub identity: String,
     /// Other candidates wait this long after the last renewal before they take over.
     pub lease_duration: Duration,
-    /// The leader gives up when it could not renew for that long; less than `lease_duration`.
+    /// The leader stops leading when it could not renew the Lease for this time; less than `lease_duration`.
     pub renew_deadline: Duration,
     /// Time between attempts.
     pub retry_period: Duration,
@@ -157,7 +157,7 @@ pub struct Elector {
 type Observed = (Option<String>, Option<Timestamp>, Option<i32>);
 
 impl Elector {
-    /// A candidate.
+    /// A candidate for the Lease of these settings; [`Elector::acquire`] makes it the leader.
     pub fn new(client: Client, settings: Settings) -> Self {
         Self {
             api: Api::namespaced(client, &settings.namespace),
@@ -385,42 +385,5 @@ async fn renew(elector: Arc<Elector>, held: Arc<Held>, shutdown: CancellationTok
         tracing::error!(lease = settings.name, "leadership lost");
         held.lost.cancel();
         return;
-    }
-}
-
-/// A request was not sent because leadership is not certain.
-#[derive(Debug, thiserror::Error)]
-#[error("not sent: this process does not lead any more")]
-pub struct NotLeading;
-
-#[derive(Clone)]
-struct Fence {
-    client: Client,
-    held: Arc<Held>,
-}
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-impl tower::Service<http::Request<Body>> for Fence {
-    type Response = http::Response<Body>;
-    type Error = BoxError;
-    type Future = Either<
-        std::future::Ready<Result<Self::Response, BoxError>>,
-        BoxFuture<'static, Result<Self::Response, BoxError>>,
-    >;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        if !self.held.is_valid() {
-            self.held.lost.cancel();
-            return Either::Left(std::future::ready(Err(NotLeading.into())));
-        }
-        let client = self.client.clone();
-        Either::Right(Box::pin(async move {
-            client.send(request).await.map_err(Into::into)
-        }))
     }
 }

@@ -24,7 +24,7 @@ impl ApiError {
         self.0.code
     }
 
-    /// 400.
+    /// The response 400 with reason `BadRequest`.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Status::bad_request(message).into()
     }

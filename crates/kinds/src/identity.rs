@@ -21,7 +21,7 @@ pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// `extra` key of the node that a service-account token is bound to.
 pub const EXTRA_NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// An identity.
+/// The identity of a client: what authentication and impersonation establish (`user.Info`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct User {
     /// The user name, as in `system:node:NAME`.

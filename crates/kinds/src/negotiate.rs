@@ -45,7 +45,7 @@ impl Shape {
     }
 }
 
-/// A representation.
+/// The representation of a response: encoding and shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MediaType {
     /// JSON, YAML or protobuf.

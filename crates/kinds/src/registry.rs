@@ -60,7 +60,7 @@ pub struct Subresource {
     pub verbs: Vec<String>,
 }
 
-/// One resource.
+/// A resource that the server has, built-in or by a CustomResourceDefinition: its names, versions, verbs and rules.
 #[derive(Debug, Clone)]
 pub struct Resource {
     /// API group.
@@ -79,7 +79,7 @@ pub struct Resource {
     pub singular: String,
     /// Short names for the command line.
     pub short_names: Vec<String>,
-    /// Categories, as in `all`.
+    /// Categories, groups of resources for kubectl: `kubectl get all` lists those in `all`.
     pub categories: Vec<String>,
     /// Objects live in namespaces.
     pub namespaced: bool,
@@ -103,7 +103,7 @@ impl Resource {
         GroupResource::new(self.group.as_str(), self.plural.as_str())
     }
 
-    /// Group and kind.
+    /// The kind for error texts; for Events that of the core group, whatever group the request named.
     pub fn group_kind(&self) -> GroupKind {
         // Events of both groups are one kind.
         if self.group == "events.k8s.io" {
@@ -117,7 +117,7 @@ impl Resource {
         self.group_resource().to_string()
     }
 
-    /// `apiVersion` of a version.
+    /// The `apiVersion` of objects in a version: `group/version`, or the version alone in the core group.
     pub fn api_version(&self, version: &str) -> String {
         GroupVersion::new(self.group.as_str(), version).to_string()
     }
@@ -312,7 +312,7 @@ impl RuntimeConfig {
             .is_some_and(|served| *served)
     }
 
-    /// The versions that are asked for by name and that no resource has. The server warns of them at its start.
+    /// The versions that `--runtime-config` names and no resource has; the server logs a warning about them when it starts.
     ///
     /// ```
     /// use allot_kinds::builtin;

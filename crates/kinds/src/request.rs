@@ -184,7 +184,7 @@ impl Query {
             .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// All pairs.
+    /// The parameters in the order of the query string, decoded; a key can occur several times.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.0
     }

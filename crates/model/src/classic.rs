@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// Every classic kind, including those that only 1.30 has.
     pub const ALL: [Kind; 8] = [
         Kind::ResourceClass,
         Kind::ResourceClaim,

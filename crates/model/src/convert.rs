@@ -22,7 +22,7 @@ pub enum Error {
     NoSuchVersion {
         /// The kind of the object.
         kind: Kind,
-        /// The version asked for.
+        /// The requested version.
         version: Version,
     },
     /// The value is not a JSON object.
@@ -95,7 +95,7 @@ fn nest_capacity(capacity: &mut Value) {
     }
 }
 
-/// A capacity with more than a value has no older form and stays.
+/// Replaces a capacity by its value; one with further fields has no form in v1beta1 and stays as it is.
 fn flatten_capacity(capacity: &mut Value) {
     if let Some(map) = object(capacity)
         && map.len() == 1
@@ -122,6 +122,16 @@ fn claim_specs(kind: Kind, value: &mut Value) -> Option<&mut Value> {
     }
 }
 
+/// Removes zero values from the node fields of a slice's spec: v1beta1 has plain values where the hub has pointers.
+fn drop_zero_node_fields(spec: &mut Value) {
+    if spec.opt_text("nodeName") == Some("") {
+        remove(spec, "nodeName");
+    }
+    if spec.opt_bool("allNodes") == Some(false) {
+        remove(spec, "allNodes");
+    }
+}
+
 fn from_v1beta1(kind: Kind, value: &mut Value) {
     if let Some(devices) = claim_specs(kind, value).and_then(|spec| spec.get_mut("devices")) {
         items_mut(devices, "requests").for_each(nest_request);
@@ -129,13 +139,7 @@ fn from_v1beta1(kind: Kind, value: &mut Value) {
     if kind == Kind::ResourceSlice
         && let Some(spec) = value.get_mut("spec")
     {
-        // v1beta1 has plain values here where the hub has pointers.
-        if spec.opt_text("nodeName") == Some("") {
-            remove(spec, "nodeName");
-        }
-        if spec.opt_bool("allNodes") == Some(false) {
-            remove(spec, "allNodes");
-        }
+        drop_zero_node_fields(spec);
         items_mut(spec, "devices").for_each(flatten_device);
     }
 }
@@ -147,12 +151,7 @@ fn to_v1beta1(kind: Kind, value: &mut Value) {
     if kind == Kind::ResourceSlice
         && let Some(spec) = value.get_mut("spec")
     {
-        if spec.opt_text("nodeName") == Some("") {
-            remove(spec, "nodeName");
-        }
-        if spec.opt_bool("allNodes") == Some(false) {
-            remove(spec, "allNodes");
-        }
+        drop_zero_node_fields(spec);
         items_mut(spec, "devices").for_each(nest_device);
     }
 }

@@ -54,7 +54,7 @@ pub const POOL_NAME: usize = 253;
 pub const TAINTS: usize = 16;
 /// Counter sets per slice.
 pub const COUNTER_SETS: usize = 8;
-/// Counters per counter set.
+/// Counters per counter set of a slice (`ResourceSliceMaxCountersPerCounterSet`).
 pub const COUNTERS_PER_SET: usize = 32;
 /// Counter sets that a device consumes from.
 pub const COUNTER_CONSUMPTIONS: usize = 2;

@@ -27,11 +27,11 @@ pub enum Effect {
 /// One effect of a cluster on a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What happens.
+    /// What the API server of that release does with it.
     pub effect: Effect,
     /// The field, as the API server names it.
     pub field: String,
-    /// Why.
+    /// The reason, as a sentence.
     pub text: String,
 }
 

@@ -25,7 +25,7 @@ use crate::view::View;
 /// A part that was not migrated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationNote {
-    /// Which of the documents it was in.
+    /// Index of the document in the input, from zero.
     pub document: usize,
     /// Where in the document: member names and, for items of lists, their index.
     pub path: Vec<String>,

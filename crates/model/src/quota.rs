@@ -54,7 +54,7 @@ pub fn merge(total: &mut Usage, more: &Usage) {
     }
 }
 
-/// What else there is that decides what an object counts for.
+/// Other objects that the usage of an object depends on.
 #[derive(Clone, Copy)]
 pub struct Lookups<'a> {
     /// The extended resource name of a device class.
@@ -63,7 +63,7 @@ pub struct Lookups<'a> {
     pub pod: &'a dyn Fn(&str) -> Option<Value>,
 }
 
-/// What an object counts for.
+/// The amounts by which an object counts in ResourceQuotas, by resource name.
 pub fn usage(group: &str, resource: &str, object: &Value, lookups: Lookups<'_>) -> Usage {
     let mut usage = Usage::new();
     let counted = if group.is_empty() {

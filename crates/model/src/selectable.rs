@@ -9,7 +9,7 @@ use crate::view::View;
 
 /// The field that the watch cache indexes: slices of one node.
 pub const SLICE_NODE_NAME: &str = "spec.nodeName";
-/// Slices of one driver.
+/// The field by which drivers watch their own slices.
 pub const SLICE_DRIVER: &str = "spec.driver";
 /// Slices of one pool, since 1.37.
 pub const SLICE_POOL_NAME: &str = "spec.pool.name";

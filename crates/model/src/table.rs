@@ -10,13 +10,13 @@ use crate::view::View;
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// The heading.
+    /// The heading of the column.
     pub name: &'static str,
     /// `string` or `integer`.
     pub kind: &'static str,
     /// `name` for the column that identifies the row, "" otherwise.
     pub format: &'static str,
-    /// What stands in the column.
+    /// The description of the column.
     pub description: &'static str,
     /// 0 to show it always, more to show it only with `-o wide`.
     pub priority: i32,
@@ -139,7 +139,7 @@ pub fn row(kind: Kind, value: &Value, now: Timestamp) -> Vec<Value> {
     }
 }
 
-/// The state of a claim in the `State` column.
+/// The `State` column of a claim: `pending`, or what holds of `deleted`, `allocated` and `reserved`, joined by commas.
 pub fn claim_state(claim: &Value) -> String {
     state_of(claim, false)
 }

@@ -90,7 +90,7 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// The objects of a kind, as far as a field selector takes them in.
+    /// The objects of a kind that a field selector selects.
     pub fn new<K: kube::Resource>(api: Api<K>, fields: Option<&str>) -> Self {
         Self {
             url: api.resource_url().to_owned(),

@@ -24,7 +24,7 @@ mod wire;
 /// Which claim is changed.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// Its name.
+    /// The name of the claim; its namespace is that of the [`Api`].
     pub name: &'a str,
     /// Its uid: another claim of the name is a conflict.
     pub uid: &'a str,
@@ -51,7 +51,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The change.
+/// The field of a claim that is written, and its new value.
 #[derive(Debug, Clone, Copy)]
 pub enum Change<'a> {
     /// All finalizers are these.
@@ -106,7 +106,7 @@ pub async fn change(
 ) -> Result<ResourceClaim, Error> {
     let params = PatchParams {
         field_manager: manager.map(str::to_owned),
-        // Warnings are not read, for which the server compares the patch with the type once more.
+        // Nothing reads the warnings, and to find them the server would compare the patch with the type a second time.
         field_validation: Some(ValidationDirective::Ignore),
         ..PatchParams::default()
     };

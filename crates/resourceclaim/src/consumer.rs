@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 
-/// The API group of PodGroups.
+/// The API group of PodGroups, in references to consumers (KEP 4671).
 pub const POD_GROUP_API_GROUP: &str = "scheduling.k8s.io";
 /// The resource of PodGroups, as references to consumers name it.
 pub const POD_GROUP_RESOURCE: &str = "podgroups";

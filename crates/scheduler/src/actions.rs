@@ -17,7 +17,7 @@ use crate::podgroups::claims::Consumer;
 pub struct ClaimTask {
     /// Namespace and name.
     pub key: Key,
-    /// Identity.
+    /// UID: a claim of the same name that was created later is another claim.
     pub uid: Uid,
     /// The newest known version; the first write is based on it.
     pub claim: Arc<ResourceClaim>,
@@ -38,9 +38,9 @@ pub struct ExtendedResourceClaimTask {
     pub uid: Uid,
     /// The claim as it exists in memory.
     pub claim: Arc<ResourceClaim>,
-    /// What to allocate.
+    /// The allocation to write into the new claim.
     pub allocation: Arc<AllocationResult>,
-    /// What to record in the pod's status.
+    /// The entries of `extendedResourceClaimStatus.requestMappings` in the pod's status.
     pub mappings: Vec<ContainerExtendedResourceRequest>,
 }
 
@@ -107,7 +107,7 @@ pub struct Rejected {
     pub pod: Arc<PodInfo>,
     /// `Unschedulable` or `SchedulerError`.
     pub reason: &'static str,
-    /// Why, in upstream's words.
+    /// The reason with upstream's text, for condition and event.
     pub message: String,
     /// The unsatisfied requests on the nearest node; reported in the event only.
     pub explanation: Option<String>,
@@ -187,7 +187,7 @@ pub enum Action {
     UpdatePodGroupStatus {
         /// The group.
         group: Key,
-        /// Its identity.
+        /// UID of the PodGroup.
         uid: Uid,
         /// The condition to write.
         condition: Condition,

@@ -11,15 +11,15 @@ use crate::version::is_newer;
 
 /// An object with metadata.
 pub trait Object {
-    /// Its metadata.
+    /// `metadata` of the object.
     fn meta(&self) -> &ObjectMeta;
 
-    /// Its identity.
+    /// `metadata.uid`; empty if not set.
     fn uid(&self) -> &str {
         self.meta().uid.as_deref().unwrap_or_default()
     }
 
-    /// Its version.
+    /// `metadata.resourceVersion`; empty if not set.
     fn version(&self) -> &str {
         self.meta().resource_version.as_deref().unwrap_or_default()
     }
@@ -44,7 +44,7 @@ pub fn newest<T: Object>(a: Arc<T>, b: Option<&Arc<T>>) -> Arc<T> {
         .unwrap_or(a)
 }
 
-/// One object of the cache.
+/// An object of the cache in its observed and its assumed version.
 #[derive(Debug)]
 pub struct AssumedObject<T> {
     seen: Option<Arc<T>>,
@@ -64,7 +64,7 @@ impl<T: Object> AssumedObject<T> {
         self.assumed.as_ref().or(self.seen.as_ref())
     }
 
-    /// What a watch showed last.
+    /// The version that a watch showed last.
     pub fn seen(&self) -> Option<&Arc<T>> {
         self.seen.as_ref()
     }

@@ -48,7 +48,7 @@ pub struct Attempt<'a> {
     pub pod: &'a Arc<PodInfo>,
     /// Nodes and pods.
     pub snapshot: &'a Snapshot,
-    /// How to schedule.
+    /// The profile of the pod: plugins, weights and arguments.
     pub profile: &'a Profile,
     /// Devices.
     pub dra: DraContext<'a>,
@@ -86,7 +86,7 @@ pub struct Placement {
     pub feasible: Vec<usize>,
 }
 
-/// Why no node is feasible.
+/// The error of an attempt that found no feasible node (`framework.FitError`).
 #[derive(Debug)]
 pub struct FitError {
     /// Rejection per node, by position; empty when the pod was rejected as such.

@@ -18,7 +18,7 @@ use crate::storage::Storage;
 #[derive(Debug)]
 struct Placed {
     node: Arc<str>,
-    /// Not seen bound by a watch yet.
+    /// The pod is assumed: no watch has shown it bound yet.
     assumed: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub namespaces: Arc<FxHashMap<String, LabelMap>>,
     /// Volumes and claims for them.
     pub storage: Arc<Storage>,
-    /// How many nodes have an image.
+    /// The number of nodes that have an image, by image name; for ImageLocality.
     pub image_nodes: Arc<FxHashMap<String, usize>>,
 }
 

@@ -50,7 +50,7 @@ pub enum Input {
     ClassParameters(Observed<ClassParameters>),
     /// A claim was written for a pod that is being bound.
     ClaimWritten {
-        /// For which pod.
+        /// The pod that the write is for.
         pod: Uid,
         /// The claim as the server answered.
         claim: Arc<ResourceClaim>,
@@ -59,7 +59,7 @@ pub enum Input {
     Released {
         /// Namespace and name of the claim.
         key: Key,
-        /// Its identity.
+        /// UID of the claim.
         uid: Uid,
         /// The pod of the reservation; `None` for a deallocation.
         pod: Option<Uid>,
@@ -68,9 +68,9 @@ pub enum Input {
     },
     /// A negotiation was written, or could not be.
     Published {
-        /// For which pod.
+        /// The pod of the negotiation.
         pod: Arc<PodInfo>,
-        /// What the server answered.
+        /// The stored object, or the text of the error.
         outcome: Result<Arc<PodScheduling>, String>,
     },
 }
@@ -80,7 +80,7 @@ pub enum Input {
 pub struct ClaimTask {
     /// Namespace and name.
     pub key: Key,
-    /// Identity.
+    /// UID: a claim of the same name that was created later is another claim.
     pub uid: Uid,
     /// The newest known version; the first write is based on it.
     pub claim: Arc<ResourceClaim>,
@@ -113,7 +113,7 @@ impl ClaimTask {
 pub enum Action {
     /// Publish the scheduler's choice to the drivers.
     Publish {
-        /// For which pod.
+        /// The pod of the negotiation.
         pod: Arc<PodInfo>,
         /// The specification to write.
         spec: SchedulingSpec,
@@ -145,7 +145,7 @@ pub enum Action {
 /// The scheduler's state of the classic kinds.
 #[derive(Debug)]
 pub struct Classic {
-    /// What the server has.
+    /// The versions and kinds that the API server serves.
     pub served: Served,
     /// The classic claims, as observed and as assumed.
     pub claims: claims::Claims,

@@ -136,15 +136,15 @@ impl Profile {
 /// Leader election as configured. The caller runs it, since the client must be fenced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderElection {
-    /// Whether to elect a leader.
+    /// `leaderElect`: only the leader schedules.
     pub enabled: bool,
     /// Name of the Lease.
     pub name: String,
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Others take over after this time.
+    /// `leaseDuration`: other candidates wait this long after the last renewal.
     pub lease_duration: Duration,
-    /// The leader gives up after this time without a renewal.
+    /// `renewDeadline`: the leader stops leading after this time without a renewal.
     pub renew_deadline: Duration,
     /// Time between attempts.
     pub retry_period: Duration,
@@ -183,7 +183,7 @@ pub struct Config {
     pub backoff: Backoff,
     /// How many bindings are written at the same time.
     pub parallel_bindings: usize,
-    /// Which features of the model are on.
+    /// The feature gates.
     pub features: allot_model::features::Features,
     /// Whether and with which Lease one of several schedulers is elected.
     pub leader_election: LeaderElection,

@@ -42,11 +42,11 @@ mod binding;
 mod classic;
 mod devices;
 mod explain;
+mod failure;
 mod gang;
 mod nodes;
 mod nominate;
 mod pods;
-mod refuse;
 mod requeue;
 mod schedule;
 mod volumes;
@@ -90,7 +90,7 @@ pub enum Input {
     Volume(Observed<PersistentVolume>),
     /// Classes of volumes.
     StorageClass(Observed<StorageClass>),
-    /// How many volumes nodes take.
+    /// Limits on the volumes of a node, by CSI driver.
     CsiNode(Observed<CSINode>),
     /// Volumes that take a place on a node.
     VolumeAttachment(Observed<VolumeAttachment>),
@@ -102,7 +102,7 @@ pub enum Input {
     Quota(Observed<ResourceQuota>),
     /// The volumes and the claims for volumes of a pod are written.
     VolumesWritten {
-        /// For which pod.
+        /// The pod that the write is for.
         pod: Uid,
         /// Names of the volumes that were written, each with the `resourceVersion` of the response.
         volumes: Vec<(String, String)>,
@@ -111,9 +111,9 @@ pub enum Input {
     },
     /// A claim was written for a pod.
     ClaimWritten {
-        /// For which pod.
+        /// The pod that the write is for.
         pod: Uid,
-        /// Under which identity the allocation is in flight.
+        /// The UID under which the allocation is in flight.
         in_flight: Uid,
         /// The claim as the server answered.
         claim: Arc<ResourceClaim>,
@@ -122,7 +122,7 @@ pub enum Input {
     Released {
         /// The claim.
         key: Key,
-        /// Its identity.
+        /// UID of the claim.
         uid: Uid,
         /// The pod.
         pod: Option<Uid>,
@@ -139,7 +139,7 @@ pub enum Input {
     Bound {
         /// The pod.
         pod: Uid,
-        /// How it went.
+        /// The outcome of the binding.
         outcome: Result<(), BindError>,
     },
 }
@@ -149,7 +149,7 @@ pub enum Input {
 pub struct Time {
     /// Since the scheduler started.
     pub now: Now,
-    /// As the API writes it.
+    /// The wall-clock time, as timestamps of the API have it.
     pub wall: Timestamp,
 }
 
@@ -338,7 +338,7 @@ impl Core {
         self.config.profiles.iter().find(|p| *p.name == *name)
     }
 
-    /// What DynamicResources reads.
+    /// The state that the plugin DynamicResources reads.
     fn dra<'a>(&'a self, profile: &Profile, time: Time) -> DraContext<'a> {
         let on = |f| self.config.features.enabled(f);
         DraContext {

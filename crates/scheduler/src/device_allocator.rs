@@ -57,7 +57,7 @@ impl AllocationRequest {
 /// The outcome of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// One allocation per claim.
+    /// An allocation for each claim, in their order.
     Allocated(Vec<AllocationResult>),
     /// Proven not to fit.
     NoFit,
@@ -98,7 +98,7 @@ struct Search {
     work: Work,
 }
 
-/// Asks about one node after the other, for the same claims. Nothing else can be asked meanwhile.
+/// Tries the same claims on one node after the other. It holds the lock of the search, so that no other search runs.
 pub struct Prober<'p> {
     allocator: &'p DeviceAllocator,
     cluster: &'p Cluster,
@@ -198,7 +198,7 @@ impl DeviceAllocator {
         self.prober(cluster, request).probe(node, &mut None)
     }
 
-    /// For asking about many nodes.
+    /// A prober for many nodes, which keeps the lock of the search.
     pub fn prober<'p>(
         &'p self,
         cluster: &'p Cluster,

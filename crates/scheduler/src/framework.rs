@@ -70,7 +70,7 @@ impl Plugin {
         Self::ALL.iter().copied().find(|p| p.name() == name)
     }
 
-    /// Whether the plugin has a score.
+    /// Whether the plugin has the Score extension point.
     pub fn scores(self) -> bool {
         self.default_weight() > 0
     }
@@ -91,7 +91,7 @@ impl Plugin {
     }
 }
 
-/// A set of plugins.
+/// A set of plugins, such as those that rejected a pod or those that a profile enables; a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct PluginSet(u32);
 
@@ -111,17 +111,17 @@ impl PluginSet {
         self.0 |= 1 << plugin as u32;
     }
 
-    /// Removes a plugin.
+    /// Removes a plugin; no effect if it is not in the set.
     pub fn remove(&mut self, plugin: Plugin) {
         self.0 &= !(1 << plugin as u32);
     }
 
-    /// Whether the plugin is in the set.
+    /// Whether the plugin is in the set, in constant time.
     pub fn contains(self, plugin: Plugin) -> bool {
         self.0 & (1 << plugin as u32) != 0
     }
 
-    /// The plugins of the set.
+    /// The plugins of the set in the order of [`Plugin::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Plugin> {
         Plugin::ALL
             .iter()

@@ -2,6 +2,8 @@
 
 mod fullness;
 mod points;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ pub(crate) use points::{End, Point};
 use crate::device_allocator::Work;
 use crate::queue::{Counts, Moved, Rejected};
 
-/// How an attempt ended.
+/// The result of an attempt, a label value of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The pod was bound.
@@ -48,7 +50,7 @@ type Two = [(&'static str, String); 2];
 type Three = [(&'static str, String); 3];
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// All metrics; cheap to clone.
+/// The metrics of a scheduler, with their registry; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
@@ -262,7 +264,7 @@ impl Metrics {
             .observe(taken.as_secs_f64());
     }
 
-    /// Deciding took so long.
+    /// Records the duration of the scheduling algorithm.
     pub(crate) fn decided(&self, taken: Duration) {
         self.0.algorithm_duration.observe(taken.as_secs_f64());
     }
@@ -376,80 +378,5 @@ impl Metrics {
     /// A claim got what another one had before.
     pub(crate) fn double_allocated(&self) {
         self.0.double_allocations.inc();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_upstream() {
-        let metrics = Metrics::new();
-        metrics.attempt(
-            "default-scheduler",
-            Outcome::Scheduled,
-            Duration::from_millis(3),
-        );
-        metrics.bound(1, Duration::from_millis(5));
-        metrics.claim_created(true);
-        metrics.record_work(Work {
-            nodes: 2,
-            steps: 7,
-            gave_up: 0,
-        });
-        let (point, end) = (Point::PreFilter, End::Success);
-        metrics.point(point, "default-scheduler", end, Duration::from_micros(150));
-        let text = metrics.encode();
-        for expected in [
-            "scheduler_framework_extension_point_duration_seconds_bucket{le=\"0.0002\",extension_point=\"PreFilter\",profile=\"default-scheduler\",status=\"Success\"} 1",
-            "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"} 1",
-            "scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"1\"} 1",
-            "scheduler_resourceclaim_creates_total{status=\"success\"} 1",
-            "scheduler_allot_allocator_steps_total 7",
-        ] {
-            assert!(text.contains(expected), "{expected} is not in\n{text}");
-        }
-    }
-
-    /// The chart's alerts and dashboard name metrics that exist, and the operator's handbook explains each of ours.
-    #[test]
-    fn the_chart_and_the_handbook_name_what_there_is() {
-        let sources = [
-            include_str!("metrics.rs"),
-            include_str!("metrics/fullness.rs"),
-            include_str!("metrics/points.rs"),
-        ]
-        .concat();
-        let chart = [
-            include_str!("../../../charts/allot/files/alerts.yaml"),
-            include_str!("../../../charts/allot/files/dashboard.json"),
-        ]
-        .concat();
-        let words = |text: &str| -> std::collections::BTreeSet<String> {
-            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let names = words.filter(|word| word.starts_with("scheduler_"));
-            names.map(str::to_owned).collect()
-        };
-        let names = words(&chart);
-        assert!(names.len() > 10, "{names:?}");
-        for name in names {
-            let suffixes = ["_total", "_bucket", "_count", "_sum"];
-            let base = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
-            let base = base.unwrap_or(&name);
-            let dynamic = base.starts_with("scheduler_allot_allocator_");
-            assert!(
-                dynamic || sources.contains(&format!("\"{base}\"")),
-                "{name}"
-            );
-        }
-        let handbook = words(include_str!("../../../docs/OPERATIONS.md"));
-        for name in words(&sources).iter().filter(|name| {
-            let word = name.trim_end_matches('_');
-            word.starts_with("scheduler_allot_") && word.len() == name.len()
-        }) {
-            let known = handbook.iter().any(|it| it.starts_with(name.as_str()));
-            assert!(known, "docs/OPERATIONS.md does not explain {name}");
-        }
     }
 }

@@ -19,7 +19,7 @@ pub struct NodeInfo {
     pub name: Arc<str>,
     /// Allocatable resources.
     pub allocatable: Resources,
-    /// How many pods it may hold.
+    /// `status.allocatable` of `pods`.
     pub allowed_pods: i64,
     /// Sum of the pods' requests.
     pub requested: Resources,
@@ -102,7 +102,7 @@ impl NodeInfo {
         self.generation = next_generation();
     }
 
-    /// Labels of the node.
+    /// `metadata.labels`; empty while only pods of the node are known.
     pub fn labels(&self) -> &LabelMap {
         self.node
             .as_ref()
@@ -110,7 +110,7 @@ impl NodeInfo {
             .unwrap_or(&NO_LABELS)
     }
 
-    /// Taints of the node.
+    /// `spec.taints`; empty while only pods of the node are known.
     pub fn taints(&self) -> &[Taint] {
         self.node
             .as_ref()
@@ -126,7 +126,7 @@ impl NodeInfo {
             .unwrap_or_default()
     }
 
-    /// Whether the node is cordoned.
+    /// `spec.unschedulable`: the node is cordoned.
     pub fn is_unschedulable(&self) -> bool {
         self.node
             .as_ref()

@@ -29,7 +29,7 @@ pub trait Observe: Readable + ResourceExt + Clone + Send + 'static {
 /// Gets one object; `None` if it does not exist.
 ///
 /// # Errors
-/// What the server answered.
+/// The server does not answer, or answers with an error.
 pub async fn get<K: Observe>(api: &Api<K>, name: &str) -> Result<Option<K>, Error> {
     allot_reflector::get(api, name, K::keep).await
 }
@@ -37,7 +37,7 @@ pub async fn get<K: Observe>(api: &Api<K>, name: &str) -> Result<Option<K>, Erro
 /// Sends a request that is answered with an object.
 ///
 /// # Errors
-/// What the server answered.
+/// The server does not answer, or answers with an error.
 pub async fn request<K: Observe>(
     client: &Client,
     request: http::Request<Vec<u8>>,

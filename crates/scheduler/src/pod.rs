@@ -8,12 +8,17 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::resources::{self, Resources, node_allocatable};
-use crate::selectors::{LabelMap, Labels};
+use crate::selectors::LabelMap;
 
+mod affinity;
 pub mod claims;
 pub mod disks;
+mod ports;
 
+pub use affinity::AffinityTerm;
 use disks::Disk;
+pub use ports::HostPort;
+use ports::host_ports;
 
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,98 +55,14 @@ pub type Uid = Arc<str>;
 /// The pods of one controller: its namespace and its identity.
 pub type Replicated = (Arc<str>, Uid);
 
-/// A port that a pod takes on its node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostPort {
-    ip: Box<str>,
-    protocol: Box<str>,
-    port: i32,
-}
-
-impl HostPort {
-    /// Whether both cannot be on one node. The wildcard address collides with every address.
-    pub fn conflicts(&self, other: &Self) -> bool {
-        let any = |ip: &str| ip == "0.0.0.0";
-        self.port == other.port
-            && self.protocol == other.protocol
-            && (any(&self.ip) || any(&other.ip) || self.ip == other.ip)
-    }
-}
-
-/// A compiled pod (anti-)affinity term.
-#[derive(Debug, Clone)]
-pub struct AffinityTerm {
-    /// Pods it is about.
-    pub selector: Labels,
-    /// Their namespaces by name.
-    pub namespaces: Vec<String>,
-    /// Their namespaces by label.
-    pub namespace_selector: Labels,
-    /// The node label that defines the domains.
-    pub topology_key: String,
-}
-
-impl AffinityTerm {
-    fn new(owner: &Pod, term: &PodAffinityTerm) -> Self {
-        let mut selector = Labels::new(term.label_selector.as_ref());
-        let labels = owner.metadata.labels.as_ref();
-        // The API server folds these keys into the selector on creation; a pod created otherwise still has them.
-        let folded = |key: &str| {
-            term.label_selector
-                .as_ref()
-                .and_then(|s| s.match_expressions.as_ref())
-                .is_some_and(|es| es.iter().any(|e| e.key == key))
-        };
-        for key in term
-            .match_label_keys
-            .iter()
-            .flatten()
-            .filter(|k| !folded(k))
-        {
-            if let Some(value) = labels.and_then(|l| l.get(key)) {
-                selector.require_in(key, value);
-            }
-        }
-        for key in term
-            .mismatch_label_keys
-            .iter()
-            .flatten()
-            .filter(|k| !folded(k))
-        {
-            if let Some(value) = labels.and_then(|l| l.get(key)) {
-                selector.require_not_in(key, value);
-            }
-        }
-        let mut namespaces = term.namespaces.clone().unwrap_or_default();
-        if namespaces.is_empty() && term.namespace_selector.is_none() {
-            namespaces.extend(owner.metadata.namespace.clone());
-        }
-        Self {
-            selector,
-            namespaces,
-            namespace_selector: Labels::new(term.namespace_selector.as_ref()),
-            topology_key: term.topology_key.clone(),
-        }
-    }
-
-    /// Whether the term selects a pod. `namespace_labels` are those of the pod's namespace.
-    pub fn matches(&self, pod: &PodInfo, namespace_labels: Option<&LabelMap>) -> bool {
-        let namespace = &*pod.key.namespace;
-        let in_namespace = self.namespaces.iter().any(|n| n == namespace)
-            || self.namespace_selector.is_everything()
-            || namespace_labels.is_some_and(|labels| self.namespace_selector.matches(Some(labels)));
-        in_namespace && self.selector.matches(pod.labels())
-    }
-}
-
 /// A pod with everything that plugins need, computed once.
 #[derive(Debug, Clone)]
 pub struct PodInfo {
-    /// The object.
+    /// The pod as it was observed.
     pub pod: Arc<Pod>,
-    /// Its namespace and name.
+    /// Namespace and name of the pod.
     pub key: Key,
-    /// Its identity.
+    /// UID of the pod.
     pub uid: Uid,
     /// The controller, such as a ReplicaSet.
     pub controller: Option<Uid>,
@@ -392,7 +313,7 @@ pub fn is_finished(pod: &Pod) -> bool {
     )
 }
 
-/// The scheduler name of a pod.
+/// `spec.schedulerName`, which selects the profile; the default is `default-scheduler`.
 pub fn scheduler_name(pod: &Pod) -> &str {
     pod.spec
         .as_ref()
@@ -413,33 +334,4 @@ fn replicated_by(pod: &Pod) -> Option<Uid> {
             )
         })
         .map(|o| Uid::from(o.uid.as_str()))
-}
-
-fn host_ports(pod: &Pod) -> Vec<HostPort> {
-    let Some(spec) = &pod.spec else {
-        return Vec::new();
-    };
-    let sidecars = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .filter(|c| c.restart_policy.as_deref() == Some("Always"));
-    spec.containers
-        .iter()
-        .chain(sidecars)
-        .flat_map(|c| c.ports.iter().flatten())
-        .filter_map(|p| {
-            let port = p.host_port.filter(|p| *p > 0)?;
-            Some(HostPort {
-                ip: p
-                    .host_ip
-                    .as_deref()
-                    .filter(|ip| !ip.is_empty())
-                    .unwrap_or("0.0.0.0")
-                    .into(),
-                protocol: p.protocol.as_deref().unwrap_or("TCP").into(),
-                port,
-            })
-        })
-        .collect()
 }

@@ -26,7 +26,7 @@ pub struct Condition {
     pub status: String,
     /// In one word.
     pub reason: String,
-    /// For a human.
+    /// The reason as a sentence.
     #[serde(default)]
     pub message: String,
     /// The version of the specification that it is about.
@@ -59,7 +59,7 @@ pub enum NotYet {
     /// The PodGroup is not known yet, so neither is its policy.
     #[error("waiting for pod's pod group {0:?} to appear in scheduling queue")]
     NoGroup(String),
-    /// Not all of the pods exist.
+    /// Fewer than `minCount` pods of the gang exist.
     #[error("waiting for minCount pods from a gang to appear in scheduling queue")]
     TooFew,
 }
@@ -105,7 +105,7 @@ impl PodGroups {
     }
 
     /// Adds a pod to its group. Returns whether that completes its gang.
-    pub fn join(&mut self, pod: &PodInfo) -> bool {
+    pub fn add_pod(&mut self, pod: &PodInfo) -> bool {
         let Some(group) = group_key(pod) else {
             return false;
         };
@@ -115,8 +115,8 @@ impl PodGroups {
         is_new && needed == Some(members.len())
     }
 
-    /// A pod was deleted.
-    pub fn leave(&mut self, pod: &PodInfo) {
+    /// Removes a deleted pod from its group.
+    pub fn delete_pod(&mut self, pod: &PodInfo) {
         let Some(group) = group_key(pod) else {
             return;
         };
@@ -128,7 +128,7 @@ impl PodGroups {
         }
     }
 
-    /// The gang of a pod.
+    /// The PodGroup of a pod if it has a gang policy; `None` for a pod that is scheduled alone.
     pub fn gang_of(&self, pod: &PodInfo) -> Option<&Arc<PodGroup>> {
         let group = self.groups.get(&group_key(pod)?)?;
         group.min_count.map(|_| group)
@@ -145,7 +145,7 @@ impl PodGroups {
     /// Whether a pod can be tried, as far as its group is concerned.
     ///
     /// # Errors
-    /// What the pod waits for.
+    /// The PodGroup does not exist, or its gang is not complete.
     pub fn admit(&self, pod: &PodInfo) -> Result<(), NotYet> {
         let Some(key) = group_key(pod) else {
             return Ok(());

@@ -50,7 +50,7 @@ impl Budget {
         }
     }
 
-    fn covers(&self, pod: &PodInfo) -> bool {
+    fn matches(&self, pod: &PodInfo) -> bool {
         *self.namespace == *pod.key.namespace
             && !self.selector.is_everything()
             && pod.labels().is_some_and(|l| !l.is_empty())
@@ -88,7 +88,7 @@ fn start_time(pod: &PodInfo) -> Timestamp {
 }
 
 /// Most important first: priority, then age.
-fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
+fn compare_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
     b.priority()
         .cmp(&a.priority())
         .then_with(|| start_time(a).cmp(&start_time(b)))
@@ -108,7 +108,7 @@ pub fn nominated_position(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<
 }
 
 /// Why a pod may not preempt now; `None` if it may.
-fn ineligible(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<Outcome> {
+fn ineligible_to_preempt(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<Outcome> {
     let (pod, nodes) = (attempt.pod, &attempt.snapshot.nodes);
     if !is_allowed(pod) {
         return Some(Outcome::Nothing(NEVER.to_owned()));
@@ -141,7 +141,7 @@ pub fn preempt(
     rules: &Rules<'_>,
 ) -> Outcome {
     let nodes = &attempt.snapshot.nodes;
-    if let Some(outcome) = ineligible(attempt, unplaced) {
+    if let Some(outcome) = ineligible_to_preempt(attempt, unplaced) {
         return outcome;
     }
     let total = nodes.len();
@@ -181,7 +181,7 @@ pub fn preempt(
             }),
         }
     }
-    if let Some(victims) = found.into_iter().min_by(less_harm) {
+    if let Some(victims) = found.into_iter().min_by(compare_victims) {
         return Outcome::Preempt(victims);
     }
     let helpless = total - candidates.len();
@@ -207,7 +207,7 @@ fn wanted(profile: &Profile, nodes: usize) -> usize {
 
 /// A node on which preemption is tried.
 struct Candidate {
-    /// Its position in the snapshot.
+    /// The position of the node in the snapshot.
     at: usize,
     /// Possible victims.
     lower: Vec<Arc<PodInfo>>,
@@ -239,7 +239,7 @@ impl Candidate {
         // Which devices there are does not depend on which pods are on the node.
         let fits = trial.filter().and_then(|()| attempt.allocate(node));
         fits.map_err(|r| r.reasons)?;
-        lower.sort_by(|a, b| by_importance(a, b));
+        lower.sort_by(|a, b| compare_importance(a, b));
         let (violating, harmless) = split_by_budget(&lower, budgets);
         let mut victims = Vec::new();
         let mut violations = 0;
@@ -256,7 +256,7 @@ impl Candidate {
                 victims.push(pod);
             }
         }
-        victims.sort_by(|a, b| by_importance(a, b));
+        victims.sort_by(|a, b| compare_importance(a, b));
         Ok(Victims {
             node: self.at,
             pods: victims,
@@ -285,7 +285,11 @@ fn split_by_budget(
     let mut left: Vec<i32> = budgets.iter().map(|b| b.allowed).collect();
     pods.iter().cloned().partition(|pod| {
         let mut violates = false;
-        for (_, left) in budgets.iter().zip(&mut left).filter(|(b, _)| b.covers(pod)) {
+        for (_, left) in budgets
+            .iter()
+            .zip(&mut left)
+            .filter(|(b, _)| b.matches(pod))
+        {
             *left -= 1;
             violates |= *left < 0;
         }
@@ -294,7 +298,7 @@ fn split_by_budget(
 }
 
 /// Upstream's order: fewest broken budgets, lowest highest victim, lowest sum, fewest victims, youngest first victim.
-fn less_harm(a: &Victims, b: &Victims) -> std::cmp::Ordering {
+fn compare_victims(a: &Victims, b: &Victims) -> std::cmp::Ordering {
     let highest = |v: &Victims| v.pods.first().map_or(i32::MIN, |p| p.priority());
     // Shifted so that more victims of negative priority do not rank better than fewer.
     let sum = |v: &Victims| {

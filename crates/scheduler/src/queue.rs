@@ -18,8 +18,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::framework::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, Uid};
 
+mod backoff;
+mod entries;
 mod moves;
 
+pub use backoff::Backoff;
 use moves::Moves;
 pub use moves::{Moved, Rejected};
 
@@ -32,38 +35,10 @@ pub const UNSCHEDULABLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The event under which a pod returns to the queue after an attempt that failed.
 const FAILED: &str = "ScheduleAttemptFailure";
 
-/// Backoff after a failed attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
-    /// After the first failure; doubles with every further one.
-    pub initial: Duration,
-    /// At most this.
-    pub max: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self {
-            initial: Duration::from_secs(1),
-            max: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Backoff {
-    fn after(&self, failures: u32) -> Duration {
-        if failures == 0 {
-            return Duration::ZERO;
-        }
-        let factor = 1u32.checked_shl(failures - 1).unwrap_or(u32::MAX);
-        self.initial.saturating_mul(factor).min(self.max)
-    }
-}
-
 /// A pod with its history in the queue.
 #[derive(Debug, Clone)]
 pub struct QueuedPod {
-    /// The pod.
+    /// The pod as it was last observed.
     pub info: Arc<PodInfo>,
     /// Rejections, for the backoff.
     pub failures: u32,
@@ -110,7 +85,7 @@ pub struct Counts {
     pub backoff: usize,
     /// Rejected and waiting for an event.
     pub unschedulable: usize,
-    /// Not to be tried yet.
+    /// Gated pods: a PreEnqueue plugin rejects them.
     pub gated: usize,
 }
 
@@ -156,7 +131,7 @@ impl Queue {
         self.moves.take()
     }
 
-    /// Whether the pod is in the queue.
+    /// Whether the pod is in a part of the queue; a popped pod is not.
     pub fn contains(&self, uid: &str) -> bool {
         self.entries.contains_key(uid)
     }
@@ -339,101 +314,6 @@ impl Queue {
         out.sort_unstable_by_key(|e| e.order);
         out.into_iter().map(|e| e.pod.info.clone()).collect()
     }
-
-    fn insert(&mut self, pod: QueuedPod, place: SubQueue, event: &'static str) {
-        self.next_order += 1;
-        self.moves.record_incoming(event, place);
-        self.insert_ordered(pod, place, self.next_order);
-    }
-
-    fn insert_ordered(&mut self, pod: QueuedPod, place: SubQueue, order: u64) {
-        let uid = pod.info.uid.clone();
-        let rank = (Reverse(pod.info.priority()), order, uid.clone());
-        match place {
-            SubQueue::Active => {
-                self.active.insert(rank);
-            }
-            SubQueue::Backoff { until } => {
-                self.backoff.insert((until, uid.clone()));
-                if !pod.errored {
-                    self.early.insert(rank);
-                }
-            }
-            SubQueue::Unschedulable => {
-                self.unschedulable.insert((pod.since, uid.clone()));
-                for plugin in pod.rejected_by.iter() {
-                    self.moves.rejected(&pod.info, plugin);
-                    self.by_plugin
-                        .entry(plugin)
-                        .or_default()
-                        .insert(uid.clone());
-                }
-            }
-            SubQueue::Gated(_) => {
-                self.gated.insert(uid.clone());
-            }
-        }
-        if matches!(place, SubQueue::Unschedulable | SubQueue::Gated(_)) {
-            for claim in claim_keys(&pod.info) {
-                self.by_claim.entry(claim).or_default().insert(uid.clone());
-            }
-        }
-        self.entries.insert(uid, Entry { pod, place, order });
-    }
-
-    fn remove_entry(&mut self, uid: &str) -> Option<Entry> {
-        let (uid, entry) = self.entries.remove_entry(uid)?;
-        let rank = (Reverse(entry.pod.info.priority()), entry.order, uid.clone());
-        match entry.place {
-            SubQueue::Active => {
-                self.active.remove(&rank);
-            }
-            SubQueue::Backoff { until } => {
-                self.backoff.remove(&(until, uid.clone()));
-                self.early.remove(&rank);
-            }
-            SubQueue::Unschedulable => {
-                self.unschedulable.remove(&(entry.pod.since, uid.clone()));
-                for plugin in entry.pod.rejected_by.iter() {
-                    self.moves.left(&entry.pod.info, plugin);
-                    if let Some(set) = self.by_plugin.get_mut(&plugin) {
-                        set.remove(&uid);
-                    }
-                }
-            }
-            SubQueue::Gated(_) => {
-                self.gated.remove(&uid);
-            }
-        }
-        if matches!(entry.place, SubQueue::Unschedulable | SubQueue::Gated(_)) {
-            for claim in claim_keys(&entry.pod.info) {
-                if let Some(set) = self.by_claim.get_mut(&claim) {
-                    set.remove(&uid);
-                    if set.is_empty() {
-                        self.by_claim.remove(&claim);
-                    }
-                }
-            }
-        }
-        Some(entry)
-    }
-}
-
-/// The claims of a pod, as far as their names are known.
-fn claim_keys(info: &PodInfo) -> Vec<Key> {
-    let mut keys: Vec<Key> = Vec::new();
-    for claim in info.spec().resource_claims.iter().flatten() {
-        if let Ok(Some(name)) = allot_resourceclaim::claim_name(&info.pod, claim) {
-            let key = Key {
-                namespace: info.key.namespace.clone(),
-                name: name.into(),
-            };
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-    }
-    keys
 }
 
 #[cfg(test)]

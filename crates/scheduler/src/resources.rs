@@ -125,7 +125,7 @@ impl Resources {
             .any(|((own, other), wanted)| wanted > 0 && own > other)
     }
 
-    /// Whether all amounts are zero.
+    /// Whether nothing is requested: all amounts, also of scalar resources, are zero.
     pub fn is_zero(&self) -> bool {
         self.milli_cpu == 0
             && self.memory == 0

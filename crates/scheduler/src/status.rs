@@ -11,7 +11,7 @@ pub const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
 /// Why a pod waits for the deallocation of its claim; upstream's text from when drivers deallocated claims.
 pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 
-/// How a plugin rejected.
+/// The status code of a rejection (`fwk.Code`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
     /// Does not fit now; removing other pods may help, so preemption considers the node.
@@ -29,7 +29,7 @@ pub enum Code {
 /// Success is the absence of a `Rejection`; so a feasible node costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
-    /// How the plugin rejected.
+    /// Whether preemption can help on the node.
     pub code: Code,
     /// The plugin that rejected.
     pub plugin: Plugin,
@@ -84,7 +84,7 @@ impl Rejection {
         self.plugin == Plugin::DynamicResources && self.reasons.iter().any(|r| r == NOT_AVAILABLE)
     }
 
-    /// All reasons in one text.
+    /// The reasons, joined by commas.
     pub fn message(&self) -> String {
         self.reasons.join(", ")
     }

@@ -39,7 +39,7 @@ pub struct Storage {
     pub attachments: Attachments,
     /// Drivers that publish CSIStorageCapacity.
     pub capacity_drivers: FxHashSet<String>,
-    /// How much space there is.
+    /// The CSIStorageCapacity objects: space for new volumes, by class and topology.
     pub capacities: FxHashMap<Key, Capacity>,
     assumed_volumes: FxHashMap<String, Vec<(Uid, ClaimRef)>>,
     assumed_nodes: FxHashMap<Key, Vec<(Uid, Arc<str>)>>,
@@ -59,7 +59,7 @@ impl Storage {
         let promised = promised
             .filter(|(_, p)| p.first().is_some_and(|(_, c)| c.key == *claim))
             .map(|(name, _)| name.as_str());
-        let mut names: Vec<&str> = self.volumes.meant_for(claim).chain(promised).collect();
+        let mut names: Vec<&str> = self.volumes.pre_bound_to(claim).chain(promised).collect();
         names.sort_unstable();
         names.dedup();
         let all = names.into_iter();

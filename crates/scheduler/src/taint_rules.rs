@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// A rule that taints devices, as far as scheduling needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceTaintRule {
-    /// Name of the rule.
+    /// Name of the DeviceTaintRule; a rule of the same name replaces this one.
     pub name: String,
     /// The devices it selects, and the taint.
     pub rule: TaintRule,

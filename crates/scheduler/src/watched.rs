@@ -21,7 +21,7 @@ pub struct Watched {
     pub kind: &'static str,
     /// Name in paths.
     pub plural: &'static str,
-    /// Whether its objects are in namespaces.
+    /// Whether the kind is namespaced.
     pub namespaced: bool,
 }
 

@@ -13,7 +13,7 @@ use allot_reflector::{Writes, api_message};
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, ValidationDirective};
 use kube::core::Request;
 use kube::{Api, Client};
 use parking_lot::Mutex;
@@ -79,10 +79,10 @@ pub struct Writer {
     shutdown: CancellationToken,
 }
 
-/// How a [`Writer`] writes.
+/// The options of a [`Writer`].
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How many bindings are written at the same time.
+    /// The number of bindings that are written at the same time.
     pub parallel: usize,
     /// Whether allocations carry timestamps.
     pub timestamps: bool,
@@ -137,10 +137,10 @@ impl Writer {
         match action {
             Action::Bind(job) => {
                 self.rejections.forget(&job.pod.uid);
-                writer.spawn(async move |w| w.in_turn(w.bind(*job)).await);
+                writer.spawn(async move |w| w.with_permit(w.bind(*job)).await);
             }
             Action::BindPod { pod, node } => writer.spawn(async move |w| {
-                let outcome = w.in_turn(w.bind_pod(&pod, &node)).await;
+                let outcome = w.with_permit(w.bind_pod(&pod, &node)).await;
                 w.report(Input::Bound { pod: pod.uid.clone(), outcome });
             }),
             Action::Reject(rejected) => {
@@ -191,7 +191,7 @@ impl Writer {
 
     /// Runs `work` under the concurrency limit; after one second the permit is released, so that a slow write does not
     /// block other pods.
-    async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
+    async fn with_permit<T>(&self, work: impl Future<Output = T>) -> T {
         let turn = async {
             let permit = self.permits.acquire().await;
             (self.recorder.pause(), permit)
@@ -236,7 +236,7 @@ impl Writer {
     }
 }
 
-/// How patches are sent. Warnings are not read, for which the server would compare the patch with the type once more.
+/// How patches are sent: without field validation, since warnings about unknown fields are not read and cost the server time.
 fn patch_params() -> PatchParams {
     PatchParams {
         field_validation: Some(ValidationDirective::Ignore),

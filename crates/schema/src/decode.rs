@@ -312,7 +312,7 @@ fn visit_struct<'de, A: MapAccess<'de>>(
             })
         };
         context.fields.truncate(known);
-        // Null and values of another type have not taken it.
+        // A null or a value of another type has not consumed the earlier value.
         context.earlier = None;
         let mut value = value?;
         if field.name == MANAGED_FIELDS && value.as_array().is_some_and(Vec::is_empty) {

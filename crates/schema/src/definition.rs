@@ -184,7 +184,7 @@ fn stored_versions(definition: &Value, errors: &mut ErrorList) {
     let listed: std::collections::HashSet<&Value> = stored.iter().collect();
     let mut seen = std::collections::HashSet::new();
     for version in versions {
-        // A name that stands twice is found once.
+        // Of versions with the same name, only the first is compared with the stored versions.
         let taken = !seen.insert(&version["name"]);
         if version["storage"] == true && (taken || !listed.contains(&version["name"])) {
             let name = text(version, "name");

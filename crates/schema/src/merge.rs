@@ -122,7 +122,7 @@ pub fn validate(value: &Value, node: Node<'_>, allow_duplicates: bool) -> Vec<Er
     }
 }
 
-/// [`fits`], where another object of the type is known to; the members that are the same in both are not looked at.
+/// [`fits`], where another object of the type is known to; the members that are the same in both are not checked.
 pub fn fits_beside(value: &Value, known: &Value, node: Node<'_>) -> bool {
     match (node.atom(), value) {
         (Atom::Map(map), Value::Object(entries)) => entries.iter().all(|(key, value)| {

@@ -373,7 +373,7 @@ fn bad_patch_type(directive: &Value, map: &Map<String, Value>) -> Error {
     ))
 }
 
-/// A value as Go's `%s` prints it: what is no text is told with its type.
+/// A value as Go's `%s` prints it: values other than strings are printed with their type.
 fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "%!s(<nil>)".to_owned(),

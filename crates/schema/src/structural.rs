@@ -79,7 +79,7 @@ pub enum Additional {
 /// Value validations.
 #[derive(Debug, Clone, Default)]
 pub struct Checks {
-    /// `format`.
+    /// `format`: the name of a format of strings or numbers; unknown names are not checked. Empty if not set.
     pub format: String,
     /// `maximum` and whether it is exclusive.
     pub maximum: Option<(f64, bool)>,
@@ -87,33 +87,33 @@ pub struct Checks {
     pub minimum: Option<(f64, bool)>,
     /// `maxLength`, in characters.
     pub max_length: Option<i64>,
-    /// `minLength`.
+    /// `minLength`, in characters.
     pub min_length: Option<i64>,
-    /// `pattern`.
+    /// `pattern`: an RE2 expression that matches anywhere in the string. Empty if not set.
     pub pattern: String,
-    /// `maxItems`.
+    /// `maxItems` of a list.
     pub max_items: Option<i64>,
-    /// `minItems`.
+    /// `minItems` of a list.
     pub min_items: Option<i64>,
-    /// `uniqueItems`.
+    /// `uniqueItems`: no two elements of a list are equal.
     pub unique_items: bool,
-    /// `multipleOf`.
+    /// `multipleOf` of a number; positive.
     pub multiple_of: Option<f64>,
     /// `enum`.
     pub allowed: Option<Vec<Value>>,
-    /// `maxProperties`.
+    /// `maxProperties`: how many fields or keys an object may have.
     pub max_properties: Option<i64>,
-    /// `minProperties`.
+    /// `minProperties`: how many fields or keys an object must have.
     pub min_properties: Option<i64>,
-    /// `required`.
+    /// `required`: the names of fields that must be there.
     pub required: Vec<String>,
-    /// `allOf`.
+    /// `allOf`: a value must satisfy each of these.
     pub all_of: Vec<Structural>,
-    /// `anyOf`.
+    /// `anyOf`: a value must satisfy at least one of these. Empty if not set.
     pub any_of: Vec<Structural>,
-    /// `oneOf`.
+    /// `oneOf`: a value must satisfy exactly one of these. Empty if not set.
     pub one_of: Vec<Structural>,
-    /// `not`.
+    /// `not`: a value must not satisfy it.
     pub not: Option<Box<Structural>>,
 }
 

@@ -40,11 +40,11 @@ pub struct Struct {
     message: OnceLock<messages::Message>,
     /// Places in `fields` of those that are always written.
     always: Vec<u16>,
-    /// Places in `fields` by name: asked for with every key of every object.
+    /// Positions in `fields` by name: looked up for every key of every object.
     places: FxHashMap<&'static str, u16>,
 }
 
-/// One field of a struct.
+/// A field of a type: its JSON name, protobuf number and type, and how patches and server-side apply merge it.
 #[derive(Debug)]
 pub struct Field {
     /// The JSON name.

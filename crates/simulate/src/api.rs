@@ -134,7 +134,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Ends a pod that is being deleted at once, or deletes it so, as with a grace period of nothing.
+    /// Deletes a pod with a grace period of zero: it is removed at once, even if it is already terminating.
     ///
     /// # Errors
     /// There is no such pod.
@@ -158,7 +158,7 @@ fn typed<T: serde::Serialize>(kind: &str, object: &T) -> Value {
     value
 }
 
-/// Applies a merge patch. JSON that was parsed is not deep enough to be a danger.
+/// Applies a merge patch. The JSON parser limits the depth, and thereby the recursion.
 fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *object = patch.clone();

@@ -1,4 +1,4 @@
-//! Two simulations side by side.
+//! Comparison of two simulations.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::measure::rounded;
 use crate::report::{Pod, Report, Summary};
 
-/// How many pods are told one by one.
+/// The number of pods that are listed one by one.
 const SHOWN: usize = 20;
 
 /// How two simulations differ.
@@ -109,7 +109,7 @@ fn place(pod: &Pod) -> String {
 }
 
 impl Comparison {
-    /// The comparison as text.
+    /// The comparison as lines for a terminal; of long lists of pods only the first are shown.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();

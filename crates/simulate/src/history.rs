@@ -6,7 +6,7 @@ use std::time::Duration;
 use allot_scheduler::pod::Key;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
-/// How a pod ended.
+/// Why a pod no longer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// It ran for its time.
@@ -22,7 +22,7 @@ pub enum End {
 pub struct Placement {
     /// When, in the time of the simulation.
     pub at: Duration,
-    /// The node.
+    /// Name of the node that the pod was bound to.
     pub node: Arc<str>,
     /// `driver/pool/device` of each device of its claims, in their order.
     pub devices: Box<[Box<str>]>,

@@ -61,7 +61,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// As admission does.
+    /// Sets `spec.priority` from the PriorityClass, as the admission plugin Priority does.
     fn resolve_priority(&self, pod: &mut Pod) -> anyhow::Result<()> {
         let key = key_of(pod);
         let Some(spec) = pod.spec.as_mut().filter(|s| s.priority.is_none()) else {
@@ -116,7 +116,7 @@ impl Simulation {
         self.objects.pods.insert(info.uid.clone(), live);
     }
 
-    /// A pod is on its node from now on.
+    /// Starts a pod on the node that it was bound to.
     pub(crate) fn pod_starts(&mut self, uid: &Uid, node: &Arc<str>) {
         let Some(live) = self.objects.pods.get_mut(uid) else {
             return;

@@ -111,7 +111,7 @@ impl Objects {
             .map(|(_, object)| object)
     }
 
-    /// The priority that a class stands for; that of the default class for no name.
+    /// The value of a PriorityClass; that of the global default class if no name is given.
     pub(crate) fn priority(&self, class: Option<&str>) -> Option<(i32, Option<String>)> {
         let mut classes = self.of_kind("PriorityClass");
         let found = match class.filter(|name| !name.is_empty()) {

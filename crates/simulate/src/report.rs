@@ -8,7 +8,7 @@ use crate::history::{End, Record};
 use crate::measure::{Sample, rounded, seconds};
 use crate::simulation::{FirstUnschedulable, Simulation};
 
-/// How many names are told of pods that have something in common.
+/// The number of names that are listed for pods with something in common.
 const SHOWN: usize = 5;
 
 /// What came of a simulation. The same simulation has the same report, byte for byte.
@@ -17,7 +17,7 @@ const SHOWN: usize = 5;
 pub struct Report {
     /// How it was simulated, as the caller describes it.
     pub about: BTreeMap<String, String>,
-    /// The numbers.
+    /// The figures of the whole simulation.
     pub summary: Summary,
     /// The pods that wait in the end, by what the scheduler says.
     pub waiting: Vec<Waiting>,
@@ -81,7 +81,7 @@ pub struct Spread {
     pub p90: f64,
     /// Ninety-nine of a hundred are not above.
     pub p99: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
 }
 
@@ -93,7 +93,7 @@ pub struct TimeSeries {
     pub mean: f64,
     /// The most that was measured.
     pub peak: f64,
-    /// In the end.
+    /// The value at the end of the simulation.
     pub end: f64,
 }
 
@@ -101,7 +101,7 @@ pub struct TimeSeries {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Refusal {
-    /// Which.
+    /// The pod, `namespace/name`.
     pub pod: String,
     /// When, in seconds from the start.
     pub at: f64,
@@ -123,13 +123,13 @@ pub struct Waiting {
     pub pods: Vec<String>,
 }
 
-/// A preemption.
+/// A pod that was preempted for another one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Preempted {
     /// When, in seconds from the start.
     pub at: f64,
-    /// The victim.
+    /// The pod that was preempted, `namespace/name`.
     pub victim: String,
     /// For whom.
     pub preemptor: String,
@@ -137,7 +137,7 @@ pub struct Preempted {
     pub node: String,
 }
 
-/// A pod.
+/// What became of a pod of the workload.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
@@ -148,7 +148,7 @@ pub struct Pod {
     /// When it got its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placed: Option<f64>,
-    /// The node.
+    /// Name of the node; empty if the pod never got one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
     /// `driver/pool/device` of its devices.

@@ -36,7 +36,7 @@ const FUTILE: usize = 1000;
 /// Most pods that are drawn.
 const MOST_DRAWN: usize = 10_000_000;
 
-/// How to simulate.
+/// The options of a simulation.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The time at the start, as the API writes it.
@@ -81,7 +81,7 @@ pub(crate) struct FirstUnschedulable {
     pub(crate) record: usize,
     /// When.
     pub(crate) at: Duration,
-    /// How many pods had got a node.
+    /// The number of pods that have been bound.
     pub(crate) placed: usize,
     /// What the scheduler said.
     pub(crate) message: String,

@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::report::{Report, TimeSeries};
 use crate::time::shown;
 
-/// Up to so many pods and preemptions are told one by one.
+/// The number of pods and preemptions that are listed one by one.
 const MOST_LINES: usize = 40;
 
 impl Report {
-    /// The report as text. `every_pod`: all pods are told one by one, however many there are.
+    /// The report as text. `every_pod`: all pods are listed, however many there are.
     #[must_use]
     pub fn to_text(&self, every_pod: bool) -> String {
         let mut text = String::new();

@@ -51,7 +51,7 @@ fn limited(seconds: f64) -> Option<Duration> {
     Some(Duration::from_millis(millis)).filter(|d| *d <= LONGEST)
 }
 
-/// A duration for people: `2d3h`, `1h30m`, `12.5s`. The two largest units are told.
+/// A duration for people: `2d3h`, `1h30m`, `12.5s`. Only the two largest units are shown.
 #[must_use]
 pub fn shown(duration: Duration) -> String {
     let seconds = duration.as_secs();

@@ -55,7 +55,7 @@ const COLUMNS: [&str; 13] = [
 /// What a pod asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Demand {
-    /// Its namespace.
+    /// The namespace that the pod is created in.
     pub namespace: String,
     /// A quantity of processors; empty for none.
     pub cpu: String,
@@ -63,7 +63,7 @@ pub struct Demand {
     pub memory: String,
     /// The class of its devices; empty for none.
     pub class: String,
-    /// How many devices.
+    /// The number of devices of the class.
     pub devices: u64,
     /// A CEL expression, or empty.
     pub selector: String,

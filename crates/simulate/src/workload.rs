@@ -38,7 +38,7 @@ pub struct Draft {
 pub struct Arrival {
     /// When, counted from the start.
     pub at: Duration,
-    /// Its name.
+    /// The name of the pod, unique in the workload.
     pub name: Box<str>,
     /// The number of its draft.
     pub draft: u32,
@@ -216,7 +216,7 @@ struct Expanded {
 struct Copies {
     /// Their names, and the node that each is for.
     names: Vec<(String, Option<String>)>,
-    /// How many more come when some have ended.
+    /// The number of pods that are created when earlier ones have ended.
     later: usize,
 }
 

@@ -238,7 +238,7 @@ pub(crate) fn replay(path: &Path, database: &Database) -> Result<(State, Trimmed
             let (revision, bytes) = item?;
             let record = match Record::decode(revision.value(), bytes.value()) {
                 Ok(record) => record,
-                Err(detail) => return Ok(Err(detail)),
+                Err(error) => return Ok(Err(error.to_string())),
             };
             let name = match names.get(&record.collection) {
                 Some(known) => known.clone(),

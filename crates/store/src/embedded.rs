@@ -33,7 +33,7 @@ enum Writer {
 pub struct Embedded {
     state: Arc<RwLock<State>>,
     writer: Option<Writer>,
-    /// Notifies the writer of history that it can remove.
+    /// The history that the writer can remove.
     aged: Option<Arc<Mutex<Trimmed>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Why a store cannot do what it is asked.
+//! Why a request to the store fails.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::{Error, FILE_NAME};
 /// What [`check`] found in an intact store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckReport {
-    /// The file.
+    /// The path of the checked file.
     pub path: PathBuf,
     /// Its newest revision.
     pub revision: u64,

@@ -60,18 +60,21 @@ impl Record {
         }
     }
 
-    /// Reads a record back.
-    pub fn decode(revision: u64, bytes: &[u8]) -> Result<Record, String> {
-        let fail = |what: &str| format!("record of revision {revision}: {what}");
+    /// Decodes the record stored at a revision.
+    ///
+    /// # Errors
+    /// The bytes are damaged, or a newer version of the program wrote them.
+    pub fn decode(revision: u64, bytes: &[u8]) -> Result<Record, RecordError> {
+        let fail = |fault| RecordError { revision, fault };
         if bytes.len() < HEADER {
-            return Err(fail("too short"));
+            return Err(fail(Fault::Short));
         }
         if bytes[0] != VERSION {
-            return Err(fail("written by a newer version of this program"));
+            return Err(fail(Fault::Version));
         }
         let stored = u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
         if stored != checksum(revision, bytes) {
-            return Err(fail("checksum does not match"));
+            return Err(fail(Fault::Checksum));
         }
         let collection_end = HEADER + usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
         let key_end = collection_end + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
@@ -79,7 +82,7 @@ impl Record {
             bytes
                 .get(range)
                 .and_then(|part| std::str::from_utf8(part).ok())
-                .ok_or_else(|| fail("bad key"))
+                .ok_or_else(|| fail(Fault::Key))
         };
         let collection = text(HEADER..collection_end)?.into();
         let key = text(collection_end..key_end)?.into();
@@ -92,12 +95,32 @@ impl Record {
     }
 }
 
+/// Bytes of the log that are not a record of this format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("record of revision {revision}: {fault}")]
+pub(crate) struct RecordError {
+    revision: u64,
+    fault: Fault,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Fault {
+    #[error("too short")]
+    Short,
+    #[error("written by a newer version of this program")]
+    Version,
+    #[error("checksum does not match")]
+    Checksum,
+    #[error("bad key")]
+    Key,
+}
+
 /// Names are shorter than 64 KiB: the writer refuses longer ones.
 fn length(part: &[u8]) -> u16 {
     u16::try_from(part.len()).unwrap_or(u16::MAX)
 }
 
-/// Over the revision and everything but the checksum itself.
+/// CRC-32 of the revision and of the bytes of a record without the checksum.
 fn checksum(revision: u64, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&revision.to_le_bytes());

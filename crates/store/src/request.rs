@@ -1,4 +1,4 @@
-//! What is asked of a store, and the answer to a list.
+//! Requests to the store, and the result of a list.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ pub enum Operation {
 /// One conditional change of one key.
 #[derive(Debug, Clone)]
 pub struct Write {
-    /// The collection.
+    /// The collection that the key is in: one for each stored resource, with a history of its own.
     pub collection: Arc<str>,
     /// The key inside it.
     pub key: Arc<str>,
-    /// The condition.
+    /// What the current state of the key must be.
     pub expect: Expect,
-    /// The change.
+    /// What is written: a value or a deletion.
     pub operation: Operation,
     /// Whether the write is part of a deletion, or deletions depend on it: it may use the space reserved for deletions.
     pub frees: bool,
@@ -79,7 +79,7 @@ impl Write {
     }
 }
 
-/// What to list.
+/// Which keys of a collection are listed, at which revision.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListOptions<'a> {
     /// Only keys that start with this.

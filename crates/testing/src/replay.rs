@@ -79,7 +79,7 @@ impl Conversations {
         Self { folder, steps }
     }
 
-    /// The steps of all conversations.
+    /// The steps of the recorded conversations, in the order of their names.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.steps.values().flatten()
     }

@@ -171,7 +171,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
             _ => Mode::Unsupported,
         };
         let class = self.class(wanted.class);
-        let error = self.check_alternative(wanted, mode, &class);
+        let error = self.check_alternative(wanted, mode, class.as_ref());
         Alternative {
             claim: 0,
             request: 0,
@@ -200,7 +200,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
         &self,
         wanted: &Wanted<'_>,
         mode: Mode,
-        class: &Result<Arc<Class>, String>,
+        class: Option<&Arc<Class>>,
     ) -> Option<String> {
         if let Some(index) = wanted.selectors.iter().position(|s| s.cel.is_none()) {
             return Some(format!(
@@ -213,18 +213,19 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
         if wanted.class.is_empty() {
             return Some(": missing device class name (unsupported request type?)".into());
         }
-        if let Err(error) = class {
+        if class.is_none() {
             return Some(format!(
-                ": could not retrieve device class {}: {error}",
-                wanted.class
+                ": could not retrieve device class {}: {}",
+                wanted.class,
+                self.classes.not_found(wanted.class)
             ));
         }
         (mode == Mode::Unsupported).then(|| format!(": unsupported count mode {}", wanted.mode))
     }
 
-    fn class(&mut self, name: &str) -> Result<Arc<Class>, String> {
+    fn class(&mut self, name: &str) -> Option<Arc<Class>> {
         if let Some(known) = self.known.iter().find(|c| c.name == name) {
-            return Ok(Arc::clone(known));
+            return Some(Arc::clone(known));
         }
         let class = self.classes.class(name)?;
         let made = Arc::new(Class {
@@ -233,7 +234,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
             config: class.spec.config.clone().unwrap_or_default(),
         });
         self.known.push(Arc::clone(&made));
-        Ok(made)
+        Some(made)
     }
 
     fn compile(&self, selectors: &[api::DeviceSelector]) -> Vec<Arc<Selector>> {

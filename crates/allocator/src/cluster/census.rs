@@ -6,7 +6,7 @@ use super::Cluster;
 use super::count::ClassSelectors;
 use crate::pool::ViewState;
 
-/// What can be done with a device.
+/// The state of a device for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceState {
     /// A claim can have it.
@@ -24,7 +24,7 @@ pub enum DeviceState {
 }
 
 impl DeviceState {
-    /// All of them.
+    /// Every state, each of which is a label value of the metrics.
     pub const ALL: [Self; 6] = [
         Self::Free,
         Self::InUse,
@@ -60,7 +60,7 @@ pub struct Fullness {
 }
 
 impl Fullness {
-    /// How many are in a state.
+    /// The number of devices in a state.
     #[must_use]
     pub fn count(&self, state: DeviceState) -> u64 {
         self.states.get(&state).copied().unwrap_or_default()

@@ -11,7 +11,7 @@ use crate::next_id;
 pub(crate) struct ChangeStamp(u64);
 
 impl ChangeStamp {
-    /// For a change that happens now.
+    /// The stamp of a new change: greater than all before.
     pub(super) fn next() -> Self {
         Self(next_id::next_id())
     }

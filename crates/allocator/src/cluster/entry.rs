@@ -18,7 +18,7 @@ const EAGER: usize = 8;
 pub(super) struct Entry {
     pub(super) driver: SmolStr,
     pub(super) name: SmolStr,
-    /// When it changed last.
+    /// The stamp of the last change.
     pub(super) changed: ChangeStamp,
     members: Members,
     /// Slices with devices that are not local to one node.

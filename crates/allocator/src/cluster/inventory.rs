@@ -15,7 +15,7 @@ pub struct Inventoried<'a> {
     pub device: &'a str,
     /// Name of the slice that has it.
     pub slice: &'a str,
-    /// Its place in the slice.
+    /// The index of the device in its slice.
     pub index: usize,
     /// Why devices of its pool cannot be allocated.
     pub problem: Option<PoolProblem>,
@@ -36,9 +36,9 @@ pub enum PoolProblem {
     Incomplete {
         /// The newest generation, as seen by the devices' nodes.
         generation: i64,
-        /// How many slices of it there are.
+        /// The number of observed slices.
         seen: i64,
-        /// How many there should be.
+        /// `resourceSliceCount`: the expected number of slices.
         expected: i64,
     },
     /// Its slices contradict each other, for this reason.

@@ -1,23 +1,27 @@
 //! The filter counts of one request: how many devices each check leaves.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use super::{RequestExplanation, fixed_count, mistakes, nearest_miss, shown_device, shown_request};
 use crate::attempt::Attempt;
 use crate::claims::{Alternative, ConstraintKind};
-use crate::holder::{Holder, name_holders};
 use crate::observer::{Observer, Place};
 use crate::pool::ViewState;
 use crate::selector::SelectorCache;
+
+mod describe;
+mod sentence;
+
+use describe::{counters_fit, dedicated, describe};
+pub(super) use sentence::sentence;
 
 /// A check and the number of remaining devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stage {
-    /// The check.
+    /// Which check it is.
     pub kind: StageKind,
     /// What exactly was checked: the selector, the constraint.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,123 +284,6 @@ pub(super) fn first_failing<O: Observer>(
     })
 }
 
-/// What a device lacks to pass a stage.
-fn describe<O: Observer>(
-    attempt: &Attempt<'_, O>,
-    alternative: &Alternative,
-    place: &Place<'_>,
-    stages: &[Stage],
-    stage: usize,
-    cache: &SelectorCache,
-) -> Failed {
-    let (device, driver) = (place.device, &place.pool.info.driver);
-    let kind = stages[stage].kind;
-    let selector = || {
-        let before = stages[..stage].iter().filter(|s| s.kind == kind).count();
-        match kind {
-            StageKind::Class => alternative.class.selectors.get(before),
-            _ => alternative.selectors.get(before),
-        }
-    };
-    let (wrong, reason) = match kind {
-        StageKind::Class | StageKind::Selector => match selector() {
-            Some(selector) => {
-                nearest_miss::describe(&attempt.features, cache, selector, driver, device)
-            }
-            None => (1, String::new()),
-        },
-        StageKind::Node if device.scope.has_several_terms() => {
-            (1, "its node selector must have exactly one term".to_owned())
-        }
-        StageKind::Node => (1, "it is for other nodes".to_owned()),
-        StageKind::Taints => {
-            let taint = attempt.blocking_taint(alternative, place);
-            let taint = taint.map_or_else(String::new, |t| t.to_string());
-            (1, format!("taint {taint} is not tolerated"))
-        }
-        StageKind::InUse => {
-            let claim = &attempt.claims.claims[alternative.claim as usize];
-            let by = name_holders(claim.namespace(), dedicated(place));
-            let by = match by.is_empty() {
-                true => "in use".to_owned(),
-                false => format!("in use by {by}"),
-            };
-            (1, by)
-        }
-        StageKind::Capacity => (1, lacking(alternative, place)),
-        StageKind::Counters => (1, counters(attempt, place)),
-        StageKind::Seen | StageKind::Constraint => (1, String::new()),
-    };
-    Failed {
-        stage,
-        wrong,
-        reason,
-    }
-}
-
-/// The claims that have the device for themselves.
-fn dedicated<'a>(place: &Place<'a>) -> impl Iterator<Item = &'a Holder> {
-    let used = place.pool.usage.device(&place.device.name);
-    used.into_iter()
-        .flat_map(|u| u.dedicated.iter().map(|h| &**h))
-}
-
-/// The capacity that is missing.
-fn lacking(alternative: &Alternative, place: &Place<'_>) -> String {
-    let device = place.device;
-    let unknown = alternative
-        .capacity
-        .iter()
-        .find(|(name, _)| device.capacity.iter().all(|c| c.name != *name));
-    if let Some((name, _)) = unknown {
-        return format!("it has no capacity {name}");
-    }
-    for capacity in &device.capacity {
-        let consumed = capacity.consumed(alternative.requested(&capacity.name));
-        let (name, value) = (&capacity.name, &capacity.value);
-        if capacity.refuses(consumed.amount()) {
-            let consumed = consumed.shown(value.format());
-            return format!("its policy for {name} does not allow {consumed}");
-        }
-        let used = place
-            .pool
-            .usage
-            .device(&device.name)
-            .map(|u| u.consumed(name))
-            .unwrap_or_default();
-        if used.plus(consumed.amount()) > value.amount {
-            let format = value.format();
-            let (left, takes) = (
-                value.amount.minus(used).shown(format),
-                consumed.shown(format),
-            );
-            return format!(
-                "{name} {left} left of {}, request takes {takes}",
-                value.text
-            );
-        }
-    }
-    "not enough capacity".into()
-}
-
-fn counters_fit<O: Observer>(attempt: &Attempt<'_, O>, place: &Place<'_>) -> bool {
-    !place.device.consumes_counters()
-        || attempt.features.partitionable_devices
-            && (attempt.counters_paid(place) || attempt.counters_fit(place))
-}
-
-/// The counter that is missing.
-fn counters<O: Observer>(attempt: &Attempt<'_, O>, place: &Place<'_>) -> String {
-    if !attempt.features.partitionable_devices {
-        return "it consumes counters, but the DRAPartitionableDevices feature is disabled".into();
-    }
-    let lacking = (place.pool.info).lacking_counter(place.slot, place.pool.usage.available());
-    lacking.unwrap_or_else(|| match place.pool.usage.has_unpublished() {
-        true => "a device of its pool is allocated and not published any more, so that what is left of the counters is not known".into(),
-        false => "a shared counter of its pool is overdrawn".into(),
-    })
-}
-
 /// Adds a stage for each constraint: how many of the devices that passed can be used together.
 pub(super) fn constraints<O: Observer>(
     attempt: &Attempt<'_, O>,
@@ -440,49 +327,4 @@ pub(super) fn constraints<O: Observer>(
             left: left.min(before),
         });
     }
-}
-
-/// A request that cannot be met, in a sentence.
-pub(super) fn sentence(request: &RequestExplanation) -> String {
-    let needs = request.needs.max(1);
-    let mut text = format!(
-        "claim {}, request {} needs {needs} device{}",
-        request.claim,
-        request.request,
-        plural(needs)
-    );
-    let mut before = 0;
-    let last = hopeless(&request.filter_counts, needs);
-    let told = last.map_or(request.filter_counts.len(), |last| last + 1);
-    for (index, stage) in request.filter_counts.iter().take(told).enumerate() {
-        if index == 0 {
-            let _ = match stage.left {
-                0 => write!(text, ", the node has none"),
-                seen => write!(text, ", {seen} seen"),
-            };
-        } else if stage.left < before {
-            let _ = write!(text, ", {}", stage.words(shorten));
-        }
-        before = stage.left;
-    }
-    if last == Some(0) && before > 0 {
-        text += "; the node has no more";
-    }
-    if let Some(near) = &request.nearest {
-        let _ = write!(text, "; nearest is {}: {}", near.device, near.reason);
-    }
-    text
-}
-
-fn plural(count: i64) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
-
-/// The start of a long expression.
-fn shorten(text: &str) -> String {
-    const MOST: usize = 100;
-    if text.chars().count() <= MOST {
-        return text.to_owned();
-    }
-    text.chars().take(MOST - 1).chain(['…']).collect()
 }

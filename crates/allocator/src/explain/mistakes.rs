@@ -5,7 +5,7 @@ use allot_apimachinery::suggest;
 use crate::device::Device;
 use crate::observer::Place;
 
-/// How many names are listed.
+/// The number of names that an error lists.
 const SHOWN: usize = 8;
 /// The error of a selector for a missing key.
 const NO_SUCH_KEY: &str = "no such key: ";

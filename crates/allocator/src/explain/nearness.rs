@@ -59,9 +59,9 @@ impl Allocator {
     }
 }
 
-/// Whether there are enough devices for an alternative; if not, the check that leaves too few and the number of devices
-/// that it leaves. Where fewer are selected than are wanted, that is the last check of the selection, unless it or one
-/// before leaves none.
+/// Whether there are enough devices for an alternative; if not, the index of the check that leaves too few, and the number
+/// of devices that it leaves. If class and selectors select fewer devices than requested, but some, that is the last of
+/// these checks, whichever of them is the first to leave too few.
 fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (bool, usize, i64) {
     let alternative = &attempt.claims.alternatives[id as usize];
     let mut stages = filter_counts::stages(attempt, alternative);

@@ -19,7 +19,7 @@ const LIMIT: usize = 1 << 15;
 pub(crate) struct Fit {
     /// The last change that it takes into account.
     pub(crate) changed: ChangeStamp,
-    /// Where to look for later ones.
+    /// Where later changes are looked up.
     pub(crate) place: Option<NodePlace>,
     pub(crate) fits: bool,
     /// The policy's preference for the allocation.

@@ -10,9 +10,9 @@ pub(crate) struct PoolSection {
     pub(crate) state: ViewState,
     /// The newest generation that is seen there.
     pub(crate) generation: i64,
-    /// How many slices of it there are.
+    /// The number of observed slices.
     pub(crate) seen: i64,
-    /// How many there should be.
+    /// `resourceSliceCount`: the expected number of slices.
     pub(crate) expected: i64,
     /// Its devices, in any state.
     pub(crate) slots: Vec<u32>,

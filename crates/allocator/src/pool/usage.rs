@@ -1,4 +1,4 @@
-//! What of a pool is in use.
+//! The devices and capacity of a pool that are in use.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ pub(crate) struct Usage {
     available: Vec<Amount>,
 }
 
-/// How one device is used.
+/// The claims that use a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeviceUse {
     pub(crate) dedicated: Vec<Arc<Holder>>,
     pub(crate) shares: Vec<Share>,
 }
 
-/// One share of a device.
+/// A share of a device with `allowMultipleAllocations`.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) holder: Arc<Holder>,

@@ -1,4 +1,4 @@
-//! What of a pool a node sees.
+//! The part of a pool that a node can access.
 
 use rustc_hash::FxHashSet;
 

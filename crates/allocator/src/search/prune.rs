@@ -39,7 +39,7 @@ pub(super) struct Pruner {
     counting: Bits,
     /// By device: equal numbers for devices that are interchangeable everywhere.
     twins: Vec<u32>,
-    /// By claim and constraint.
+    /// The values of constrained attributes, by claim and constraint.
     constraints: Vec<Vec<Values>>,
     /// Situations that have no solution.
     dead: FxHashSet<Box<[u64]>>,

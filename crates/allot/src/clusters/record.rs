@@ -66,7 +66,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// This process.
+    /// The running process, with the start time by which it is recognized after its PID is used again.
     #[must_use]
     pub fn current() -> Self {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
@@ -101,7 +101,7 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// Its PID.
+    /// The process ID; it stays reserved as long as the handle exists.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()

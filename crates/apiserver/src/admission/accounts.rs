@@ -15,8 +15,8 @@ const ACCOUNTS: &str = "serviceaccounts";
 const USED: [&str; 2] = ["automountServiceAccountToken", "imagePullSecrets"];
 /// The service account of pods that specify none; a controller creates it in every namespace.
 const DEFAULT: &str = "default";
-/// How long a pod waits for that controller; upstream gives up after two seconds at most, which a cluster that is just
-/// starting on a busy machine may need.
+/// How long the creation of a pod waits until that controller has created the account. Upstream waits two seconds, which
+/// is too short for a cluster that has just started on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The directory where containers expect their token.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

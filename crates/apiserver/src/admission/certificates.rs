@@ -9,7 +9,7 @@ use super::Admission;
 use super::{Attributes, Operation, enabled, forbidden};
 use crate::auth::{AuthorizerAttributes, certificate};
 use crate::error::Result;
-use crate::identity::MASTERS;
+use crate::identity::{MASTERS, User};
 use crate::object::text;
 
 const GROUP: &str = "certificates.k8s.io";
@@ -91,4 +91,31 @@ async fn may(
         }
     }
     Ok(false)
+}
+
+/// Sets the requesting user in a CertificateSigningRequest, whatever the client sent.
+pub(super) fn set_requester(user: &User, request: &mut Value) {
+    let spec = crate::object::child_mut(request, "spec");
+    for key in ["username", "uid", "groups", "extra"] {
+        spec.remove(key);
+    }
+    let said = [
+        ("username", !user.name.is_empty(), user.name.as_str().into()),
+        ("uid", !user.uid.is_empty(), user.uid.as_str().into()),
+        (
+            "groups",
+            !user.groups.is_empty(),
+            user.groups.clone().into(),
+        ),
+        (
+            "extra",
+            !user.extra.is_empty(),
+            serde_json::json!(user.extra),
+        ),
+    ];
+    for (key, known, value) in said {
+        if known {
+            spec.insert(key.to_owned(), value);
+        }
+    }
 }

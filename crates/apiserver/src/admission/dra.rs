@@ -75,7 +75,7 @@ pub(super) async fn status_errors(
                     reason = None;
                     break;
                 }
-                // Both verbs of a driver may be missing; the first one is told.
+                // Both verbs of a driver may be missing; the first one is reported.
                 if reason.is_none() {
                     reason = Some(access.refusal(decision.reason()));
                 }

@@ -114,7 +114,7 @@ impl ObjectReference {
     }
 }
 
-/// How it ended.
+/// `responseStatus`: the parts of the response's Status that are logged at every level.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResponseStatus {
     metadata: BTreeMap<(), ()>,

@@ -34,7 +34,7 @@ pub struct AuthorizerAttributes<'a> {
     pub subresource: &'a str,
     /// Namespace, empty for cluster scope.
     pub namespace: &'a str,
-    /// Name, or empty.
+    /// The name of the object; empty for requests about a collection.
     pub name: &'a str,
     /// The path of a non-resource request.
     pub path: &'a str,

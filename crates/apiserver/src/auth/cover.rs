@@ -224,7 +224,8 @@ pub(super) fn url_matches(known: &str, path: &str) -> bool {
     known == path || known.ends_with('*') && path.starts_with(known.trim_end_matches('*'))
 }
 
-/// What is missing as errors show it, rules that differ in their verbs alone as one, each once and in order; up to 64 KiB.
+/// The missing rules as errors show them: sorted, without duplicates, rules that differ only in verbs merged into one; at
+/// most 64 KiB.
 pub(crate) fn describe(missing: Missing) -> Vec<String> {
     let mut all = BTreeSet::new();
     let mut joined: BTreeMap<[Vec<String>; 3], Rule> = BTreeMap::new();

@@ -361,7 +361,7 @@ impl Index {
             .collect()
     }
 
-    /// All rules that a user holds.
+    /// The rules of all roles that are bound to the user in a scope.
     pub fn rules_for(&self, user: &User, scope: Scope<'_>) -> Vec<Rule> {
         let member = Member::of(user);
         self.applicable(scope)

@@ -42,7 +42,7 @@ pub enum TokenError {
     Key(String),
 }
 
-/// What a token is bound to.
+/// The objects that a service account token is bound to. It is valid only as long as these exist (KEP 1205).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bound {
     /// Namespace of the account.

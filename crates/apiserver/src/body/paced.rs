@@ -45,7 +45,7 @@ struct State {
     /// `None` after the end.
     content: Option<Content>,
     held: Vec<Held>,
-    /// Number of pieces that were taken.
+    /// The number of pieces that the reader has received.
     taken: u64,
     /// The reader waits for the content, not the other way round.
     waiting: bool,

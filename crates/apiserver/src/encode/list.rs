@@ -33,17 +33,17 @@ const MEASURED: usize = 64;
 
 /// A list that is to be answered.
 pub struct Listing {
-    /// The resource of the list.
+    /// The resource whose objects are listed: it decides on kind, columns and encoding.
     pub resource: Arc<Resource>,
     /// The requested version.
     pub version: String,
-    /// The representation.
+    /// The media type, and whether objects, metadata or a Table are requested.
     pub media: MediaType,
     /// What tables show.
     pub options: table::Options,
     /// Metadata of the list.
     pub meta: Value,
-    /// The objects.
+    /// The objects as they are stored, in the order of their keys.
     pub entries: Vec<Arc<Entry>>,
 }
 

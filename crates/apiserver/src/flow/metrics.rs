@@ -74,7 +74,7 @@ fn widths() -> Histogram {
 }
 
 impl Metrics {
-    /// Registers the metrics.
+    /// Adds the metrics of API priority and fairness to a registry, with upstream's names (`apiserver_flowcontrol_…`).
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Metrics {
             dispatched: Family::default(),

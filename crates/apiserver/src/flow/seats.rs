@@ -34,10 +34,11 @@ pub struct LevelSpec {
     pub queuing: Option<Queuing>,
 }
 
-/// The queues of a level.
+/// `limitResponse.queuing` of a priority level: requests that get no seat wait in queues by shuffle sharding (KEP
+/// 1040).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queuing {
-    /// How many.
+    /// The number of queues, `queues`.
     pub queues: usize,
     /// How many of them a flow may use.
     pub hand: usize,
@@ -68,7 +69,7 @@ pub struct Running {
 /// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrival {
-    /// It may start.
+    /// The request may start.
     Start(Running),
     /// It waits to be started.
     Wait(Ticket),

@@ -121,7 +121,7 @@ fn from_agent(request: &Incoming) -> String {
     first.chars().take(MAX_MANAGER).collect()
 }
 
-/// A `dryRun` list is empty or `All`.
+/// The error about a `dryRun` list that is neither empty nor `All`.
 fn dry_run_error(values: &[&str]) -> Option<Error> {
     let shown = || Value::from(values.to_vec());
     values

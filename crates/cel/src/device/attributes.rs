@@ -54,7 +54,7 @@ pub struct Device {
 /// Attributes that cannot be evaluated, with the error; `None` = a list, an error only if lists are off.
 type Problems = Box<[(Box<str>, Option<String>)]>;
 
-/// Builder of a [`Device`].
+/// Collects the attributes and capacities of a [`Device`]; names may be borrowed.
 #[derive(Debug, Clone)]
 pub struct Builder<'n> {
     driver: &'n str,
@@ -127,7 +127,7 @@ impl<'n> Builder<'n> {
         self
     }
 
-    /// The device.
+    /// The device with the attributes and capacities that were added, and a layout of its own.
     pub fn build(self) -> Device {
         let layout = Layout::new(
             self.driver,

@@ -25,13 +25,18 @@ const SIZES: [usize; 5] = [8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20];
 /// The largest memory that one search may take for the states that it meets.
 const MOST_STATES: usize = 2 << 20;
 
+/// Why RE2 does not accept a pattern, in the words of Go's regexp/syntax package.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PatternError(String);
+
 impl Regex {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// Go's error, such as ``missing closing ): `a(b` ``.
-    pub fn new(pattern: &str) -> Result<Self, String> {
-        let translated = translate(pattern)?;
+    /// [`PatternError`] with Go's text, such as ``missing closing ): `a(b` ``.
+    pub fn new(pattern: &str) -> Result<Self, PatternError> {
+        let translated = translate(pattern).map_err(PatternError)?;
         for limit in SIZES {
             let states = (4 * limit).min(MOST_STATES);
             let built = ::regex::RegexBuilder::new(&translated)
@@ -50,7 +55,7 @@ impl Regex {
                 Err(_) => break,
             }
         }
-        Err(explain(pattern))
+        Err(PatternError(explain(pattern)))
     }
 
     /// The memory that the expression may take, roughly. It is kept between searches.
@@ -138,7 +143,8 @@ mod tests {
             ("(?:a{100}){2,100}", "{2,100}"),
         ] {
             let expected = format!("invalid repeat count: `{wrong}`");
-            assert_eq!(Regex::new(pattern).unwrap_err(), expected, "{pattern}");
+            let error = Regex::new(pattern).unwrap_err().to_string();
+            assert_eq!(error, expected, "{pattern}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From a checked tree to steps.
+//! Compiles a checked syntax tree to the nodes that are evaluated.
 
 use std::sync::Arc;
 

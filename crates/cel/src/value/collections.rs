@@ -94,7 +94,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The elements.
+    /// The elements in order; a lazy list computes each when it is reached.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Value<'a>> + ExactSizeIterator {
         // The index is always below the length.
         (0..self.len()).map(|index| self.get(index).unwrap_or(Value::Null))
@@ -167,7 +167,7 @@ pub enum Map<'a> {
     Shared(Arc<BTreeMap<MapKey, Value<'a>>>),
     /// An object created by the expression, with the name of its type.
     Object(Arc<str>, Arc<BTreeMap<MapKey, Value<'a>>>),
-    /// Seen from outside: the object and which of its parts.
+    /// A map that the caller provides: its source, and the index by which the source identifies it.
     Source(&'a dyn MapSource, u32),
     /// A JSON object, with the declared type that its members are converted by.
     Json(&'a serde_json::Map<String, Json>, &'a DeclType),

@@ -3,7 +3,7 @@
 /// A named format.
 #[derive(Debug)]
 pub struct Format {
-    /// Its name.
+    /// The name by which `format.named` finds it.
     pub name: &'static str,
     pub(crate) key: &'static str,
     pub(crate) check: fn(&str) -> Vec<String>,

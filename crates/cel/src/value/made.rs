@@ -5,12 +5,36 @@ use serde_json::{Map as JsonMap, Value as Json};
 use super::{Key, Map, MapKey, Value};
 use crate::types::OPERATION;
 
+/// The part of a value that JSON cannot represent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToJsonError {
+    /// The key of a map is not a string.
+    #[error("map key \"{key}\" is of type {ty}, not string")]
+    Key {
+        /// The key as text.
+        key: String,
+        /// The type of the key, as cel-go names it.
+        ty: &'static str,
+    },
+    /// A value of a type that has no JSON form, such as a type or an authorizer.
+    #[error("cannot convert value of type {ty} to JSON")]
+    Type {
+        /// The type, as cel-go names it.
+        ty: &'static str,
+    },
+}
+
+/// Created objects whose type names do not match the fields that they are in; one line for each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ObjectTypeError(String);
+
 impl Value<'_> {
     /// The value as JSON.
     ///
     /// # Errors
-    /// Which value has no such form.
-    pub fn to_json(&self) -> Result<Json, String> {
+    /// [`ToJsonError`] for a map key that is no string, and for a value of a type without a JSON form.
+    pub fn to_json(&self) -> Result<Json, ToJsonError> {
         Ok(match self {
             Self::Null => Json::Null,
             Self::Bool(value) => (*value).into(),
@@ -19,7 +43,7 @@ impl Value<'_> {
             Self::Double(value) => (*value).into(),
             Self::String(text) => (**text).into(),
             Self::List(list) => {
-                let elements: Result<Vec<Json>, String> =
+                let elements: Result<Vec<Json>, ToJsonError> =
                     list.iter().map(|element| element.to_json()).collect();
                 elements?.into()
             }
@@ -27,8 +51,10 @@ impl Value<'_> {
                 let mut object = JsonMap::new();
                 for key in map.keys() {
                     let Self::String(name) = &key else {
-                        let ty = key.go_type();
-                        return Err(format!("map key \"{key}\" is of type {ty}, not string"));
+                        return Err(ToJsonError::Key {
+                            key: key.to_string(),
+                            ty: key.go_type(),
+                        });
                     };
                     let value = map.find(&key).unwrap_or(Value::Null);
                     object.insert(name.to_string(), value.to_json()?);
@@ -38,8 +64,9 @@ impl Value<'_> {
             Self::Optional(Some(inner)) => inner.to_json()?,
             Self::Quantity(_) | Self::Timestamp(_) | Self::Duration(_) => self.to_string().into(),
             other => {
-                let ty = other.go_type();
-                return Err(format!("cannot convert value of type {ty} to JSON"));
+                return Err(ToJsonError::Type {
+                    ty: other.go_type(),
+                });
             }
         })
     }
@@ -47,8 +74,8 @@ impl Value<'_> {
     /// Checks that created objects have the types of their fields: `Object.spec` for the field `spec` of an `Object`.
     ///
     /// # Errors
-    /// Upstream's text, a line for each that has not.
-    pub fn check_object_names(&self) -> Result<(), String> {
+    /// [`ObjectTypeError`] with upstream's text.
+    pub fn check_object_names(&self) -> Result<(), ObjectTypeError> {
         let mut errors = Vec::new();
         match self {
             // The value of an operation is whatever its path leads to.
@@ -64,7 +91,7 @@ impl Value<'_> {
         if errors.is_empty() {
             return Ok(());
         }
-        Err(errors.join("\n"))
+        Err(ObjectTypeError(errors.join("\n")))
     }
 }
 
@@ -106,8 +133,11 @@ mod tests {
         let program = Program::new(&ast).map_err(|error| error.to_string())?;
         let outcome = program.evaluate(&[], &Limits::default());
         let value = outcome.result.map_err(|error| error.to_string())?;
-        value.check_object_names()?;
-        Ok(value.to_json()?.to_string())
+        value
+            .check_object_names()
+            .map_err(|error| error.to_string())?;
+        let json = value.to_json().map_err(|error| error.to_string())?;
+        Ok(json.to_string())
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl<'a> Value<'a> {
             (Self::Type(a), Self::Type(b)) => same_type(a, b),
             (Self::Quantity(a), Self::Quantity(b)) => **a == **b,
             (Self::Version(a), Self::Version(b)) => **a == **b,
-            // Not even with themselves.
+            // Values of the authorizer equal nothing, not even themselves.
             (Self::Extension(a), _) if matches!(**a, Extension::Access(_)) => {
                 return Err(Fault::NoOverload);
             }

@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
 /// How long a call is waited for that gets no answer.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
-/// Begins to prepare a claim while no answer of the API server arrives, and gives up some time after the driver has asked.
+/// Begins to prepare a claim while no answer of the API server arrives, and cancels the call some time after the driver has sent its request.
 /// The driver's answer, if it gives one.
 async fn give_up(w: &Fixture, claim: &ClaimRef) -> Result<Option<Answers<Vec<Device>>>, Stop> {
     let (plugin, limit, claim) = (w.plugin()?, w.limit(), claim.clone());

@@ -304,7 +304,7 @@ enum Help {
     None,
     /// Its driver must get the selected node.
     Negotiate,
-    /// It must be reserved.
+    /// The claim must be reserved for the pod.
     Reserve,
 }
 

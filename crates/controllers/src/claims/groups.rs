@@ -23,7 +23,7 @@ use crate::kit::events::Level;
 use crate::kit::informer::{Informer, key, split_key};
 use crate::kit::meta;
 
-/// Which claims a group has.
+/// The part of a PodGroup's spec that is about claims.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Spec {
@@ -31,7 +31,7 @@ pub(crate) struct Spec {
     resource_claims: Vec<PodResourceClaim>,
 }
 
-/// Which objects these are.
+/// The part of a PodGroup's status that names its claims.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
@@ -64,7 +64,7 @@ pub(crate) fn name_of(pod: &Pod) -> Option<&str> {
 /// Index of pods by the key of their group.
 pub(crate) const BY_GROUP: &str = "group";
 
-/// For [`BY_GROUP`].
+/// The keys of a pod in the index [`BY_GROUP`].
 pub(crate) fn of_pod(pod: &Pod) -> Vec<String> {
     let name = name_of(pod).into_iter();
     name.map(|n| key(Some(meta::namespace(pod)), n)).collect()

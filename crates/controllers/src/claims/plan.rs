@@ -200,7 +200,7 @@ pub(super) fn is_pod(consumer: &ResourceClaimConsumerReference) -> bool {
 pub(super) enum Consumer {
     Needs,
     Gone,
-    /// Not in the cache, which may lag.
+    /// The claim is not in the cache, which may lag: it has to be read from the API server.
     AskServer,
 }
 
@@ -220,7 +220,7 @@ pub(super) fn consumer(
     }
 }
 
-/// One write to a claim.
+/// A write to a claim.
 #[derive(Debug, PartialEq)]
 pub(super) enum ClaimStep {
     /// Merged into the status.

@@ -104,7 +104,7 @@ impl Claims {
     }
 
     /// Whether a claim was generated for a pod that is done or was replaced. The scheduler may have made the claim for a
-    /// pod whose predecessor of the same name is still in the cache: then the API server is asked.
+    /// pod whose predecessor of the same name is still in the cache: then the claim is read from the API server.
     async fn is_left_over<K: kube::Resource>(&self, claim: &K) -> Result<bool, Error> {
         let owner = meta::controller_of(claim.meta());
         let owner = owner.filter(|owner| owner.api_version == "v1" && owner.kind == "Pod");

@@ -1,4 +1,4 @@
-//! Which time of a schedule is due.
+//! The scheduled time that is due.
 
 use allot_apimachinery::cron::Schedule;
 use jiff::tz::TimeZone;

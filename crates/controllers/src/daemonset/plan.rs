@@ -111,7 +111,7 @@ pub(super) fn ended(pod: &Pod) -> Option<(Level, &'static str, String)> {
     ))
 }
 
-/// What matters of a daemon pod.
+/// A daemon pod, reduced to what the plan depends on.
 #[derive(Debug, Clone)]
 pub(super) struct DaemonPod {
     name: String,

@@ -66,7 +66,7 @@ pub(super) fn selects(service: &Service, pod: &Pod) -> bool {
         })
 }
 
-/// What services see of a pod.
+/// The fields of a pod that endpoints depend on.
 #[derive(PartialEq)]
 struct View<'a> {
     ips: Vec<&'a str>,

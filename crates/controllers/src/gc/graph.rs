@@ -19,11 +19,11 @@ const REMEMBERED: usize = 500;
 /// What an owner means for its dependent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It exists: the dependent stays.
+    /// The owner exists: the dependent stays.
     Solid,
     /// It waits for its dependents to be deleted first.
     Waiting,
-    /// It does not exist.
+    /// The owner does not exist.
     Gone,
 }
 
@@ -207,7 +207,7 @@ impl Graph {
         }
     }
 
-    /// The state of an owner; `None` if the API server must be asked.
+    /// The state of an owner; `None` if it must be read from the API server.
     pub(super) fn judge(&self, node: &Node, owner: &OwnerReference) -> Option<Verdict> {
         let Some(found) = self.nodes.get(&owner.uid) else {
             return self.absent.contains(&owner.uid).then_some(Verdict::Gone);

@@ -28,7 +28,7 @@ use fill::fill;
 use observed::ObservedJob;
 use verdict::Verdict;
 
-/// What to do.
+/// The writes that the plan decides on.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
     pub status: Option<Value>,

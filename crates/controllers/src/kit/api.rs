@@ -106,7 +106,7 @@ where
 {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
-        // Warnings are not read, for which the server compares the patch with the type once more.
+        // Nothing reads the warnings, and to find them the server would compare the patch with the type a second time.
         field_validation: Some(ValidationDirective::Ignore),
         ..Default::default()
     };
@@ -165,7 +165,7 @@ where
     Ok(writes.send(http::Method::POST, &url, body, keep).await?)
 }
 
-/// What a delete left behind.
+/// The result of a deletion: the object is gone, or it waits for finalizers.
 #[derive(Debug)]
 pub enum Outcome<K> {
     /// The object does not exist (any longer).
@@ -240,7 +240,7 @@ pub async fn delete_cached<K: Cached>(
     Ok(())
 }
 
-/// How to delete.
+/// The options of a deletion, a subset of `metav1.DeleteOptions`.
 #[derive(Debug, Default, Clone)]
 pub struct Delete {
     /// Seconds until the object is removed without waiting; the kind's default if not set.

@@ -32,7 +32,7 @@ type Follow = Box<dyn Fn(MetaSink) + Send + Sync>;
 #[derive(Default)]
 struct Informers {
     by_type: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
-    /// By group and plural.
+    /// The functions that follow a resource, by group and plural.
     by_resource: HashMap<(String, String), Follow>,
     starters: Vec<Starter>,
     synced: Vec<Synced>,
@@ -45,13 +45,13 @@ pub struct Context {
     pub client: Client,
     /// Writes whole objects to it.
     pub writes: Writes,
-    /// The time.
+    /// The source of time; another one in tests.
     pub clock: Clock,
     /// Writes events.
     pub events: Recorder,
     /// Counts.
     pub metrics: Metrics,
-    /// The settings.
+    /// The settings of all controllers.
     pub config: Arc<Config>,
     /// Ends everything.
     pub shutdown: CancellationToken,

@@ -125,7 +125,7 @@ impl Recorder {
     }
 }
 
-/// What to do with a note.
+/// What happens to an event that a controller records: written, merged with an earlier one, or dropped.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Drop,

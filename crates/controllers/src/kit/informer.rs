@@ -19,8 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::slim;
 
+mod store;
 #[cfg(test)]
 mod tests;
+
+use store::{Extract, Index, State};
 
 /// `namespace/name`, or `name` for cluster-scoped objects.
 pub type Key = String;
@@ -74,7 +77,7 @@ impl<K> Change<K> {
         }
     }
 
-    /// Whether the object was deleted.
+    /// Whether the change is a deletion; [`Change::object`] is the last state then.
     pub fn is_delete(&self) -> bool {
         matches!(self, Self::Deleted(_))
     }
@@ -104,23 +107,6 @@ impl<K> Cached for K where
 }
 
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
-type Extract<K> = fn(&K) -> Vec<String>;
-
-struct Index<K> {
-    name: &'static str,
-    extract: Extract<K>,
-    keys: FxHashMap<String, FxHashSet<Key>>,
-}
-
-struct State<K> {
-    objects: FxHashMap<Key, Arc<K>>,
-    indexes: Vec<Index<K>>,
-    /// The highest resourceVersion that the watch has delivered.
-    seen: u64,
-    /// UIDs of objects that we deleted and whose deletion the watch has not delivered yet.
-    gone: FxHashSet<String>,
-}
-
 struct Inner<K> {
     state: RwLock<State<K>>,
     handlers: RwLock<Vec<Handler<K>>>,
@@ -150,46 +136,6 @@ fn version<K: Resource>(obj: &K) -> u64 {
         .as_deref()
         .and_then(|v| v.parse().ok())
         .unwrap_or(0)
-}
-
-impl<K> State<K> {
-    fn insert(&mut self, key: &Key, obj: Arc<K>) -> Option<Arc<K>> {
-        let old = self.objects.insert(key.clone(), obj.clone());
-        for index in &mut self.indexes {
-            if let Some(old) = &old {
-                index.remove(key, old);
-            }
-            index.add(key, &obj);
-        }
-        old
-    }
-
-    fn remove(&mut self, key: &Key) -> Option<Arc<K>> {
-        let old = self.objects.remove(key)?;
-        for index in &mut self.indexes {
-            index.remove(key, &old);
-        }
-        Some(old)
-    }
-}
-
-impl<K> Index<K> {
-    fn add(&mut self, key: &Key, obj: &K) {
-        for value in (self.extract)(obj) {
-            self.keys.entry(value).or_default().insert(key.clone());
-        }
-    }
-
-    fn remove(&mut self, key: &Key, obj: &K) {
-        for value in (self.extract)(obj) {
-            if let Some(keys) = self.keys.get_mut(&value) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.keys.remove(&value);
-                }
-            }
-        }
-    }
 }
 
 impl<K: Cached> Informer<K> {
@@ -260,7 +206,7 @@ impl<K: Cached> Informer<K> {
         self.0.state.read().objects.values().cloned().collect()
     }
 
-    /// How many objects there are.
+    /// The number of cached objects.
     pub fn len(&self) -> usize {
         self.0.state.read().objects.len()
     }

@@ -131,7 +131,7 @@ pub fn pod_condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
         .find(|c| c.type_ == kind)
 }
 
-/// Whether the pod is ready.
+/// Whether the condition `Ready` of the pod is true.
 pub fn is_ready(pod: &Pod) -> bool {
     pod_condition(pod, "Ready").is_some_and(|c| c.status == "True")
 }

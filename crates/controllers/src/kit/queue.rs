@@ -35,7 +35,7 @@ pub enum Next {
     After(Duration),
 }
 
-/// What may be used as a key.
+/// The bounds of a key of a queue.
 pub trait QueueKey: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static {}
 impl<T: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> QueueKey for T {}
 

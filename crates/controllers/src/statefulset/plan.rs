@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 #[cfg(test)]
 mod tests;
 
-/// What matters of a pod.
+/// A pod of the set, reduced to what the plan depends on.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub ordinal: i32,
@@ -71,7 +71,7 @@ impl Rules {
     }
 }
 
-/// One step.
+/// A write that the plan decides on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Creates a pod of the update revision, or of the current one.

@@ -179,7 +179,7 @@ fn policy(set: &StatefulSet) -> (bool, bool) {
     )
 }
 
-/// A claim that went to an earlier pod of the name when the set was scaled down, and ends with it.
+/// Whether a claim is owned by an earlier pod of this name since the set was scaled down: it is deleted with that pod.
 fn is_left_over(claim: &PersistentVolumeClaim, (when_scaled, _): (bool, bool), pod: &str) -> bool {
     let owners = claim.metadata.owner_references.as_deref();
     when_scaled

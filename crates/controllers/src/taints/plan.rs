@@ -1,4 +1,4 @@
-//! Which pods to evict, when and why.
+//! The plan of device taint eviction: which pods to evict, when, and for which reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -48,7 +48,7 @@ fn with_evicted(message: String, evicted: usize) -> String {
     }
 }
 
-/// For effect NoExecute.
+/// The condition of a rule with effect NoExecute.
 pub(super) fn no_execute(pending: usize, namespaces: usize, evicted: usize) -> ConditionFields {
     if pending > 0 {
         let message = format!(
@@ -70,7 +70,7 @@ pub(super) fn no_execute(pending: usize, namespaces: usize, evicted: usize) -> C
     ("False", reason, with_evicted(String::new(), evicted))
 }
 
-/// For effect None.
+/// The condition of a rule with effect None.
 pub(super) fn no_effect(found: &Simulated, evicted: usize) -> ConditionFields {
     let message = format!(
         "{} selected. {} selected. {} would be evicted in {} if the effect was NoExecute. \
@@ -83,7 +83,7 @@ pub(super) fn no_effect(found: &Simulated, evicted: usize) -> ConditionFields {
     ("False", "NoEffect", with_evicted(message, evicted))
 }
 
-/// For all other effects.
+/// The condition of a rule with another effect.
 pub(super) fn other_effect(evicted: usize) -> ConditionFields {
     let message = "Eviction only happens for the NoExecute effect.".to_owned();
     ("False", "OtherEffect", with_evicted(message, evicted))

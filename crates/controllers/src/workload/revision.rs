@@ -28,17 +28,47 @@ pub(crate) struct History {
 }
 
 /// The part of a workload that a revision remembers.
-pub(crate) fn data_of(template: &Value) -> Value {
+fn data_of(template: &Value) -> Value {
     let mut template = template.clone();
     template["$patch"] = json!("replace");
     json!({"spec": {"template": template}})
 }
 
 impl History {
-    pub(crate) fn of(cache: &Informer<Revision>, owner_uid: &str) -> Self {
+    fn of(cache: &Informer<Revision>, owner_uid: &str) -> Self {
         let mut revisions = cache.by_index(BY_CONTROLLER, owner_uid);
         revisions.sort_by_key(|r| (r.revision, r.metadata.creation_timestamp.clone()));
         Self { revisions }
+    }
+
+    /// The history of a set, with the revision of its current template (found and made the newest one, or created), and
+    /// the collision count, which grows when the name of a new revision was taken. `hash_label` is the label of a revision
+    /// that gets the hash.
+    pub(crate) async fn with_current<K>(
+        client: &Client,
+        cache: &Informer<Revision>,
+        set: &Whole<K>,
+        hash_label: &str,
+    ) -> Result<(Self, Arc<Revision>, i32), Error>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let mut history = Self::of(cache, meta::uid(&**set));
+        let collisions = set.at("/status/collisionCount").as_i64();
+        let collisions = collisions.and_then(|count| i32::try_from(count).ok());
+        let labels = set.at("/spec/template/metadata/labels");
+        let data = data_of(set.at("/spec/template"));
+        let (current, collisions) = history
+            .current(
+                client,
+                cache,
+                &**set,
+                (labels, hash_label),
+                &data,
+                collisions.unwrap_or(0),
+            )
+            .await?;
+        Ok((history, current, collisions))
     }
 
     fn next_number(&self) -> i64 {
@@ -46,13 +76,12 @@ impl History {
     }
 
     /// The revision with that data.
-    pub(crate) fn find(&self, data: &Value) -> Option<&Arc<Revision>> {
+    fn find(&self, data: &Value) -> Option<&Arc<Revision>> {
         self.revisions.iter().rev().find(|r| r.at("/data") == data)
     }
 
-    /// The revision of the current template: found (and made the newest one), or created. `labels` are the template's,
-    /// and the label that gets the hash. Returns it and the collision count, which grows when its name was taken.
-    pub(crate) async fn current<O>(
+    /// `labels` are those of the template, and the label that gets the hash.
+    async fn current<O>(
         &mut self,
         client: &Client,
         cache: &Informer<Revision>,

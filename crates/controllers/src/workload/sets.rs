@@ -12,10 +12,10 @@ use crate::kit::queue::Queue;
 
 /// A kind whose objects own pods that they select.
 pub(crate) trait PodSet: Cached<DynamicType: Default> {
-    /// Its name in owner references.
+    /// The kind in owner references.
     const KIND: &'static str;
 
-    /// Which pods are its own.
+    /// `spec.selector`.
     fn selector(&self) -> Option<&LabelSelector>;
 
     /// Whether it may adopt an orphaned pod.

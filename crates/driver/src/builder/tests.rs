@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 
+use super::sockets::rolling_socket;
 use super::*;
+use crate::error::Error;
 use crate::{Claim, Failure, Prepared, PreparedClaim};
 
 struct Nothing;

@@ -17,7 +17,7 @@ pub enum ClassicVersion {
 }
 
 impl ClassicVersion {
-    /// The name of the version.
+    /// The version as in `apiVersion`, without the group.
     pub fn name(self) -> &'static str {
         match self {
             Self::V1alpha1 => "v1alpha1",
@@ -92,7 +92,7 @@ impl ClassicApi {
         Api::namespaced_with(self.client.clone(), namespace, &self.version.claims())
     }
 
-    /// The claim as it is now.
+    /// Reads the current claim.
     pub(super) async fn claim(
         &self,
         namespace: &str,

@@ -63,7 +63,7 @@ impl Cache {
         self.written.lock().insert(name, (object, Instant::now()));
     }
 
-    /// All names.
+    /// The namespaces and names of the observed objects.
     pub(super) fn names(&self) -> Vec<Name> {
         self.watched.lock().keys().cloned().collect()
     }

@@ -27,7 +27,7 @@ pub(super) enum Outcome {
     Later,
 }
 
-/// Why the work failed for now.
+/// A failure after which the work is retried.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     pub(super) message: String,

@@ -204,7 +204,7 @@ impl<D: Driver> Controller<D> {
     }
 }
 
-/// A new class may be what immediate claims have waited for.
+/// Queues the claims of a class that was created or changed: immediate ones may have waited for it.
 fn class_changed<D: Driver>(core: &Core<D>, queue: &Queue<Key>, change: &Change) {
     if change.after.is_none() {
         return;

@@ -16,7 +16,7 @@ use super::{Driver, Wanted};
 const MAX_NODES: usize = 128;
 
 impl<D: Driver> Core<D> {
-    /// One round of a negotiation.
+    /// Answers a negotiation: allocates, or reports unsuitable nodes.
     pub(super) async fn sync_negotiation(&self, name: &Name) -> Result<Outcome, Trouble> {
         let Some(negotiation) = self.negotiations.get(name).map(Negotiation) else {
             return Ok(Outcome::Done);

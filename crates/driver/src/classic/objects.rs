@@ -71,7 +71,7 @@ pub struct Claim(pub(super) Arc<DynamicObject>);
 view!(Claim);
 
 impl Claim {
-    /// Namespace of the claim.
+    /// The namespace of the claim, and of the pods that may use it.
     pub fn namespace(&self) -> &str {
         self.0.metadata.namespace.as_deref().unwrap_or_default()
     }
@@ -96,7 +96,7 @@ impl Claim {
         self.0.data["status"]["allocation"].is_object()
     }
 
-    /// The allocation.
+    /// `status.allocation`; `None` for a claim that is not allocated.
     pub fn allocation(&self) -> Option<Allocation> {
         self.is_allocated()
             .then(|| Allocation::from_wire(&self.0.data["status"]))
@@ -260,7 +260,7 @@ impl Negotiation {
         self.0.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The node that the scheduler decided for; empty if it did not yet.
+    /// `spec.selectedNode`, the node that the scheduler chose; empty before.
     pub(super) fn selected_node(&self) -> &str {
         text(&self.0.data["spec"]["selectedNode"])
     }

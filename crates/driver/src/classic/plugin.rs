@@ -162,19 +162,17 @@ impl<D> Clone for Node<D> {
 }
 
 impl<D: NodeDriver> Node<D> {
-    async fn prepare(&self, claim: &ClaimRef, handle: &Handle) -> Result<Vec<String>, String> {
+    async fn prepare(&self, claim: &ClaimRef, handle: &Handle) -> Result<Vec<String>, Failure> {
         let _one = self.0.one.lock().await;
         let prepared = self.0.driver.prepare(claim, handle).await;
-        prepared.map_err(|error| {
+        prepared.inspect_err(|error| {
             tracing::warn!(%claim, %error, "claim could not be prepared");
-            error.to_string()
         })
     }
 
-    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), String> {
+    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Failure> {
         let _one = self.0.one.lock().await;
-        let given = self.0.driver.unprepare(claim).await;
-        given.map_err(|error| error.to_string())
+        self.0.driver.unprepare(claim).await
     }
 }
 
@@ -197,7 +195,7 @@ macro_rules! serve_one {
                 let cdi_devices = self
                     .prepare(&claim, &handle)
                     .await
-                    .map_err(Status::unknown)?;
+                    .map_err(|error| Status::unknown(error.to_string()))?;
                 Ok(Response::new($wire::NodePrepareResourceResponse {
                     cdi_devices,
                 }))
@@ -213,7 +211,9 @@ macro_rules! serve_one {
                     name: request.claim_name,
                     uid: request.claim_uid,
                 };
-                self.unprepare(&claim).await.map_err(Status::unknown)?;
+                self.unprepare(&claim)
+                    .await
+                    .map_err(|error| Status::unknown(error.to_string()))?;
                 Ok(Response::new($wire::NodeUnprepareResourceResponse {}))
             }
         }
@@ -240,7 +240,7 @@ impl<D: NodeDriver> v1alpha3::node_server::Node for Node<D> {
             let answer = claims.entry(claim.uid.clone()).or_default();
             match self.prepare(&claim, &handle).await {
                 Ok(devices) => answer.cdi_devices.extend(devices),
-                Err(error) => answer.error = error,
+                Err(error) => answer.error = error.to_string(),
             }
         }
         Ok(Response::new(v1alpha3::NodePrepareResourcesResponse {
@@ -257,7 +257,9 @@ impl<D: NodeDriver> v1alpha3::node_server::Node for Node<D> {
             let (claim, _) = split(claim);
             let result = self.unprepare(&claim).await;
             let answer = claims.entry(claim.uid).or_default();
-            answer.error.extend(result.err());
+            answer
+                .error
+                .extend(result.err().map(|error| error.to_string()));
         }
         Ok(Response::new(v1alpha3::NodeUnprepareResourcesResponse {
             claims,

@@ -29,7 +29,7 @@ struct State<K> {
     failures: HashMap<K, u32>,
     adds: u64,
     retries: u64,
-    /// When the bucket is full again.
+    /// The time at which the token bucket is full again.
     bucket: Instant,
 }
 

@@ -10,7 +10,7 @@ use allot_protos::dra_v1alpha3 as wire;
 pub enum Handle {
     /// What the driver's controller wrote.
     Opaque(String),
-    /// What the scheduler allocated.
+    /// The allocation by the scheduler (structured parameters).
     Structured(StructuredHandle),
 }
 

@@ -310,7 +310,8 @@ fn contradictions_are_found_before_anything_is_written() {
                 ..Pool::default()
             },
         );
-        assert_eq!(validate::resources(&resources).unwrap_err(), expected);
+        let error = validate::resources(&resources).unwrap_err();
+        assert_eq!(error.to_string(), expected);
     };
     let set = serde_json::json!({"name": "s", "counters": {"c": {"value": "1"}}});
     let uses = |set: &str, counter: &str| serde_json::json!({"name": "a", "consumesCounters": [{"counterSet": set, "counters": {counter: {"value": "1"}}}]});

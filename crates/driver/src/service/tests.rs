@@ -114,7 +114,7 @@ async fn start<const VERSION: u32>(directory: &Path) -> Core<Functions<VERSION>>
 
 async fn prepare<D: Driver>(core: &Core<D>) -> Result<Vec<dra_v1::Device>, String> {
     let mut answers = core.prepare_all(vec![claim()]).await.unwrap();
-    answers.remove(0).1
+    answers.remove(0).1.map_err(|error| error.to_string())
 }
 
 /// Checks what the driver was called with since the last time.

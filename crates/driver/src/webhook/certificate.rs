@@ -61,7 +61,7 @@ impl Certificate {
     /// Uses a chain and its key that are in memory.
     ///
     /// # Errors
-    /// They do not fit together.
+    /// The key is not that of the certificate.
     pub fn fixed(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,

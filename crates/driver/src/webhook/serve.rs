@@ -27,17 +27,17 @@ const LARGE_BODIES: usize = 16;
 const SMALL_BODY: usize = 64 * 1024;
 /// A review has an object and its predecessor. API servers store objects of at most 1.5 MiB.
 const MAX_BODY: usize = 4 * 1024 * 1024;
-/// For the TLS handshake.
+/// Time limit of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For the head of a request; a connection without requests ends after that.
+/// Time limit for reading the head of a request; an idle connection is closed after that.
 const HEAD: Duration = Duration::from_secs(30);
-/// For the body of a review.
+/// Time limit for reading the body of a review.
 const BODY: Duration = Duration::from_secs(5);
-/// For one review with its body, as API servers wait by default.
+/// Time limit of a review with its body, the default that API servers wait.
 const REVIEW: Duration = Duration::from_secs(10);
 /// How long a connection may live. API servers connect again, and see a renewed certificate then.
 const AGE: Duration = Duration::from_secs(600);
-/// For requests in progress at the end.
+/// How long requests in progress may take when the server stops.
 const END: Duration = Duration::from_secs(10);
 /// After the system refused to accept: most often file descriptors have run out, and others may end meanwhile.
 const PAUSE: Duration = Duration::from_millis(100);

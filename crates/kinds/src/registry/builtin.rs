@@ -26,7 +26,7 @@ pub struct Builtin {
     pub plural: &'static str,
     /// Short names for the command line.
     pub short: &'static [&'static str],
-    /// Categories, as in `all`.
+    /// Categories, groups of resources for kubectl: `kubectl get all` lists those in `all`.
     pub categories: &'static [&'static str],
     /// Objects live in namespaces.
     pub namespaced: bool,

@@ -54,7 +54,7 @@ pub struct Rules {
     pub names_by_uuid: bool,
     /// The server allocates addresses and ports before an object is stored, and releases them on deletion.
     pub allocates_addresses: bool,
-    /// What a create does.
+    /// What a create request does; most store an object.
     pub create: Create,
     /// Where the requests go that are passed on.
     pub connect: Option<Connect>,
@@ -296,9 +296,9 @@ pub fn anything_changed(new: &Value, old: &Value) -> bool {
 /// How objects of a kind become those of another group, as which they are stored.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredForm {
-    /// From the stored form.
+    /// Converts an object that was read from the store to the kind of this resource.
     pub read: fn(&mut Value),
-    /// To the stored form.
+    /// Converts an object to the form that is stored.
     pub write: fn(&mut Value),
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn taints(taints: &[Value], path: &Path, errors: &mut ErrorList) {
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Checks which nodes are chosen.
+/// Validates a NodeSelector.
 pub(crate) fn node_selector(
     selector: &Value,
     any_value: bool,

@@ -138,7 +138,7 @@ pub(crate) fn container(context: &Value, host_users: bool, path: &Path, errors: 
     );
 }
 
-/// Privileges that a container would have to give up.
+/// Rejects privileges that contradict `allowPrivilegeEscalation: false`.
 fn escalation(context: &Value, path: &Path, errors: &mut ErrorList) {
     let shown = shown(context);
     if context["privileged"] == true {

@@ -4,10 +4,16 @@
 //! objects; changes are written as patches, so that unknown fields survive.
 
 use k8s_openapi::api::core::v1::NodeSelector;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+mod structured;
+
+pub use structured::{
+    Attribute, ClaimParameters, ClassParameters, DriverRequests, Filter, Instance, Ints,
+    NamedResources, ResourceRequest, ResourceSlice, Selector, Strings, VendorParameters,
+};
 
 fn is_false(value: &bool) -> bool {
     !value
@@ -24,7 +30,7 @@ pub struct ParametersReference {
     /// Group of the kind; empty for the core group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_group: String,
-    /// The kind.
+    /// Kind of the object with the parameters, for example `ConfigMap`.
     pub kind: String,
     /// Name of the object.
     pub name: String,
@@ -66,7 +72,7 @@ pub enum AllocationMode {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpec {
-    /// The class.
+    /// Name of the ResourceClass, which names the driver.
     pub resource_class_name: String,
     /// Parameters for the driver.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,9 +87,9 @@ pub struct ClaimSpec {
 pub struct ResourceClaim {
     /// Object metadata.
     pub metadata: ObjectMeta,
-    /// The spec.
+    /// What is requested; immutable.
     pub spec: ClaimSpec,
-    /// The status.
+    /// The allocation, written by the driver's controller, and the consumers, written by the scheduler.
     pub status: ClaimStatus,
 }
 
@@ -105,7 +111,7 @@ pub struct ClaimStatus {
     pub deallocation_requested: bool,
 }
 
-/// A consumer of a claim.
+/// An entry of `status.reservedFor`: a pod that may use the claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consumer {
@@ -116,7 +122,7 @@ pub struct Consumer {
     pub resource: String,
     /// Name of the object.
     pub name: String,
-    /// Its identity.
+    /// UID of the consumer.
     pub uid: String,
 }
 
@@ -177,7 +183,7 @@ pub struct AllocationResult {
     /// Parameters of the request, as they are.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub vendor_request_parameters: Value,
-    /// The instance.
+    /// The allocated instance, in the `namedResources` model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub named_resources: Option<InstanceName>,
 }
@@ -185,7 +191,7 @@ pub struct AllocationResult {
 /// An allocated instance of the `namedResources` model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceName {
-    /// The name.
+    /// The name of the instance in the slices of its node and driver.
     #[serde(default)]
     pub name: String,
 }
@@ -232,177 +238,6 @@ pub struct ClaimSchedulingStatus {
     /// Nodes for which it cannot be allocated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unsuitable_nodes: Vec<String>,
-}
-
-/// Resources of a driver on a node, as the kubelet of 1.30 publishes them.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ResourceSlice {
-    /// Object metadata.
-    pub metadata: ObjectMeta,
-    /// The node; such without one are of no use.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub node_name: String,
-    /// The driver.
-    pub driver_name: String,
-    /// The resources.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub named_resources: Option<NamedResources>,
-}
-
-/// Resources with names and attributes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NamedResources {
-    /// The resources.
-    pub instances: Vec<Instance>,
-}
-
-/// One resource.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Instance {
-    /// Its name.
-    pub name: String,
-    /// Its attributes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub attributes: Vec<Attribute>,
-}
-
-/// One attribute; exactly one of the values is set.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Attribute {
-    /// Its name.
-    pub name: String,
-    /// An amount.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub quantity: Option<Quantity>,
-    /// Yes or no.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bool: Option<bool>,
-    /// A number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub int: Option<i64>,
-    /// Numbers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub int_slice: Option<Ints>,
-    /// A text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub string: Option<String>,
-    /// Texts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub string_slice: Option<Strings>,
-    /// A semantic version.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-}
-
-/// Numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ints {
-    /// The numbers.
-    #[serde(default)]
-    pub ints: Vec<i64>,
-}
-
-/// Texts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Strings {
-    /// The texts.
-    #[serde(default)]
-    pub strings: Vec<String>,
-}
-
-/// Parameters of claims that the scheduler understands.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClaimParameters {
-    /// Object metadata.
-    pub metadata: ObjectMeta,
-    /// The vendor's object that these were generated from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub generated_from: Option<ParametersReference>,
-    /// Several consumers may share the claim.
-    #[serde(skip_serializing_if = "is_false")]
-    pub shareable: bool,
-    /// Requests by driver.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub driver_requests: Vec<DriverRequests>,
-}
-
-/// Requests to one driver.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DriverRequests {
-    /// The driver.
-    pub driver_name: String,
-    /// Parameters for the driver, as they are.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    pub vendor_parameters: Value,
-    /// One resource each.
-    pub requests: Vec<ResourceRequest>,
-}
-
-/// A request for one resource.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ResourceRequest {
-    /// Parameters for the driver, as they are.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    pub vendor_parameters: Value,
-    /// Which resources fit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub named_resources: Option<Selector>,
-}
-
-/// Selects named resources.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Selector {
-    /// A CEL expression over the attributes.
-    #[serde(default)]
-    pub selector: String,
-}
-
-/// Parameters of classes that the scheduler understands.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClassParameters {
-    /// Object metadata.
-    pub metadata: ObjectMeta,
-    /// The vendor's object that these were generated from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub generated_from: Option<ParametersReference>,
-    /// Parameters for drivers, as they are.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub vendor_parameters: Vec<VendorParameters>,
-    /// Conditions that resources must meet in addition to those of the requests.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<Filter>,
-}
-
-/// Parameters for one driver.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct VendorParameters {
-    /// The driver; all if empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub driver_name: String,
-    /// The parameters, as they are.
-    #[serde(skip_serializing_if = "is_default")]
-    pub parameters: Value,
-}
-
-/// A condition for the resources of one driver.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Filter {
-    /// The driver; all if empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub driver_name: String,
-    /// The condition.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub named_resources: Option<Selector>,
 }
 
 impl ResourceClaim {

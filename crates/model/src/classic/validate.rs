@@ -243,7 +243,7 @@ fn claim_status(claim: &Value, old: &Value) -> ErrorList {
         errors.push(Error::forbidden(&requested_path, text));
     }
     if !allocated && requested {
-        // One of the two was changed wrongly; only the result is told.
+        // One of the two changes was invalid; only the resulting error is reported.
         errors.push(Error::forbidden(
             &path,
             "`allocation` must be set when `deallocationRequested` is set",

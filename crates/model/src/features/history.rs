@@ -60,7 +60,7 @@ macro_rules! features {
         }
 
         impl Feature {
-            /// All features.
+            /// Every feature, in the order of the table.
             pub const ALL: &'static [Feature] = &[$(Feature::$name,)*];
             /// How many there are.
             pub const COUNT: usize = Feature::ALL.len();

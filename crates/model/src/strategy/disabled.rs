@@ -1,6 +1,6 @@
 //! Dropping fields of disabled features.
 //!
-//! A field goes away when its feature is off, unless the stored object already uses the feature: an update must not
+//! A field is dropped when its feature is off, unless the stored object already uses the feature: an update must not
 //! lose what was accepted before.
 
 use serde_json::Value;

@@ -18,8 +18,8 @@ const IMMUTABLE: &str = "field is immutable";
 /// A rule for names: returns the errors.
 pub type NameRule = fn(&str) -> Vec<String>;
 
-/// Checks the metadata of a new object of a kind that Kubernetes brings: as [`any_object_meta`], and finalizers are standard or fully
-/// qualified.
+/// Validates the metadata of a new object of a built-in kind: as [`any_object_meta`], and finalizers must be standard or
+/// fully qualified.
 pub fn object_meta(
     metadata: &Value,
     namespaced: bool,

@@ -15,7 +15,7 @@ use super::names;
 use crate::shape::{self, Ty, tables};
 use crate::view::View;
 
-/// The annotation of the API object that stands for a static pod.
+/// The annotation of a mirror pod, the API object of a static pod.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// The names of a pod's claims, for [`container_claims`].

@@ -21,18 +21,18 @@ const ANSWERS: usize = 1 << 18;
 /// Scores of a node before they are compared with those of other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct NodeScores {
-    /// Of TaintToleration.
+    /// The raw score of TaintToleration.
     pub(super) taints: i64,
-    /// Of NodeAffinity.
+    /// The raw score of NodeAffinity.
     pub(super) affinity: i64,
-    /// Of NodeResourcesFit and NodeResourcesBalancedAllocation, with their weights.
+    /// The weighted scores of NodeResourcesFit and NodeResourcesBalancedAllocation.
     pub(super) resources: i64,
 }
 
 /// What the plugins that look at nothing but the node say about it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NodeAnswer {
-    /// That of the node when it was asked; zero for none.
+    /// The generation of the node when the result was computed; zero for none.
     generation: u64,
     pub(super) rejection: Option<Box<Rejection>>,
     pub(super) scores: NodeScores,

@@ -20,7 +20,7 @@ pub(super) type Rejections = Vec<(usize, Rejection)>;
 
 /// The positions of the nodes to filter, in order.
 enum Order {
-    /// All, beginning at one.
+    /// All nodes, beginning at a position.
     Around {
         start: usize,
         total: usize,
@@ -192,7 +192,7 @@ impl Attempt<'_> {
         feasible
     }
 
-    /// As [`Attempt::filter`], with what is known about the node.
+    /// As [`Attempt::filter`], with cached results for the node.
     fn filter_known(
         &self,
         at: usize,

@@ -89,13 +89,13 @@ impl<'t, 'a> Trial<'t, 'a> {
         both.for_each(|changed| changed.add(pod));
     }
 
-    /// A pod leaves.
+    /// Removes a victim.
     pub(crate) fn remove(&mut self, pod: &PodInfo) {
         let both = std::iter::once(&mut self.alone).chain(&mut self.expected);
         both.for_each(|changed| changed.remove(pod));
     }
 
-    /// Whether the pod could be here, without the pods that are nominated to the node and with them.
+    /// Whether the pod fits on the node, without the pods that are nominated to the node and with them.
     ///
     /// # Errors
     /// The first plugin that rejects the node. DynamicResources is left out: removing pods does not free devices.

@@ -60,7 +60,7 @@ pub struct Found {
 /// Discovers what the server serves.
 ///
 /// # Errors
-/// When it does not answer.
+/// The server does not answer, or answers with an error.
 pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
     let groups = client.list_api_groups().await?;
     let Some(group) = groups.groups.into_iter().find(|g| g.name == GROUP) else {

@@ -26,7 +26,7 @@ pub struct Negotiations {
     entries: FxHashMap<Key, Entry>,
 }
 
-/// Why a pod may be tried again.
+/// The change of a negotiation because of which its pod may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryReason {
     /// No relevant change.
@@ -148,7 +148,7 @@ impl Negotiations {
         }
     }
 
-    fn disappear(&mut self, scheduling: &PodScheduling) -> RetryReason {
+    fn delete(&mut self, scheduling: &PodScheduling) -> RetryReason {
         let key = key_of(&scheduling.metadata);
         let Some(entry) = self.entries.get_mut(&key) else {
             return RetryReason::Lost;
@@ -180,7 +180,7 @@ impl Negotiations {
             }
             Observed::Deleted(scheduling) => {
                 let key = key_of(&scheduling.metadata);
-                vec![(key, self.disappear(&scheduling))]
+                vec![(key, self.delete(&scheduling))]
             }
             Observed::Listed { items, .. } => {
                 let listed: FxHashSet<Key> = items.iter().map(|i| key_of(&i.metadata)).collect();

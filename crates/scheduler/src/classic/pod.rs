@@ -42,7 +42,7 @@ struct PodClaim {
 enum State {
     /// Usable on these nodes.
     Allocated(Option<Nodes>),
-    /// Its driver is to allocate it.
+    /// The driver allocates the claim, after a negotiation about the node.
     Negotiated {
         /// The nodes where the class can be used.
         suitable: Option<Nodes>,
@@ -62,7 +62,7 @@ enum State {
 pub struct Negotiation {
     /// The specification to publish, if it changed.
     pub publish: Option<SchedulingSpec>,
-    /// What the pod waits for.
+    /// What the pod waits for, for its condition.
     pub message: &'static str,
 }
 
@@ -360,7 +360,8 @@ impl State {
             let problem = cx.structured.problem(claim, class);
             return Ok(Self::Structured {
                 suitable: compile(class.suitable_nodes.as_ref()),
-                problem: problem.map_err(|text| Rejection::unresolvable(PLUGIN, text))?,
+                problem: problem
+                    .map_err(|error| Rejection::unresolvable(PLUGIN, error.to_string()))?,
             });
         }
         if claim.spec.allocation_mode == AllocationMode::Immediate {

@@ -7,23 +7,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allot_apimachinery::well_known::LABEL_HOSTNAME;
-use allot_cel::named_resources::{Attribute, Instance, Selector, compile};
+use allot_cel::named_resources::{Attribute, CompileError, Instance, Selector, compile};
 use allot_model::GROUP;
 use allot_model::classic::objects::{
-    Allocation, AllocationResult, ClaimParameters, ClassParameters, DriverRequests, InstanceName,
-    ParametersReference, ResourceClaim, ResourceClass, ResourceHandle, ResourceRequest,
-    ResourceSlice, StructuredHandle,
+    ClaimParameters, ClassParameters, DriverRequests, ParametersReference, ResourceClaim,
+    ResourceClass, ResourceRequest, ResourceSlice,
 };
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use parking_lot::Mutex;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use super::claims::Claims;
 use super::key_of;
 use crate::pod::Key;
 use allot_reflector::Observed;
+
+mod problem;
+
+use problem::OfDriver;
+pub use problem::{Problem, Used};
 
 /// Instances of one slice.
 type Instances = Vec<(String, Instance)>;
@@ -37,69 +38,40 @@ pub struct Structured {
     places: FxHashMap<String, (String, String)>,
     claim_parameters: BTreeMap<Key, Arc<ClaimParameters>>,
     class_parameters: BTreeMap<Key, Arc<ClassParameters>>,
-    selectors: Mutex<FxHashMap<String, Result<Selector, String>>>,
+    selectors: Mutex<FxHashMap<String, Result<Selector, ParametersError>>>,
 }
 
-/// Instances in use by node: driver and name.
-#[derive(Debug, Default)]
-pub struct Used(FxHashMap<String, FxHashSet<(String, String)>>);
-
-impl Used {
-    /// What all claims hold, written or being written.
-    pub fn of(claims: &Claims) -> Self {
-        let mut used = Self::default();
-        for claim in claims.iter() {
-            if let Some(allocation) = &claim.status.allocation {
-                used.add(allocation, &claim.status.driver_name);
-            }
-        }
-        for (driver, allocation) in claims.allocations_in_flight() {
-            used.add(allocation, driver);
-        }
-        used
-    }
-
-    fn add(&mut self, allocation: &Allocation, default: &str) {
-        for handle in &allocation.resource_handles {
-            let Some(data) = &handle.structured_data else {
-                continue;
-            };
-            let driver = match handle.driver_name.as_str() {
-                "" => default,
-                driver => driver,
-            };
-            let names = data
-                .results
-                .iter()
-                .filter_map(|r| r.named_resources.as_ref());
-            let on_node = self.0.entry(data.node_name.clone()).or_default();
-            on_node.extend(names.map(|n| (driver.to_owned(), n.name.clone())));
-        }
-    }
-
-    fn contains(&self, node: &str, driver: &str, name: &str) -> bool {
-        self.0
-            .get(node)
-            .is_some_and(|used| used.iter().any(|(d, n)| d == driver && n == name))
-    }
+/// Why a claim with structured parameters cannot be allocated on any node.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ParametersError {
+    /// The object that claim or class refer to does not exist, or a driver has not generated it yet.
+    #[error("{what} {namespace}/{name} not found")]
+    Missing {
+        /// The kind of the missing parameters, for the message.
+        what: String,
+        /// Namespace of the referenced object; empty for an object of the cluster.
+        namespace: String,
+        /// Name of the referenced object.
+        name: String,
+    },
+    /// A selector of the parameters does not compile.
+    #[error("selector {expression:?}: {source}")]
+    Selector {
+        /// The CEL expression.
+        expression: String,
+        /// The error of the compiler.
+        source: CompileError,
+    },
 }
 
-/// The requests of a claim to one driver.
-#[derive(Debug)]
-struct OfDriver {
-    requests: DriverRequests,
-    selectors: Vec<Selector>,
-    filter: Option<Selector>,
-    class_parameters: Value,
-}
-
-/// A claim to allocate.
-#[derive(Debug)]
-pub struct Problem {
-    /// The driver of the class.
-    pub driver: String,
-    shareable: bool,
-    drivers: Vec<OfDriver>,
+impl ParametersError {
+    fn missing(what: &str, namespace: &str, name: &str) -> Self {
+        Self::Missing {
+            what: what.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
 }
 
 impl Structured {
@@ -168,8 +140,12 @@ impl Structured {
     /// Prepares a claim for being allocated on nodes.
     ///
     /// # Errors
-    /// When parameters are missing or cannot be used.
-    pub fn problem(&self, claim: &ResourceClaim, class: &ResourceClass) -> Result<Problem, String> {
+    /// Parameters are missing, or a selector in them does not compile.
+    pub fn problem(
+        &self,
+        claim: &ResourceClaim,
+        class: &ResourceClass,
+    ) -> Result<Problem, ParametersError> {
         let parameters = self.parameters_of_claim(claim, class)?;
         let of_class = self.parameters_of_class(class)?;
         let mut drivers = Vec::new();
@@ -199,7 +175,7 @@ impl Structured {
         })
     }
 
-    fn selector(&self, expression: &str) -> Result<Selector, String> {
+    fn selector(&self, expression: &str) -> Result<Selector, ParametersError> {
         let mut known = self.selectors.lock();
         if let Some(found) = known.get(expression) {
             return found.clone();
@@ -207,7 +183,10 @@ impl Structured {
         if known.len() > 1024 {
             known.clear();
         }
-        let compiled = compile(expression).map_err(|e| format!("selector {expression:?}: {e}"));
+        let compiled = compile(expression).map_err(|source| ParametersError::Selector {
+            expression: expression.to_owned(),
+            source,
+        });
         known.insert(expression.to_owned(), compiled.clone());
         compiled
     }
@@ -216,127 +195,52 @@ impl Structured {
         &self,
         claim: &ResourceClaim,
         class: &ResourceClass,
-    ) -> Result<Arc<ClaimParameters>, String> {
+    ) -> Result<Arc<ClaimParameters>, ParametersError> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         let Some(reference) = &claim.spec.parameters_ref else {
             return Ok(Arc::new(default_parameters(&class.driver_name)));
         };
         let name = &reference.name;
+        let missing = |what: &str| ParametersError::missing(what, namespace, name);
         if reference.api_group == GROUP && reference.kind == "ResourceClaimParameters" {
             let found = self.claim_parameters.get(&Key::new(namespace, name));
-            return found
-                .cloned()
-                .ok_or_else(|| format!("claim parameters {namespace}/{name} not found"));
+            return found.cloned().ok_or_else(|| missing("claim parameters"));
         }
         let generated = self.claim_parameters.iter().find(|(key, parameters)| {
             let from = parameters.generated_from.as_ref();
             *key.namespace == *namespace && from.is_some_and(|f| is_from(f, reference))
         });
-        generated.map(|(_, p)| p.clone()).ok_or_else(|| {
-            format!(
-                "generated claim parameters for {} {namespace}/{name} not found",
-                kind_of(reference)
-            )
+        let found = generated.map(|(_, parameters)| parameters.clone());
+        found.ok_or_else(|| {
+            let kind = kind_of(reference);
+            missing(&format!("generated claim parameters for {kind}"))
         })
     }
 
     fn parameters_of_class(
         &self,
         class: &ResourceClass,
-    ) -> Result<Option<Arc<ClassParameters>>, String> {
+    ) -> Result<Option<Arc<ClassParameters>>, ParametersError> {
         let Some(reference) = &class.parameters_ref else {
             return Ok(None);
         };
         let (namespace, name) = (&reference.namespace, &reference.name);
+        let missing = |what: &str| ParametersError::missing(what, namespace, name);
         if reference.api_group == GROUP && reference.kind == "ResourceClassParameters" {
             let found = self.class_parameters.get(&Key::new(namespace, name));
             return found
                 .cloned()
                 .map(Some)
-                .ok_or_else(|| format!("class parameters {namespace}/{name} not found"));
+                .ok_or_else(|| missing("class parameters"));
         }
         let generated = self.class_parameters.values().find(|parameters| {
             let from = parameters.generated_from.as_ref();
             from.is_some_and(|f| is_from(f, reference) && f.namespace == reference.namespace)
         });
         generated.cloned().map(Some).ok_or_else(|| {
-            format!(
-                "generated class parameters for {} {namespace}/{name} not found",
-                kind_of(reference)
-            )
+            let kind = kind_of(reference);
+            missing(&format!("generated class parameters for {kind}"))
         })
-    }
-}
-
-impl Problem {
-    /// Finds instances on a node; `None` when there are not enough. Adds the instances to `taken` (driver and name).
-    ///
-    /// # Errors
-    /// When a selector cannot be evaluated.
-    pub fn allocate(
-        &self,
-        node: &str,
-        cx: &Structured,
-        used: &Used,
-        taken: &mut Vec<(String, String)>,
-    ) -> Result<Option<Allocation>, String> {
-        let mut handles = Vec::new();
-        for of_driver in &self.drivers {
-            let driver = &of_driver.requests.driver_name;
-            let slices = cx.slices.get(node).and_then(|n| n.get(driver));
-            let mut results = Vec::new();
-            for (request, selector) in of_driver.requests.requests.iter().zip(&of_driver.selectors)
-            {
-                let mut found = None;
-                for (name, instance) in slices.into_iter().flat_map(BTreeMap::values).flatten() {
-                    let is_taken = taken.iter().any(|(d, n)| d == driver && n == name);
-                    if is_taken || used.contains(node, driver, name) {
-                        continue;
-                    }
-                    let matches = |s: &Selector| s.matches(instance).map_err(|e| e.to_string());
-                    if of_driver.filter.as_ref().map_or(Ok(true), matches)? && matches(selector)? {
-                        found = Some(name);
-                        break;
-                    }
-                }
-                let Some(name) = found else { return Ok(None) };
-                taken.push((driver.clone(), name.clone()));
-                results.push(AllocationResult {
-                    vendor_request_parameters: request.vendor_parameters.clone(),
-                    named_resources: Some(InstanceName { name: name.clone() }),
-                });
-            }
-            handles.push(ResourceHandle {
-                driver_name: driver.clone(),
-                data: String::new(),
-                structured_data: Some(StructuredHandle {
-                    vendor_class_parameters: of_driver.class_parameters.clone(),
-                    vendor_claim_parameters: of_driver.requests.vendor_parameters.clone(),
-                    node_name: node.to_owned(),
-                    results,
-                }),
-            });
-        }
-        Ok(Some(Allocation {
-            resource_handles: handles,
-            available_on_nodes: Some(only(node)),
-            shareable: self.shareable,
-            ..Allocation::default()
-        }))
-    }
-}
-
-/// The node as the scheduler of 1.30 names it: by its label.
-fn only(node: &str) -> NodeSelector {
-    NodeSelector {
-        node_selector_terms: vec![NodeSelectorTerm {
-            match_expressions: Some(vec![NodeSelectorRequirement {
-                key: LABEL_HOSTNAME.to_owned(),
-                operator: "In".to_owned(),
-                values: Some(vec![node.to_owned()]),
-            }]),
-            match_fields: None,
-        }],
     }
 }
 

@@ -41,7 +41,7 @@ pub enum ConfigError {
     Invalid {
         /// The field.
         path: String,
-        /// Its value.
+        /// The value in the file.
         value: String,
         /// The error.
         text: String,
@@ -51,7 +51,7 @@ pub enum ConfigError {
     Required {
         /// The field.
         path: String,
-        /// When it is needed.
+        /// The condition under which the field is required.
         text: String,
     },
     /// An unsupported value.
@@ -59,7 +59,7 @@ pub enum ConfigError {
     Unsupported {
         /// The field.
         path: String,
-        /// Its value.
+        /// The value in the file.
         value: String,
         /// The supported values, as a text.
         known: String,
@@ -101,7 +101,7 @@ pub enum ConfigError {
     Forbidden {
         /// The field.
         path: String,
-        /// Why.
+        /// The reason why it is rejected.
         text: String,
     },
 }

@@ -16,49 +16,12 @@ use crate::pod::{Key, Uid, scheduler_name};
 use crate::podgroups::claims::serves;
 
 mod cycle;
+mod error;
 mod pre_bind;
 
 pub(super) use cycle::{Binding, Phase};
+pub use error::BindError;
 pub(super) use pre_bind::PodInPreBind;
-
-/// Why a binding failed, in upstream's words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct BindError {
-    /// The text for the pod's condition and event.
-    pub message: String,
-    /// The pod was bound by another component: its reservations stay.
-    pub bound_elsewhere: bool,
-}
-
-impl BindError {
-    /// An error that leaves the pod without a node.
-    #[must_use]
-    pub fn new(message: String) -> Self {
-        Self {
-            message,
-            bound_elsewhere: false,
-        }
-    }
-
-    /// A write was not begun, because the binding cycle was canceled; the core knows why.
-    pub(crate) fn canceled() -> Self {
-        Self::new("context canceled".to_owned())
-    }
-
-    /// The error as upstream reports a failure of a plugin before the binding.
-    #[must_use]
-    pub fn before_binding(self, plugin: Plugin) -> Self {
-        Self {
-            message: format!(
-                "running PreBind plugin {:?}: {}",
-                plugin.name(),
-                self.message
-            ),
-            ..self
-        }
-    }
-}
 
 impl Core {
     /// A claim of a pod was written: assume the answer first, then drop what was in flight. In between, both count the

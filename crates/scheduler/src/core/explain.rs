@@ -49,7 +49,7 @@ pub struct Expected {
 /// The verdict of a node about a pod.
 #[derive(Debug)]
 pub struct NodeVerdict {
-    /// Name of the node.
+    /// The name of the node that the pod was filtered on.
     pub name: Arc<str>,
     /// The reasons why the node is not feasible.
     pub rejection: Option<Rejection>,
@@ -81,9 +81,9 @@ impl Core {
     pub fn explain(&mut self, pod: &Arc<PodInfo>, time: Time) -> Option<Verdict> {
         let profile = self.profile(scheduler_name(&pod.pod))?.clone();
         let gang = self.explain_gang(pod, time);
-        let mut verdict = match self.held_back(pod) {
+        let mut verdict = match self.pre_enqueue_rejection(pod) {
             Some(rejection) => Verdict::before(rejection),
-            None => match self.ask_nodes(pod, &profile, time) {
+            None => match self.filter_and_score(pod, &profile, time) {
                 Ok((nodes, chosen)) => Verdict {
                     nodes,
                     chosen,
@@ -115,7 +115,7 @@ impl Core {
     ///
     /// # Errors
     /// The reason why no node is filtered.
-    pub(super) fn ask_nodes(
+    pub(super) fn filter_and_score(
         &self,
         pod: &Arc<PodInfo>,
         profile: &Profile,
@@ -172,7 +172,7 @@ impl Core {
     }
 
     /// What holds a pod back from being tried, in words.
-    pub(super) fn held_back(&self, pod: &PodInfo) -> Option<Rejection> {
+    pub(super) fn pre_enqueue_rejection(&self, pod: &PodInfo) -> Option<Rejection> {
         match self.gate(pod)? {
             Plugin::DynamicResources => {
                 crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).err()

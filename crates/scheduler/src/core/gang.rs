@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use allot_model::features::{Feature, Features};
 
-use super::refuse::Refusal;
+use super::failure::SchedulingFailure;
 use super::{Core, Time, groups_have_claims};
 use crate::actions::{Action, Nominate};
 use crate::config::Profile;
@@ -118,7 +118,7 @@ impl Core {
                     with_preemption
                         .into_iter()
                         .for_each(|mut r| self.revert_round(&mut r.last));
-                    self.refuse_gang(members, first, placed, profile, gang, time);
+                    self.handle_gang_failure(members, first, placed, profile, gang, time);
                     return;
                 }
             };
@@ -158,7 +158,7 @@ impl Core {
                 members.push(queued);
             }
         }
-        (in_turn(members), placed)
+        (in_scheduling_order(members), placed)
     }
 
     /// Starts the binding cycles of the pods that have a node; refuses the others.
@@ -175,8 +175,8 @@ impl Core {
                 MemberResult::Found(job) | MemberResult::AfterPreemption(job, _) => {
                     self.actions.push(Action::Bind(job))
                 }
-                MemberResult::Unschedulable(refusal) => {
-                    self.refuse(member.queued, profile, *refusal, time)
+                MemberResult::Unschedulable(failure) => {
+                    self.handle_scheduling_failure(member.queued, profile, *failure, time)
                 }
                 MemberResult::Failed(message) => {
                     self.fail(member.queued, message, Nominate::Keep, time)
@@ -210,13 +210,13 @@ impl Core {
                     let nominate = Nominate::Set(job.node);
                     self.wait_for_gang(member.queued, PREEMPTING, nominate, profile, time);
                 }
-                MemberResult::AfterPreemption(job, mut refusal) => {
-                    refusal.nominate = Nominate::Set(job.node);
-                    self.refuse(member.queued, profile, *refusal, time);
+                MemberResult::AfterPreemption(job, mut failure) => {
+                    failure.nominate = Nominate::Set(job.node);
+                    self.handle_scheduling_failure(member.queued, profile, *failure, time);
                 }
-                MemberResult::Unschedulable(refusal) => {
-                    let refusal = without_victims(*refusal);
-                    self.refuse(member.queued, profile, refusal, time);
+                MemberResult::Unschedulable(failure) => {
+                    let failure = without_victims(*failure);
+                    self.handle_scheduling_failure(member.queued, profile, failure, time);
                 }
                 MemberResult::Failed(_) | MemberResult::NotTried => {
                     self.wait_for_gang(member.queued, PREEMPTING, Nominate::Keep, profile, time);
@@ -227,7 +227,7 @@ impl Core {
     }
 
     /// Refuses a gang of which fewer than `minCount` pods fit, with the reason of the first that does not.
-    fn refuse_gang(
+    fn handle_gang_failure(
         &mut self,
         members: Vec<Member>,
         round: Round,
@@ -240,7 +240,7 @@ impl Core {
         let left_out = || {
             let places = round.places.iter();
             places.filter_map(|(_, p)| match p {
-                MemberResult::Unschedulable(refusal) => Some(refusal.victims_terminating),
+                MemberResult::Unschedulable(failure) => Some(failure.victims_terminating),
                 _ => None,
             })
         };
@@ -257,8 +257,13 @@ impl Core {
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             let pod = member.queued.info.clone();
             match place {
-                MemberResult::Unschedulable(refusal) => {
-                    self.refuse(member.queued, profile, without_victims(*refusal), time);
+                MemberResult::Unschedulable(failure) => {
+                    self.handle_scheduling_failure(
+                        member.queued,
+                        profile,
+                        without_victims(*failure),
+                        time,
+                    );
                 }
                 _ => {
                     let nominate = match keep {
@@ -283,8 +288,8 @@ impl Core {
         profile: &Profile,
         time: Time,
     ) {
-        let refusal = Refusal::new(Plugin::GangScheduling, message.to_owned(), nominate);
-        self.refuse(queued, profile, refusal, time);
+        let failure = SchedulingFailure::new(Plugin::GangScheduling, message.to_owned(), nominate);
+        self.handle_scheduling_failure(queued, profile, failure, time);
     }
 
     /// Returns a gang to the queue with backoff, after an error unrelated to fitting.
@@ -338,7 +343,7 @@ impl Core {
 }
 
 /// The pods of a gang in the order in which they are tried, most important first.
-fn in_turn(mut queued: Vec<QueuedPod>) -> Vec<Member> {
+fn in_scheduling_order(mut queued: Vec<QueuedPod>) -> Vec<Member> {
     queued.sort_by_key(|q| (Reverse(q.info.priority()), q.entered, q.info.key.clone()));
     let queued = queued.into_iter();
     queued
@@ -370,9 +375,9 @@ fn shortfall(
     let fit = before + round.placed();
     let mut left_out = members.iter().zip(&round.places);
     let left_out = left_out.find_map(|(m, (_, place))| match place {
-        MemberResult::Unschedulable(refusal) => {
-            let explanation = refusal.explanation.as_deref();
-            let why = message::explained(&refusal.message, explanation);
+        MemberResult::Unschedulable(failure) => {
+            let explanation = failure.explanation.as_deref();
+            let why = message::explained(&failure.message, explanation);
             Some((&*m.queued.info.key.name, why))
         }
         _ => None,
@@ -382,15 +387,15 @@ fn shortfall(
     (count, why)
 }
 
-/// The refusal without preemption: the gang would not be scheduled even if the victims went.
-fn without_victims(refusal: Refusal) -> Refusal {
-    let nominate = match refusal.nominate {
+/// The failure without preemption: the gang would not be scheduled even if the victims went.
+fn without_victims(failure: SchedulingFailure) -> SchedulingFailure {
+    let nominate = match failure.nominate {
         Nominate::Set(_) => Nominate::Keep,
         other => other,
     };
-    Refusal {
+    SchedulingFailure {
         victims: None,
         nominate,
-        ..refusal
+        ..failure
     }
 }

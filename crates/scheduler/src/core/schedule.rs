@@ -7,7 +7,7 @@ use allot_resourceclaim::is_reserved_for;
 use tokio_util::sync::CancellationToken;
 
 use super::binding::{Phase, PodInPreBind};
-use super::refuse::{Refusal, after_pre_filter};
+use super::failure::{SchedulingFailure, after_pre_filter};
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, ExtendedResourceClaimTask, Nominate};
 use crate::attempt::{Attempt, FitError, Placement};
@@ -29,7 +29,7 @@ use crate::status::{Code, Rejection};
 pub(super) enum CycleOutcome {
     Place(Box<Placed>),
     Negotiate(Negotiation),
-    Reject(Box<Refusal>),
+    Reject(Box<SchedulingFailure>),
     /// The text for the condition, and the likely cause for the event.
     Fail(String, Option<String>),
 }
@@ -40,7 +40,7 @@ pub(super) struct Placed {
     claims: Vec<ClaimTask>,
     joins: Vec<ClaimTask>,
     classic: Vec<classic::ClaimTask>,
-    /// All classic claims of the pod.
+    /// The classic claims of the pod, with their UIDs.
     classic_claims: Vec<(Key, Uid)>,
     volumes: Choice,
 }
@@ -82,7 +82,9 @@ impl Core {
             CycleOutcome::Negotiate(negotiation) => {
                 self.negotiate(queued, &profile, negotiation, time)
             }
-            CycleOutcome::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
+            CycleOutcome::Reject(failure) => {
+                self.handle_scheduling_failure(queued, &profile, *failure, time)
+            }
             CycleOutcome::Fail(message, explanation) => {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
@@ -110,10 +112,11 @@ impl Core {
         let pod = &queued.info;
         let total = self.cache.snapshot().nodes.len();
         if total == 0 {
-            // Any node may help.
+            // A new node of any kind may help.
             let message = message::NO_NODES.to_owned();
-            let refusal = Refusal::new(Plugin::NodeAffinity, message, self.cleared_nomination(pod));
-            return CycleOutcome::Reject(Box::new(refusal));
+            let failure =
+                SchedulingFailure::new(Plugin::NodeAffinity, message, self.cleared_nomination(pod));
+            return CycleOutcome::Reject(Box::new(failure));
         }
         self.allocator
             .set_timeout(profile.dynamic_resources.filter_timeout);
@@ -165,10 +168,10 @@ impl Core {
                     Plugin::DynamicResources => crate::dra::missing_class(pod, &dra),
                     _ => None,
                 };
-                return CycleOutcome::Reject(Box::new(Refusal {
+                return CycleOutcome::Reject(Box::new(SchedulingFailure {
                     cleanup: release::claims_to_release(pod, &self.claims, self.classic.as_deref()),
                     explanation,
-                    ..Refusal::new(by, message, nominate)
+                    ..SchedulingFailure::new(by, message, nominate)
                 }));
             }
         };
@@ -240,11 +243,11 @@ impl Core {
                 }
                 None => {
                     let begin = self.config.sources.elapsed();
-                    let refusal =
-                        self.refusal(&attempt, &unplaced, profile, start, queued.attempts);
-                    let end = End::of(refusal.victims.is_some(), End::Unschedulable);
+                    let failure =
+                        self.post_filter(&attempt, &unplaced, profile, start, queued.attempts);
+                    let end = End::of(failure.victims.is_some(), End::Unschedulable);
                     metrics.point(Point::PostFilter, &profile.name, end, self.since(begin));
-                    CycleOutcome::Reject(Box::new(refusal))
+                    CycleOutcome::Reject(Box::new(failure))
                 }
             },
         }

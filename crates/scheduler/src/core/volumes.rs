@@ -1,23 +1,17 @@
-//! Volumes: the state known from watches, and bindings that wait until volumes are bound.
+//! Volumes of a pod that is bound: those chosen for it are assumed, and its binding waits until they are bound.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
-};
-use kube::ResourceExt;
 
 use super::{Binding, Core, Time};
 use crate::actions::{VolumeTask, VolumeTasks};
-use crate::classic::key_of;
-use crate::hints::ClusterEvent;
 use crate::plugins::volumes::Choice;
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
-use crate::storage::{self, Attachment, Capacity, ClaimRef, Class, Storage, Volume, VolumeClaim};
+use crate::storage::{ClaimRef, Storage, Volume};
 use crate::version::is_newer;
-use allot_reflector::Observed;
+
+mod observe;
 
 /// What the binding of a pod waits for, with the versions that were written.
 #[derive(Debug, Default)]
@@ -40,187 +34,6 @@ impl Awaited {
 }
 
 impl Core {
-    pub(super) fn observe_volume_claims(
-        &mut self,
-        observed: Observed<PersistentVolumeClaim>,
-        time: Time,
-    ) {
-        let read = |c: &PersistentVolumeClaim| (key_of(&c.metadata), VolumeClaim::new(c));
-        let mut changed = Vec::new();
-        match observed {
-            Observed::Applied(claim) => {
-                let (key, claim) = read(&claim);
-                let before = self.cache.storage_mut().claims.insert(key.clone(), claim);
-                let after = self.cache.snapshot().storage.claims.get(&key);
-                if !before.is_some_and(|b| after.is_some_and(|a| a.is_same(&b))) {
-                    changed.push(key);
-                }
-            }
-            Observed::Deleted(claim) => {
-                let key = read(&claim).0;
-                self.cache.storage_mut().claims.remove(&key);
-                changed.push(key);
-            }
-            Observed::Listed { items, .. } => {
-                let claims = &mut self.cache.storage_mut().claims;
-                *claims = items.iter().map(read).collect();
-                changed.extend(claims.keys().cloned());
-            }
-        }
-        for key in &changed {
-            self.requeue(&ClusterEvent::VolumeClaimChanged(key), time);
-        }
-        self.check_volumes(time);
-    }
-
-    pub(super) fn observe_volumes(&mut self, observed: Observed<PersistentVolume>, time: Time) {
-        let mut matters = true;
-        let volumes = &mut self.cache.storage_mut().volumes;
-        match observed {
-            Observed::Applied(volume) => {
-                let after = Volume::new(&volume);
-                let before = volumes.insert(volume.name_any(), after.clone());
-                matters = before.is_none_or(|before| !before.is_same(&after));
-            }
-            Observed::Deleted(volume) => {
-                volumes.remove(&volume.name_any());
-                matters = false;
-            }
-            Observed::Listed { items, .. } => {
-                *volumes = items
-                    .iter()
-                    .map(|v| (v.name_any(), Volume::new(v)))
-                    .collect();
-            }
-        }
-        if matters {
-            self.requeue(&ClusterEvent::StorageChanged, time);
-        }
-        self.check_volumes(time);
-    }
-
-    pub(super) fn observe_storage_classes(&mut self, observed: Observed<StorageClass>, time: Time) {
-        let classes = &mut self.cache.storage_mut().classes;
-        match observed {
-            Observed::Applied(class) => {
-                let after = Class::new(&class);
-                let before = classes.insert(class.name_any(), after.clone());
-                if before == Some(after) {
-                    return;
-                }
-            }
-            Observed::Deleted(class) => {
-                classes.remove(&class.name_any());
-                return;
-            }
-            Observed::Listed { items, .. } => {
-                *classes = items
-                    .iter()
-                    .map(|c| (c.name_any(), Class::new(c)))
-                    .collect();
-            }
-        }
-        self.requeue(&ClusterEvent::StorageChanged, time);
-    }
-
-    pub(super) fn observe_csi_nodes(&mut self, observed: Observed<CSINode>, time: Time) {
-        let limits = &mut self.cache.storage_mut().limits;
-        match observed {
-            Observed::Applied(node) => {
-                let after = storage::limits(&node);
-                let before = limits.insert(node.name_any(), after.clone());
-                if before == Some(after) {
-                    return;
-                }
-            }
-            Observed::Deleted(node) => {
-                limits.remove(&node.name_any());
-            }
-            Observed::Listed { items, .. } => {
-                *limits = items
-                    .iter()
-                    .map(|n| (n.name_any(), storage::limits(n)))
-                    .collect();
-            }
-        }
-        self.requeue(&ClusterEvent::StorageChanged, time);
-    }
-
-    pub(super) fn observe_attachments(&mut self, observed: Observed<VolumeAttachment>, time: Time) {
-        let attachments = &mut self.cache.storage_mut().attachments;
-        match observed {
-            Observed::Applied(object) => {
-                let after = Attachment::new(&object);
-                let name = object.name_any();
-                let before = match after.clone() {
-                    Some(after) => attachments.insert(name, after),
-                    None => attachments.remove(&name),
-                };
-                // Its node affinity does not change, only its phase, and one more volume does not help.
-                if before == after || before.is_none() {
-                    return;
-                }
-            }
-            Observed::Deleted(object) => {
-                attachments.remove(&object.name_any());
-            }
-            Observed::Listed { items, .. } => {
-                let read = |a: &VolumeAttachment| Some((a.name_any(), Attachment::new(a)?));
-                *attachments = items.iter().filter_map(read).collect();
-            }
-        }
-        self.requeue(&ClusterEvent::StorageChanged, time);
-    }
-
-    pub(super) fn observe_csi_drivers(&mut self, observed: Observed<CSIDriver>, time: Time) {
-        let drivers = &mut self.cache.storage_mut().capacity_drivers;
-        match observed {
-            Observed::Applied(driver) => {
-                let changed = match storage::reports_capacity(&driver) {
-                    true => drivers.insert(driver.name_any()),
-                    false => drivers.remove(&driver.name_any()),
-                };
-                if !changed {
-                    return;
-                }
-            }
-            Observed::Deleted(driver) => {
-                drivers.remove(&driver.name_any());
-            }
-            Observed::Listed { items, .. } => {
-                let reporting = items.iter().filter(|d| storage::reports_capacity(d));
-                *drivers = reporting.map(ResourceExt::name_any).collect();
-            }
-        }
-        self.requeue(&ClusterEvent::StorageChanged, time);
-    }
-
-    pub(super) fn observe_capacities(
-        &mut self,
-        observed: Observed<CSIStorageCapacity>,
-        time: Time,
-    ) {
-        let capacities = &mut self.cache.storage_mut().capacities;
-        match observed {
-            Observed::Applied(capacity) => {
-                let after = Capacity::new(&capacity);
-                let before = capacities.insert(key_of(&capacity.metadata), after.clone());
-                if before == Some(after) {
-                    return;
-                }
-            }
-            Observed::Deleted(capacity) => {
-                capacities.remove(&key_of(&capacity.metadata));
-                return;
-            }
-            Observed::Listed { items, .. } => {
-                let read = |c: &CSIStorageCapacity| (key_of(&c.metadata), Capacity::new(c));
-                *capacities = items.iter().map(read).collect();
-            }
-        }
-        self.requeue(&ClusterEvent::StorageChanged, time);
-    }
-
     /// Assumes the volumes chosen for a pod. Returns what to write, and what to wait for.
     pub(super) fn assume_volumes(
         &mut self,
@@ -329,34 +142,47 @@ impl Core {
                 true => Progress::Failed("binding volumes: context deadline exceeded".to_owned()),
                 false => Progress::Waiting,
             },
-            Err(text) => Progress::Failed(format!("binding volumes: {text}")),
+            Err(error) => Progress::Failed(format!("binding volumes: {error}")),
         }
     }
 }
 
-/// Whether all volumes are bound; the error says why they cannot be.
+/// Why the volumes of an assumed pod can no longer be bound on its node: the errors of kube-scheduler's volume binder.
+#[derive(Debug, thiserror::Error)]
+enum VolumeBindingError {
+    #[error("failed to check binding: could not find v1.PersistentVolume {0:?}")]
+    NoVolume(String),
+    #[error("failed to check binding: could not find v1.PersistentVolumeClaim {0:?}")]
+    NoClaim(String),
+    #[error("failed to check provisioning pvc: could not find v1.PersistentVolumeClaim {0:?}")]
+    NoProvisionedClaim(String),
+    #[error(
+        "pv {volume:?} node affinity doesn't match node {node:?}: no matching NodeSelectorTerms"
+    )]
+    Affinity { volume: String, node: String },
+    #[error("ClaimRef got reset for pv {0:?}")]
+    Unbound(String),
+    #[error("provisioning failed for PVC {0:?}")]
+    Provisioning(String),
+}
+
+/// Whether all volumes are bound; `false` while the watch has not shown that.
 fn volumes_bound(
     awaited: &Awaited,
     node: &str,
     storage: &Storage,
     reaches: impl Fn(&Volume) -> bool,
-) -> Result<bool, String> {
-    let elsewhere = |name: &str| {
-        format!(
-            "pv {name:?} node affinity doesn't match node {node:?}: no matching NodeSelectorTerms"
-        )
+) -> Result<bool, VolumeBindingError> {
+    let elsewhere = |volume: &str| VolumeBindingError::Affinity {
+        volume: volume.to_owned(),
+        node: node.to_owned(),
     };
     for (name, key, written) in &awaited.volumes {
         let Some(volume) = storage.volumes.get(name) else {
-            return Err(format!(
-                "failed to check binding: could not find v1.PersistentVolume {name:?}"
-            ));
+            return Err(VolumeBindingError::NoVolume(name.clone()));
         };
         let Some(claim) = storage.claims.get(key) else {
-            return Err(format!(
-                "failed to check binding: could not find v1.PersistentVolumeClaim {:?}",
-                key.to_string()
-            ));
+            return Err(VolumeBindingError::NoClaim(key.to_string()));
         };
         // The watch is behind the write.
         if is_newer(written, &volume.version) {
@@ -366,7 +192,7 @@ fn volumes_bound(
             return Err(elsewhere(name));
         }
         if volume.claim.as_ref().is_none_or(|c| c.uid.is_empty()) {
-            return Err(format!("ClaimRef got reset for pv {name:?}"));
+            return Err(VolumeBindingError::Unbound(name.clone()));
         }
         if !claim.is_bound() {
             return Ok(false);
@@ -374,17 +200,14 @@ fn volumes_bound(
     }
     for (key, written) in &awaited.claims {
         let Some(claim) = storage.claims.get(key) else {
-            return Err(format!(
-                "failed to check provisioning pvc: could not find v1.PersistentVolumeClaim {:?}",
-                key.to_string()
-            ));
+            return Err(VolumeBindingError::NoProvisionedClaim(key.to_string()));
         };
         if is_newer(written, &claim.version) {
             return Ok(false);
         }
         // A provisioner that gave up takes the node back.
         if claim.selected_node.as_deref() != Some(node) {
-            return Err(format!("provisioning failed for PVC {:?}", key.name));
+            return Err(VolumeBindingError::Provisioning(key.name.to_string()));
         }
         if let Some(name) = &claim.volume {
             let Some(volume) = storage.volumes.get(name) else {

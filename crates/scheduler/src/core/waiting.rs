@@ -71,7 +71,7 @@ impl Waiting {
         self.by_deadline.iter().map(|(_, pod)| pod)
     }
 
-    /// When the first of them is late.
+    /// The earliest deadline of the waiting bindings.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.by_deadline.first().map(|(at, _)| *at)
     }

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 /// Prefix of the resource name that every class has without saying so.
 pub const IMPLICIT_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
-/// All classes.
+/// The DeviceClasses by name, and by the extended resource that they provide (KEP 5004).
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
     classes: FxHashMap<String, Arc<DeviceClass>>,
@@ -43,7 +43,7 @@ impl Classes {
         self.index();
     }
 
-    /// Names of all classes.
+    /// The names of the DeviceClasses, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.classes.keys().map(String::as_str)
     }
@@ -87,10 +87,7 @@ impl Classes {
 }
 
 impl allot_allocator::Classes for Classes {
-    fn class(&self, name: &str) -> Result<&DeviceClass, String> {
-        self.classes
-            .get(name)
-            .map(|c| &**c)
-            .ok_or_else(|| format!("deviceclass.resource.k8s.io {name:?} not found"))
+    fn class(&self, name: &str) -> Option<&DeviceClass> {
+        self.classes.get(name).map(|class| &**class)
     }
 }

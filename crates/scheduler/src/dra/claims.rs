@@ -45,7 +45,7 @@ pub struct InFlight {
 /// What happened to a claim, for deciding which pods to try again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The claim.
+    /// Namespace and name of the changed claim.
     pub key: Option<Key>,
     /// Devices of the claim may be free now.
     pub freed: bool,
@@ -71,7 +71,7 @@ pub struct Claims {
     groups: Option<Groups>,
 }
 
-/// The UID of a claim.
+/// `metadata.uid`, the key of the assume cache; empty for an object that was never stored.
 pub fn uid_of(claim: &ResourceClaim) -> &str {
     claim.metadata.uid.as_deref().unwrap_or_default()
 }
@@ -115,7 +115,7 @@ impl Claims {
         self.groups.as_ref()
     }
 
-    /// For changes of groups.
+    /// The PodGroups, to change them; `None` if groups have no claims.
     pub fn groups_mut(&mut self) -> Option<&mut Groups> {
         self.groups.as_mut()
     }
@@ -153,7 +153,7 @@ impl Claims {
         keys.filter_map(|key| self.get(key))
     }
 
-    /// What is in flight for a claim.
+    /// The allocation or reservation that is being written for a claim; `None` when no write is under way.
     pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
         self.states.get(uid)?.in_flight.as_ref()
     }
@@ -164,7 +164,7 @@ impl Claims {
         self.states.all_in_flight().count()
     }
 
-    /// A watch showed a claim.
+    /// Takes in a claim that a watch showed.
     pub fn observe(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let (mut change, moved) = self.update(claim.clone());
         if moved {
@@ -197,7 +197,7 @@ impl Claims {
         if self.states.is_deleted(&uid) {
             return (change, false);
         }
-        self.note_special(&claim, &key);
+        self.note_extended_resource_claim(&claim, &key);
         let entry = self.cache.entry_mut(key.clone());
         let before = entry.effective().cloned();
         let seen_before = entry.seen().cloned();
@@ -298,7 +298,7 @@ impl Claims {
         if !entry.assume(claim.clone()) {
             return Change::default();
         }
-        self.note_special(&claim, &key);
+        self.note_extended_resource_claim(&claim, &key);
         let freed = lost_allocation(before.as_deref(), Some(&claim));
         self.recount(&uid, Some(&claim));
         Change {
@@ -309,7 +309,7 @@ impl Claims {
         }
     }
 
-    fn note_special(&mut self, claim: &ResourceClaim, key: &Key) {
+    fn note_extended_resource_claim(&mut self, claim: &ResourceClaim, key: &Key) {
         if let Some(pod) = extended_resource_claim_owner(claim) {
             let keys = self.extended_resource_claims.entry(pod.into()).or_default();
             if !keys.contains(key) {
@@ -323,7 +323,8 @@ impl Claims {
         self.recount(uid, claim.as_deref());
     }
 
-    /// Updates the cluster to what is known about the claim with this UID.
+    /// Updates the devices in use for the claim with this UID: its allocation as observed or assumed, and the one in
+    /// flight.
     fn recount(&mut self, uid: &Uid, claim: Option<&ResourceClaim>) {
         let held = claim.and_then(|c| Some((Holder::from(c), allocation_of(c)?)));
         let pending = self

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub enum Readiness {
     /// All conditions are true, or there are none.
     Ready,
-    /// Some condition is not true yet.
+    /// At least one binding condition is not true yet.
     Waiting,
     /// A failure condition is true.
     Failed {

@@ -21,7 +21,7 @@ use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::resources::Resources;
-use crate::resources::node_allocatable::{besides_pod_level, demanded};
+use crate::resources::node_allocatable::{besides_pod_level, total};
 use crate::status::Rejection;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
@@ -128,7 +128,7 @@ impl NodeAllocatableRequests {
     /// What a claim of the pod adds.
     ///
     /// # Errors
-    /// When no container uses the claim.
+    /// No container of the pod uses the claim.
     pub fn add(
         &mut self,
         pod: &Pod,
@@ -193,9 +193,9 @@ impl NodeAllocatableRequests {
     /// Whether a node has enough allocatable resources for it and for everything else that the pod requests.
     ///
     /// # Errors
-    /// When there is none.
+    /// The node resources do not fit on the node.
     pub fn fits(&self, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        let node_allocatable = demanded(&self.0);
+        let node_allocatable = total(&self.0);
         let declared = pod.spec().resources.as_ref();
         if let Some(declared) = declared.and_then(|r| r.requests.as_ref()) {
             let (level, sum) = (Resources::from_list(Some(declared)), pod.containers());

@@ -40,12 +40,12 @@ use extended::ExtendedResources;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
 
-/// What the plugin reads.
+/// The state that the plugin DynamicResources reads.
 #[derive(Clone, Copy)]
 pub struct DraContext<'a> {
     /// Claims and devices.
     pub claims: &'a Claims,
-    /// All pods that have not finished.
+    /// The pods that have not finished, by namespace and name.
     pub pods: &'a FxHashMap<Key, Arc<PodInfo>>,
     /// Device classes.
     pub classes: &'a Classes,
@@ -84,10 +84,10 @@ impl DraContext<'_> {
     }
 }
 
-/// A claim of the pod.
+/// A ResourceClaim that the pod uses, with what PreFilter found out about it.
 #[derive(Debug)]
 pub struct PodClaim {
-    /// Its namespace and name.
+    /// Namespace and name of the claim.
     pub key: Key,
     /// The newest known version.
     pub claim: Arc<ResourceClaim>,
@@ -114,7 +114,7 @@ pub struct ExtendedResourceClaimOnNode {
     pub allocation: Arc<AllocationResult>,
 }
 
-/// What the pod gets on a node.
+/// The allocations that the pod would get on a node.
 #[derive(Debug, Clone, Default)]
 pub struct NodeDevices {
     /// Allocations for claims that had none, by key and UID.

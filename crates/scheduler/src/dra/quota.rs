@@ -1,9 +1,9 @@
 //! Quotas of namespaces on the devices that are allocated, by class.
 //!
-//! A ResourceQuota that names `<class>.deviceclass.allot.dev/allocated-devices` in `hard` limits the devices that claims
-//! of its namespace have, of a list those of the alternative that was chosen. Nothing is counted in the API: the count
-//! follows from the claims as the scheduler knows them ([`Claims`](super::claims::Claims)), so that none is lost when it
-//! dies.
+//! A ResourceQuota that names `<class>.deviceclass.allot.dev/allocated-devices` in `hard` limits the devices that are
+//! allocated to claims of its namespace; for a list of alternatives, those of the chosen one count. The API stores no
+//! count: it is computed from the assume cache of claims ([`Claims`](super::claims::Claims)), so that it is right after
+//! a restart as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// What a claim has from now on.
+    /// Sets the devices that a claim has, by class.
     pub(super) fn set(&mut self, uid: &Uid, held: Option<(Arc<str>, ByClass)>) {
         let before = match held.filter(|(_, counts)| !counts.is_empty()) {
             Some((namespace, counts)) => {
@@ -57,7 +57,7 @@ impl Tally {
         }
     }
 
-    /// What a claim has.
+    /// The devices that a claim has, by class.
     pub(super) fn of(&self, uid: &str) -> Option<&ByClass> {
         self.claims.get(uid).map(|(_, counts)| counts)
     }
@@ -175,7 +175,7 @@ pub struct Changed {
     pub(super) new: Vec<Arc<str>>,
     /// More may be allocated there now, or less.
     pub namespaces: Vec<Arc<str>>,
-    /// This was the first list.
+    /// Whether the change is the first list of quotas.
     pub(super) first: bool,
 }
 

@@ -14,7 +14,7 @@ use crate::podgroups::claims::{Consumer, PodGroup};
 pub struct Resolved {
     /// Namespace and name of the object.
     pub key: Key,
-    /// The object.
+    /// The claim in its newest known version.
     pub claim: std::sync::Arc<ResourceClaim>,
     /// The consumer that it is reserved for.
     pub consumer: Consumer,

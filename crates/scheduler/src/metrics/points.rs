@@ -12,17 +12,17 @@ use prometheus_client::registry::Registry;
 pub(crate) enum Point {
     /// State that is computed before any node is filtered.
     PreFilter,
-    /// Which nodes will do.
+    /// Which nodes are feasible.
     Filter,
-    /// What can be done when none does.
+    /// Preemption, when no node is feasible.
     PostFilter,
     /// Which node is best; the devices that the pod gets there are chosen then.
     Score,
-    /// The pod and its devices are taken into account.
+    /// The pod and its devices are assumed.
     Reserve,
     /// Claims are written, and wait until their devices are ready.
     PreBind,
-    /// The pod gets its node.
+    /// The Binding is written.
     Bind,
 }
 

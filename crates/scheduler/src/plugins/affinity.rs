@@ -17,9 +17,9 @@ pub struct NodeAffinity {
 /// Node affinity of a profile, which applies to all its pods in addition to their own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AddedAffinity {
-    /// What must hold.
+    /// The node selector and the required terms; `None` if the pod has none.
     pub required: Option<Nodes>,
-    /// Weighted wishes.
+    /// The preferred terms with their weights.
     pub preferred: Vec<(i64, NodeTerm)>,
 }
 

@@ -12,7 +12,7 @@ mod score;
 
 pub use score::{Devices, balanced, is_best_effort, score};
 
-/// How the fit of a node is scored.
+/// The scoring strategy of NodeResourcesFit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Strategy {
     /// Prefers nodes with much left.

@@ -13,7 +13,7 @@ use crate::status::Rejection;
 /// Number of matching pods (or weights) per topology key and value.
 type Domains = FxHashMap<String, FxHashMap<String, i64>>;
 
-fn bump(domains: &mut Arc<Domains>, node: &NodeInfo, key: &str, delta: i64) {
+fn add_to_domain(domains: &mut Arc<Domains>, node: &NodeInfo, key: &str, delta: i64) {
     if let Some(value) = node.labels().get(key) {
         let domains = Arc::make_mut(domains);
         let values = domains.entry(key.to_owned()).or_default();
@@ -58,7 +58,7 @@ impl InterPodAffinity {
         }
         let mut out = Self::default();
         for node in &snapshot.nodes {
-            // Only pods with terms matter to a pod without terms.
+            // A pod without terms can only be rejected by the anti-affinity of existing pods.
             let others = match own {
                 true => &node.pods,
                 false => &node.with_required_anti_affinity,
@@ -83,18 +83,18 @@ impl InterPodAffinity {
         let own_namespace = snapshot.namespaces.get(&*pod.key.namespace);
         for term in &other.required_anti_affinity {
             if term.matches(pod, own_namespace) {
-                bump(&mut self.existing_anti, node, &term.topology_key, delta);
+                add_to_domain(&mut self.existing_anti, node, &term.topology_key, delta);
             }
         }
         if matches_all(&pod.required_affinity, other, snapshot) {
             for term in &pod.required_affinity {
-                bump(&mut self.affinity, node, &term.topology_key, delta);
+                add_to_domain(&mut self.affinity, node, &term.topology_key, delta);
             }
         }
         let namespace = snapshot.namespaces.get(&*other.key.namespace);
         for term in &pod.required_anti_affinity {
             if term.matches(other, namespace) {
-                bump(&mut self.anti, node, &term.topology_key, delta);
+                add_to_domain(&mut self.anti, node, &term.topology_key, delta);
             }
         }
     }
@@ -176,7 +176,7 @@ pub fn scores(
             let namespace = snapshot.namespaces.get(&*other.key.namespace);
             let mut add = |terms: &[(i32, AffinityTerm)], sign: i64, subject: &PodInfo, labels| {
                 for (weight, term) in terms.iter().filter(|(_, t)| t.matches(subject, labels)) {
-                    bump(
+                    add_to_domain(
                         &mut domains,
                         node,
                         &term.topology_key,
@@ -193,7 +193,7 @@ pub fn scores(
                 .iter()
                 .filter(|t| t.matches(pod, own_namespace))
             {
-                bump(&mut domains, node, &term.topology_key, hard_weight);
+                add_to_domain(&mut domains, node, &term.topology_key, hard_weight);
             }
         }
     }

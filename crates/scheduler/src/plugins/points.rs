@@ -30,15 +30,15 @@ points! {
     PreFilter: "preFilter",
     /// Whether a node will do.
     Filter: "filter",
-    /// When no node does.
+    /// Runs when no node is feasible: preemption.
     PostFilter: "postFilter",
-    /// The pod gets a node, in memory.
+    /// Reserves what the pod needs on the chosen node, in memory.
     Reserve: "reserve",
     /// Before nodes are scored.
     PreScore: "preScore",
-    /// How good a node is.
+    /// Ranks the feasible nodes.
     Score: "score",
-    /// Before the binding.
+    /// Writes claims and volumes before the binding.
     PreBind: "preBind",
     /// The binding.
     Bind: "bind",

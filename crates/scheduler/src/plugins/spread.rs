@@ -43,7 +43,7 @@ pub struct DefaultConstraint {
 /// The constraints for pods that have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defaults {
-    /// The constraints.
+    /// The constraints of pods that have none themselves.
     pub constraints: Vec<DefaultConstraint>,
     /// The system defaults are used: nodes without one of the labels count, too.
     pub system: bool,
@@ -70,7 +70,7 @@ impl Defaults {
     }
 }
 
-/// Which pods count.
+/// The pods that a constraint counts.
 #[derive(Debug, Clone)]
 enum Counted {
     Labels(Labels),

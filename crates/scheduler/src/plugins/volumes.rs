@@ -20,7 +20,7 @@ pub use exclusive::ExclusiveClaims;
 pub use limits::Attachments;
 pub use zones::zones;
 
-/// The volumes of a pod.
+/// What PreFilter finds out about the PersistentVolumeClaims of a pod.
 #[derive(Debug)]
 pub struct PodVolumes<'a> {
     storage: &'a Storage,

@@ -20,7 +20,7 @@ use crate::pod::{Key, PodInfo, Uid};
 pub struct PodGroup {
     /// Namespace and name.
     pub key: Key,
-    /// Identity.
+    /// UID of the PodGroup.
     pub uid: Uid,
     /// How many of its pods must be placed at once; `None` if each pod is placed on its own.
     pub min_count: Option<usize>,
@@ -107,13 +107,13 @@ pub fn serves(user: &ResourceClaimConsumerReference, pod: &PodInfo) -> bool {
     is_consumer(user, &pod.uid, pod.group())
 }
 
-/// All groups.
+/// The PodGroups by namespace and name.
 pub type Groups = FxHashMap<Key, Arc<PodGroup>>;
 
 /// The consumer that a claim is reserved for: a pod, or the PodGroup that it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumer {
-    /// Identity.
+    /// UID of the pod or PodGroup.
     pub uid: Uid,
     name: String,
     is_group: bool,
@@ -141,7 +141,7 @@ impl Consumer {
         }
     }
 
-    /// Whether it is a group.
+    /// Whether the consumer is a PodGroup; otherwise it is a pod.
     pub fn is_group(&self) -> bool {
         self.is_group
     }

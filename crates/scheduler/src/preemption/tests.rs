@@ -28,7 +28,11 @@ fn victims(node: usize, priorities: &[i32], violations: usize) -> Victims {
 
 fn check_best(candidates: Vec<Victims>, expected: usize) {
     assert_eq!(
-        candidates.into_iter().min_by(less_harm).expect("some").node,
+        candidates
+            .into_iter()
+            .min_by(compare_victims)
+            .expect("some")
+            .node,
         expected
     );
 }

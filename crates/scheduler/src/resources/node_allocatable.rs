@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{NodeAllocatableResourceClaimStatus, Pod};
 
 use super::Resources;
 
-/// What claims add up to.
-pub fn demanded(claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
+/// The sum of the node resources that come with claims.
+pub fn total(claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
     let mut sum = Resources::default();
     for claim in claims {
         sum.add(&Resources::from_list(Some(&claim.resources)));
@@ -15,7 +15,7 @@ pub fn demanded(claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
 
 /// The requests of a pod on its node for the node resources in its status. Pod-level requests include them.
 pub fn recorded(pod: &Pod, claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
-    besides_pod_level(pod, demanded(claims))
+    besides_pod_level(pod, total(claims))
 }
 
 /// The part that the requests of the pod as a whole do not cover.

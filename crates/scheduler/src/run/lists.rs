@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 use crate::classic;
 use crate::core::Input;
 
-/// What an observation is of.
+/// The kind of the observed objects.
 type Kind = (Discriminant<Input>, Option<Discriminant<classic::Input>>);
 
 /// The kinds whose first list has arrived.

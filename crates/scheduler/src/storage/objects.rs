@@ -21,14 +21,14 @@ const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// Provisioner of a class whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// A claim for a volume.
+/// A PersistentVolumeClaim, as far as scheduling needs it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VolumeClaim {
-    /// Its identity.
+    /// UID of the claim.
     pub uid: Uid,
     /// The `resourceVersion`, for writes that expect it.
     pub version: String,
-    /// Whether it is being deleted.
+    /// Whether `deletionTimestamp` is set.
     pub deleting: bool,
     /// Whether its volume no longer exists.
     pub lost: bool,
@@ -46,7 +46,7 @@ pub struct VolumeClaim {
     pub selector: Option<Labels>,
     /// Requests a block device instead of a file system.
     pub block: bool,
-    /// How it is to be accessed.
+    /// `spec.accessModes`.
     pub access_modes: Vec<String>,
     /// Identity of its controller.
     pub owner: Option<String>,
@@ -55,13 +55,13 @@ pub struct VolumeClaim {
 /// The claim that a volume is reserved for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRef {
-    /// The claim.
+    /// Namespace and name of the PersistentVolumeClaim.
     pub key: Key,
     /// Its identity; empty when a user wrote the reference.
     pub uid: Uid,
 }
 
-/// A volume.
+/// A PersistentVolume, as far as scheduling needs it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Volume {
     /// The `resourceVersion`, for writes that expect it.
@@ -70,17 +70,17 @@ pub struct Volume {
     pub claim: Option<ClaimRef>,
     /// Whether a controller said so.
     pub by_controller: bool,
-    /// How big it is.
+    /// The storage capacity.
     pub size: Option<Quantity>,
     /// Name of the class, which may be empty.
     pub class: String,
     /// Is a device in place of a file system.
     pub block: bool,
-    /// How it can be accessed.
+    /// `spec.accessModes`.
     pub access_modes: Vec<String>,
-    /// Whether it is being deleted.
+    /// Whether `deletionTimestamp` is set.
     pub deleting: bool,
-    /// Whether it is free.
+    /// Whether the phase is `Available`, so that a claim can be bound to the volume.
     pub available: bool,
     /// The nodes from which it can be reached; all when absent.
     pub nodes: Option<Nodes>,
@@ -165,7 +165,8 @@ impl VolumeClaim {
         }
     }
 
-    /// Whether it has its volume.
+    /// Whether the claim has a volume and the volume controller completed the binding
+    /// (`pv.kubernetes.io/bind-completed`).
     pub fn is_bound(&self) -> bool {
         self.volume.is_some() && self.completed
     }
@@ -186,7 +187,7 @@ impl VolumeClaim {
 }
 
 impl ClaimRef {
-    /// Whether it means a claim.
+    /// Whether the reference is to this claim; one without UID is to any claim of the name.
     pub fn is(&self, key: &Key, uid: &Uid) -> bool {
         self.key == *key && (self.uid.is_empty() || self.uid == *uid)
     }

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::Volume;
 use crate::pod::Key;
 
-/// All volumes.
+/// The PersistentVolumes, indexed by what VolumeBinding looks them up by.
 ///
 /// The free volumes of a class are offered to a pod whose claim waits for its first consumer; most volumes are not
 /// free.
@@ -76,7 +76,7 @@ impl Volumes {
     }
 
     /// Names of the volumes that are for a claim with this name, if not for this very one.
-    pub fn meant_for(&self, claim: &Key) -> impl Iterator<Item = &str> {
+    pub fn pre_bound_to(&self, claim: &Key) -> impl Iterator<Item = &str> {
         self.taken
             .get(claim)
             .into_iter()

@@ -66,7 +66,7 @@ impl Writer {
             });
             let status = json!({"resourceClaimName": name, "requestMappings": task.mappings});
             proceed(&job.cancel)?;
-            let recorded = self.record_special(pod, &status).await;
+            let recorded = self.record_extended_resource_claim(pod, &status).await;
             recorded.map_err(|e| not_recorded(&e))?;
             Ok(Some(name))
         };

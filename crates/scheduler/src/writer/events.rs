@@ -1,18 +1,19 @@
 //! Events about pods, written with low priority: while bindings are in progress they wait, and those that have waited for
 //! long are written one at a time, so that events do not delay bindings. When too many wait, further ones are dropped.
-//! At the end those that wait are written, as far as that takes a second at most.
+//! At shutdown the waiting events are written, for a second at most.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::*;
-use crate::actions::Rejected;
-use crate::dra::conditions::Pending;
+
+mod pending;
+
+pub use pending::PendingEvent;
 
 /// Limit of waiting events.
 const BACKLOG: usize = 8192;
@@ -25,128 +26,8 @@ const PARALLEL: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// With so many waiting events no event waits any longer.
 const MANY: usize = BACKLOG / 4 * 3;
-/// So long the events that wait at the end may take.
+/// How long it may take at shutdown to write the events that wait.
 const LAST: Duration = Duration::from_secs(1);
-
-/// An event to write.
-#[derive(Debug, Clone)]
-pub struct PendingEvent {
-    controller: String,
-    regarding: ObjectReference,
-    related: Option<ObjectReference>,
-    warning: bool,
-    reason: &'static str,
-    action: &'static str,
-    text: String,
-}
-
-fn reference(pod: &PodInfo) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(pod.key.namespace.to_string()),
-        name: Some(pod.key.name.to_string()),
-        uid: Some(pod.uid.to_string()),
-        resource_version: pod.pod.metadata.resource_version.clone(),
-        ..ObjectReference::default()
-    }
-}
-
-impl PendingEvent {
-    fn about(pod: &PodInfo, reason: &'static str, action: &'static str, text: String) -> Self {
-        Self {
-            controller: crate::pod::scheduler_name(&pod.pod).to_owned(),
-            regarding: reference(pod),
-            related: None,
-            warning: false,
-            reason,
-            action,
-            text,
-        }
-    }
-
-    pub(super) fn scheduled(pod: &PodInfo, node: &str) -> Self {
-        Self::about(
-            pod,
-            "Scheduled",
-            "Binding",
-            format!("Successfully assigned {} to {node}", pod.key),
-        )
-    }
-
-    pub(super) fn failed_scheduling(rejected: &Rejected) -> Self {
-        let note = Self::about(
-            &rejected.pod,
-            "FailedScheduling",
-            "Scheduling",
-            crate::message::explained(&rejected.message, rejected.explanation.as_deref()),
-        );
-        Self {
-            warning: true,
-            ..note
-        }
-    }
-
-    /// Upstream's text, then which condition of which device it is.
-    pub(super) fn waits_for_conditions(pod: &PodInfo, node: &str, pending: &[Pending]) -> Self {
-        const SHOWN: usize = 5;
-        let mut text = format!("waiting for binding conditions for device on node {node}");
-        for (
-            index,
-            Pending {
-                device, condition, ..
-            },
-        ) in pending.iter().take(SHOWN).enumerate()
-        {
-            let separator = if index == 0 { ": " } else { ", " };
-            text += &format!("{separator}{condition} of {device}");
-        }
-        if pending.len() > SHOWN {
-            text += &format!(" and {} more", pending.len() - SHOWN);
-        }
-        Self::about(pod, "BindingConditionsPending", "Scheduling", text)
-    }
-
-    /// Upstream records no event for a pod that is not tried because its claim does not exist.
-    pub(super) fn lacks_claim(pod: &PodInfo, text: String) -> Self {
-        let note = Self::about(pod, "FailedScheduling", "Scheduling", text);
-        Self {
-            warning: true,
-            ..note
-        }
-    }
-
-    pub(super) fn preempted(preemptor: &PodInfo, victim: &PodInfo, node: &str) -> Self {
-        let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
-        Self::preempted_with(preemptor, victim, text)
-    }
-
-    /// The victim was in PreBind, and was not deleted.
-    pub(super) fn preempted_in_memory(preemptor: &PodInfo, victim: &PodInfo, node: &str) -> Self {
-        let uid = &preemptor.uid;
-        let text = format!("Preempted by pod {uid} on node {node} (in kube-scheduler memory).");
-        Self::preempted_with(preemptor, victim, text)
-    }
-
-    fn preempted_with(preemptor: &PodInfo, victim: &PodInfo, text: String) -> Self {
-        let note = Self::about(victim, "Preempted", "Preempting", text);
-        let controller = crate::pod::scheduler_name(&preemptor.pod).to_owned();
-        Self {
-            controller,
-            related: Some(match preemptor.key.namespace == victim.key.namespace {
-                true => reference(preemptor),
-                // Users that may read the victim's events must not learn names from another namespace.
-                false => ObjectReference {
-                    api_version: Some("v1".to_owned()),
-                    kind: Some("Pod".to_owned()),
-                    uid: Some(preemptor.uid.to_string()),
-                    ..ObjectReference::default()
-                },
-            }),
-            ..note
-        }
-    }
-}
 
 /// An event with the moment at which it was noted.
 struct Noted {
@@ -222,7 +103,7 @@ impl Recorder {
         }
     }
 
-    /// How many events were dropped.
+    /// The number of events that were dropped because too many waited.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -368,113 +249,4 @@ fn truncated(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::Value;
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-    use tokio::task::JoinHandle;
-
-    use super::*;
-
-    struct Fixture {
-        recorder: Recorder,
-        /// When events were written, and their bodies.
-        written: UnboundedReceiver<(Instant, Value)>,
-        stop: CancellationToken,
-        writing: JoinHandle<()>,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            let (sent, written) = unbounded_channel();
-            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-                let sent = sent.clone();
-                async move {
-                    let body = request.into_body().collect_bytes().await.expect("a body");
-                    let body: Value = serde_json::from_slice(&body).expect("JSON");
-                    let _ = sent.send((Instant::now(), body));
-                    let answer = http::Response::new(kube::client::Body::from(b"{}".to_vec()));
-                    Ok::<_, std::convert::Infallible>(answer)
-                }
-            });
-            let stop = CancellationToken::new();
-            let (recorder, writing) = Recorder::new(Client::new(service, "ns"), stop.clone());
-            Self {
-                recorder,
-                written,
-                stop,
-                writing: tokio::spawn(writing),
-            }
-        }
-
-        async fn next(&mut self) -> (Instant, Value) {
-            self.written.recv().await.expect("an event")
-        }
-    }
-
-    fn bound() -> PendingEvent {
-        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}});
-        let pod = serde_json::from_value(pod).expect("a pod");
-        PendingEvent::scheduled(&PodInfo::new(Arc::new(pod)), "n")
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn events_wait_for_bindings_but_not_for_ever() {
-        let mut it = Fixture::new();
-        let (begin, busy) = (Instant::now(), it.recorder.pause());
-        it.recorder.note(bound());
-        let noted = jiff::Timestamp::now();
-        let (first, event) = it.next().await;
-        assert!(first - begin >= PATIENCE);
-        let time = event["eventTime"].as_str().expect("a time");
-        let time: jiff::Timestamp = time.parse().expect("a time");
-        assert!(time <= noted, "{time} is after {noted}");
-        it.recorder.note(bound());
-        tokio::time::sleep(PATIENCE / 2).await;
-        let free = Instant::now();
-        drop(busy);
-        let (second, _) = it.next().await;
-        assert_eq!(second, free);
-        it.stop.cancel();
-        it.writing.await.expect("no panic");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn many_events_do_not_wait() {
-        let mut it = Fixture::new();
-        let (begin, _busy) = (Instant::now(), it.recorder.pause());
-        it.recorder.note(bound());
-        // It waits already when the others come.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        for _ in 0..=MANY {
-            it.recorder.note(bound());
-        }
-        let (first, _) = it.next().await;
-        assert!(first - begin < PATIENCE);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_last_events_are_written_at_the_end() {
-        let mut it = Fixture::new();
-        let (begin, _busy) = (Instant::now(), it.recorder.pause());
-        for _ in 0..3 * PARALLEL {
-            it.recorder.note(bound());
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        it.stop.cancel();
-        it.writing.await.expect("no panic");
-        assert!(begin.elapsed() < PATIENCE);
-        let mut count = 0;
-        while it.written.try_recv().is_ok() {
-            count += 1;
-        }
-        assert_eq!(count, 3 * PARALLEL);
-    }
-
-    #[test]
-    fn events_of_pods_with_long_names_have_names() {
-        let stamp = jiff::Timestamp::now();
-        assert!(event_name("p", stamp).starts_with("p."));
-        let of_long = event_name(&"p".repeat(240), stamp);
-        assert_eq!(of_long.len(), 36, "{of_long}");
-    }
-}
+mod tests;

@@ -69,7 +69,7 @@ impl Writer {
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
                 Err(error) if code(&error) == 404 => return Ok(()),
                 Err(error) if code(&error) == 409 => match api.get_metadata_opt(name).await {
-                    // Other writes made the server give up.
+                    // The server gave up after conflicts with other writes.
                     Ok(Some(group)) if group.metadata.uid.as_deref() == Some(&**uid) => {
                         if conflicts == CONFLICTS {
                             return Err(error);

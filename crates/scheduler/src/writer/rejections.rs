@@ -91,7 +91,7 @@ impl Rejections {
         };
         state.next.insert(uid, report);
         drop(state);
-        self.go_on();
+        self.start_next();
     }
 
     /// The pod has a node now: the pending report is obsolete.
@@ -113,7 +113,7 @@ impl Rejections {
         }
     }
 
-    fn go_on(&self) {
+    fn start_next(&self) {
         loop {
             let mut state = self.state.lock();
             if state.busy.len() >= PARALLEL {
@@ -135,7 +135,7 @@ impl Rejections {
                 this.write(&report).await;
                 this.state.lock().busy.remove(&uid);
                 this.done.notify_waiters();
-                this.go_on();
+                this.start_next();
             });
         }
     }

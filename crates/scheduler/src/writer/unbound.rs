@@ -10,7 +10,7 @@ use super::*;
 
 impl Writer {
     /// Records the extended resource claim in the pod's status.
-    pub(super) async fn record_special(
+    pub(super) async fn record_extended_resource_claim(
         &self,
         pod: &PodInfo,
         status: &Value,

@@ -23,12 +23,12 @@ pub fn owner_of(claim: &Value) -> Option<&str> {
 }
 
 /// Whether a claim was made for the extended resources of a pod.
-fn is_special(claim: &Value) -> bool {
+fn is_extended_resource_claim(claim: &Value) -> bool {
     claim["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
 }
 
 /// The claim for extended resources that a pod has, by name.
-pub fn special_of(pod: &Value) -> Option<&str> {
+pub fn extended_resource_claim_of(pod: &Value) -> Option<&str> {
     pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str()
 }
 
@@ -136,11 +136,11 @@ fn broken_pod(s: &State, pod: &Value) -> Option<String> {
     }
     let name = &pod["metadata"]["name"];
     let group = group_of(s, pod);
-    if ledger::of_pod(pod).is_some() && special_of(pod).is_none() {
+    if ledger::of_pod(pod).is_some() && extended_resource_claim_of(pod).is_none() {
         return Some(format!("pod {name} runs without its extended resource"));
     }
     let mut claims = claims_of(pod);
-    claims.extend(special_of(pod).map(|c| Some(c.to_owned())));
+    claims.extend(extended_resource_claim_of(pod).map(|c| Some(c.to_owned())));
     for (place, claim) in claims.iter().enumerate() {
         let Some(claim) = claim.as_ref().and_then(|c| find_claim(s, pod, c)) else {
             return Some(format!("pod {name} runs without one of its claims"));
@@ -197,7 +197,7 @@ pub fn broken_among_rivals(s: &State) -> Option<String> {
 }
 
 /// The error of an extended resource claim, which must belong to exactly its pod.
-fn broken_special(s: &State, claim: &Value) -> Option<String> {
+fn broken_extended_resource_claim(s: &State, claim: &Value) -> Option<String> {
     let name = name(claim);
     let owner = owner_of(claim).filter(|uid| s.born.contains(*uid));
     if owner.is_none() || claim["metadata"]["ownerReferences"][0]["kind"] != "Pod" {
@@ -240,14 +240,17 @@ fn broken_object(s: &State) -> Option<String> {
                 "{name} is reserved for {uid}, which never was a pod or a group"
             ));
         }
-        if let Some(broken) = broken_special(s, object).filter(|_| is_special(object)) {
+        if let Some(broken) =
+            broken_extended_resource_claim(s, object).filter(|_| is_extended_resource_claim(object))
+        {
             return Some(broken);
         }
         let protected = object["metadata"]["finalizers"]
             .as_array()
             .is_some_and(|f| !f.is_empty());
         // A claim for extended resources loses it when it is taken back, just before it is deleted.
-        if devices_of(object).next().is_some() && !protected && !is_special(object) {
+        if devices_of(object).next().is_some() && !protected && !is_extended_resource_claim(object)
+        {
             return Some(format!("{name} is allocated without a finalizer"));
         }
     }
@@ -328,9 +331,14 @@ pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
             return Some(format!("{name} is not let go"));
         }
         let owner = |p: &&&Value| p["metadata"]["uid"].as_str() == owner_of(claim);
-        let uses = |p: &Value| p["spec"]["nodeName"].is_string() && special_of(p) == Some(name);
+        let uses = |p: &Value| {
+            p["spec"]["nodeName"].is_string() && extended_resource_claim_of(p) == Some(name)
+        };
         let allocated = devices_of(claim).next().is_some();
-        if is_special(claim) && allocated && !pods.iter().find(owner).is_some_and(|p| uses(p)) {
+        if is_extended_resource_claim(claim)
+            && allocated
+            && !pods.iter().find(owner).is_some_and(|p| uses(p))
+        {
             return Some(format!("{name} is no pod's"));
         }
     }

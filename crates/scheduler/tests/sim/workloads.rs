@@ -275,7 +275,8 @@ impl SimulatedCluster {
     /// A user deletes a claim of a pending pod.
     pub fn lose_claim(&mut self, pod: &Value) {
         let mut claims = super::invariants::claims_of(pod);
-        claims.extend(super::invariants::special_of(pod).map(|c| Some(c.to_owned())));
+        claims
+            .extend(super::invariants::extended_resource_claim_of(pod).map(|c| Some(c.to_owned())));
         if let Some(Some(claim)) = claims.first() {
             let _ = self
                 .api

@@ -23,7 +23,7 @@ impl Conflict {
         format!("conflict with {}", self.manager())
     }
 
-    /// The field of the cause.
+    /// The `field` of the cause in the Status: the path in the notation of managed fields.
     pub fn field(&self) -> String {
         display_path(&self.path)
     }

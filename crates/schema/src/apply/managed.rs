@@ -30,7 +30,7 @@ impl Operation {
 pub struct Owner {
     /// The manager's name.
     pub manager: String,
-    /// How it wrote.
+    /// Whether the manager wrote by server-side apply or otherwise.
     pub operation: Operation,
     /// The version of an updater; empty for appliers.
     pub version: String,
@@ -45,7 +45,7 @@ pub struct Entry {
     pub api_version: String,
     /// The last write that changed the entry.
     pub time: Option<String>,
-    /// The paths.
+    /// The paths of the owned fields.
     pub fields: Set,
 }
 

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    Conflict, Conflicts, Error, FieldManager, LAST_APPLIED, Managed, Operation, gvk_text,
-    managed::Entry, managed::Owner, meta_paths,
+    Conflict, Conflicts, Error, FieldManager, Managed, Operation, gvk_text, managed::Entry,
+    managed::Owner, meta_paths,
 };
 use crate::{
     Node,
     fields::Set,
     merge::{self, Comparison},
 };
+
+mod last_applied;
 
 /// Entries of plain writers beyond this number are folded into one.
 const MAX_UPDATERS: usize = 10;
@@ -259,7 +261,7 @@ impl FieldManager<'_> {
             return merged;
         };
         let mut pruned = merge::remove(&converted, &merge::ensure_named(&last.fields, node), node);
-        // What others, or the applier itself now, own comes back.
+        // Fields that other managers own, or the applier owns now, are added back.
         let mut by_version: BTreeMap<&str, Set> = BTreeMap::new();
         for entry in managed.owners.values() {
             let set = by_version.entry(&entry.api_version).or_default();
@@ -360,39 +362,6 @@ impl FieldManager<'_> {
             }
         }
         managed
-    }
-
-    /// The conflicts that are not explained by kubectl having applied the same fields client-side before.
-    pub(super) fn not_last_applied(&self, live: &Value, conflicts: Conflicts) -> Conflicts {
-        let Some(allowed) = self.last_applied_set(live) else {
-            return conflicts;
-        };
-        Conflicts(
-            conflicts
-                .0
-                .into_iter()
-                .filter(|conflict| !allowed.contains(&conflict.path))
-                .collect(),
-        )
-    }
-
-    fn last_applied_set(&self, live: &Value) -> Option<Set> {
-        let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
-        let last: Value = serde_json::from_str(text).ok()?;
-        if last["apiVersion"] != self.api_version {
-            return None;
-        }
-        let node = self.versions.node(self.api_version)?;
-        if !merge::validate(&last, node, false).is_empty() {
-            return None;
-        }
-        let comparison = merge::compare(&last, live, node);
-        let set = merge::field_set(&last, node);
-        Some(
-            set.difference(&comparison.modified)
-                .difference(&comparison.added)
-                .difference(&comparison.removed),
-        )
     }
 }
 

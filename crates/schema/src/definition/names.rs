@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{list, text};
 
-/// Errors of names that are given; whether they have to be given is another matter.
+/// Validates the names that are set; missing names are found elsewhere.
 pub(super) fn validate(names: &Value, path: &Path, errors: &mut ErrorList) {
     for key in ["plural", "singular"] {
         let name = text(names, key);

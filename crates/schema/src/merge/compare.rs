@@ -112,7 +112,7 @@ fn visit(old: Option<&Value>, new: Option<&Value>, node: Node<'_>) -> Change {
     change
 }
 
-/// True where the value was compared as a whole.
+/// Compares two values; returns whether they were compared as a whole, not element by element.
 fn visit_atom(
     old: Option<&Value>,
     new: Option<&Value>,

@@ -58,7 +58,7 @@ pub(super) fn of(list: List<'_>, item: &Value) -> Result<PathElement, String> {
     }
 }
 
-/// The item has a path element: [`of`] does not fail. An item without it has no place in the list.
+/// Whether [`of`] returns a path element for the item. An item without one cannot be merged by key.
 pub(super) fn has_place(list: List<'_>, item: &Value) -> bool {
     match list.relation {
         Relation::Atomic => false,

@@ -100,7 +100,8 @@ pub fn ensure_named(set: &Set, node: Node<'_>) -> Set {
     })
 }
 
-/// The set as it has to be where the schema made something atomic since it was written: one owner of the whole in place of its parts.
+/// The set for a schema in which a list or map became atomic since the set was written: the whole is owned in place of its
+/// parts. `None` if nothing changes.
 pub fn reconcile(set: &Set, node: Node<'_>) -> Option<Set> {
     let mut whole = Set::default();
     find_atomic(set, node, false, &mut Vec::new(), &mut whole);

@@ -36,7 +36,7 @@ struct Document<'a> {
     inside: Vec<String>,
 }
 
-/// The name that a schema refers to; a reference with a description or a default stands in an `allOf`.
+/// The name that a schema refers to; a reference with a description or a default is in an `allOf`.
 fn referred(schema: &Value) -> Option<&str> {
     if let Some(reference) = schema["$ref"].as_str() {
         return reference.strip_prefix(REFERENCE);

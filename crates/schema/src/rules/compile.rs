@@ -45,7 +45,7 @@ fn compile_rule(rule: &Rule, schema: &Structural, decl: &DeclType, base: &Env) -
     let env = base.clone().with_variable("oldSelf", old);
     let wrong = "cel expression must evaluate to a bool";
     let (program, cost) = program(&env, &rule.rule, &Type::Bool, "", wrong);
-    // Whether a rule compares is told by whether it compiles without the old value.
+    // A rule compares if it does not compile without `oldSelf`.
     let uses_old = program.is_ok() && base.compile(&rule.rule).is_err();
     let message = (program.is_ok() && !rule.message_expression.is_empty())
         .then(|| message(&env, &rule.message_expression));

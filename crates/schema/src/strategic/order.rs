@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{BAD_SET_ORDER, DIRECTIVE, Error, no_merge_key};
 use crate::merge::go_value;
 
-/// How elements are told apart: by this field of theirs, or by value.
+/// What identifies an element: the value of this field, or the whole value.
 #[derive(Clone, Copy)]
 pub(super) struct By(pub(super) Option<&'static str>);
 

@@ -33,7 +33,7 @@ impl<'a> Pair<'a> {
         Some(Self { new, old, schema })
     }
 
-    /// What each element of the new list was. Elements of lists of type `map` are told by their keys; all others are new.
+    /// What each element of the new list was. Elements of lists of type `map` are identified by their keys; all others are new.
     pub(crate) fn elements(self) -> Vec<Option<Self>> {
         let new = self.new.as_array().map_or(&[][..], Vec::as_slice);
         let old = self

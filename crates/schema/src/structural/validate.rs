@@ -3,17 +3,18 @@
 //! The texts name a place relative to where validation began, and which of several alternatives is reported depends on how far each one came;
 //! both are what people read, and so are kept to the letter.
 
-use allot_apimachinery::{
-    field::{BadValue, ErrorList, Path},
-    quote::quote,
-};
+use allot_apimachinery::field::{ErrorList, Path};
 use serde_json::{Map, Value};
 
-use super::{Additional, Pair, Structural, format, patterns};
+use super::{Additional, Pair, Structural, format};
 use outcome::{Budget, Fault, Kind, Outcome};
+use position::{At, Step};
+use scalar::{check_enum, check_format, check_null, check_size, check_string, check_type};
 
 mod number;
 mod outcome;
+mod position;
+mod scalar;
 
 /// Checks a new value. `path` leads to it.
 pub fn validate(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
@@ -38,97 +39,6 @@ pub fn validate_default(value: &Value, schema: &Structural, path: &Path) -> Erro
     let budget = Budget::default();
     let found = check.value(value, schema, &At::start(&budget), None);
     budget.finish(found, path)
-}
-
-/// A place below the one where validation began; put into words only where something is wrong.
-struct At<'a> {
-    above: Option<&'a At<'a>>,
-    step: Step<'a>,
-    budget: &'a Budget,
-}
-
-enum Step<'a> {
-    Start,
-    Property(&'a str),
-    /// A key that `additionalProperties` speaks of. Upstream writes a dot before it even at the start.
-    Key(&'a str),
-    Index(usize),
-}
-
-impl<'a> At<'a> {
-    fn start(budget: &'a Budget) -> Self {
-        At {
-            above: None,
-            step: Step::Start,
-            budget,
-        }
-    }
-
-    fn below(&'a self, step: Step<'a>) -> At<'a> {
-        At {
-            above: Some(self),
-            step,
-            budget: self.budget,
-        }
-    }
-
-    fn is_start(&self) -> bool {
-        matches!(self.step, Step::Start)
-    }
-
-    fn write(&self, text: &mut String) {
-        if let Some(above) = self.above {
-            above.write(text);
-        }
-        match self.step {
-            Step::Start => {}
-            Step::Property(name) => {
-                if !text.is_empty() {
-                    text.push('.');
-                }
-                text.push_str(name);
-            }
-            Step::Key(name) => {
-                text.push('.');
-                text.push_str(name);
-            }
-            Step::Index(index) => text.push_str(&format!("[{index}]")),
-        }
-    }
-
-    /// The place in words; `None` if too much text has been composed already.
-    fn name(&self) -> Option<String> {
-        if self.budget.is_spent() {
-            return None;
-        }
-        let mut text = String::new();
-        self.write(&mut text);
-        self.budget.spend(&text);
-        Some(text)
-    }
-
-    /// A fault whose text is `NAME in body TEXT`.
-    fn fault(&self, kind: Kind, value: impl Into<BadValue>, text: &str) -> Fault {
-        let Some(name) = self.name() else {
-            return Fault::untold();
-        };
-        let text = format!("{name} in body {text}");
-        self.budget.spend(&text);
-        Fault {
-            text: text.into(),
-            name,
-            value: value.into(),
-            kind,
-        }
-    }
-
-    /// A fault of the whole: the text names the place, the field is that where validation began.
-    fn whole(&self, text: &str) -> Fault {
-        match self.name() {
-            Some(name) => Fault::of_start(format!("{} {text}", quote(&name))),
-            None => Fault::untold(),
-        }
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -386,115 +296,4 @@ fn closer(best: Option<Outcome>, next: Outcome) -> Outcome {
         Some(best) if best.matches >= next.matches => best,
         _ => next,
     }
-}
-
-fn wrong_type(expected: &str, found: &str, at: &At<'_>) -> Outcome {
-    let text = format!("must be of type {expected}: {}", quote(found));
-    Outcome::of(at.fault(Kind::Type, found, &text))
-}
-
-fn check_null(expected: &str, nullable: bool, at: &At<'_>) -> Outcome {
-    if expected.is_empty() || expected == "null" || nullable {
-        return Outcome::passed();
-    }
-    wrong_type(expected, "null", at)
-}
-
-fn check_type(value: &Value, expected: &str, format: &str, at: &At<'_>) -> Outcome {
-    let expects = |ty: &str| expected.split(',').any(|expected| expected == ty);
-    let (found, found_format) = match value {
-        Value::Null => ("null", ""),
-        Value::Bool(_) => ("boolean", ""),
-        Value::Number(number) if number.is_i64() => ("integer", "int64"),
-        Value::Number(_) => ("number", "float64"),
-        Value::String(_) => ("string", ""),
-        Value::Array(_) => ("array", ""),
-        Value::Object(_) => ("object", ""),
-    };
-    let fits = expects(found)
-        || match value {
-            Value::Number(number) if found == "number" => {
-                expects("integer") && number.as_f64().is_some_and(number::is_whole)
-            }
-            Value::Number(_) => expects("number"),
-            _ => false,
-        };
-    let textual = matches!(value, Value::String(_) | Value::Array(_));
-    if !textual && !format.is_empty() && !fits && found_format != format {
-        return wrong_type(format, found_format, at);
-    }
-    // Upstream leaves texts and lists with a format to the check of the format.
-    let left_to_format = textual && !format.is_empty() && !expects("number") && !expects("integer");
-    if fits || left_to_format {
-        return Outcome::passed();
-    }
-    wrong_type(expected, found, at)
-}
-
-/// How many elements or fields there may be.
-fn check_size(
-    count: i64,
-    min: Option<i64>,
-    max: Option<i64>,
-    what: &str,
-    at: &At<'_>,
-    found: &mut Outcome,
-) {
-    if let Some(min) = min.filter(|min| count < *min) {
-        let text = format!("should have at least {min} {what}");
-        found.add(at.fault(Kind::Other, count, &text));
-    }
-    if let Some(max) = max.filter(|max| count > *max) {
-        let text = format!("should have at most {max} {what}");
-        found.add(at.fault(Kind::TooMany { count, max }, count, &text));
-    }
-}
-
-fn check_enum(value: &Value, schema: &Structural, at: &At<'_>) -> Outcome {
-    let Some(allowed) = schema.checks.allowed.as_ref().filter(|all| !all.is_empty()) else {
-        return Outcome::default();
-    };
-    if !value.is_null() && allowed.iter().any(|allowed| number::same(value, allowed)) {
-        return Outcome::default();
-    }
-    if at.budget.is_spent() {
-        return Outcome::of(Fault::untold());
-    }
-    let shown = |value: &Value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    };
-    let names: Vec<String> = allowed.iter().map(shown).collect();
-    let text = format!("should be one of [{}]", names.join(" "));
-    Outcome::of(at.fault(Kind::Enum(names), value, &text))
-}
-
-fn check_string(text: &str, schema: &Structural, at: &At<'_>) -> Outcome {
-    let checks = &schema.checks;
-    let length = text.chars().count() as i64;
-    let fault = if let Some(max) = checks.max_length.filter(|max| length > *max) {
-        let words = format!("should be at most {max} chars long");
-        at.fault(Kind::TooLong(max), text, &words)
-    } else if let Some(min) = checks.min_length.filter(|min| length < *min) {
-        let words = format!("should be at least {min} chars long");
-        at.fault(Kind::Other, text, &words)
-    } else if !checks.pattern.is_empty() && !patterns::matches(&checks.pattern, text) {
-        if at.budget.is_spent() {
-            return Outcome::of(Fault::untold());
-        }
-        let words = format!("should match '{}'", checks.pattern);
-        at.fault(Kind::Other, text, &words)
-    } else {
-        return Outcome::default();
-    };
-    Outcome::of(fault)
-}
-
-fn check_format(text: &str, format: &str, at: &At<'_>) -> Outcome {
-    if format::check(format, text) {
-        return Outcome::default();
-    }
-    let words = format!("must be of type {format}: {}", quote(text));
-    Outcome::of(at.fault(Kind::Type, text, &words))
 }

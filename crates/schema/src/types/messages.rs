@@ -14,7 +14,7 @@ pub(crate) struct Message {
     slots: Vec<Option<Slot>>,
 }
 
-/// What a number of a message stands for.
+/// The meaning of a field number of a message.
 #[derive(Debug)]
 pub(crate) enum Slot {
     /// A field.
@@ -63,7 +63,7 @@ impl Message {
         self.slots[number] = Some(slot);
     }
 
-    /// What a number stands for; `None` for a field that is not known.
+    /// The meaning of a field number; `None` for an unknown field.
     pub(crate) fn slot(&self, number: u64) -> Option<&Slot> {
         let number = usize::try_from(number).ok()?;
         self.slots.get(number)?.as_ref()

@@ -14,7 +14,7 @@ pub(super) struct Values {
     numbers: FxHashMap<Value, u32>,
     /// By value: the devices that have it.
     pub(super) devices: Vec<Bits>,
-    /// By device: its first value.
+    /// The index of the first value of each device.
     pub(super) first: Vec<u32>,
 }
 

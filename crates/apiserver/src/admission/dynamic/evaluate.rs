@@ -178,7 +178,7 @@ impl EvaluationContext<'_> {
                 Ok(made @ (Cel::List(_) | Cel::Map(_))) => Evaluation::Made(
                     made.check_object_names()
                         .map_err(|error| format!("type mismatch: {error}"))
-                        .and_then(|()| made.to_json()),
+                        .and_then(|()| made.to_json().map_err(|error| error.to_string())),
                 ),
                 Ok(_) => Evaluation::Other,
                 Err(error) => Evaluation::Failed(format!(

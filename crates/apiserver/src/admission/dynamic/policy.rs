@@ -30,7 +30,7 @@ struct Validation {
 /// What a policy has against a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// Why.
+    /// The reason, as the client is told.
     pub message: String,
     /// Reason of the Status, empty for the usual one.
     pub reason: String,

@@ -119,7 +119,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The requesting user.
+    /// The user of the request, after impersonation.
     pub fn user(&self) -> &'a User {
         self.attributes.user
     }
@@ -273,7 +273,7 @@ impl<'a> Request<'a> {
         Ok(found.await?.as_ref())
     }
 
-    /// 404 for the namespace of the request.
+    /// The response 404 for a request into a namespace that does not exist.
     pub fn no_namespace(&self) -> ApiError {
         Status::not_found(&GroupResource::new("", "namespaces"), self.namespace).into()
     }

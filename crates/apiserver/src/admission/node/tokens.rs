@@ -11,7 +11,7 @@ use crate::object::{items, meta, strings, text};
 use crate::references;
 use allot_model::features::Release;
 
-/// Volumes of Kubernetes' own that CSI drivers serve today, and which.
+/// In-tree volume types, and the CSI drivers to which they were migrated (KEP 625).
 const MIGRATED: [(&str, &str); 7] = [
     ("awsElasticBlockStore", "ebs.csi.aws.com"),
     ("gcePersistentDisk", "pd.csi.storage.gke.io"),

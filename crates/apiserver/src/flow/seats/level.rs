@@ -6,7 +6,7 @@ use super::{LevelSpec, Queuing};
 
 /// Assumed duration of a running request, in seconds. As upstream.
 pub(super) const GUESS: f64 = 0.003;
-/// Largest hand of queues: with two queues to choose from each card is a bit of the flow's hash.
+/// Largest hand of queues: the hash of a flow has 64 bits, and each card takes at least one of them.
 const MOST_CARDS: usize = 64;
 
 pub(super) struct Waiting {

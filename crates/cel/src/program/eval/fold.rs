@@ -112,7 +112,7 @@ impl<'a> Evaluator<'a, '_> {
         self.spend(SELECT)?;
         let mut values = Vec::with_capacity(args.len());
         let mut failed = accu.err();
-        // With three arguments the first error ends the call, with two both are looked at.
+        // With three arguments the first error ends the call, with two, both are evaluated.
         let three = args.len() == 2;
         let mut complete = true;
         for arg in args {

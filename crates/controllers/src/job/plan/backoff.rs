@@ -76,7 +76,7 @@ impl Backoff {
         })
     }
 
-    /// How long new pods must wait.
+    /// The time until new pods may be created; `None` if that is now.
     pub(super) fn remaining(&self, now: Timestamp) -> Option<Duration> {
         remaining(self.failures, self.last?, now)
     }

@@ -1,4 +1,4 @@
-//! What a job's pods amount to.
+//! The pods of a job, counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

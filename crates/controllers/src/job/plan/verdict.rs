@@ -9,7 +9,7 @@ use super::observed::ObservedJob;
 use super::{Conditions, Decision};
 use crate::kit::clock::until;
 
-/// How a job ends.
+/// The end of a job: its conditions, with reason and message.
 #[derive(Debug)]
 pub(super) struct Verdict {
     success: bool,

@@ -108,7 +108,7 @@ fn check(number: usize, line: &str) {
     // The second time nothing is left to do.
     for round in 0..2 {
         if let Err(error) = validate::resources(&resources) {
-            errors.insert(error);
+            errors.insert(error.to_string());
             writes.push((0, 0, 0));
             continue;
         }

@@ -41,7 +41,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
     let wanted = format!("{version}.{group}");
     for key in ["generateName", "name"] {
         let name = text(&object["metadata"], key);
-        // Names that no path can have are told of by the check of the metadata alone.
+        // Names that cannot be in a path are reported by the check of the metadata only.
         if !name.is_empty() && name != wanted && names::path_segment_name(name).is_empty() {
             let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
             let at = Path::new("metadata").child(key);

@@ -1,6 +1,6 @@
 //! What rules choose from.
 
-/// What a create does.
+/// What a create request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Create {
     /// It stores the object.
@@ -42,11 +42,11 @@ pub enum Connect {
 /// Whether `metadata.generation` counts changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
-    /// There is no generation.
+    /// The kind has no generation.
     None,
-    /// It is 1 in a new object.
+    /// The generation is 1 in a new object.
     FromCreate,
-    /// It is absent from a new object and 1 after the first change.
+    /// The generation is absent from a new object, and 1 after the first change.
     FromChange,
 }
 

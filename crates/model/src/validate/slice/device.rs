@@ -1,4 +1,4 @@
-//! One device of a slice.
+//! Validation of a device of a ResourceSlice.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

@@ -127,7 +127,7 @@ impl Plugins {
     }
 }
 
-/// The plugin with a name, as far as it is one of ours.
+/// The plugin with a name; `None` for one that does not exist here.
 pub(super) fn known(path: &str, name: &str) -> Result<Plugin, ConfigError> {
     Plugin::by_name(name).ok_or_else(|| {
         let (path, name) = (path.to_owned(), name.to_owned());

@@ -27,7 +27,7 @@ pub(in crate::core) enum Phase {
     },
     /// Bind: only the binding itself remains.
     Bind {
-        /// When that was reached.
+        /// The time at which the phase began.
         since: Now,
     },
 }
@@ -81,7 +81,7 @@ pub(in crate::core) struct Binding {
     pub(in crate::core) extended: Option<Arc<ResourceClaim>>,
     /// Volumes that must be bound first.
     pub(in crate::core) volumes: Awaited,
-    /// When the attempt began.
+    /// The time at which the scheduling cycle began.
     pub(in crate::core) started: Now,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::search::{Member, MemberResult, Round};
-use super::{differing_schedulers, in_turn, shortfall};
+use super::{differing_schedulers, in_scheduling_order, shortfall};
 use crate::actions::BindJob;
 use crate::config::Profile;
 use crate::core::explain::{Chosen, NodeVerdict};
@@ -14,13 +14,13 @@ use crate::podgroups::claims::PodGroup;
 /// The result of a scheduling attempt for the gang of a pod, if it were made now.
 #[derive(Debug)]
 pub struct GangVerdict {
-    /// Its PodGroup.
+    /// Namespace and name of the PodGroup.
     pub group: Key,
-    /// How many of its pods are placed at once, or none.
+    /// `minCount`: at least this number of pods is placed at once, or none.
     pub min_count: usize,
     /// The existing pods of the gang, by name.
     pub members: Vec<MemberVerdict>,
-    /// What became of it.
+    /// The outcome of the attempt.
     pub outcome: GangOutcome,
     /// The pod without a node while the others have nodes: the requested pod if it has none, else the first such pod.
     pub left_out: Option<UnscheduledMember>,
@@ -33,7 +33,7 @@ impl GangVerdict {
     }
 }
 
-/// The outcome for a gang.
+/// The outcome of an attempt for a PodGroup with a gang policy, without any write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum GangOutcome {
     /// Enough of its pods have places.
@@ -128,7 +128,7 @@ impl Core {
             let why_not = match (&node, self.queue.get(&pod.uid)) {
                 (Some(_), _) => None,
                 _ if pod.is_terminating() => Some("it is being deleted".to_owned()),
-                (None, Some(queued)) => match self.held_back(pod) {
+                (None, Some(queued)) => match self.pre_enqueue_rejection(pod) {
                     Some(rejection) => Some(rejection.message()),
                     None => {
                         let mut queued = queued.clone();
@@ -146,7 +146,7 @@ impl Core {
                 why_not,
             });
         }
-        (members, in_turn(tried))
+        (members, in_scheduling_order(tried))
     }
 
     /// Runs the main loop's attempt for a gang, and reverts it.
@@ -180,7 +180,7 @@ impl Core {
                     tried.asked,
                 );
                 return (
-                    GangOutcome::Preempts(leaving(&with_preemption.last)),
+                    GangOutcome::Preempts(victims_of(&with_preemption.last)),
                     None,
                     None,
                 );
@@ -212,7 +212,7 @@ impl Core {
         let nowhere = pods
             .zip(&round.places)
             .filter_map(|(pod, (_, place))| match place {
-                MemberResult::Unschedulable(refusal) => Some((pod, &refusal.message)),
+                MemberResult::Unschedulable(failure) => Some((pod, &failure.message)),
                 _ => None,
             });
         let nowhere: Vec<_> = nowhere.collect();
@@ -220,7 +220,9 @@ impl Core {
         // If the gang is placed, other pods without a node are not reported.
         let other = nowhere.first().filter(|_| !round.is_over(tried.needed));
         let (pod, why) = own.or(other)?;
-        let nodes = self.ask_nodes(pod, profile, time).map(|(nodes, _)| nodes);
+        let nodes = self
+            .filter_and_score(pod, profile, time)
+            .map(|(nodes, _)| nodes);
         Some(UnscheduledMember {
             pod: pod.key.clone(),
             why: (*why).clone(),
@@ -258,7 +260,7 @@ fn record_placements(
                     chosen = Some(chosen_of(job));
                 }
             }
-            MemberResult::Unschedulable(refusal) => member.why_not = Some(refusal.message.clone()),
+            MemberResult::Unschedulable(failure) => member.why_not = Some(failure.message.clone()),
             MemberResult::Failed(message) => member.why_not = Some(message.clone()),
             MemberResult::NotTried => {}
         }
@@ -281,9 +283,9 @@ fn chosen_of(job: &BindJob) -> Chosen {
 }
 
 /// The victims.
-fn leaving(round: &Round) -> Vec<Key> {
+fn victims_of(round: &Round) -> Vec<Key> {
     let victims = round.places.iter().filter_map(|(_, place)| match place {
-        MemberResult::AfterPreemption(_, refusal) => refusal.victims.as_ref(),
+        MemberResult::AfterPreemption(_, failure) => failure.victims.as_ref(),
         _ => None,
     });
     let victims = victims.flat_map(|(_, pods)| pods.iter().map(|p| p.key.clone()));

@@ -1,4 +1,4 @@
-//! PodGroups and their pods: added, complete, deleted.
+//! Takes in observed PodGroups, and pods that join or leave them.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Core {
         let Some(gangs) = self.gangs.as_mut().filter(|_| ours) else {
             return;
         };
-        if !gangs.join(pod) {
+        if !gangs.add_pod(pod) {
             return;
         }
         let group = group_key(pod);
@@ -63,7 +63,7 @@ impl Core {
         let Some(gangs) = &mut self.gangs else {
             return;
         };
-        gangs.leave(pod);
+        gangs.delete_pod(pod);
         let too_few = |mate: &&Arc<PodInfo>| gangs.admit(mate).is_err();
         let Some(gang) = mates.first().filter(too_few) else {
             return;
@@ -86,7 +86,7 @@ impl Core {
         if !self.queue.contains(&pod.uid) {
             return;
         }
-        let Some(rejection) = self.held_back(pod) else {
+        let Some(rejection) = self.pre_enqueue_rejection(pod) else {
             return;
         };
         let nominate = self.cleared_nomination(pod);

@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 
 use crate::actions::BindJob;
 use crate::config::Profile;
-use crate::core::refuse::Refusal;
+use crate::core::failure::SchedulingFailure;
 use crate::core::schedule::CycleOutcome;
 use crate::core::{Core, Time};
 use crate::dra::next_skip;
@@ -32,12 +32,12 @@ pub(super) struct Member {
     pub(super) skip_alternatives: usize,
 }
 
-/// What a round has for a pod.
+/// The result of a round of the search for a pod of the gang.
 pub(super) enum MemberResult {
     Found(Box<BindJob>),
     /// The pod fits when its victims are gone.
-    AfterPreemption(Box<BindJob>, Box<Refusal>),
-    Unschedulable(Box<Refusal>),
+    AfterPreemption(Box<BindJob>, Box<SchedulingFailure>),
+    Unschedulable(Box<SchedulingFailure>),
     Failed(String),
     /// Too few pods of the gang can still fit, so this one was not tried.
     NotTried,
@@ -193,20 +193,20 @@ impl Core {
         let uid = &member.queued.info.uid;
         round.nominated.extend(self.nominations.get(uid).cloned());
         let queued = &member.queued;
-        let refusal = match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
+        let failure = match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
             CycleOutcome::Place(placed) => {
                 let job = self.assume(queued.clone(), *placed, time);
                 return MemberResult::Found(Box::new(job));
             }
-            CycleOutcome::Reject(refusal) => refusal,
+            CycleOutcome::Reject(failure) => failure,
             CycleOutcome::Negotiate(_) => {
                 let message = "a driver has to allocate claims of a pod that is in a gang";
                 return MemberResult::Failed(message.to_owned());
             }
             CycleOutcome::Fail(message, _) => return MemberResult::Failed(message),
         };
-        let Some((node, victims)) = refusal.victims.clone().filter(|_| with_preemption) else {
-            return MemberResult::Unschedulable(refusal);
+        let Some((node, victims)) = failure.victims.clone().filter(|_| with_preemption) else {
+            return MemberResult::Unschedulable(failure);
         };
         let gone: Vec<Victim> = victims
             .into_iter()
@@ -221,11 +221,11 @@ impl Core {
             CycleOutcome::Place(placed) => {
                 round.gone.extend(gone);
                 let job = self.assume(queued.clone(), *placed, time);
-                MemberResult::AfterPreemption(Box::new(job), refusal)
+                MemberResult::AfterPreemption(Box::new(job), failure)
             }
             _ => {
                 self.restore_victims(gone);
-                MemberResult::Unschedulable(refusal)
+                MemberResult::Unschedulable(failure)
             }
         }
     }

@@ -38,7 +38,7 @@ use crate::version::is_newer;
 pub struct Version {
     /// Namespace and name.
     pub key: Key,
-    /// Identity.
+    /// UID of the claim.
     pub uid: Uid,
     version: String,
 }
@@ -206,7 +206,7 @@ impl Claims {
         self.states.get(uid).is_some_and(|state| state.inherited)
     }
 
-    /// Why a claim must give up its allocation, if it must.
+    /// Why a claim must yield; `None` if it keeps its allocation.
     pub fn conflict(&self, uid: &str) -> Option<Conflict<'_>> {
         let earlier = self.states.get(uid)?.double_allocated.as_ref()?;
         // The earlier claim may have been deallocated since.

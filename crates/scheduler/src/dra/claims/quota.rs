@@ -34,7 +34,7 @@ impl Claims {
         &self.quotas
     }
 
-    /// A watch showed a quota, or its deletion. Returns the namespaces where more may fit now, or less.
+    /// Takes in a ResourceQuota or its deletion, as a watch showed it. Returns the namespaces whose limits changed.
     pub fn observe_quota(&mut self, quota: &ResourceQuota, is_deleted: bool) -> Vec<Arc<str>> {
         let mut changed = Changed::default();
         self.quotas.set(quota, is_deleted, &mut changed);

@@ -93,7 +93,7 @@ impl ClaimStates {
         }
     }
 
-    /// What is in flight for all claims.
+    /// The writes in flight of all claims.
     pub(super) fn all_in_flight(&self) -> impl Iterator<Item = &InFlight> {
         self.states.values().filter_map(|s| s.in_flight.as_ref())
     }

@@ -247,7 +247,7 @@ impl PodDevices {
                 if request.is_limited() {
                     let exceeded = || cx.exceeded(&self.pod, request);
                     let exceeded = match request {
-                        // The same for all nodes.
+                        // The result is the same for all nodes.
                         Held::Borrowed(_) => self.exceeded.get_or_init(exceeded).clone(),
                         Held::Extended(_) | Held::Both(_) => exceeded(),
                     };

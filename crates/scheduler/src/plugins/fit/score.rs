@@ -15,9 +15,9 @@ pub type Devices<'a> = &'a dyn Fn(&str, &NodeInfo) -> Option<(i64, i64)>;
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     offered: i64,
-    /// As the node is.
+    /// The usage without the pod.
     before: i64,
-    /// With the pod on it.
+    /// The usage with the pod.
     after: i64,
 }
 

@@ -16,7 +16,7 @@ pub fn conflict(pod: &PodInfo, other: &PodInfo) -> bool {
 /// Rejects nodes where another pod uses a disk of the pod.
 ///
 /// # Errors
-/// When one does.
+/// A pod on the node uses one of the pod's disks in a way that excludes others.
 pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     if pod.disks.is_empty() || !node.pods.iter().any(|other| conflict(pod, other)) {
         return Ok(());

@@ -19,7 +19,7 @@ impl ExclusiveClaims {
     /// Looks up the claims of a pod; `None` when it has none with ReadWriteOncePod.
     ///
     /// # Errors
-    /// When a claim does not exist.
+    /// A PersistentVolumeClaim of the pod does not exist.
     pub fn new(pod: &PodInfo, snapshot: &Snapshot) -> Result<Option<Self>, Rejection> {
         let mut claims = Vec::new();
         for (key, _) in storage::claims_of(pod).filter(|(_, ephemeral)| !ephemeral) {

@@ -91,7 +91,7 @@ fn straightforward(
         return Err(vec![NO_VICTIMS.into()]);
     }
     fits_without(&lower).map_err(|r| r.reasons)?;
-    lower.sort_by(|a, b| by_importance(a, b));
+    lower.sort_by(|a, b| compare_importance(a, b));
     let (violating, harmless) = split_by_budget(&lower, rules.budgets);
     let breaks = |pod: &Arc<PodInfo>| violating.iter().any(|v| v.uid == pod.uid);
     let mut removed = lower.clone();
@@ -105,7 +105,7 @@ fn straightforward(
             removed = without;
         }
     }
-    removed.sort_by(|a, b| by_importance(a, b));
+    removed.sort_by(|a, b| compare_importance(a, b));
     let violations = removed.iter().filter(|p| breaks(p)).count();
     Ok((names(&removed), violations))
 }
@@ -183,7 +183,7 @@ proptest! {
         };
         let order = (0..3).map(|i| (start + i) % 3).filter(|at| !unresolvable(at));
         let found = order.map(|at| Candidate::new(&attempt, at, &rules).victims(&attempt, &budgets));
-        let best = found.flatten().min_by(less_harm).map(|v| (v.node, names(&v.pods)));
+        let best = found.flatten().min_by(compare_victims).map(|v| (v.node, names(&v.pods)));
         let outcome = match preempt(&attempt, &unplaced, start, &rules) {
             Outcome::Preempt(victims) => Some((victims.node, names(&victims.pods))),
             _ => None,

@@ -124,7 +124,7 @@ fn map_of(items: &Value, keys: &[Value], path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// An element is told by its value or its keys, so they have to be there.
+/// An element is identified by its value or its keys, so these are required.
 fn never_null(items: &Value, list_type: &str, keys: &[Value], path: &Path, errors: &mut ErrorList) {
     let at_items = path.child("items");
     if items["nullable"] == true {

@@ -67,7 +67,7 @@ fn invariants(schema: &Value, level: Level, path: &Path, errors: &mut ErrorList)
             }
         }
     }
-    // The two alternatives of an int-or-string are told by type.
+    // The two alternatives of an int-or-string differ in `type`.
     let pattern = json!([{"type":"integer"},{"type":"string"}]);
     let skip = Skip {
         any_of: schema["anyOf"] == pattern,
@@ -243,7 +243,7 @@ fn nested(schema: &Value, skip: Skip, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// What the junctors of `schema` speak of has to be declared by `shape`. `at` leads to the declaration, `path` to the schema.
+/// Fields that the junctors of `schema` mention must be declared by `shape`. `at` leads to the declaration, `path` to the schema.
 fn complete(schema: &Value, shape: Option<&Value>, at: &Path, path: &Path, errors: &mut ErrorList) {
     if schema["not"].is_object() {
         complete_nested(&schema["not"], shape, at, &path.child("not"), errors);

@@ -1,4 +1,5 @@
-//! Limits of numbers. Whole numbers are compared as such; a limit that is none for the type is reported, and compared as a float.
+//! Limits of numbers. Integers are compared as integers; a limit that is not a value of the type is reported, and compared
+//! as a float.
 
 use allot_apimachinery::field::BadValue;
 use serde_json::{Number, Value};

@@ -89,7 +89,7 @@ fn validate_spec(spec: &Value, is_new: bool, path: &Path, errors: &mut ErrorList
         Some(selector) => {
             template_matches(spec, selector.as_ref(), path, errors);
             pod::template(&as_controller_makes_it(spec), &at, errors);
-            // Upstream validates these once more.
+            // Upstream validates these twice.
             let metadata = &spec["template"]["metadata"];
             errors.extend(meta_rules::labels(metadata, &at.child("labels")));
             errors.extend(meta_rules::annotations(metadata, &at.child("annotations")));

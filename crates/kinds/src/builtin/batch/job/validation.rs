@@ -36,7 +36,7 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
 /// Checks a change of a job.
 pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
-    // Upstream validates the job as a new one, and its spec once more.
+    // Upstream validates the job as a new one, and its spec a second time.
     validate(object, errors);
     validate(object, errors);
     let fixed = |key: &str, errors: &mut ErrorList| {

@@ -220,7 +220,7 @@ fn repeated_ports(ports: &[Value], path: &Path, errors: &mut ErrorList) {
     for (index, port) in ports.iter().enumerate() {
         let (number, protocol) = (number(port, "port"), text(port, "protocol"));
         if !seen.insert((number, protocol)) {
-            // Upstream shows a port with no more than what must differ.
+            // Upstream prints only the fields of a port that must be unique.
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}",
                 Value::from(protocol)

@@ -20,7 +20,7 @@ use crate::queue::QueuedPod;
 use crate::status::Rejection;
 
 /// What follows from an attempt that found no node.
-pub(super) struct Refusal {
+pub(super) struct SchedulingFailure {
     pub(super) by: PluginSet,
     /// Upstream's text, for the condition.
     pub(super) message: String,
@@ -35,8 +35,8 @@ pub(super) struct Refusal {
     pub(super) victims_terminating: bool,
 }
 
-impl Refusal {
-    /// A refusal without cleanup, preemption or publication.
+impl SchedulingFailure {
+    /// A failure without cleanup, preemption or publication.
     pub(super) fn new(by: Plugin, message: String, nominate: Nominate) -> Self {
         Self {
             by: [by].into_iter().collect(),
@@ -53,14 +53,14 @@ impl Refusal {
 
 impl Core {
     /// Runs PostFilter for a pod that fits nowhere: which claims to clean up, which pods to preempt, and the messages.
-    pub(super) fn refusal(
+    pub(super) fn post_filter(
         &self,
         attempt: &Attempt<'_>,
         unplaced: &FitError,
         profile: &Profile,
         start: usize,
         tries: u32,
-    ) -> Refusal {
+    ) -> SchedulingFailure {
         let nodes = &attempt.snapshot.nodes;
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
         let mut after = Vec::new();
@@ -145,7 +145,7 @@ impl Core {
             None => MOST_CHECKS,
         };
         let explanation = attempt.explain_nearest(unplaced, most);
-        Refusal {
+        SchedulingFailure {
             by,
             message,
             explanation,
@@ -158,14 +158,14 @@ impl Core {
     }
 
     /// Makes a pod that fits nowhere unschedulable.
-    pub(super) fn refuse(
+    pub(super) fn handle_scheduling_failure(
         &mut self,
         queued: QueuedPod,
         profile: &Profile,
-        refusal: Refusal,
+        failure: SchedulingFailure,
         time: Time,
     ) {
-        let Refusal {
+        let SchedulingFailure {
             by,
             message,
             explanation,
@@ -174,7 +174,7 @@ impl Core {
             publish,
             victims,
             victims_terminating: _,
-        } = refusal;
+        } = failure;
         let pod = queued.info.clone();
         self.metrics.attempt(
             &profile.name,

@@ -1,0 +1,56 @@
+//! The plugin NamespaceLifecycle.
+
+use allot_apimachinery::Status;
+
+use super::{Admission, Attributes, Operation};
+use crate::error::Result;
+
+/// Namespaces that always exist.
+const SYSTEM_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// Objects live only in namespaces that exist and are not going away.
+pub(super) async fn admit(core: &Admission, attributes: &Attributes<'_>) -> Result<()> {
+    let namespaces = attributes.resource.rules.is_namespace;
+    if attributes.operation == Operation::Delete
+        && namespaces
+        && SYSTEM_NAMESPACES.contains(&attributes.name)
+    {
+        let why = "this namespace may not be deleted";
+        return Err(
+            Status::forbidden(&attributes.resource.group_resource(), attributes.name, why).into(),
+        );
+    }
+    if namespaces || !attributes.resource.namespaced || attributes.operation != Operation::Create {
+        return Ok(());
+    }
+    // Reviews are answered, not stored.
+    if attributes.resource.group == "authorization.k8s.io" {
+        return Ok(());
+    }
+    let namespace = core.backend.get("namespaces", attributes.namespace).await?;
+    let Some(namespace) = namespace else {
+        let resource = allot_apimachinery::gvk::GroupResource::new("", "namespaces");
+        return Err(Status::not_found(&resource, attributes.namespace).into());
+    };
+    if !attributes.subresource.is_empty() {
+        return Ok(());
+    }
+    let namespace = crate::select::extract(&namespace.value, &["status.phase"]);
+    if namespace["status"]["phase"] == "Terminating" {
+        let why = format!(
+            "unable to create new content in namespace {} because it is being terminated",
+            attributes.namespace
+        );
+        let mut status =
+            Status::forbidden(&attributes.resource.group_resource(), attributes.name, &why);
+        if let Some(details) = &mut status.details {
+            details.causes.push(allot_apimachinery::status::Cause {
+                reason: "NamespaceTerminating".to_owned(),
+                message: format!("namespace {} is being terminated", attributes.namespace),
+                field: "metadata.namespace".to_owned(),
+            });
+        }
+        return Err(status.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! The parts of the document: each group and version, and the paths that are no resources.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use allot_schema::openapi::{self as schemas, Format};
+use allot_schema::types;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha512};
+
+use super::paths;
+use crate::registry::{Registry, Resource};
+
+/// What one document is about.
+pub(super) enum Part {
+    /// A group and version with its resources.
+    Version {
+        group: String,
+        version: String,
+        resources: Vec<Arc<Resource>>,
+        /// Pods name the origin of claims in the form of 1.30 as well.
+        old_claims: bool,
+    },
+    /// Paths that are not resources.
+    Plain { name: String },
+}
+
+/// The parts of the OpenAPI document, by the paths that they describe.
+pub(super) fn parts(registry: &Registry) -> BTreeMap<String, Part> {
+    let mut out = BTreeMap::new();
+    // A classic version of any resource comes with that of claims.
+    let old_claims = registry.iter().any(|it| crate::classic::is_shared(it));
+    for name in [
+        "api",
+        "apis",
+        "version",
+        ".well-known/openid-configuration",
+        "openid/v1/jwks",
+    ] {
+        out.insert(
+            name.to_owned(),
+            Part::Plain {
+                name: name.to_owned(),
+            },
+        );
+    }
+    for resource in registry.iter() {
+        for version in resource.versions.iter().filter(|version| version.served) {
+            let name = if resource.group.is_empty() {
+                format!("api/{}", version.name)
+            } else {
+                let group = format!("apis/{}", resource.group);
+                out.entry(group.clone())
+                    .or_insert(Part::Plain { name: group });
+                format!("apis/{}/{}", resource.group, version.name)
+            };
+            let part = out.entry(name).or_insert_with(|| Part::Version {
+                group: resource.group.clone(),
+                version: version.name.clone(),
+                resources: Vec::new(),
+                old_claims,
+            });
+            if let Part::Version { resources, .. } = part {
+                resources.push(resource.clone());
+            }
+        }
+    }
+    out
+}
+
+pub(super) fn digest(parts: &[&str]) -> String {
+    let mut hasher = Sha512::new();
+    hasher.update(env!("CARGO_PKG_VERSION"));
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02X}"))
+        .collect()
+}
+
+pub(super) fn hash_all(registry: &Registry) -> String {
+    let hashes: Vec<String> = parts(registry).values().map(Part::hash).collect();
+    digest(&hashes.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+impl Part {
+    /// Changes when the document does, and is available without generating it.
+    pub(super) fn hash(&self) -> String {
+        match self {
+            Part::Plain { name } => digest(&[name]),
+            Part::Version {
+                group,
+                version,
+                resources,
+                old_claims,
+            } => {
+                let facts: Vec<String> = resources
+                    .iter()
+                    .map(|resource| {
+                        let custom = resource
+                            .custom
+                            .as_ref()
+                            .map(|custom| custom.schema(version).to_string());
+                        format!(
+                            "{} {:?} {}",
+                            resource.plural,
+                            resource.verbs,
+                            custom.unwrap_or_default()
+                        )
+                    })
+                    .collect();
+                digest(&[group, version, &facts.join("\n"), &old_claims.to_string()])
+            }
+        }
+    }
+
+    pub(super) fn v3(&self) -> Value {
+        let (paths, components) = match self {
+            Part::Plain { name } => {
+                let answer = paths::plain_answer(name);
+                let root = answer.iter().filter_map(|name| types::by_name(name));
+                let components = schemas::schemas(root, Format::V3);
+                (paths::plain(name, Format::V3), components)
+            }
+            Part::Version {
+                group,
+                version,
+                resources,
+                old_claims,
+            } => (
+                paths::version(group, version, resources, Format::V3),
+                components(version, resources, *old_claims, Format::V3),
+            ),
+        };
+        json!({
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": crate::version::VERSION},
+            "paths": paths,
+            "components": {
+                "schemas": components,
+                "securitySchemes": {"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey"}},
+            },
+        })
+    }
+}
+
+/// The schemas that the resources of a version speak.
+pub(super) fn components(
+    version: &str,
+    resources: &[Arc<Resource>],
+    old_claims: bool,
+    format: Format,
+) -> Map<String, Value> {
+    const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+    let common = [
+        "APIResourceList",
+        "DeleteOptions",
+        "Status",
+        "WatchEvent",
+        "Patch",
+        "ObjectMeta",
+        "ListMeta",
+    ];
+    let mut roots: BTreeSet<String> = common.iter().map(|name| format!("{META}.{name}")).collect();
+    let mut custom = Map::new();
+    for resource in resources {
+        match &resource.custom {
+            None => {
+                let kinds = [resource.kind.as_str(), resource.list_kind.as_str()];
+                let known = kinds
+                    .into_iter()
+                    .filter_map(|kind| types::lookup(&resource.group, version, kind));
+                roots.extend(known.map(|structure| structure.name.to_owned()));
+                for sub in &resource.subresources {
+                    let group = if sub.version.is_empty() {
+                        &resource.group
+                    } else {
+                        &sub.group
+                    };
+                    let of = if sub.version.is_empty() {
+                        version
+                    } else {
+                        &sub.version
+                    };
+                    roots.extend(
+                        types::lookup(group, of, &sub.kind)
+                            .map(|structure| structure.name.to_owned()),
+                    );
+                }
+            }
+            Some(made) => {
+                let (group, kind) = (&resource.group, &resource.kind);
+                let name = schemas::custom_name(group, version, kind);
+                let list_name = schemas::custom_name(group, version, &resource.list_kind);
+                let list = schemas::list_schema(&name, group, version, &resource.list_kind, format);
+                custom.insert(list_name, list);
+                custom.insert(
+                    name,
+                    schemas::custom_schema(made.schema(version), group, version, kind, format),
+                );
+                if made.scale(version).is_some() {
+                    roots.insert("io.k8s.api.autoscaling.v1.Scale".to_owned());
+                }
+            }
+        }
+    }
+    let mut out = schemas::schemas(roots.iter().filter_map(|name| types::by_name(name)), format);
+    out.extend(custom);
+    if old_claims && let Some(claim) = out.get_mut("io.k8s.api.core.v1.PodResourceClaim") {
+        let text = json!({"type": "string"});
+        claim["properties"]["source"] = json!({
+            "description": "Where the claim comes from, in the form of 1.30 and before.",
+            "type": "object",
+            "properties": {"resourceClaimName": text, "resourceClaimTemplateName": text},
+        });
+    }
+    out
+}
