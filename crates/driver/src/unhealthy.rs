@@ -17,10 +17,10 @@ mod tests;
 /// The name behind the driver's in the key of the taint.
 const NAME: &str = "unhealthy";
 /// What the API allows for a device.
-const MOST_TAINTS: usize = 16;
+pub(crate) const MOST_TAINTS: usize = 16;
 
-/// What the driver wants to publish, and what has to be published for it.
-type Desired = Option<Arc<Resources>>;
+/// What the driver publishes, or what has to be published for it.
+pub(crate) type Desired = Option<Arc<Resources>>;
 
 /// How unhealthy devices are tainted.
 #[derive(Debug, Clone)]
